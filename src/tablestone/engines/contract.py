@@ -1,0 +1,180 @@
+"""The engine contract: all that the semantics above may ask of storage, and all that an engine must keep.
+
+A row is (partition bytes, row bytes) -> (version, value bytes). The order of the bytes is the service's order.
+An engine has never heard of an account, a table, an entity, a property or HTTP; it imports nothing of ours but
+`limits` and `clock`. Every engine passes the one suite in `tests/engines`.
+
+Engines never raise a code of the service. They answer `Conflict`, or raise `EngineUnavailable` (storage cannot
+answer now; the caller may try again) or, while being opened, `EngineRefused` (one sentence for the operator).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+
+class EngineUnavailable(Exception):
+    """Storage cannot answer now (disk full, locked, a node missing): nothing of the request was applied."""
+
+
+class EngineRefused(Exception):
+    """The engine cannot be opened; the text is one clear sentence for the person who starts the server."""
+
+
+class Key(NamedTuple):
+    """The place of a row. Keys order by partition, then by row, bytewise."""
+
+    partition: bytes
+    row: bytes
+
+
+class KeyRange(NamedTuple):
+    """All keys with `start <= key < end`. A range never has `end <= start`."""
+
+    start: Key
+    end: Key
+
+    @classmethod
+    def of_row(cls, partition: bytes, row: bytes) -> KeyRange:
+        """The range that holds exactly one key."""
+        return cls(Key(partition, row), Key(partition, row + b"\0"))
+
+    @classmethod
+    def of_partition(cls, partition: bytes) -> KeyRange:
+        """The range of all rows of one partition."""
+        return cls(Key(partition, b""), Key(partition + b"\0", b""))
+
+    @property
+    def is_point(self) -> bool:
+        """True when the range can hold one key only."""
+        start, end = self
+        return start.partition == end.partition and end.row == start.row + b"\0"
+
+
+class Rows(NamedTuple):
+    """What a read found: values in key order, and where to go on.
+
+    `next_key` is the key of the first row that was left unread because of `rows_max` or `bytes_max`; None when
+    the ranges are exhausted. Values alone are given (no keys, no versions): what is stored above this seam
+    names both inside the value, and leaving them out makes a page a third quicker.
+    """
+
+    values: list[bytes]
+    next_key: Key | None
+
+
+class StoredRow(NamedTuple):
+    """A row with everything that is known of it, for checking, sweeping and copying."""
+
+    partition: bytes
+    row: bytes
+    version: int
+    value: bytes
+
+
+ABSENT: Final = 0
+"""Expectation: there is no row. (Also the version reported where there is none.)"""
+ANY: Final = -1
+"""Expectation: none; the row may or may not be there."""
+PRESENT: Final = -2
+"""Expectation: there is a row, whatever its version."""
+
+Expectation = int
+"""`ABSENT`, `ANY`, `PRESENT`, or a version (positive): the row is there and has exactly this version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write the row. `render` is given the version the engine assigned and returns the value to store.
+
+    It is pure and cheap, and may be called more than once (a commit that is tried again).
+    """
+
+    render: Callable[[int], bytes]
+
+
+class _Delete:
+    """The type of `DELETE`."""
+
+    __slots__ = ()
+
+
+DELETE: Final = _Delete()
+"""Mutation: remove the row; nothing happens if it is not there (say `PRESENT` to make that a conflict)."""
+
+Mutation = Put | _Delete | None
+"""What to do with a row whose expectation holds; None only checks."""
+
+
+class Change(NamedTuple):
+    """One row of a write set: what must hold, and what to do then."""
+
+    row: bytes
+    expectation: Expectation
+    mutation: Mutation
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSet:
+    """Changes to rows of one partition, applied all or not at all; each row appears once."""
+
+    partition: bytes
+    changes: Sequence[Change]
+
+
+class Committed(NamedTuple):
+    """Everything was applied and is durable. `versions` has one entry a change: 0 unless it was a `Put`.
+
+    An assigned version is `max(clock(), old version + 1)`, so it strictly increases per row even if the clock
+    steps back; a row that was not there counts as old version 0.
+    """
+
+    versions: list[int]
+
+
+class Conflict(NamedTuple):
+    """Nothing was applied: the expectation of the change at `index` (the first that failed) did not hold.
+
+    `version_found` is the row's version, or `ABSENT`.
+    """
+
+    index: int
+    version_found: int
+
+
+class Engine(Protocol):
+    """Ordered rows with one conditional atomic commit.
+
+    A read sees only committed rows and, within one call, one moment: never half of a write set. A commit that
+    returned is durable and seen by every later read. A read or commit that can finish at once does so without
+    a thread hop.
+    """
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        """The values in `ranges` (ascending, disjoint), at most `rows_max`, stopping early at `bytes_max`.
+
+        Never reads outside the ranges. A page ends after the value that brings its total length to `bytes_max`
+        or more, so at least one row is returned if there is any.
+        """
+        ...
+
+    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
+        """Up to `rows_max` rows of the range in key order, with keys and versions."""
+        ...
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        """Apply the write set if all its expectations hold, else nothing.
+
+        Write sets that arrive together may share one flush, each with its own fate.
+        """
+        ...
+
+    async def check(self) -> list[str]:
+        """Invariants of storage itself that do not hold, in words; empty is healthy."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted, release everything."""
+        ...

@@ -1,0 +1,190 @@
+"""An entity as JSON text: the one form that storage keeps and the wire sends.
+
+An entity is stored exactly as `odata=minimalmetadata` writes it (wire 5.2), so that a page of entities is joined and
+not encoded again; the forms with no and with full metadata are cut from the same text. The ETag and Timestamp inside
+are those of the version that storage assigned, so they cannot disagree with it. Knows EDM values and JSON text; does
+not know requests, tables, engines or `$filter`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from json.encoder import encode_basestring_ascii
+from typing import Any, Final, cast
+
+import orjson
+
+from tablestone.edm import (
+    EdmType,
+    EdmValue,
+    GeographyPoint,
+    format_binary,
+    format_date_time,
+    format_double,
+    parse_binary,
+    parse_date_time,
+)
+from tablestone.entity import EntityKey, encode_key
+
+RawEntity = Mapping[str, Any]
+"""A stored entity after its JSON was read and before its values are typed: members by name."""
+
+ANNOTATION: Final = "@odata.type"
+_ETAG_START: Final = b'{"odata.etag":"W/\\"datetime\''
+_ETAG_END: Final = b"'\\\"\","
+_SYSTEM_MEMBERS: Final = frozenset(("odata.etag", "PartitionKey", "RowKey", "Timestamp"))
+_TIMESTAMP: Final = b',"Timestamp":"'
+_TYPED_TIMESTAMP: Final = b',"Timestamp@odata.type":"Edm.DateTime","Timestamp":"'
+# A quote that ends a member's name is the only one that can be followed by `:`, and quotes inside a text are escaped,
+# so this matches annotations and nothing else.
+_ANNOTATION_MEMBER = re.compile(rb'"(?:[^"\\]|\\u[0-9a-f]{4})*@odata\.type":"Edm\.[A-Za-z0-9]+",')
+
+quote: Callable[[str], str] = encode_basestring_ascii
+"""A JSON string: non-ASCII as \\uXXXX with lower-case hex, as the service writes it (wire 5.2)."""
+
+_ANNOTATED: Final = {
+    EdmType.INT64: "Edm.Int64",
+    EdmType.GUID: "Edm.Guid",
+    EdmType.BINARY: "Edm.Binary",
+    EdmType.DATE_TIME: "Edm.DateTime",
+    EdmType.GEOGRAPHY_POINT: "Edm.GeographyPoint",
+}
+_TYPE_BY_NAME: Final = {kind.value: kind for kind in EdmType}
+_NUMBER_TEXTS: Final = frozenset(("NaN", "Infinity", "-Infinity"))
+
+
+def _value_text(kind: EdmType, value: Any) -> str:
+    """The JSON text of a value that is neither String, Int32 nor Boolean."""
+    if kind is EdmType.DOUBLE:
+        text = format_double(value)
+        return f'"{text}"' if text in _NUMBER_TEXTS else text
+    if kind is EdmType.INT64 or kind is EdmType.GUID:
+        return f'"{value}"'
+    if kind is EdmType.DATE_TIME:
+        return f'"{format_date_time(value)}"'
+    if kind is EdmType.BINARY:
+        return f'"{format_binary(value)}"'
+    return geography_json(value)
+
+
+def geography_json(point: GeographyPoint) -> str:
+    """The GeoJSON object of a point: longitude, latitude, and the altitude if it has one."""
+    coordinates = ",".join(format_double(part) for part in point if part is not None)
+    return f'{{"type":"Point","coordinates":[{coordinates}]}}'
+
+
+def member(name: str, typed: EdmValue) -> str:
+    """`"name":value`, after its `"name@odata.type"` where minimalmetadata annotates (wire 5.2, 5.3)."""
+    kind, value = typed
+    if kind is EdmType.STRING:
+        return f"{quote(name)}:{quote(cast(str, value))}"
+    if kind is EdmType.INT32:
+        return f"{quote(name)}:{value}"
+    if kind is EdmType.BOOLEAN:
+        return f"{quote(name)}:{'true' if value else 'false'}"
+    text = _value_text(kind, value)
+    if kind is EdmType.DOUBLE and text[0] != '"':
+        return f"{quote(name)}:{text}"
+    return f'{quote(name + ANNOTATION)}:"{kind.value}",{quote(name)}:{text}'
+
+
+def members(properties: Iterable[tuple[str, EdmValue]]) -> str:
+    """The members of all properties in the order given, each after a comma."""
+    return "".join(["," + member(name, value) for name, value in properties])
+
+
+def in_ordinal_order(properties: Mapping[str, EdmValue]) -> list[tuple[str, EdmValue]]:
+    """Properties as every write but an insert leaves them: by name, upper case before lower (wire 3.11)."""
+    return sorted(properties.items(), key=lambda item: encode_key(item[0]))
+
+
+def entity_renderer(key: EntityKey, member_text: str) -> Callable[[int], bytes]:
+    """A function that, given a version, writes the whole entity down with its ETag and Timestamp."""
+    head = f'","PartitionKey":{quote(key.partition_key)},"RowKey":{quote(key.row_key)},"Timestamp":"'
+    before = "'\\\"" + head
+    after = f'"{member_text}}}'
+
+    def render(version: int) -> bytes:
+        time = format_date_time(version)
+        etag_time = time.replace(":", "%3A")
+        return f"{{\"odata.etag\":\"W/\\\"datetime'{etag_time}{before}{time}{after}".encode("ascii")
+
+    return render
+
+
+def etag_of(stored: bytes) -> str:
+    """The ETag header of a stored entity, cut from its text."""
+    start = len(_ETAG_START)
+    return "W/\"datetime'" + stored[start : stored.index(b"'", start)].decode("ascii") + "'\""
+
+
+def version_of(stored: bytes) -> int:
+    """The version of a stored entity, read from its ETag."""
+    start = len(_ETAG_START)
+    text = stored[start : stored.index(b"'", start)].decode("ascii")
+    return parse_date_time(text.replace("%3A", ":"))
+
+
+def without_metadata(stored: bytes) -> bytes:
+    """The entity as `odata=nometadata` has it: no ETag, no annotations."""
+    start = stored.index(_ETAG_END) + len(_ETAG_END)
+    return b"{" + _ANNOTATION_MEMBER.sub(b"", stored[start:])
+
+
+def with_typed_timestamp(stored: bytes) -> bytes:
+    """The entity as `odata=fullmetadata` has it, but for the members that need the URL: Timestamp is annotated."""
+    return stored.replace(_TIMESTAMP, _TYPED_TIMESTAMP, 1)
+
+
+def read_raw(stored: bytes) -> RawEntity:
+    """The members of a stored entity; values are still as JSON has them."""
+    raw: RawEntity = orjson.loads(stored)
+    return raw
+
+
+def key_of(raw: RawEntity) -> EntityKey:
+    """The key of a stored entity."""
+    return EntityKey(raw["PartitionKey"], raw["RowKey"])
+
+
+def typed_property(raw: RawEntity, name: str) -> EdmValue | None:
+    """One property of a stored entity with its type, system properties included; None if it is not there."""
+    value = raw.get(name)
+    if value is None:
+        return None
+    annotation = raw.get(name + ANNOTATION)
+    if annotation is not None:
+        return _typed(_TYPE_BY_NAME[annotation], value)
+    if isinstance(value, str):
+        if name == "Timestamp":
+            return EdmValue(EdmType.DATE_TIME, parse_date_time(value))
+        return EdmValue(EdmType.STRING, value) if name != "odata.etag" else None
+    if value is True or value is False:
+        return EdmValue(EdmType.BOOLEAN, value)
+    return EdmValue(EdmType.INT32 if isinstance(value, int) else EdmType.DOUBLE, value)
+
+
+def _typed(kind: EdmType, value: Any) -> EdmValue:
+    if kind is EdmType.INT64:
+        return EdmValue(kind, int(value))
+    if kind is EdmType.DATE_TIME:
+        return EdmValue(kind, parse_date_time(value))
+    if kind is EdmType.BINARY:
+        return EdmValue(kind, parse_binary(value))
+    if kind is EdmType.DOUBLE:
+        return EdmValue(kind, float(value))
+    if kind is EdmType.GEOGRAPHY_POINT:
+        return EdmValue(kind, GeographyPoint(*value["coordinates"]))
+    return EdmValue(kind, value)
+
+
+def typed_properties(raw: RawEntity) -> dict[str, EdmValue]:
+    """The custom properties of a stored entity, in the order in which they are kept."""
+    found: dict[str, EdmValue] = {}
+    for name in raw:
+        if name not in _SYSTEM_MEMBERS and not name.endswith(ANNOTATION):
+            value = typed_property(raw, name)
+            assert value is not None
+            found[name] = value
+    return found

@@ -1,0 +1,86 @@
+"""Every limit of the service and of this server, each with its source, in one place and nowhere else.
+
+Numbers only: what happens when one is exceeded stands where it is checked. "wire N" and "auth N" are the sections
+of the protocol specification the project is written from; Microsoft's "Understanding the Table service data model"
+is cited as "data model".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Names and keys.
+TABLE_NAME_LENGTH_MIN: Final = 3
+"""Characters (wire 1.4)."""
+TABLE_NAME_LENGTH_MAX: Final = 63
+"""Characters (wire 1.4)."""
+KEY_LENGTH_MAX: Final = 1024
+"""UTF-16 units in a PartitionKey or RowKey that is written (wire 9, note on key length; wire 14 row 3)."""
+PROPERTY_NAME_LENGTH_MAX: Final = 255
+"""UTF-16 units (data model; wire 9)."""
+
+# Entities.
+ENTITY_PROPERTIES_MAX: Final = 252
+"""Properties besides PartitionKey, RowKey and Timestamp (data model; wire 9)."""
+ENTITY_SIZE_BYTES_MAX: Final = 1024 * 1024
+"""By the formula of wire 9, not by the length of any payload."""
+STRING_LENGTH_MAX: Final = 32 * 1024
+"""UTF-16 units in an Edm.String (wire 9)."""
+BINARY_LENGTH_MAX: Final = 64 * 1024
+"""Bytes in an Edm.Binary (wire 9)."""
+GEOGRAPHY_POINT_SIZE_BYTES: Final = 24
+"""What an Edm.GeographyPoint, our extension, counts towards the entity's size: three doubles."""
+
+# Requests.
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A longer body is refused with 413 RequestBodyTooLarge (wire 9)."""
+URL_LENGTH_MAX: Final = 64 * 1024 - 2
+"""Bytes of the request target; the HTTP server itself refuses more with 414."""
+CLIENT_REQUEST_ID_LENGTH_MAX: Final = 1024
+"""Bytes of x-ms-client-request-id that are echoed (wire 2.2)."""
+CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60
+"""How far the signed date may be from the server's, either way (auth 1.4)."""
+TIMEOUT_SECONDS_MAX: Final = 30
+"""A larger `timeout` parameter is lowered to this (wire 1.5)."""
+JSON_DEPTH_MAX: Final = 32
+"""Nesting of a JSON body; an entity needs 2, a GeographyPoint 3. Ours: the service's number is not known."""
+BODY_READ_SECONDS_MAX: Final = 30
+"""How long the server waits for the next piece of a body; the service's own time for a whole request is 30 s."""
+
+# Queries.
+PAGE_ENTITIES_MAX: Final = 1000
+"""Entities in one page, and the largest `$top` (wire 6.6, 6.7)."""
+PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A page stops when it has reached this (wire 6.6; wire 14 row 17)."""
+PAGE_SECONDS_MAX: Final = 5
+"""A page stops after this time, with a continuation token, be it empty (wire 6.6)."""
+SELECT_NAMES_MAX: Final = 255
+"""Names in `$select` (wire 5.6)."""
+FILTER_DEPTH_MAX: Final = 500
+"""Nesting of parentheses and `not` in a filter ("a few hundred", wire 6.1)."""
+FILTER_KEY_RANGES_MAX: Final = 1000
+"""Disjoint key ranges a plan may have before it falls back to their hull; ours."""
+SCAN_ROWS_PER_READ: Final = 500
+"""Rows a filtered scan asks of the engine at a time, between which other requests get their turn; ours."""
+
+# Entity group transactions.
+CHANGE_SET_OPERATIONS_MAX: Final = 100
+"""Operations in one change set (wire 7.1)."""
+
+# Writes.
+COMMIT_ATTEMPTS_MAX: Final = 1000
+"""How often a merge that named no ETag is tried again when another write came between; then ServerBusy. Ours."""
+
+# Table deletion.
+SWEEP_ROWS_PER_STEP: Final = 500
+"""Rows of a deleted table that are removed at a time, between which requests get their turn; ours."""
+SWEEP_AGAIN_SECONDS: Final = 60
+"""A deleted table is swept once more after this, for writes that were under way when it was deleted; ours."""
+
+# Service resources.
+SIGNED_IDENTIFIERS_MAX: Final = 5
+"""Stored access policies of one table (auth 7)."""
+SIGNED_IDENTIFIER_ID_LENGTH_MAX: Final = 64
+"""Characters (auth 7)."""
+CORS_RULES_MAX: Final = 5
+"""Rules of an account (auth 8.2)."""

@@ -1,0 +1,216 @@
+"""Every operation of the service as a value, and every result: what passes between the wire and the tables.
+
+An operation is legal by construction: names, types and limits were checked where its bytes were read. Does not know
+HTTP or JSON, nor how an operation is carried out. `OPERATIONS` names them all for tables of permissions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tablestone.entity import ContinuationToken, Entity, EntityKey
+from tablestone.query.filter_tree import FilterNode
+
+IF_MATCH_ANY: Final = -1
+"""`If-Match: *`: the entity must be there, whatever its version."""
+
+IfMatch = int
+"""`IF_MATCH_ANY`, or the version that the ETag in If-Match names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """Create a table; the name keeps the case given here."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetTable:
+    """Is there a table of this name?"""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTable:
+    """Delete a table with all its entities."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTables:
+    """List tables by name. `next_table_name` is where to begin, inclusive."""
+
+    filter: FilterNode | None
+    top: int
+    next_table_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GetEntity:
+    """Read one entity by its key. `select` None means all properties."""
+
+    table: str
+    key: EntityKey
+    select: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEntities:
+    """Read entities in key order, a page at a time."""
+
+    table: str
+    filter: FilterNode | None
+    top: int
+    select: tuple[str, ...] | None
+    token: ContinuationToken | None
+
+
+@dataclass(frozen=True, slots=True)
+class InsertEntity:
+    """Write an entity that must not be there yet."""
+
+    table: str
+    entity: Entity
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateEntity:
+    """Replace an entity that must be there and match."""
+
+    table: str
+    entity: Entity
+    if_match: IfMatch
+
+
+@dataclass(frozen=True, slots=True)
+class MergeEntity:
+    """Set the properties given of an entity that must be there and match; keep its others."""
+
+    table: str
+    entity: Entity
+    if_match: IfMatch
+
+
+@dataclass(frozen=True, slots=True)
+class InsertOrReplaceEntity:
+    """Write an entity, replacing what is there."""
+
+    table: str
+    entity: Entity
+
+
+@dataclass(frozen=True, slots=True)
+class InsertOrMergeEntity:
+    """Write an entity, or set the properties given of the one that is there."""
+
+    table: str
+    entity: Entity
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteEntity:
+    """Delete an entity that must be there and match."""
+
+    table: str
+    key: EntityKey
+    if_match: IfMatch
+
+
+EntityWrite = (
+    InsertEntity | UpdateEntity | MergeEntity | InsertOrReplaceEntity | InsertOrMergeEntity | DeleteEntity
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityGroupTransaction:
+    """Writes to entities of one partition, each entity once, applied all or not at all (wire 7)."""
+
+    table: str
+    partition_key: str
+    writes: Sequence[EntityWrite]
+
+
+Operation = (
+    CreateTable
+    | GetTable
+    | DeleteTable
+    | QueryTables
+    | GetEntity
+    | QueryEntities
+    | EntityWrite
+    | EntityGroupTransaction
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFound:
+    """A table that is there or was just created; `created` tells which."""
+
+    table: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TablesPage:
+    """Tables in name order, and the name of the first that is left."""
+
+    tables: Sequence[str]
+    next_table_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityFound:
+    """One entity in the form of `entity_json`."""
+
+    stored: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EntitiesPage:
+    """Entities in key order in the form of `entity_json`, and where the next page begins."""
+
+    stored: Sequence[bytes]
+    token: ContinuationToken | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityInserted:
+    """An entity as it was stored, in the form of `entity_json`, and its version."""
+
+    stored: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntityWritten:
+    """The version an update, merge or upsert gave the entity."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The table or entity is gone."""
+
+
+WriteResult = EntityInserted | EntityWritten | Deleted
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCommitted:
+    """One result for each operation of an entity group transaction, in order."""
+
+    results: Sequence[WriteResult]
+
+
+Result = TableFound | TablesPage | EntityFound | EntitiesPage | WriteResult | TransactionCommitted
+
+
+def entity_key(write: EntityWrite) -> EntityKey:
+    """The key of the entity that a write concerns."""
+    return write.key if isinstance(write, DeleteEntity) else write.entity.key
