@@ -1,0 +1,142 @@
+"""`python -m bench [WORKLOAD ...]`: starts the servers, plays the rounds, prints the figures and
+writes them as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench import disk, generator, machine, paths, servers
+from bench.comparison import comparison
+from bench.prerequisites import PrerequisiteError, build_loadgen
+from bench.report import summary
+from bench.rounds import Schedule, Seeded, play
+from bench.workloads import BY_NAME, WORKLOADS, named
+
+
+def arguments() -> argparse.Namespace:
+    rows = "\n".join(f"  {workload.name:<24}{workload.title}" for workload in WORKLOADS)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Tablestone, Azurite and the bare HTTP server under the same load.",
+        epilog=f"workloads:\n{rows}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="names from below, or all")
+    parser.add_argument(
+        "--servers", default="tablestone,azurite,floor", help="default: %(default)s"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="per round; default: %(default)s"
+    )
+    parser.add_argument("--warmup", type=float, default=0.5, help="seconds; default: %(default)s")
+    parser.add_argument("--connections", type=int, default=16, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="of the keys; default: %(default)s")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures are written")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier run's figures")
+    options = parser.parse_args()
+    unknown = [name for name in options.workloads if name not in BY_NAME and name != "all"]
+    if unknown:
+        parser.error(f"no such workload: {', '.join(unknown)}; --help lists them")
+    options.servers = options.servers.split(",")
+    unknown = [name for name in options.servers if name not in servers.STARTERS]
+    if unknown:
+        parser.error(
+            f"no such server: {', '.join(unknown)}; there are {', '.join(servers.STARTERS)}"
+        )
+    if options.compare and not options.compare.exists():
+        parser.error(f"no such file: {options.compare}")
+    return options
+
+
+def tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    options = arguments()
+    # Read first: --json may name the same file.
+    earlier = json.loads(options.compare.read_text()) if options.compare else None
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        build_loadgen()
+        run = bench(options)
+    except PrerequisiteError as missing:
+        tell(str(missing))
+        return 2
+    except generator.WrongAnswerError as failure:
+        tell(f"the run failed. {failure}")
+        return 1
+    print(summary(run))
+    if earlier:
+        print("\n" + comparison(earlier, run))
+    target = options.json or paths.RESULTS / f"{run['started'].replace(':', '')}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(run, indent=1))
+    print(f"\nfigures written to {target}")
+    return 0
+
+
+def bench(options: argparse.Namespace) -> dict[str, Any]:
+    schedule = Schedule(
+        options.rounds, options.seconds, options.warmup, options.connections, options.seed
+    )
+    shutil.rmtree(paths.DATA, ignore_errors=True)
+    run: dict[str, Any] = {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine.machine(),
+        "versions": machine.versions(options.servers),
+        "schedule": asdict(schedule),
+        "flushes_per_second": disk.flushes_per_second(paths.DATA),
+        "workloads": {},
+    }
+    running: list[servers.Server] = []
+    try:
+        for name in options.servers:
+            running.append(servers.start(name))
+            tell(f"{name} is ready at http://{running[-1].address}{running[-1].base_path}")
+        run["generator_alone"] = generator_alone(running, schedule)
+        seeded = Seeded()
+        for workload in named(options.workloads):
+            tell(workload.title)
+            outcomes = play(workload, running, seeded, schedule, tell)
+            run["workloads"][workload.name] = {
+                "title": workload.title,
+                "factor": workload.factor,
+                "entities_per_request": workload.entities_per_request,
+                "outcomes": {name: asdict(outcome) for name, outcome in outcomes.items()},
+            }
+    finally:
+        for server in running:
+            server.stop()
+        shutil.rmtree(paths.DATA, ignore_errors=True)
+    return run
+
+
+def generator_alone(running: list[servers.Server], schedule: Schedule) -> dict[str, Any] | None:
+    """The proof that the generator is not the bottleneck: it, and the quickest of the servers."""
+    for server in running:
+        if server.constant:
+            job = generator.Job(
+                table="BenchAlone",
+                mix={"get": 1},
+                entities=1000,
+                connections=schedule.connections,
+                warmup=schedule.warmup,
+                seconds=schedule.seconds,
+            )
+            return asdict(generator.run(server, job))
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""One run of the load generator against one server: the job goes in, what it saw comes out, with
+the CPU that the server used meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bench import paths, processes
+from bench.servers import ACCOUNT, KEY
+
+if TYPE_CHECKING:
+    from bench.servers import Server
+
+GENERATOR_SECONDS_MAX = 900
+
+
+class WrongAnswerError(Exception):
+    """A server gave a wrong answer; the run has no figures then."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What loadgen/job.go reads; the fields are described there."""
+
+    table: str
+    mix: dict[str, int]
+    keys: str = "uniform"
+    query: str = ""
+    unique: str = ""
+    entities: int = 0
+    connections: int = 16
+    seed: int = 1
+    warmup: float = 0.0
+    seconds: float = 0.0
+    requests: int = 0
+    walks: int = 0
+    expect_entities: int = -1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one run measured. Latencies in microseconds, CPU in microseconds per request.
+
+    others_cores is how many cores everything else on the machine kept busy meanwhile.
+    """
+
+    requests_per_second: float
+    p50: float
+    p99: float
+    max: float
+    requests: int
+    server_cpu: float
+    server_cores: float
+    generator_cpu: float
+    generator_share: float
+    others_cores: float
+    megabytes_per_second: float
+    operations: dict[str, dict[str, float]] = field(default_factory=dict)
+    first_page_p50: float | None = None
+    last_pages_p50: float | None = None
+
+
+def run(server: Server, job: Job) -> Measured:
+    tree = server.tree()
+    before, busy_before, start = processes.cpu_seconds(tree), processes.busy(), time.monotonic()
+    result = generate(server, job)
+    used = processes.cpu_seconds(tree) - before
+    others = processes.busy() - busy_before - used - result["generator_seconds_all"]
+    wall = time.monotonic() - start
+    elapsed, requests = result["elapsed"], max(result["requests"], 1)
+    server_cpu = used / max(result["requests_all"], 1)
+    first, last = result["first_page"], result["last_pages"]
+    return Measured(
+        requests_per_second=result["requests"] / elapsed,
+        p50=result["latency"]["p50"],
+        p99=result["latency"]["p99"],
+        max=result["latency"]["max"],
+        requests=result["requests"],
+        server_cpu=1e6 * server_cpu,
+        server_cores=server_cpu * result["requests"] / elapsed,
+        generator_cpu=1e6 * result["generator_seconds"] / requests,
+        generator_share=result["generator_seconds"] / elapsed,
+        others_cores=max(others, 0.0) / wall,
+        megabytes_per_second=result["bytes_in"] / elapsed / 1e6,
+        operations=result["operations"],
+        first_page_p50=first and first["p50"],
+        last_pages_p50=last and last["p50"],
+    )
+
+
+def generate(server: Server, job: Job) -> dict[str, Any]:
+    document = asdict(job) | {
+        "mix": [{"operation": name, "weight": weight} for name, weight in job.mix.items()],
+        "address": server.address,
+        "base_path": server.base_path,
+        "account": ACCOUNT,
+        "key": KEY,
+        "constant": server.constant,
+    }
+    finished = subprocess.run(
+        [str(paths.LOADGEN)],
+        input=json.dumps(document),
+        capture_output=True,
+        text=True,
+        timeout=GENERATOR_SECONDS_MAX,
+        check=False,
+    )
+    if finished.returncode != 0:
+        raise WrongAnswerError(f"{server.name}: {finished.stderr.strip()}")
+    result: dict[str, Any] = json.loads(finished.stdout)
+    if result["errors"]:
+        samples = "; ".join(result["error_samples"])
+        raise WrongAnswerError(
+            f"{server.name}: {result['errors']} wrong answers, among them: {samples}"
+        )
+    return result

@@ -1,0 +1,3 @@
+module tablestone/loadgen
+
+go 1.22

@@ -1,0 +1,59 @@
+package main
+
+// Job is what one run of the load generator does. Exactly one of Seconds, Requests and Walks
+// says when it ends: after a time, after a number of requests, or when every connection has
+// followed its query's continuation to the end that many times.
+type Job struct {
+	Address     string  `json:"address"` // host:port
+	BasePath    string  `json:"base_path"`
+	Account     string  `json:"account"`
+	Key         string  `json:"key"` // base64, as in a connection string
+	Table       string  `json:"table"`
+	Mix         []Share `json:"mix"`
+	Keys        string  `json:"keys"` // "uniform" or "zipf"
+	Query       string  `json:"query"`
+	Unique      string  `json:"unique"` // prefix of the partition keys of new entities
+	Entities    int     `json:"entities"`
+	Connections int     `json:"connections"`
+	Seed        int64   `json:"seed"`
+	Warmup      float64 `json:"warmup"`
+	Seconds     float64 `json:"seconds"`
+	Requests    int     `json:"requests"`
+	Walks       int     `json:"walks"`
+	// ExpectEntities is how many entities a page (or, in walks, a whole walk) must carry; -1: any.
+	ExpectEntities int `json:"expect_entities"`
+	// Constant says that the server answers every request with the same 200: only that is checked.
+	Constant bool `json:"constant"`
+}
+
+// Share is one operation of a mix and its weight among the others.
+type Share struct {
+	Operation string `json:"operation"`
+	Weight    int    `json:"weight"`
+}
+
+// Result is what one run saw. Requests, latencies and CPU are those of the measured time only;
+// RequestsAll counts every answer since the first connection, for the server's CPU per request.
+type Result struct {
+	Elapsed          float64            `json:"elapsed"`
+	Requests         int                `json:"requests"`
+	RequestsAll      int                `json:"requests_all"`
+	Errors           int                `json:"errors"`
+	ErrorSamples     []string           `json:"error_samples"`
+	BytesIn          int64              `json:"bytes_in"`
+	Latency          Latency            `json:"latency"`
+	Operations       map[string]Latency `json:"operations"`
+	GeneratorSeconds float64            `json:"generator_seconds"` // CPU of this process, user and system
+	GeneratorAll     float64            `json:"generator_seconds_all"`
+	FirstPage        *Latency           `json:"first_page"` // walks only
+	LastPages        *Latency           `json:"last_pages"` // walks only: the last tenth
+}
+
+// Latency is a histogram's answer, in microseconds.
+type Latency struct {
+	Requests int     `json:"requests"`
+	Mean     float64 `json:"mean"`
+	P50      float64 `json:"p50"`
+	P99      float64 `json:"p99"`
+	Max      float64 `json:"max"`
+}

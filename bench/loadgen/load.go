@@ -1,0 +1,356 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"syscall"
+	"time"
+)
+
+const (
+	errorSamplesMax   = 5
+	answerSeconds     = 120 // a server that is silent for this long has failed the run
+	waitMilliseconds  = 1000
+	mixPositions      = 1000
+	lastPagesFraction = 10
+)
+
+// load drives all connections of one job until it ends.
+type load struct {
+	job        *Job
+	writer     *writer
+	poller     *poller
+	conns      []*connection
+	mix        []*operation // a table to draw from: each operation as often as its weight says
+	result     Result
+	unprimed   int // entities whose ETag is not known yet; the clock starts when there are none
+	base       time.Time
+	begin, end int64 // of the measured time; end 0: not known
+	cpuBegin   time.Duration
+	inFlight   int
+	issued     int
+	lastAnswer int64
+	first      histogram
+	last       histogram
+	scratch    []byte
+}
+
+func newLoad(job *Job) (*load, error) {
+	writer, err := newWriter(job)
+	if err != nil {
+		return nil, err
+	}
+	poller, err := newPoller()
+	if err != nil {
+		return nil, err
+	}
+	l := &load{job: job, writer: writer, poller: poller, base: time.Now()}
+	if err := l.mixOperations(); err != nil {
+		return nil, err
+	}
+	for number := range job.Connections {
+		c, err := dial(job.Address, number)
+		if err != nil {
+			return nil, err
+		}
+		if err := poller.watch(syscall.EPOLL_CTL_ADD, c, syscall.EPOLLIN); err != nil {
+			return nil, err
+		}
+		l.conns = append(l.conns, c)
+	}
+	l.ownEntities()
+	return l, nil
+}
+
+func (l *load) mixOperations() error {
+	total := 0
+	for _, share := range l.job.Mix {
+		total += share.Weight
+	}
+	for _, share := range l.job.Mix {
+		op, known := operations[share.Operation]
+		if !known || share.Weight <= 0 {
+			return fmt.Errorf("unknown operation %q or no weight", share.Operation)
+		}
+		op.name, op.hist = share.Operation, &histogram{}
+		if l.job.Constant {
+			op.status = 200
+		}
+		for range max(share.Weight*mixPositions/total, 1) {
+			l.mix = append(l.mix, &op)
+		}
+	}
+	if len(l.mix) == 0 {
+		return fmt.Errorf("the mix is empty")
+	}
+	return nil
+}
+
+func (l *load) ownEntities() {
+	if l.mix[0].name != "update" {
+		return
+	}
+	own := max(min(ownedEntities, l.job.Entities/l.job.Connections), 1)
+	for _, c := range l.conns {
+		c.etags = make([][]byte, own)
+	}
+	l.unprimed = own * len(l.conns)
+}
+
+func (l *load) now() int64 { return int64(time.Since(l.base)) }
+
+func (l *load) run() (*Result, error) {
+	if l.unprimed == 0 {
+		l.startClock(l.now())
+	}
+	for _, c := range l.conns {
+		if err := l.issue(c, l.now()); err != nil {
+			return nil, err
+		}
+	}
+	for l.inFlight > 0 {
+		events, err := l.poller.wait(waitMilliseconds)
+		if err != nil {
+			return nil, err
+		}
+		for i := range events {
+			if err := l.serve(l.conns[events[i].Fd], events[i].Events); err != nil {
+				return nil, err
+			}
+		}
+		if len(events) == 0 && l.now()-l.lastAnswer > int64(answerSeconds*time.Second) {
+			return nil, fmt.Errorf("no answer for %d seconds", answerSeconds)
+		}
+	}
+	l.stopClock(l.now())
+	l.summarise()
+	return &l.result, nil
+}
+
+// serve handles one event: more room to write, or bytes of an answer.
+func (l *load) serve(c *connection, events uint32) error {
+	if c.waiting && events&syscall.EPOLLOUT != 0 {
+		if err := l.push(c); err != nil {
+			return err
+		}
+	}
+	if events&(syscall.EPOLLIN|syscall.EPOLLHUP|syscall.EPOLLERR) == 0 {
+		return nil
+	}
+	whole, err := c.receive()
+	if err != nil {
+		return fmt.Errorf("connection %d, %s: %w", c.number, c.operation.name, err)
+	}
+	if whole == 0 {
+		return nil
+	}
+	now := l.now()
+	l.account(c, whole, now)
+	l.inFlight--
+	l.lastAnswer = now
+	return l.issue(c, now)
+}
+
+// issue sends the connection's next request unless the job is over.
+func (l *load) issue(c *connection, now int64) error {
+	if l.end == 0 && l.begin > 0 && l.job.Seconds > 0 &&
+		now >= l.begin+int64(l.job.Seconds*float64(time.Second)) {
+		l.stopClock(now)
+	}
+	if l.finished(c) {
+		return nil
+	}
+	c.reset()
+	c.operation = l.mix[0]
+	if len(l.mix) > 1 {
+		c.operation = l.mix[l.writer.random.Intn(len(l.mix))]
+	}
+	l.writer.signer.renewDate(now)
+	l.writer.write(c)
+	l.issued++
+	l.inFlight++
+	c.started = l.now()
+	return l.push(c)
+}
+
+func (l *load) finished(c *connection) bool {
+	switch {
+	case l.end > 0:
+		return true
+	case l.job.Walks > 0:
+		return c.walks >= l.job.Walks || l.result.Errors > 0
+	case l.job.Requests > 0:
+		return l.issued >= l.job.Requests
+	}
+	return false
+}
+
+func (l *load) push(c *connection) error {
+	done, err := c.send()
+	if err != nil {
+		return fmt.Errorf("connection %d cannot send: %w", c.number, err)
+	}
+	if done == !c.waiting {
+		return nil
+	}
+	c.waiting = !done
+	events := uint32(syscall.EPOLLIN)
+	if c.waiting {
+		events |= syscall.EPOLLOUT
+	}
+	return l.poller.watch(syscall.EPOLL_CTL_MOD, c, events)
+}
+
+// account checks one whole answer and counts it where it belongs.
+func (l *load) account(c *connection, whole int, now int64) {
+	l.result.RequestsAll++
+	if complaint := l.complaint(c); complaint != "" {
+		l.result.Errors++
+		if len(l.result.ErrorSamples) < errorSamplesMax {
+			l.result.ErrorSamples = append(l.result.ErrorSamples, c.operation.name+": "+complaint)
+		}
+	}
+	page := c.page
+	if l.job.Walks > 0 && !l.job.Constant {
+		l.follow(c)
+	} else if l.job.Walks > 0 {
+		c.walks++
+	}
+	if c.operation.name == "update" {
+		l.keepETag(c)
+	}
+	if l.begin == 0 {
+		if l.unprimed == 0 {
+			l.startClock(now)
+		}
+		return
+	}
+	if now < l.begin || l.end > 0 {
+		return
+	}
+	l.result.BytesIn += int64(whole)
+	latency := now - c.started
+	c.operation.hist.record(latency)
+	if l.job.Walks > 0 {
+		pages := l.job.Entities / partitionEntities
+		if page == 0 {
+			l.first.record(latency)
+		} else if page >= pages-pages/lastPagesFraction {
+			l.last.record(latency)
+		}
+	}
+}
+
+// complaint says what is wrong with an answer; empty when nothing is.
+func (l *load) complaint(c *connection) string {
+	status := c.response.status
+	if status != c.operation.status {
+		return fmt.Sprintf("status %d instead of %d: %.300s", status, c.operation.status, l.body(c))
+	}
+	if l.job.Constant {
+		return ""
+	}
+	switch c.operation.name {
+	case "batch", "seed":
+		body := l.body(c)
+		if done := bytes.Count(body, []byte("HTTP/1.1 204")); done != batchSize {
+			return fmt.Sprintf("%d of %d inserts done: %.600s", done, batchSize, body)
+		}
+	case "page":
+		if l.job.ExpectEntities < 0 || l.job.Walks > 0 || c.paged {
+			return ""
+		}
+		c.paged = true // one page of each connection is counted: counting all would cost too much
+		if found := l.countEntities(c); found != l.job.ExpectEntities {
+			return fmt.Sprintf("%d entities instead of %d", found, l.job.ExpectEntities)
+		}
+	}
+	return ""
+}
+
+func (l *load) body(c *connection) []byte {
+	if c.response.length < 0 {
+		l.scratch = c.response.body(c.in[:c.filled], l.scratch)
+		return l.scratch
+	}
+	return c.response.body(c.in[:c.filled], nil)
+}
+
+func (l *load) countEntities(c *connection) int {
+	return bytes.Count(l.body(c), []byte(`"RowKey":`))
+}
+
+// follow counts a walk's page and remembers where the next one starts.
+func (l *load) follow(c *connection) {
+	if c.response.status != 200 {
+		return
+	}
+	c.seen += l.countEntities(c)
+	c.page++
+	c.next = continuation(c.next, c.head())
+	if len(c.next) > 0 {
+		return
+	}
+	if c.seen != l.job.ExpectEntities && l.job.ExpectEntities >= 0 {
+		l.result.Errors++
+		l.result.ErrorSamples = append(l.result.ErrorSamples,
+			fmt.Sprintf("a walk met %d entities instead of %d", c.seen, l.job.ExpectEntities))
+	}
+	c.page, c.seen = 0, 0
+	c.walks++
+}
+
+func (l *load) keepETag(c *connection) {
+	owned := c.turn % len(c.etags)
+	c.turn++
+	tag := header(c.head(), []byte("etag"))
+	if l.job.Constant {
+		tag = []byte(`W/"constant"`)
+	}
+	if len(c.etags[owned]) == 0 && len(tag) > 0 {
+		l.unprimed--
+	}
+	c.etags[owned] = append(c.etags[owned][:0], tag...)
+}
+
+func (l *load) startClock(now int64) {
+	l.begin = max(now+int64(l.job.Warmup*float64(time.Second)), 1)
+	l.cpuBegin = processTime()
+	l.lastAnswer = now
+}
+
+func (l *load) stopClock(now int64) {
+	if l.end == 0 {
+		l.end = now
+		l.result.Elapsed = float64(now-l.begin) / float64(time.Second)
+		// The generator works as hard in the warm-up as afterwards: its CPU is shared by time.
+		used := (processTime() - l.cpuBegin).Seconds()
+		l.result.GeneratorSeconds = used * l.result.Elapsed / (l.result.Elapsed + l.job.Warmup)
+	}
+}
+
+func (l *load) summarise() {
+	var all histogram
+	l.result.GeneratorAll = processTime().Seconds()
+	l.result.Operations = map[string]Latency{}
+	for _, op := range l.mix {
+		if _, counted := l.result.Operations[op.name]; !counted {
+			l.result.Operations[op.name] = op.hist.latency()
+			all.add(op.hist)
+		}
+	}
+	l.result.Latency = all.latency()
+	l.result.Requests = int(all.total)
+	if l.first.total > 0 {
+		first, last := l.first.latency(), l.last.latency()
+		l.result.FirstPage, l.result.LastPages = &first, &last
+	}
+}
+
+func processTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand"
+	"net/url"
+)
+
+const (
+	jsonType       = "application/json;odata=nometadata"
+	batchType      = "multipart/mixed; boundary=batch_0f8fad5b-d9cb-469f-a165-70867728950e"
+	batchSize      = 100
+	ownedEntities  = 64 // entities per connection that only this connection updates
+	batchPartStart = "--changeset_7c9e6679-7425-40de-944b-e07fc1f90ae7\r\n" +
+		"Content-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
+)
+
+// operation is one kind of request: how it is written and which status answers it.
+type operation struct {
+	name    string
+	verb    string
+	status  int
+	headers string
+	content string // Content-Type; empty without a body
+	prepare func(w *writer, c *connection)
+	hist    *histogram
+}
+
+// operations is every kind of request the generator can make. prepare fills w.target and w.body.
+var operations = map[string]operation{
+	"create_table": {verb: "POST", status: 204, content: jsonType, prepare: (*writer).createTable,
+		headers: "Prefer: return-no-content\r\n"},
+	"get":  {verb: "GET", status: 200, prepare: (*writer).get},
+	"page": {verb: "GET", status: 200, prepare: (*writer).query},
+	"insert": {verb: "POST", status: 204, content: jsonType, prepare: (*writer).insert,
+		headers: "Prefer: return-no-content\r\n"},
+	"merge": {verb: "PATCH", status: 204, content: jsonType, prepare: (*writer).merge,
+		headers: "If-Match: *\r\n"},
+	"update": {verb: "PUT", status: 204, content: jsonType, prepare: (*writer).update},
+	"upsert": {verb: "PUT", status: 204, content: jsonType, prepare: (*writer).upsert},
+	"batch":  {verb: "POST", status: 202, content: batchType, prepare: (*writer).batch},
+	"seed":   {verb: "POST", status: 202, content: batchType, prepare: (*writer).seed},
+}
+
+// writer turns operations into request bytes. Its buffers are used again for each request.
+type writer struct {
+	job      *Job
+	signer   *signer
+	random   *rand.Rand
+	keys     keyChooser
+	common   string
+	target   []byte
+	path     int // how much of target is path: what is signed
+	body     []byte
+	part     []byte
+	extra    []byte // headers of this one request
+	pk, rk   []byte
+	made     int // new entities so far
+	seeded   int // seeded batches so far
+	revision int
+}
+
+func newWriter(job *Job) (*writer, error) {
+	signing, err := newSigner(job.Account, job.Key)
+	if err != nil {
+		return nil, err
+	}
+	random := rand.New(rand.NewSource(job.Seed))
+	keys, err := newKeyChooser(job.Keys, job.Entities, random)
+	if err != nil {
+		return nil, err
+	}
+	common := fmt.Sprintf("Host: %s\r\nAccept: application/json;odata=minimalmetadata\r\n"+
+		"DataServiceVersion: 3.0\r\nx-ms-version: 2019-02-02\r\n", job.Address)
+	return &writer{job: job, signer: signing, random: random, keys: keys, common: common}, nil
+}
+
+// write puts the connection's next request into its buffer.
+func (w *writer) write(c *connection) {
+	w.target = append(w.target[:0], w.job.BasePath...)
+	w.target = append(w.target, '/')
+	w.path, w.body, w.extra = 0, w.body[:0], w.extra[:0]
+	c.operation.prepare(w, c)
+	if w.path == 0 {
+		w.path = len(w.target)
+	}
+	op, out := c.operation, c.out[:0]
+	out = append(out, op.verb...)
+	out = append(out, ' ')
+	out = append(out, w.target...)
+	out = append(out, " HTTP/1.1\r\n"...)
+	out = append(out, w.common...)
+	out = append(out, op.headers...)
+	out = append(out, w.extra...)
+	out = w.signer.appendHeaders(out, op.verb, op.content, w.target[:w.path])
+	if op.content != "" {
+		out = append(out, "Content-Type: "...)
+		out = append(out, op.content...)
+		out = append(out, "\r\nContent-Length: "...)
+		out = appendDecimal(out, len(w.body))
+		out = append(out, '\r', '\n')
+	}
+	out = append(out, '\r', '\n')
+	c.out = append(out, w.body...)
+}
+
+func (w *writer) createTable(*connection) {
+	w.target = append(w.target, "Tables"...)
+	w.body = append(append(append(w.body, `{"TableName":"`...), w.job.Table...), `"}`...)
+}
+
+func (w *writer) get(c *connection) {
+	w.addressSeeded(w.keys.next(), c)
+	w.appendQuery()
+}
+
+func (w *writer) query(c *connection) {
+	w.target = append(append(w.target, w.job.Table...), "()"...)
+	w.appendQuery()
+	w.target = append(w.target, c.next...)
+}
+
+func (w *writer) insert(*connection) {
+	w.target = append(w.target, w.job.Table...)
+	n := w.newKeys(true)
+	w.body = appendEntity(w.body, n, 0, w.pk, w.rk)
+}
+
+func (w *writer) merge(c *connection) {
+	n := w.keys.next()
+	w.addressSeeded(n, c)
+	w.revision++
+	w.body = appendMerge(w.body, n, w.revision)
+}
+
+// update replaces an entity that this connection alone updates, under the ETag that its last
+// update was answered with; the first of all is unconditional and only learns the ETag.
+func (w *writer) update(c *connection) {
+	owned := c.turn % len(c.etags)
+	n := owned*w.job.Connections + c.number
+	w.addressSeeded(n, c)
+	w.extra = append(w.extra, "If-Match: "...)
+	if len(c.etags[owned]) == 0 {
+		w.extra = append(w.extra, '*')
+	} else {
+		w.extra = append(w.extra, c.etags[owned]...)
+	}
+	w.extra = append(w.extra, '\r', '\n')
+	w.revision++
+	w.body = appendEntity(w.body, n, w.revision, w.pk, w.rk)
+}
+
+// upsert is insert-or-replace: in turn of an entity that exists and of one that does not.
+func (w *writer) upsert(c *connection) {
+	w.revision++
+	n := w.keys.next()
+	if w.revision%2 == 0 {
+		w.addressSeeded(n, c)
+	} else {
+		n = w.newKeys(true)
+		w.appendEntityAddress()
+	}
+	w.body = appendEntity(w.body, n, w.revision, w.pk, w.rk)
+}
+
+// batch is a transaction of 100 inserts, always into the same partition.
+func (w *writer) batch(*connection) {
+	w.startBatch()
+	for range batchSize {
+		w.appendBatchInsert(w.newKeys(false))
+	}
+	w.endBatch()
+}
+
+// seed is a transaction of the next 100 entities of the seeded set.
+func (w *writer) seed(*connection) {
+	w.startBatch()
+	for i := range batchSize {
+		n := w.seeded*batchSize + i
+		w.pk, w.rk = appendSeededKeys(w.pk[:0], w.rk[:0], n)
+		w.appendBatchInsert(n)
+	}
+	w.seeded++
+	w.endBatch()
+}
+
+func (w *writer) startBatch() {
+	w.target = append(w.target, "$batch"...)
+	w.body = append(w.body, "--batch_0f8fad5b-d9cb-469f-a165-70867728950e\r\nContent-Type: multipart/mixed; "+
+		"boundary=changeset_7c9e6679-7425-40de-944b-e07fc1f90ae7\r\n\r\n"...)
+}
+
+func (w *writer) appendBatchInsert(n int) {
+	w.part = appendEntity(w.part[:0], n, 0, w.pk, w.rk)
+	w.body = append(w.body, batchPartStart+"POST http://"...)
+	w.body = append(w.body, w.job.Address...)
+	w.body = append(w.body, w.job.BasePath...)
+	w.body = append(w.body, '/')
+	w.body = append(w.body, w.job.Table...)
+	w.body = append(w.body, " HTTP/1.1\r\nAccept: application/json;odata=minimalmetadata\r\n"+
+		"DataServiceVersion: 3.0\r\nPrefer: return-no-content\r\nContent-Type: "+jsonType+
+		"\r\nContent-Length: "...)
+	w.body = appendDecimal(w.body, len(w.part))
+	w.body = append(w.body, "\r\n\r\n"...)
+	w.body = append(append(w.body, w.part...), '\r', '\n')
+}
+
+func (w *writer) endBatch() {
+	w.body = append(w.body, "--changeset_7c9e6679-7425-40de-944b-e07fc1f90ae7--\r\n"+
+		"--batch_0f8fad5b-d9cb-469f-a165-70867728950e--\r\n"...)
+}
+
+// newKeys makes the keys of an entity that no run has written before, and returns its number.
+func (w *writer) newKeys(spread bool) int {
+	n := w.made
+	w.made++
+	w.pk = append(w.pk[:0], w.job.Unique...)
+	if spread {
+		w.pk = appendPadded(append(w.pk, '-'), n/partitionEntities, 6)
+	}
+	w.rk = appendPadded(w.rk[:0], n, 10)
+	return n
+}
+
+func (w *writer) addressSeeded(n int, c *connection) {
+	c.entity = n
+	w.pk, w.rk = appendSeededKeys(w.pk[:0], w.rk[:0], n)
+	w.appendEntityAddress()
+}
+
+func (w *writer) appendEntityAddress() {
+	w.target = append(append(w.target, w.job.Table...), "(PartitionKey='"...)
+	w.target = append(append(w.target, w.pk...), "',RowKey='"...)
+	w.target = append(append(w.target, w.rk...), "')"...)
+}
+
+var partitionMark = []byte("{partition}")
+
+// appendQuery appends the job's query; {partition} in it becomes a partition of the seeded set.
+func (w *writer) appendQuery() {
+	w.path = len(w.target)
+	if w.job.Query == "" {
+		return
+	}
+	w.target = append(append(w.target, '?'), w.job.Query...)
+	at := bytes.Index(w.target, partitionMark)
+	if at < 0 {
+		return
+	}
+	w.pk, w.rk = appendSeededKeys(w.pk[:0], w.rk[:0], w.keys.next())
+	rest := append(w.part[:0], w.target[at+len(partitionMark):]...)
+	w.part = rest
+	w.target = append(append(w.target[:at], w.pk...), rest...)
+}
+
+// continuation turns the two headers of a page into the query parameters of the next one.
+func continuation(out, head []byte) []byte {
+	partition := header(head, []byte("x-ms-continuation-nextpartitionkey"))
+	row := header(head, []byte("x-ms-continuation-nextrowkey"))
+	out = out[:0]
+	if partition != nil {
+		out = append(append(out, "&NextPartitionKey="...), url.QueryEscape(string(partition))...)
+	}
+	if row != nil {
+		out = append(append(out, "&NextRowKey="...), url.QueryEscape(string(row))...)
+	}
+	return out
+}
+
+func appendDecimal(out []byte, number int) []byte {
+	width := 1
+	for rest := number / 10; rest > 0; rest /= 10 {
+		width++
+	}
+	return appendPadded(out, number, width)
+}

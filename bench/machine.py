@@ -1,0 +1,54 @@
+"""Where a run took place: what a reader needs to know before comparing it with another."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from bench.prerequisites import AZURITE_VERSION
+from bench.servers import AZURITE, TABLESTONE
+
+
+def machine() -> dict[str, Any]:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(pages / 2**30),
+        "system": platform.platform(),
+        "load_average": round(os.getloadavg()[0], 1),
+    }
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def versions(servers: list[str]) -> dict[str, str]:
+    found = {"Python": platform.python_version(), "granian": metadata.version("granian")}
+    if TABLESTONE in servers:
+        found["Tablestone"] = f"{metadata.version('tablestone')} ({commit()})"
+    if AZURITE in servers:
+        found["Azurite"] = AZURITE_VERSION
+        found["Node"] = output_of("node", "--version").lstrip("v")
+    return found
+
+
+def commit() -> str:
+    name = output_of("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty")
+    return name or "no git"
+
+
+def output_of(*command: str) -> str:
+    try:
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return finished.stdout.strip()

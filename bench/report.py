@@ -1,0 +1,162 @@
+"""The figures of a run in words: one table, ratios of medians first, and what the run was."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from bench.servers import AZURITE, FLOOR, TABLESTONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SATURATED = 0.9
+
+Figures = dict[str, Any]
+
+
+def median_of(outcome: Figures, measure: str) -> float:
+    return float(median(measured[measure] for measured in outcome["rounds"]))
+
+
+def ratio(outcomes: Figures, server: str, to: str) -> float | None:
+    if server not in outcomes or to not in outcomes:
+        return None
+    base = median_of(outcomes[to], "requests_per_second")
+    return median_of(outcomes[server], "requests_per_second") / base if base else None
+
+
+def summary(run: Figures) -> str:
+    return "\n\n".join(
+        part
+        for part in (
+            conditions(run),
+            generator_check(run),
+            table(figures_header(), figures_rows(run)),
+            table(ratios_header(), ratios_rows(run)),
+            walks(run),
+            saturation(run),
+        )
+        if part
+    )
+
+
+def conditions(run: Figures) -> str:
+    machine, schedule = run["machine"], run["schedule"]
+    versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB; "
+        f"{versions}\n"
+        f"{schedule['rounds']} rounds of {schedule['seconds']} s after {schedule['warmup']} s, "
+        f"{schedule['connections']} connections, seed {schedule['seed']}; load average at "
+        f"the start {machine['load_average']}\n"
+        f"the disk under the data: {run['flushes_per_second']:,.0f} appends of 4 KiB made durable "
+        "per second, one after the other"
+    )
+
+
+def generator_check(run: Figures) -> str:
+    alone = run.get("generator_alone")
+    if not alone:
+        return ""
+    return (
+        f"the load generator alone against the floor server: "
+        f"{alone['requests_per_second']:,.0f} requests/s with {alone['generator_share']:.0%} of "
+        f"one core; it needs {alone['generator_cpu']:.1f} µs of CPU per request "
+        f"(so {1e6 / alone['generator_cpu']:,.0f}/s would fill one core), the server "
+        f"{alone['server_cpu']:.1f} µs"
+    )
+
+
+def figures_header() -> list[str]:
+    return [
+        "operation", "server", "requests/s", "entities/s", "p50 ms", "p99 ms",
+        "server CPU µs/req", "cores", "MiB", "generator", "others",
+    ]  # fmt: skip
+
+
+def figures_rows(run: Figures) -> Iterable[list[str]]:
+    for workload in run["workloads"].values():
+        for server, outcome in workload["outcomes"].items():
+            rate = median_of(outcome, "requests_per_second")
+            yield [
+                workload["title"],
+                server,
+                f"{rate:,.0f}" if rate >= 100 else f"{rate:,.1f}",
+                "" if server == FLOOR else f"{rate * workload['entities_per_request']:,.0f}",
+                f"{median_of(outcome, 'p50') / 1000:.2f}",
+                f"{median_of(outcome, 'p99') / 1000:.2f}",
+                f"{median_of(outcome, 'server_cpu'):,.0f}",
+                f"{median_of(outcome, 'server_cores'):.2f}",
+                f"{outcome['resident_mib']:,.0f}",
+                f"{median_of(outcome, 'generator_share'):.0%}",
+                f"{median_of(outcome, 'others_cores'):.2f}",
+            ]
+
+
+def ratios_header() -> list[str]:
+    return ["operation", "to Azurite", "at least", "", "to the HTTP floor"]
+
+
+def ratios_rows(run: Figures) -> Iterable[list[str]]:
+    for workload in run["workloads"].values():
+        outcomes = workload["outcomes"]
+        to_azurite = ratio(outcomes, TABLESTONE, AZURITE)
+        to_floor = ratio(outcomes, TABLESTONE, FLOOR)
+        if to_azurite is None and to_floor is None:
+            continue
+        factor = workload["factor"]
+        verdict = ""
+        if factor is not None and to_azurite is not None:
+            verdict = "reached" if to_azurite >= factor else "MISSED"
+        yield [
+            workload["title"],
+            "" if to_azurite is None else f"{to_azurite:.2f}",
+            "" if factor is None else f"{factor:g}",
+            verdict,
+            "" if to_floor is None else f"{to_floor:.0%}",
+        ]
+
+
+def walks(run: Figures) -> str:
+    """Does a page late in a walk cost more than the first?"""
+    lines = [
+        f"{workload['title']}, {server}: first page p50 "
+        f"{median_of(outcome, 'first_page_p50') / 1000:.1f} ms, pages of the last tenth "
+        f"{median_of(outcome, 'last_pages_p50') / 1000:.1f} ms"
+        for workload in run["workloads"].values()
+        for server, outcome in workload["outcomes"].items()
+        if all(measured["last_pages_p50"] is not None for measured in outcome["rounds"])
+    ]
+    return "\n".join(lines)
+
+
+def saturation(run: Figures) -> str:
+    busy = [
+        f"{workload['title']} on {server}"
+        for workload in run["workloads"].values()
+        for server, outcome in workload["outcomes"].items()
+        if median_of(outcome, "generator_share") > SATURATED
+    ]
+    if not busy:
+        return ""
+    return "the load generator itself was busy here, read these as lower bounds: " + ", ".join(busy)
+
+
+def table(header: list[str], rows: Iterable[list[str]]) -> str:
+    """A Markdown table that lines up in a terminal, so that it can be pasted as it is."""
+    lines = [header, *rows]
+    if len(lines) == 1:
+        return ""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    texts = [column_text(line, widths, left=2 if header[1] == "server" else 1) for line in lines]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([texts[0], rule, *texts[1:]])
+
+
+def column_text(line: list[str], widths: list[int], left: int) -> str:
+    cells = [
+        cell.ljust(width) if column < left else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+    ]
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,111 @@
+"""Paired rounds: every round gives each server the same workload in turn, so that whatever else
+the machine does meanwhile falls on all of them alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bench import generator, processes
+from bench.generator import Job
+from bench.workloads import Uses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.generator import Measured
+    from bench.servers import Server
+    from bench.workloads import Workload
+
+BATCH = 100
+PRACTICE = 0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    rounds: int
+    seconds: float
+    warmup: float
+    connections: int
+    seed: int
+
+
+@dataclass
+class Outcome:
+    """One workload on one server: its rounds, and the memory the server held after the last."""
+
+    rounds: list[Measured] = field(default_factory=list)
+    resident_mib: float = 0.0
+
+
+class Seeded:
+    """The tables that exist on each server, each made once, through the protocol itself."""
+
+    def __init__(self) -> None:
+        self._present: set[tuple[str, str]] = set()
+
+    def table(self, server: Server, workload: Workload, round_number: int) -> str:
+        kind = {Uses.SEEDED: "Read", Uses.WRITTEN: "Written", Uses.NEW: "New"}[workload.uses]
+        name = f"Bench{kind}{workload.entities}"
+        if workload.uses is Uses.NEW:
+            name = f"Bench{workload.name.title().replace('-', '')}Round{round_number}"
+        if server.constant or (server.name, name) in self._present:
+            return name
+        generator.generate(server, Job(name, {"create_table": 1}, connections=1, requests=1))
+        if workload.uses is not Uses.NEW:
+            generator.generate(
+                server,
+                Job(
+                    name,
+                    {"seed": 1},
+                    entities=workload.entities,
+                    requests=workload.entities // BATCH,
+                ),
+            )
+        self._present.add((server.name, name))
+        return name
+
+
+def play(
+    workload: Workload,
+    servers: list[Server],
+    seeded: Seeded,
+    schedule: Schedule,
+    tell: Callable[[str], None],
+) -> dict[str, Outcome]:
+    outcomes = {server.name: Outcome() for server in servers}
+    for server in servers:
+        # Unmeasured: a just-in-time compiler and a page cache need more than one warm-up.
+        table = seeded.table(server, workload, PRACTICE)
+        generator.run(server, job_of(workload, table, schedule, PRACTICE))
+    for round_number in range(1, schedule.rounds + 1):
+        for server in servers:
+            table = seeded.table(server, workload, round_number)
+            measured = generator.run(server, job_of(workload, table, schedule, round_number))
+            outcomes[server.name].rounds.append(measured)
+            tell(
+                f"  round {round_number} {server.name:<10} "
+                f"{measured.requests_per_second:>9,.0f}/s  p50 {measured.p50 / 1000:.2f} ms"
+            )
+    for server in servers:
+        outcomes[server.name].resident_mib = processes.resident_mib(server.tree())
+    return outcomes
+
+
+def job_of(workload: Workload, table: str, schedule: Schedule, round_number: int) -> Job:
+    walking = workload.walks > 0
+    return Job(
+        table=table,
+        mix=workload.mix,
+        keys=workload.keys,
+        query=workload.query,
+        unique=f"{workload.name}-{round_number}",
+        entities=workload.entities,
+        connections=workload.connections or schedule.connections,
+        seed=schedule.seed + round_number,
+        warmup=0.0 if walking else schedule.warmup,
+        seconds=0.0 if walking else schedule.seconds,
+        walks=workload.walks,
+        expect_entities=workload.expect_entities,
+    )

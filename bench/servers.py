@@ -1,0 +1,149 @@
+"""The three servers of a run: how each is started, and when it is ready.
+
+All run at the same time, on ports the system chose; only one of them is under load at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from bench import paths, processes
+from bench.prerequisites import PrerequisiteError, install_azurite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ACCOUNT = "devstoreaccount1"
+# The emulators' well-known key; every Azure Storage document prints it.
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+T = TypeVar("T")
+READY_SECONDS = 30.0
+STOP_SECONDS = 10.0
+TABLESTONE, AZURITE, FLOOR = "tablestone", "azurite", "floor"
+
+
+@dataclass
+class Server:
+    name: str
+    address: str
+    base_path: str
+    process: subprocess.Popen[bytes]
+    constant: bool
+    """Answers everything with the same 200: there is nothing to seed and nothing to check."""
+
+    def tree(self) -> list[int]:
+        return processes.process_tree(self.process.pid)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start(name: str) -> Server:
+    return STARTERS[name]()
+
+
+def start_tablestone() -> Server:
+    command = Path(sys.executable).parent / "tablestone"
+    if not command.exists():
+        raise PrerequisiteError(
+            "bench runs the tablestone command beside its own Python: pip install . first."
+        )
+    log = fresh_log(TABLESTONE)
+    data = paths.DATA / TABLESTONE
+    data.mkdir(parents=True)
+    process = spawn([str(command), "serve", "--port", "0", "--data", str(data)], log)
+    endpoint = wait_for(lambda: first_endpoint(log), process, log)
+    address, _, account = endpoint.partition("/")
+    wait_for(lambda: accepts(address), process, log)
+    return Server(TABLESTONE, address, f"/{account or ACCOUNT}", process, constant=False)
+
+
+def start_azurite() -> Server:
+    port = free_port()
+    log = fresh_log(AZURITE)
+    options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry"]
+    process = spawn([*install_azurite(), *options, "--tablePort", str(port)], log)
+    address = f"127.0.0.1:{port}"
+    wait_for(lambda: accepts(address), process, log)
+    return Server(AZURITE, address, f"/{ACCOUNT}", process, constant=False)
+
+
+def start_floor() -> Server:
+    port = free_port()
+    log = fresh_log(FLOOR)
+    process = spawn([sys.executable, "-m", "bench.floor", str(port)], log)
+    address = f"127.0.0.1:{port}"
+    wait_for(lambda: accepts(address), process, log)
+    return Server(FLOOR, address, f"/{ACCOUNT}", process, constant=True)
+
+
+STARTERS: dict[str, Callable[[], Server]] = {
+    TABLESTONE: start_tablestone,
+    AZURITE: start_azurite,
+    FLOOR: start_floor,
+}
+
+
+def spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            cwd=paths.BENCH.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+
+
+def fresh_log(name: str) -> Path:
+    logs = paths.WORK / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    return logs / f"{name}.log"
+
+
+def first_endpoint(log: Path) -> str | None:
+    found = re.search(r"https?://([^\s;/]+(?:/[A-Za-z0-9]+)?)", log.read_text(errors="replace"))
+    return found[1] if found else None
+
+
+def wait_for(probe: Callable[[], T | None], process: subprocess.Popen[bytes], log: Path) -> T:
+    """The probe's first answer that is not empty. A server that ends before is an error."""
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        answer = probe()
+        if answer:
+            return answer
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    process.kill()
+    raise PrerequisiteError(
+        f"a server did not start; its output: {log.read_text(errors='replace')[-600:]}"
+    )
+
+
+def accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+        return True
+    return False
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
