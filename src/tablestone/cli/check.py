@@ -1,0 +1,39 @@
+"""`tablestone check`: reads a whole data directory and says in words what is wrong with it. Changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import click
+
+from tablestone.cli.configuration import read_configuration
+from tablestone.cli.options import STORAGE_OPTIONS
+from tablestone.cli.parameters import by_option_name, where, with_options
+from tablestone.clock import system_clock
+from tablestone.engines.registry import open_engine
+from tablestone.tables.check import check_rows
+
+FOUND_BROKEN = 1
+
+
+@click.command()
+@with_options(STORAGE_OPTIONS)
+def check(**given: Any) -> int:
+    """Verify a data directory; exit status 1 if anything is wrong with it."""
+    configuration = read_configuration(by_option_name(given), os.environ)
+    broken = asyncio.run(_broken(configuration.engine))
+    for line in broken:
+        print(line)
+    place = where(configuration.data_directory)
+    print(f"{place}: {len(broken)} problems" if broken else f"{place}: healthy")
+    return FOUND_BROKEN if broken else 0
+
+
+async def _broken(engine_url: str) -> list[str]:
+    engine = open_engine(engine_url, system_clock, read_only=True)
+    try:
+        return await engine.check() + await check_rows(engine)
+    finally:
+        await engine.close()

@@ -1,0 +1,165 @@
+"""From command line, environment and file to one `Configuration`: the first of them that names an option wins.
+
+Precedence: command line, environment (TABLESTONE_*), file (--config or TABLESTONE_CONFIG), default. A list of accounts
+replaces a lower one, it is not added to it. Reads the file; otherwise takes values and returns values. An unknown key
+in the file is an error; an unknown TABLESTONE_ variable is not, because the environment is not ours alone.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tablestone.cli.options import (
+    ACCOUNT,
+    DATA,
+    ENGINE,
+    HOST,
+    LOG_LEVEL,
+    PORT,
+    SERVER_OPTIONS,
+    BrokenOption,
+    Option,
+    checked_account,
+)
+from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, AccountKeys, Configuration
+
+CONFIG_FLAG = "--config"
+CONFIG_VARIABLE = "TABLESTONE_CONFIG"
+ACCOUNTS_KEY = "accounts"
+"""The file has a table `[accounts]`, NAME = "KEY" or NAME = ["KEY1", "KEY2"], where the command line repeats --account."""
+ACCOUNT_SEPARATOR = ";"
+"""Between the accounts in TABLESTONE_ACCOUNT."""
+
+CommandLine = Mapping[str, str | tuple[str, ...] | None]
+"""What was typed, by option name; None, an empty tuple or no entry where an option was not given."""
+
+
+def read_configuration(command_line: CommandLine, environment: Mapping[str, str]) -> Configuration:
+    """The whole configuration, or `BrokenOption` with a sentence that names the source."""
+    path = command_line.get("config") or environment.get(CONFIG_VARIABLE)
+    file = _read_file(Path(str(path))) if path else {}
+    given = {
+        option.name: value
+        for option in SERVER_OPTIONS
+        if (value := _first_given(option, command_line, environment, file)) is not None
+    }
+    data_directory, engine = _storage(given.get(DATA.name), given.get(ENGINE.name, ENGINE.default))
+    return Configuration(
+        host=given.get(HOST.name, HOST.default),
+        port=given.get(PORT.name, int(PORT.default)),
+        data_directory=data_directory,
+        engine=engine,
+        accounts=given.get(ACCOUNT.name, (DEVELOPMENT_ACCOUNT,)),
+        log_level=given.get(LOG_LEVEL.name, LOG_LEVEL.default),
+    )
+
+
+def default_data_directory() -> Path:
+    """A place of the user's own, so that the same data is found from every working directory."""
+    import platformdirs  # noqa: PLC0415 - only a start without --data pays for it
+
+    return platformdirs.user_data_path("tablestone", appauthor=False)
+
+
+def _storage(data: str | None, engine: str) -> tuple[Path | None, str]:
+    """The data directory, absolute, and the engine's full URL."""
+    scheme, _, place = engine.partition(":")
+    if scheme != "sqlite":
+        return None, engine
+    if place and data is not None:
+        raise BrokenOption("Both --data and --engine name a data directory: give one of them.")
+    directory = Path(place or data or default_data_directory()).expanduser().absolute()
+    return directory, f"sqlite:{directory}"
+
+
+def _first_given(
+    option: Option,
+    command_line: CommandLine,
+    environment: Mapping[str, str],
+    file: Mapping[str, Any],
+) -> Any:
+    typed = command_line.get(option.name)
+    if typed:
+        texts = typed if isinstance(typed, tuple) else (typed,)
+        return _parsed(option, texts, option.flag)
+    if typed == "":
+        raise BrokenOption(f"{option.flag} must not be empty.")
+    if environment.get(option.variable):
+        text = environment[option.variable]
+        texts = tuple(filter(None, text.split(ACCOUNT_SEPARATOR))) if option.repeatable else (text,)
+        return _parsed(option, texts, option.variable)
+    return file.get(option.name)
+
+
+def _parsed(option: Option, texts: tuple[str, ...], source: str) -> Any:
+    """The value of an option given as text; the sentence of a failure starts with where it stood."""
+    try:
+        values = tuple(option.parse(text) for text in texts)
+        if option is ACCOUNT:
+            return _distinct(values)
+    except BrokenOption as broken:
+        raise BrokenOption(f"{source} {broken}.") from None
+    return values[0]
+
+
+def _distinct(accounts: tuple[AccountKeys, ...]) -> tuple[AccountKeys, ...]:
+    if not accounts:
+        raise BrokenOption("names no account")
+    names = [account.name for account in accounts]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BrokenOption(f"names the account {twice} twice")
+    return accounts
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """The file's options as values, by option name."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BrokenOption(
+            f"The configuration file {path} cannot be read: {error.strerror}."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BrokenOption(f"The configuration file {path} is not TOML: {error}.") from None
+    by_key = {option.name: option for option in SERVER_OPTIONS if option is not ACCOUNT}
+    values: dict[str, Any] = {}
+    for key, value in document.items():
+        source = f"{key} in {path}"
+        if key == ACCOUNTS_KEY:
+            values[ACCOUNT.name] = _file_accounts(value, source)
+        elif key in by_key:
+            values[key] = _file_value(by_key[key], value, source)
+        else:
+            known = ", ".join(sorted((*by_key, ACCOUNTS_KEY)))
+            raise BrokenOption(f"{path} has the unknown key {key!r}; the keys are {known}.")
+    return values
+
+
+def _file_value(option: Option, value: object, source: str) -> Any:
+    if option is PORT and type(value) is int:
+        return _parsed(option, (str(value),), source)
+    if option is PORT or not isinstance(value, str):
+        wanted = "a number" if option is PORT else "a string"
+        raise BrokenOption(f"{source} must be {wanted}.")
+    return _parsed(option, (value,), source)
+
+
+def _file_accounts(table: object, source: str) -> tuple[AccountKeys, ...]:
+    if not isinstance(table, dict):
+        raise BrokenOption(f'{source} must be a table of NAME = "KEY" or NAME = ["KEY1", "KEY2"].')
+    try:
+        return _distinct(
+            tuple(checked_account(str(name), _keys(keys)) for name, keys in table.items())
+        )
+    except BrokenOption as broken:
+        raise BrokenOption(f"{source} {broken}.") from None
+
+
+def _keys(keys: object) -> list[str]:
+    if isinstance(keys, list) and all(isinstance(key, str) for key in keys):
+        return keys
+    return [keys] if isinstance(keys, str) else []

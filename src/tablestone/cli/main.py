@@ -1,0 +1,53 @@
+"""`tablestone`: the commands, and the one place where a failure becomes a sentence and an exit status.
+
+Exit statuses: 0 done, 1 the command found something wrong or failed, 2 it could not start as it was asked to.
+A command is one module with one click command in it, and is added to the group below.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from tablestone import __version__
+from tablestone.cli.check import check
+from tablestone.cli.options import BrokenOption
+from tablestone.cli.serve import serve
+from tablestone.engines.contract import EngineRefused
+from tablestone.server.run import StartRefused
+
+NOT_STARTED = 2
+INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="Tablestone", message="%(prog)s %(version)s")
+def commands() -> None:
+    """The Azure Table service as software anyone can run."""
+
+
+commands.add_command(serve)
+commands.add_command(check)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and answers the exit status."""
+    try:
+        status = commands.main(args=arguments, prog_name="tablestone", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as help_wanted:
+        help_wanted.show()
+        return NOT_STARTED
+    except click.ClickException as error:
+        return _refuse(error.format_message())
+    except (BrokenOption, StartRefused, EngineRefused) as refused:
+        return _refuse(str(refused))
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    return status if isinstance(status, int) else 0
+
+
+def _refuse(sentence: str) -> int:
+    print(f"tablestone: {sentence}", file=sys.stderr)
+    return NOT_STARTED

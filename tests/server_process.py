@@ -1,0 +1,141 @@
+"""A real `tablestone serve` in a process of its own: started, read from its ready lines, killed or stopped.
+
+Knows the command and what it prints, nothing of what it serves. Every test that needs a server of its own uses
+`start_server`; the session's shared one is the fixture `tablestone_server`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+COMMAND = str(Path(sys.executable).with_name("tablestone"))
+"""The console script of the environment the tests run in."""
+READY_SECONDS_MAX = 20.0
+STOP_SECONDS_MAX = 20.0
+
+_ENDPOINT = re.compile(r"^Table endpoint: (\S+)$")
+_CONNECTION_STRING = re.compile(r"^Connection string: (\S.*)$")
+
+
+class NotReady(Exception):
+    """The server ended, or said nothing, before it was ready; carries its exit status and what it said."""
+
+
+@dataclass
+class ServerProcess:
+    """A running server and everything a client needs of it."""
+
+    process: subprocess.Popen[str]
+    stdout: list[str] = field(default_factory=list)
+    stderr_lines: list[str] = field(default_factory=list)
+    endpoint: str = ""
+    connection_string: str = ""
+    _readers: list[threading.Thread] = field(default_factory=list)
+
+    @property
+    def account_name(self) -> str:
+        return self._member("AccountName")
+
+    @property
+    def account_key(self) -> str:
+        return self._member("AccountKey")
+
+    @property
+    def stderr(self) -> str:
+        """What the server wrote to standard error so far; all of it once it has ended."""
+        return "".join(self.stderr_lines)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, nothing is closed."""
+        self.process.kill()
+        self._ended()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """The signal an operator sends; answers the exit status."""
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+        return self._ended()
+
+    def _member(self, name: str) -> str:
+        members = dict(part.split("=", 1) for part in self.connection_string.rstrip(";").split(";"))
+        return members[name]
+
+    def _ended(self) -> int:
+        try:
+            status = self.process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            for reader in self._readers:
+                reader.join(STOP_SECONDS_MAX)
+        return status
+
+    def _watch(self) -> threading.Event:
+        """Reads both outputs in the background; the event is set at the ready lines or at the end."""
+        ready = threading.Event()
+
+        def read_stdout() -> None:
+            assert self.process.stdout is not None
+            with self.process.stdout as stream:
+                for line in stream:
+                    self.stdout.append(line)
+                    if (found := _ENDPOINT.match(line)) and not self.endpoint:
+                        self.endpoint = found[1]
+                    if (found := _CONNECTION_STRING.match(line)) and not self.connection_string:
+                        self.connection_string = found[1]
+                        ready.set()
+            ready.set()
+
+        def read_stderr() -> None:
+            assert self.process.stderr is not None
+            with self.process.stderr as stream:
+                self.stderr_lines.extend(stream)
+
+        for read in (read_stdout, read_stderr):
+            reader = threading.Thread(target=read, daemon=True)
+            reader.start()
+            self._readers.append(reader)
+        return ready
+
+
+def start_server(
+    data_dir: Path, *arguments: str, environment: dict[str, str] | None = None
+) -> ServerProcess:
+    """A server on a port of the system's choice that keeps its data in `data_dir`; `NotReady` if it does not start."""
+    given = {"--port": "0", "--data": str(data_dir)}
+    for argument in arguments:
+        given.pop(argument.partition("=")[0], None)
+        if argument.startswith("--engine"):
+            given.pop("--data", None)
+    defaults = [word for pair in given.items() for word in pair]
+    server = ServerProcess(
+        subprocess.Popen(
+            [COMMAND, "serve", *defaults, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env=clean_environment() | (environment or {}),
+        )
+    )
+    ready = server._watch()
+    if not ready.wait(READY_SECONDS_MAX) or not server.connection_string:
+        server.kill()
+        raise NotReady(f"exit status {server.process.returncode}: {server.stderr}")
+    return server
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without what would configure a server."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TABLESTONE_")}
