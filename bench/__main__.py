@@ -14,16 +14,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import disk, generator, machine, paths, servers
+from bench import disk, generator, growth, machine, paths, servers
 from bench.comparison import comparison
 from bench.prerequisites import PrerequisiteError, build_loadgen
 from bench.report import summary
 from bench.rounds import Schedule, Seeded, play
-from bench.workloads import BY_NAME, WORKLOADS, named
+from bench.workloads import BY_NAME, GROWTH, GROWTH_SIZES, WORKLOADS, named
 
 
 def arguments() -> argparse.Namespace:
     rows = "\n".join(f"  {workload.name:<24}{workload.title}" for workload in WORKLOADS)
+    rows += f"\n  {GROWTH:<24}memory under load and start-up time by number of entities"
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Tablestone, Azurite and the bare HTTP server under the same load.",
@@ -40,11 +41,19 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--warmup", type=float, default=0.5, help="seconds; default: %(default)s")
     parser.add_argument("--connections", type=int, default=16, help="default: %(default)s")
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: tuple(int(size) for size in text.split(",")),
+        default=GROWTH_SIZES,
+        metavar="N,N",
+        help=f"entities in each part of {GROWTH}, by the hundred",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the keys; default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures are written")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier run's figures")
     options = parser.parse_args()
-    unknown = [name for name in options.workloads if name not in BY_NAME and name != "all"]
+    known = {*BY_NAME, GROWTH, "all"}
+    unknown = [name for name in options.workloads if name not in known]
     if unknown:
         parser.error(f"no such workload: {', '.join(unknown)}; --help lists them")
     options.servers = options.servers.split(",")
@@ -102,7 +111,7 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
     running: list[servers.Server] = []
     try:
         for name in options.servers:
-            running.append(servers.start(name))
+            running.append(servers.start(name, paths.DATA / name))
             tell(f"{name} is ready at http://{running[-1].address}{running[-1].base_path}")
         run["generator_alone"] = generator_alone(running, schedule)
         seeded = Seeded()
@@ -114,6 +123,14 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
                 "factor": workload.factor,
                 "entities_per_request": workload.entities_per_request,
                 "outcomes": {name: asdict(outcome) for name, outcome in outcomes.items()},
+            }
+        for server in running:
+            server.stop()
+        if {GROWTH, "all"} & set(options.workloads):
+            run[GROWTH] = {
+                server.name: growth.measure(server.name, options.sizes, schedule, tell)
+                for server in running
+                if not server.constant
             }
     finally:
         for server in running:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SATURATED = 0.9
+DISTURBED = 0.2
 
 Figures = dict[str, Any]
 
@@ -26,6 +27,12 @@ def ratio(outcomes: Figures, server: str, to: str) -> float | None:
     return median_of(outcomes[server], "requests_per_second") / base if base else None
 
 
+def cpu_ratio(outcomes: Figures) -> float:
+    """How many times Tablestone's CPU per request Azurite's is: steadier than throughput is."""
+    own = median_of(outcomes[TABLESTONE], "server_cpu")
+    return median_of(outcomes[AZURITE], "server_cpu") / own if own else 0.0
+
+
 def summary(run: Figures) -> str:
     return "\n\n".join(
         part
@@ -35,6 +42,8 @@ def summary(run: Figures) -> str:
             table(figures_header(), figures_rows(run)),
             table(ratios_header(), ratios_rows(run)),
             walks(run),
+            table(growth_header(), growth_rows(run)),
+            disturbance(run),
             saturation(run),
         )
         if part
@@ -95,7 +104,7 @@ def figures_rows(run: Figures) -> Iterable[list[str]]:
 
 
 def ratios_header() -> list[str]:
-    return ["operation", "to Azurite", "at least", "", "to the HTTP floor"]
+    return ["operation", "to Azurite", "at least", "", "by CPU", "to the HTTP floor"]
 
 
 def ratios_rows(run: Figures) -> Iterable[list[str]]:
@@ -114,6 +123,7 @@ def ratios_rows(run: Figures) -> Iterable[list[str]]:
             "" if to_azurite is None else f"{to_azurite:.2f}",
             "" if factor is None else f"{factor:g}",
             verdict,
+            "" if to_azurite is None else f"{cpu_ratio(outcomes):.2f}",
             "" if to_floor is None else f"{to_floor:.0%}",
         ]
 
@@ -129,6 +139,40 @@ def walks(run: Figures) -> str:
         if all(measured["last_pages_p50"] is not None for measured in outcome["rounds"])
     ]
     return "\n".join(lines)
+
+
+def growth_header() -> list[str]:
+    return ["entities", "server", "MiB idle", "MiB under load", "start s", "seeded/s"]
+
+
+def growth_rows(run: Figures) -> Iterable[list[str]]:
+    for server, sizes in run.get("growth", {}).items():
+        for size in sizes:
+            yield [
+                f"{size['entities']:,}",
+                server,
+                f"{size['idle_mib']:,.0f}",
+                f"{size['resident_mib']:,.0f}",
+                f"{size['start_seconds']:.3f}"
+                + ("" if size["starts_with_the_data"] else " (empty)"),
+                f"{size['seeded_per_second']:,.0f}",
+            ]
+
+
+def disturbance(run: Figures) -> str:
+    others = [
+        measured["others_cores"]
+        for workload in run["workloads"].values()
+        for outcome in workload["outcomes"].values()
+        for measured in outcome["rounds"]
+    ]
+    if not others or median(others) < DISTURBED:
+        return ""
+    return (
+        f"something else kept {median(others):.1f} cores of this machine busy (median over all "
+        f"rounds, at most {max(others):.1f}): the throughputs are not what an idle machine gives; "
+        "trust CPU per request first, ratios second"
+    )
 
 
 def saturation(run: Figures) -> str:

@@ -28,6 +28,7 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 T = TypeVar("T")
 READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
+POLL_SECONDS = 0.005
 TABLESTONE, AZURITE, FLOOR = "tablestone", "azurite", "floor"
 
 
@@ -52,19 +53,19 @@ class Server:
             self.process.wait()
 
 
-def start(name: str) -> Server:
-    return STARTERS[name]()
+def start(name: str, data: Path) -> Server:
+    """Start a server; one that keeps its data keeps it in the directory given."""
+    return STARTERS[name](data)
 
 
-def start_tablestone() -> Server:
+def start_tablestone(data: Path) -> Server:
     command = Path(sys.executable).parent / "tablestone"
     if not command.exists():
         raise PrerequisiteError(
             "bench runs the tablestone command beside its own Python: pip install . first."
         )
     log = fresh_log(TABLESTONE)
-    data = paths.DATA / TABLESTONE
-    data.mkdir(parents=True)
+    data.mkdir(parents=True, exist_ok=True)
     process = spawn([str(command), "serve", "--port", "0", "--data", str(data)], log)
     endpoint = wait_for(lambda: first_endpoint(log), process, log)
     address, _, account = endpoint.partition("/")
@@ -72,7 +73,7 @@ def start_tablestone() -> Server:
     return Server(TABLESTONE, address, f"/{account or ACCOUNT}", process, constant=False)
 
 
-def start_azurite() -> Server:
+def start_azurite(_data: Path) -> Server:
     port = free_port()
     log = fresh_log(AZURITE)
     options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry"]
@@ -82,7 +83,7 @@ def start_azurite() -> Server:
     return Server(AZURITE, address, f"/{ACCOUNT}", process, constant=False)
 
 
-def start_floor() -> Server:
+def start_floor(_data: Path) -> Server:
     port = free_port()
     log = fresh_log(FLOOR)
     process = spawn([sys.executable, "-m", "bench.floor", str(port)], log)
@@ -91,7 +92,7 @@ def start_floor() -> Server:
     return Server(FLOOR, address, f"/{ACCOUNT}", process, constant=True)
 
 
-STARTERS: dict[str, Callable[[], Server]] = {
+STARTERS: dict[str, Callable[[Path], Server]] = {
     TABLESTONE: start_tablestone,
     AZURITE: start_azurite,
     FLOOR: start_floor,
@@ -130,7 +131,7 @@ def wait_for(probe: Callable[[], T | None], process: subprocess.Popen[bytes], lo
             return answer
         if process.poll() is not None:
             break
-        time.sleep(0.02)
+        time.sleep(POLL_SECONDS)
     process.kill()
     raise PrerequisiteError(
         f"a server did not start; its output: {log.read_text(errors='replace')[-600:]}"

@@ -1,0 +1,80 @@
+"""What grows with the data: the memory a server holds under load and the time it takes to start.
+
+Each size gets a server of its own. Azurite keeps its data in memory only, so it has a memory figure
+for each size and starts empty.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from bench import generator, paths, processes, servers
+from bench.generator import Job
+from bench.rounds import BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from bench.rounds import Schedule
+
+STARTS = 3
+TABLE = "BenchGrowth"
+
+
+def measure(
+    name: str, sizes: tuple[int, ...], schedule: Schedule, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    return [measure_size(name, size, schedule, tell) for size in sizes]
+
+
+def measure_size(
+    name: str, size: int, schedule: Schedule, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    data = paths.DATA / f"growth-{name}-{size}"
+    server = servers.start(name, data)
+    try:
+        idle = processes.resident_mib(server.tree())
+        generator.generate(server, Job(TABLE, {"create_table": 1}, connections=1, requests=1))
+        start = time.monotonic()
+        generator.generate(server, Job(TABLE, {"seed": 1}, entities=size, requests=size // BATCH))
+        seeding = time.monotonic() - start
+        busy = Job(
+            TABLE,
+            {"get": 50, "merge": 50},
+            entities=size,
+            connections=schedule.connections,
+            warmup=schedule.warmup,
+            seconds=schedule.seconds,
+        )
+        generator.generate(server, busy)
+        resident = processes.resident_mib(server.tree())
+    finally:
+        server.stop()
+    keeps = name == servers.TABLESTONE
+    starts = [start_seconds(name, data, answers=keeps) for _ in range(STARTS)]
+    tell(f"  {name} {size:,}: {resident:,.0f} MiB, start {median(starts):.3f} s")
+    return {
+        "entities": size,
+        "seeded_per_second": size / seeding,
+        "idle_mib": idle,
+        "resident_mib": resident,
+        "start_seconds": median(starts),
+        "starts_with_the_data": keeps,
+    }
+
+
+def start_seconds(name: str, data: Path, *, answers: bool) -> float:
+    """From the command to its first answer about the data, or to the first accepted connection."""
+    start = time.monotonic()
+    server = servers.start(name, data)
+    try:
+        if answers:
+            generator.generate(
+                server, Job(TABLE, {"get": 1}, entities=1, connections=1, requests=1)
+            )
+        return time.monotonic() - start
+    finally:
+        server.stop()
