@@ -1,0 +1,114 @@
+"""The engine that keeps rows in memory: the contract in its fewest lines, for tests and for throw-away servers.
+
+It knows nothing of files, threads or flushes: a sorted list of keys and a dict of rows. Nothing in it awaits,
+so every call is alone on the loop and each is a moment of its own. What it holds is gone with the process.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tablestone.engines.contract import (
+    ABSENT,
+    ANY,
+    PRESENT,
+    Committed,
+    Conflict,
+    EngineUnavailable,
+    Key,
+    Put,
+    Rows,
+    StoredRow,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tablestone.clock import Clock
+    from tablestone.engines.contract import KeyRange, WriteSet
+
+
+class MemoryEngine:
+    """An `Engine` over a sorted list."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._keys: list[Key] = []
+        self._rows: dict[Key, tuple[int, bytes]] = {}
+        self._is_open = True
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        self._require_open()
+        values: list[bytes] = []
+        bytes_read = 0
+        for key_range in ranges:
+            for key in self._keys_in(key_range):
+                if len(values) == rows_max or (values and bytes_read >= bytes_max):
+                    return Rows(values, key)
+                value = self._rows[key][1]
+                values.append(value)
+                bytes_read += len(value)
+        return Rows(values, None)
+
+    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
+        self._require_open()
+        return [StoredRow(*key, *self._rows[key]) for key in self._keys_in(key_range)[:rows_max]]
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        self._require_open()
+        now = self._clock()
+        versions = [0] * len(write_set.changes)
+        puts: list[tuple[Key, int, bytes]] = []
+        deletes: list[Key] = []
+        for index, (row, expectation, mutation) in enumerate(write_set.changes):
+            key = Key(write_set.partition, row)
+            version_found = self._rows[key][0] if key in self._rows else ABSENT
+            if (
+                version_found == ABSENT
+                if expectation == PRESENT
+                else expectation not in (ANY, version_found)
+            ):
+                return Conflict(index, version_found)
+            if isinstance(mutation, Put):
+                versions[index] = version = max(now, version_found + 1)
+                puts.append((key, version, mutation.render(version)))
+            elif mutation is not None and version_found != ABSENT:
+                deletes.append(key)
+        for key, version, value in puts:
+            if key not in self._rows:
+                insort(self._keys, key)
+            self._rows[key] = (version, value)
+        for key in deletes:
+            del self._rows[key]
+            del self._keys[bisect_left(self._keys, key)]
+        return Committed(versions)
+
+    async def check(self) -> list[str]:
+        broken = [
+            f"key {later!r} is stored after {earlier!r}"
+            for earlier, later in pairwise(self._keys)
+            if earlier >= later
+        ]
+        if set(self._keys) != set(self._rows):
+            broken.append("the ordered keys are not the keys of the rows")
+        broken += [
+            f"the row {key!r} has version {version}"
+            for key, (version, _value) in self._rows.items()
+            if version <= ABSENT
+        ]
+        return broken
+
+    async def close(self) -> None:
+        self._is_open = False
+        self._keys.clear()
+        self._rows.clear()
+
+    def _keys_in(self, key_range: KeyRange) -> list[Key]:
+        start, end = key_range
+        return self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise EngineUnavailable("The engine is closed.")

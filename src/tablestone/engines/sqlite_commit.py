@@ -1,0 +1,231 @@
+"""Group commit on the one writing connection: write sets that arrive together share one flush to disk.
+
+A group is applied on the event loop's thread; then only its COMMIT, with the flush inside, runs in a thread of its
+own. Whatever arrives meanwhile is the next group. The connection therefore has one user at a time: the loop
+while `_is_flushing` is false, the flushing thread while it is true. Every write set has its own fate: it
+is decided by reading before anything of it is written. Nothing is answered before the flush it depends on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import apsw
+
+from tablestone.engines.contract import (
+    ABSENT,
+    ANY,
+    PRESENT,
+    Committed,
+    Conflict,
+    EngineUnavailable,
+    Put,
+)
+
+if TYPE_CHECKING:
+    from tablestone.clock import Clock
+    from tablestone.engines.contract import WriteSet
+
+GROUP_CHANGES_MAX: Final = 200
+"""A group takes no more once it has this many changes, so that applying it never holds the loop for long."""
+CHECKPOINT_PAGES: Final = 1000
+"""Pages in the write-ahead log from which it is copied into the database, before the next group starts."""
+
+VERSION_OF: Final = "SELECT version FROM stored_rows WHERE partition = ? AND row = ?"
+PUT: Final = """
+INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)
+ON CONFLICT (partition, row) DO UPDATE SET version = excluded.version, value = excluded.value
+"""
+DELETE_ROW: Final = "DELETE FROM stored_rows WHERE partition = ? AND row = ?"
+
+_log = logging.getLogger(__name__)
+
+
+class _Accepted(NamedTuple):
+    """A write set and who waits for its fate."""
+
+    write_set: WriteSet
+    answer: asyncio.Future[Committed | Conflict]
+
+
+class _Flush(NamedTuple):
+    """A group that is applied and waits for its COMMIT; `outcomes` has one entry for each of `group`."""
+
+    loop: asyncio.AbstractEventLoop
+    group: list[_Accepted]
+    outcomes: list[Committed | Conflict | Exception]
+
+
+class GroupCommit:
+    """Accepts write sets and commits them in groups, in the order of their arrival."""
+
+    def __init__(self, writer: apsw.Connection, clock: Clock) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._execute = writer.cursor().execute
+        self._waiting: deque[_Accepted] = deque()
+        self._one_by_one = 0
+        """How many of those waiting were in a group that failed: each is tried again in a group of its own."""
+        self._is_busy = False
+        self._idle = asyncio.Event()
+        self._log_pages = 0
+        self._flushes: SimpleQueue[_Flush | None] = SimpleQueue()
+        writer.set_wal_hook(self._note_log_pages)
+        self._thread = Thread(target=self._flush_until_told, name="tablestone-flush", daemon=True)
+        self._thread.start()
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Committed | Conflict] = loop.create_future()
+        self._waiting.append(_Accepted(write_set, answer))
+        if not self._is_busy:
+            self._is_busy = True
+            self._idle.clear()
+            # Not at once: whatever else becomes ready in this turn of the loop joins the group.
+            loop.call_soon(self._start_group, loop)
+        return await answer
+
+    async def close(self) -> None:
+        """Waits for the fate of everything accepted, then ends the thread and the connection."""
+        if self._is_busy:
+            await self._idle.wait()
+        self._flushes.put(None)
+        self._thread.join()
+        try:
+            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error as error:  # the log stays and is read at the next start
+            _log.warning("The write-ahead log was not emptied at the end: %s", error)
+        self._writer.close()
+
+    # On the event loop's thread.
+
+    def _start_group(self, loop: asyncio.AbstractEventLoop) -> None:
+        group = self._take_group()
+        if not group:
+            self._is_busy = False
+            self._idle.set()
+            return
+        try:
+            self._execute("BEGIN IMMEDIATE")
+            changes_before = self._writer.total_changes()
+            outcomes = [self._apply(accepted.write_set) for accepted in group]
+            if self._writer.total_changes() != changes_before:
+                self._flushes.put(_Flush(loop, group, outcomes))
+                return
+            self._execute("COMMIT")
+        except apsw.Error as error:
+            self._undo(group, error)
+        else:
+            _answer(group, outcomes)
+        loop.call_soon(self._start_group, loop)
+
+    def _take_group(self) -> list[_Accepted]:
+        group: list[_Accepted] = []
+        changes = 0
+        while self._waiting and changes < GROUP_CHANGES_MAX:
+            accepted = self._waiting.popleft()
+            is_alone = self._one_by_one > 0
+            self._one_by_one -= is_alone
+            if not accepted.answer.done():  # its caller was cancelled while it waited
+                group.append(accepted)
+                changes += len(accepted.write_set.changes)
+                if is_alone:
+                    break
+        return group
+
+    def _apply(self, write_set: WriteSet) -> Committed | Conflict | Exception:
+        """Applies one write set to the open transaction, or nothing of it."""
+        partition = write_set.partition
+        now = self._clock()
+        versions = [0] * len(write_set.changes)
+        puts: list[tuple[bytes, bytes, int, bytes]] = []
+        deletes: list[tuple[bytes, bytes]] = []
+        for index, (row, expectation, mutation) in enumerate(write_set.changes):
+            version_found = self._execute(VERSION_OF, (partition, row)).get or ABSENT
+            if (
+                version_found == ABSENT
+                if expectation == PRESENT
+                else expectation not in (ANY, version_found)
+            ):
+                return Conflict(index, version_found)
+            if isinstance(mutation, Put):
+                versions[index] = version = max(now, version_found + 1)
+                try:
+                    puts.append((partition, row, version, mutation.render(version)))
+                except Exception as error:  # noqa: BLE001 - the caller's own fault is its own fate
+                    return error
+            elif mutation is not None and version_found != ABSENT:
+                deletes.append((partition, row))
+        for put in puts:
+            self._execute(PUT, put)
+        for delete in deletes:
+            self._execute(DELETE_ROW, delete)
+        return Committed(versions)
+
+    def _finish(self, flush: _Flush, error: apsw.Error | None) -> None:
+        if error is None:
+            _answer(flush.group, flush.outcomes)
+        else:
+            self._undo(flush.group, error)
+
+    def _undo(self, group: list[_Accepted], error: apsw.Error) -> None:
+        """Leaves no trace of a group that failed: one write set is answered, of several each is tried alone."""
+        try:
+            if self._writer.in_transaction:  # SQLite itself rolls back after some errors
+                self._execute("ROLLBACK")
+        except apsw.Error as worse:
+            _log.warning("A failed transaction could not be rolled back: %s", worse)
+        if len(group) == 1:
+            unavailable = EngineUnavailable(f"Storage cannot write now: {error}.")
+            unavailable.__cause__ = error
+            _answer(group, [unavailable])
+        else:
+            self._waiting.extendleft(reversed(group))
+            self._one_by_one += len(group)
+
+    # On the flushing thread.
+
+    def _flush_until_told(self) -> None:
+        cursor = self._writer.cursor()
+        while (flush := self._flushes.get()) is not None:
+            error: apsw.Error | None = None
+            try:
+                cursor.execute("COMMIT")
+            except apsw.Error as raised:
+                error = raised
+            try:
+                # Answers leave first; the next group starts only when the connection is free again.
+                flush.loop.call_soon_threadsafe(self._finish, flush, error)
+                if error is None and self._log_pages >= CHECKPOINT_PAGES:
+                    self._checkpoint()
+                flush.loop.call_soon_threadsafe(self._start_group, flush.loop)
+            except RuntimeError:  # the loop was closed without `close`: nobody is left to answer
+                return
+
+    def _checkpoint(self) -> None:
+        """Copies the log into the database. With no writer at work all of it is copied, and the next write
+        starts the log anew: that is what bounds it.
+        """
+        try:
+            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as error:  # the log is still whole; the next flush tries again
+            _log.warning("The write-ahead log could not be copied into the database: %s", error)
+
+    def _note_log_pages(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+
+def _answer(group: list[_Accepted], outcomes: list[Committed | Conflict | Exception]) -> None:
+    for (_write_set, answer), outcome in zip(group, outcomes, strict=True):
+        if answer.done():  # its caller was cancelled
+            continue
+        if isinstance(outcome, Exception):
+            answer.set_exception(outcome)
+        else:
+            answer.set_result(outcome)

@@ -1,0 +1,183 @@
+"""The data directory of the SQLite engine: who may open it, what stands in it, and the connections to it.
+
+DIR/tablestone.db is the database (with SQLite's own -wal and -shm beside it), DIR/lock is held by the one server
+that writes. Everything that can be wrong with a directory is refused here in one sentence; the engine that
+follows finds a database of its own format. Nothing here reads or writes a row.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import apsw
+
+from tablestone.engines.contract import EngineRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FORMAT_VERSION: Final = 1
+"""Kept in `PRAGMA user_version`; raised when an older Tablestone could not read what this one writes."""
+APPLICATION_ID: Final = 0x54425354
+"""`PRAGMA application_id`, "TBST": tells our files from other SQLite databases."""
+
+PAGE_SIZE_BYTES: Final = 8192
+"""Measured (docs/decisions/0002-sqlite-layout.md): the smallest page that keeps an entity of 1-2 KiB unsplit."""
+READER_CACHE_KIB: Final = 16 * 1024
+WRITER_CACHE_KIB: Final = 16 * 1024
+WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
+"""A log that one huge transaction made longer than this is cut back when it is next started anew."""
+LOCKED_MS_MAX: Final = 50
+"""How long to wait for a lock of another process (a backup tool): the event loop waits too, so not long."""
+
+SCHEMA: Final = """
+CREATE TABLE stored_rows (
+    partition BLOB NOT NULL,
+    row BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (partition, row)
+) STRICT, WITHOUT ROWID
+"""
+
+
+class DataDirectory:
+    """An opened data directory; it is this process's own until `release`, unless opened `read_only`."""
+
+    def __init__(self, path: Path, *, read_only: bool) -> None:
+        self.path = path
+        self.read_only = read_only
+        self._lock: int | None = None
+        with self._refusing():
+            if read_only:
+                self._require_there()
+            else:
+                self._make()
+                self._lock = self._take_lock()
+        try:
+            with self._refusing():
+                self._prepare()
+        except BaseException:
+            self.release()
+            raise
+
+    @property
+    def database(self) -> Path:
+        return self.path / "tablestone.db"
+
+    @property
+    def write_ahead_log(self) -> Path:
+        return self.path / "tablestone.db-wal"
+
+    def connect_reader(self) -> apsw.Connection:
+        """A connection that can only read, and so only ever sees what is committed."""
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection.pragma("cache_size", -READER_CACHE_KIB)
+        return connection
+
+    def connect_writer(self) -> apsw.Connection:
+        """The one connection that writes. Checkpoints are left to its owner."""
+        connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
+        connection.pragma("cache_size", -WRITER_CACHE_KIB)
+        connection.pragma("synchronous", "FULL")
+        connection.pragma("journal_size_limit", WAL_KEPT_BYTES)
+        connection.wal_autocheckpoint(0)
+        return connection
+
+    def release(self) -> None:
+        """Let the next server have the directory; the connections must be closed before."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turns what the operating system and SQLite say about a directory into the operator's sentence."""
+        try:
+            yield
+        except (apsw.NotADBError, apsw.CorruptError) as error:
+            raise EngineRefused(
+                f"{self.database} is not a Tablestone database: {error}."
+            ) from error
+        except apsw.Error as error:
+            raise EngineRefused(f"{self.database} cannot be opened: {error}.") from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise EngineRefused(
+                f"The data directory {self.path} cannot be used: {reason}."
+            ) from error
+
+    def _require_there(self) -> None:
+        if not self.database.is_file():
+            raise EngineRefused(f"The data directory {self.path} holds no Tablestone data.")
+
+    def _make(self) -> None:
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            _flush_directory(self.path.parent)
+
+    def _take_lock(self) -> int:
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise EngineRefused(
+                f"The data directory {self.path} is in use by another Tablestone server."
+            ) from None
+        return lock
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        connection = apsw.Connection(os.fspath(self.database), flags)
+        connection.set_busy_timeout(LOCKED_MS_MAX)
+        return connection
+
+    def _prepare(self) -> None:
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY if self.read_only else flags)
+        try:
+            version = connection.pragma("user_version")
+            application_id = connection.pragma("application_id")
+            is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
+            if not self.read_only and is_empty and version == application_id == 0:
+                self._create(connection)
+            elif application_id != APPLICATION_ID:
+                raise EngineRefused(
+                    f"{self.database} is not a Tablestone database: another program's SQLite file."
+                )
+            elif version > FORMAT_VERSION:
+                raise EngineRefused(
+                    f"The data directory {self.path} was written by a newer version of Tablestone "
+                    f"(format {version}; this one reads {FORMAT_VERSION})."
+                )
+            elif not self.read_only:
+                connection.execute("BEGIN IMMEDIATE; ROLLBACK")  # a file that cannot be written
+        finally:
+            connection.close()
+
+    def _create(self, connection: apsw.Connection) -> None:
+        """Writes an empty database. A crash leaves it either empty, to be created again, or whole."""
+        self.database.chmod(0o600)
+        connection.pragma("page_size", PAGE_SIZE_BYTES)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "FULL")
+        with connection:
+            connection.execute(SCHEMA)
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", FORMAT_VERSION)
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        _flush_directory(self.path)
+
+
+def _flush_directory(path: Path) -> None:
+    """A new file is only safe when the directory that names it is on disk too."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,45 @@
+"""What every test of engines needs: each engine in turn, fresh, on a clock that the test holds still."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from tablestone.engines.registry import open_engine
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tablestone.engines.contract import Engine
+
+
+class HeldClock:
+    """A clock that stands where the test put it."""
+
+    def __init__(self) -> None:
+        self.now = 1_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> HeldClock:
+    return HeldClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'data'}"
+
+
+@pytest_asyncio.fixture
+async def engine(url: str, clock: HeldClock) -> AsyncIterator[Engine]:
+    """The engine under test; whatever the test did, its invariants hold in the end."""
+    engine = open_engine(url, clock)
+    yield engine
+    assert await engine.check() == []
+    await engine.close()
