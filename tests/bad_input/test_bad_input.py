@@ -1,0 +1,156 @@
+"""Bad input to a real server: each gets its error, the next request works, nothing was changed."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bad_input.cases import CASES, ENTITY, INSERT, JSON, NOT_HTTP, TABLE, BadRequest
+from bad_input.raw_http import PIECE_BYTES, Answer, RawClient, in_pieces
+from server_process import start_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENDLESS_BYTES_MAX = 64 * 1024 * 1024
+"""So much of an endless body a server may be sent before it must have answered."""
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawClient]:
+    """A server of our own, for its whole content is compared."""
+    server = start_server(tmp_path_factory.mktemp("bad_input"))
+    try:
+        client = RawClient(server)
+        table = client.ask("POST", "/Tables", f'{{"TableName":"{TABLE}"}}'.encode())
+        assert table.status == 201, table
+        for row_key in ("kept", "also kept"):
+            body = f'{{"PartitionKey":"p","RowKey":"{row_key}","n":1,"s":"x"}}'.encode()
+            assert client.ask("POST", f"/{TABLE}", body).status == 201
+        yield client
+        assert server.stop() == 0
+        assert "Traceback" not in server.stderr
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def unchanged(client: RawClient) -> Iterator[None]:
+    """Whatever the test does: the next request works, and all is as it was."""
+    before = client.everything()
+    yield
+    read = client.ask("GET", ENTITY)
+    assert read.status == 200, read
+    assert client.everything() == before
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_bad_input_gets_its_error(client: RawClient, case: BadRequest) -> None:
+    answer = client.send(in_pieces(client.bytes_of(case)), torn=case.torn)
+    if answer is None:
+        assert not case.codes, "the server hung up without an answer"
+        return
+    assert answer.status in case.statuses, answer
+    if case.codes:
+        assert_is_the_services_error(answer, case.codes)
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("content", [c for _, c in NOT_HTTP], ids=[name for name, _ in NOT_HTTP])
+def test_what_is_no_http_is_refused(client: RawClient, content: bytes) -> None:
+    answer = client.send(in_pieces(content), torn=True)
+    assert answer is None or 400 <= answer.status < 500 or answer.status == 505, answer
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_an_endless_body_with_a_length_is_refused(client: RawClient) -> None:
+    """One tebibyte announced, and sending begins (wire 9: 413 over 4 MiB)."""
+    case = BadRequest("endless", "issue; wire 9", content_length=str(1024**4))
+    answer = client.send(endless(client.bytes_of(case), b"x" * PIECE_BYTES))
+    assert_is_too_large(answer)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_an_endless_body_in_chunks_is_refused(client: RawClient) -> None:
+    case = BadRequest(
+        "endless",
+        "issue; wire 9",
+        content_length="",
+        more_headers=(("Transfer-Encoding", "chunked"),),
+    )
+    chunk = b"%x\r\n%b\r\n" % (PIECE_BYTES, b"x" * PIECE_BYTES)
+    answer = client.send(endless(client.bytes_of(case), chunk))
+    assert_is_too_large(answer)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_endless_headers_are_refused(client: RawClient) -> None:
+    start = b"GET / HTTP/1.1\r\nHost: x\r\nx-ms-client-request-id: "
+    answer = client.send(endless(start, b"x" * PIECE_BYTES))
+    assert answer is None or 400 <= answer.status < 500, answer
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_client_that_hangs_up_within_its_body_changes_nothing(client: RawClient) -> None:
+    """A reset, not an orderly end: the server meets it while it reads (RFC 9112 8)."""
+    case = BadRequest("reset", "issue", body=INSERT[:20], content_length="41")
+    with socket.create_connection(client.address) as connection:
+        linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # struct linger: on, 0 s; close sends RST
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        connection.sendall(client.bytes_of(case))
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_slow_body_holds_nobody_up(client: RawClient) -> None:
+    """Ten clients that stop within their bodies, and another's request is answered."""
+    case = BadRequest("stalled", "issue", body=INSERT[:20], content_length="41")
+    stalled = [socket.create_connection(client.address) for _ in range(10)]
+    try:
+        for connection in stalled:
+            connection.sendall(client.bytes_of(case))
+        assert client.ask("GET", ENTITY).status == 200
+    finally:
+        for connection in stalled:
+            connection.close()
+
+
+def test_a_good_request_written_by_the_same_hand_is_accepted(client: RawClient) -> None:
+    """The canary: the cases fail for what is bad in them, not for the way they are sent."""
+    case = BadRequest(
+        "good",
+        "wire 3.10",
+        method="PUT",
+        path=f"/{TABLE}(PartitionKey='p',RowKey='canary')",
+        body=b'{"n":1}',
+        content_type=JSON,
+    )
+    before = client.everything()
+    answer = client.send(in_pieces(client.bytes_of(case)))
+    assert answer is not None
+    assert answer.status == 204, answer
+    assert client.everything() != before
+
+
+def endless(start: bytes, piece: bytes) -> Iterator[bytes]:
+    yield start
+    for _ in range(ENDLESS_BYTES_MAX // len(piece)):
+        yield piece
+    pytest.fail(f"no answer after {ENDLESS_BYTES_MAX} bytes")
+
+
+def assert_is_too_large(answer: Answer | None) -> None:
+    assert answer is not None, "the server hung up without an answer"
+    assert answer.status == 413, answer
+    assert_is_the_services_error(answer, ("RequestBodyTooLarge",))
+
+
+def assert_is_the_services_error(answer: Answer, codes: tuple[str, ...]) -> None:
+    """Its code, and the form of wire 8.1: text, request id and time on a line each."""
+    assert answer.code in codes, answer
+    text, request_id, time = answer.message.rsplit("\n", 2)
+    assert text
+    assert request_id == f"RequestId:{answer.headers['x-ms-request-id']}"
+    assert time.startswith("Time:20")
