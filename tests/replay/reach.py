@@ -1,8 +1,8 @@
 """Which exchanges wait for a later issue, by class. To bring a class in reach, delete its row.
 
 An exchange out of reach is not compared. Where it changed the state that later exchanges show (a
-row inserted under a SAS), it is performed with the account's key all the same: see
-`performs_anyway`.
+row inserted under a SAS), it is performed with the account's key all the same: `performs_anyway`.
+The SAS class needs a signer besides: until then its parameters are taken off, `query_without_sas`.
 """
 
 from __future__ import annotations
