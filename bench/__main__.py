@@ -121,7 +121,7 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
             run["workloads"][workload.name] = {
                 "title": workload.title,
                 "factor": workload.factor,
-                "entities_per_request": workload.entities_per_request,
+                "entities_per_operation": workload.entities_per_operation,
                 "outcomes": {name: asdict(outcome) for name, outcome in outcomes.items()},
             }
         for server in running:

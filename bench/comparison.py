@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench.report import median_of, ratio, table
+from bench.report import median_of, plain, ratio, table
 from bench.servers import AZURITE, TABLESTONE
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ Figures = dict[str, Any]
 
 def comparison(earlier: Figures, later: Figures) -> str:
     header = [
-        "operation", "server", "requests/s before", "now", "change",
+        "operation", "server", "per second before", "now", "change",
         "p99 ms before", "now", "to Azurite before", "now", "change",
     ]  # fmt: skip
     text = table(header, comparison_rows(earlier, later))
@@ -32,8 +32,8 @@ def comparison_rows(earlier: Figures, later: Figures) -> Iterable[list[str]]:
         for server, outcome in workload["outcomes"].items():
             if server not in before:
                 continue
-            old_rate = median_of(before[server], "requests_per_second")
-            new_rate = median_of(outcome, "requests_per_second")
+            old_rate = median_of(before[server], "per_second")
+            new_rate = median_of(outcome, "per_second")
             old_ratio = ratio(before, TABLESTONE, AZURITE) if server == TABLESTONE else None
             new_ratio = (
                 ratio(workload["outcomes"], TABLESTONE, AZURITE) if server == TABLESTONE else None
@@ -41,8 +41,8 @@ def comparison_rows(earlier: Figures, later: Figures) -> Iterable[list[str]]:
             yield [
                 workload["title"],
                 server,
-                f"{old_rate:,.0f}",
-                f"{new_rate:,.0f}",
+                plain(old_rate),
+                plain(new_rate),
                 change(old_rate, new_rate),
                 f"{median_of(before[server], 'p99') / 1000:.2f}",
                 f"{median_of(outcome, 'p99') / 1000:.2f}",

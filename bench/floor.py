@@ -1,16 +1,16 @@
-"""The HTTP floor: the server Tablestone runs on, answering every request with the same 1 KiB.
+"""The HTTP floor: Tablestone's own HTTP server, answering every request with the same 1 KiB.
 
-It reads the request's body, as any server must, and looks at nothing. What Tablestone needs beyond
-this is Tablestone's own work. Started as `python -m bench.floor PORT`.
+Started as `python -m bench.floor`. The server is the one that `tablestone serve` runs, with its options,
+its loop and its socket; only the application behind it differs. It reads the request's body, as any
+server must, and looks at nothing. What Tablestone needs beyond this is Tablestone's own work.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
-from granian import Granian
-from granian.constants import HTTPModes, Interfaces, Loops
+from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, Configuration
+from tablestone.server.run import serve
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
@@ -24,31 +24,43 @@ START = {
     "headers": [(b"content-type", b"text/plain"), (b"content-length", b"1024")],
 }
 ANSWER = {"type": "http.response.body", "body": BODY}
+CONFIGURATION = Configuration(
+    host="127.0.0.1",
+    port=0,
+    data_directory=None,
+    engine="memory:",
+    accounts=(DEVELOPMENT_ACCOUNT,),
+    log_level="error",
+)
 
 
-async def app(
-    scope: Message,
-    receive: Callable[[], Awaitable[Message]],
-    send: Callable[[Message], Awaitable[None]],
-) -> None:
-    if scope["type"] != "http":
-        return
-    while (await receive()).get("more_body"):
-        pass
-    await send(START)
-    await send(ANSWER)
+class Constant:
+    async def startup(self) -> None:
+        """Nothing to open."""
+
+    async def shutdown(self) -> None:
+        """Nothing to close."""
+
+    async def __call__(
+        self,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        if scope["type"] != "http":
+            return
+        while (await receive()).get("more_body"):
+            pass
+        await send(START)
+        await send(ANSWER)
 
 
 def main() -> None:
-    Granian(
-        "bench.floor:app",
-        address="127.0.0.1",
-        port=int(sys.argv[1]),
-        interface=Interfaces.ASGINL,
-        loop=Loops.uvloop,
-        http=HTTPModes.http1,
-        log_enabled=False,
-    ).serve()
+    serve(
+        CONFIGURATION,
+        lambda address: print(f"{address}/{DEVELOPMENT_ACCOUNT.name}", flush=True),
+        lambda _configuration: Constant(),
+    )
 
 
 if __name__ == "__main__":

@@ -46,10 +46,11 @@ class Job:
 class Measured:
     """What one run measured. Latencies in microseconds, CPU in microseconds per request.
 
+    A latency and a cost are those of one request, also where the operation is a walk of many.
     others_cores is how many cores everything else on the machine kept busy meanwhile.
     """
 
-    requests_per_second: float
+    per_second: float
     p50: float
     p99: float
     max: float
@@ -73,10 +74,12 @@ def run(server: Server, job: Job) -> Measured:
     others = processes.busy() - busy_before - used - result["generator_seconds_all"]
     wall = time.monotonic() - start
     elapsed, requests = result["elapsed"], max(result["requests"], 1)
+    # A walk is one operation however many pages the server makes of it.
+    operations = job.walks * job.connections or result["requests"]
     server_cpu = used / max(result["requests_all"], 1)
     first, last = result["first_page"], result["last_pages"]
     return Measured(
-        requests_per_second=result["requests"] / elapsed,
+        per_second=operations / elapsed,
         p50=result["latency"]["p50"],
         p99=result["latency"]["p99"],
         max=result["latency"]["max"],

@@ -23,8 +23,8 @@ def median_of(outcome: Figures, measure: str) -> float:
 def ratio(outcomes: Figures, server: str, to: str) -> float | None:
     if server not in outcomes or to not in outcomes:
         return None
-    base = median_of(outcomes[to], "requests_per_second")
-    return median_of(outcomes[server], "requests_per_second") / base if base else None
+    base = median_of(outcomes[to], "per_second")
+    return median_of(outcomes[server], "per_second") / base if base else None
 
 
 def cpu_ratio(outcomes: Figures) -> float:
@@ -70,7 +70,7 @@ def generator_check(run: Figures) -> str:
         return ""
     return (
         f"the load generator alone against the floor server: "
-        f"{alone['requests_per_second']:,.0f} requests/s with {alone['generator_share']:.0%} of "
+        f"{alone['per_second']:,.0f} requests/s with {alone['generator_share']:.0%} of "
         f"one core; it needs {alone['generator_cpu']:.1f} µs of CPU per request "
         f"(so {1e6 / alone['generator_cpu']:,.0f}/s would fill one core), the server "
         f"{alone['server_cpu']:.1f} µs"
@@ -79,7 +79,7 @@ def generator_check(run: Figures) -> str:
 
 def figures_header() -> list[str]:
     return [
-        "operation", "server", "requests/s", "entities/s", "p50 ms", "p99 ms",
+        "operation", "server", "per second", "entities/s", "p50 ms", "p99 ms",
         "server CPU µs/req", "cores", "MiB", "generator", "others",
     ]  # fmt: skip
 
@@ -87,12 +87,12 @@ def figures_header() -> list[str]:
 def figures_rows(run: Figures) -> Iterable[list[str]]:
     for workload in run["workloads"].values():
         for server, outcome in workload["outcomes"].items():
-            rate = median_of(outcome, "requests_per_second")
+            rate = median_of(outcome, "per_second")
             yield [
                 workload["title"],
                 server,
-                f"{rate:,.0f}" if rate >= 100 else f"{rate:,.1f}",
-                "" if server == FLOOR else f"{rate * workload['entities_per_request']:,.0f}",
+                plain(rate),
+                entities_per_second(workload, server, rate),
                 f"{median_of(outcome, 'p50') / 1000:.2f}",
                 f"{median_of(outcome, 'p99') / 1000:.2f}",
                 f"{median_of(outcome, 'server_cpu'):,.0f}",
@@ -101,6 +101,15 @@ def figures_rows(run: Figures) -> Iterable[list[str]]:
                 f"{median_of(outcome, 'generator_share'):.0%}",
                 f"{median_of(outcome, 'others_cores'):.2f}",
             ]
+
+
+def plain(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:,.2f}"
+
+
+def entities_per_second(workload: Figures, server: str, rate: float) -> str:
+    entities = workload["entities_per_operation"]
+    return f"{rate * entities:,.0f}" if entities and server != FLOOR else ""
 
 
 def ratios_header() -> list[str]:

@@ -64,13 +64,22 @@ def start_tablestone(data: Path) -> Server:
         raise PrerequisiteError(
             "bench runs the tablestone command beside its own Python: pip install . first."
         )
-    log = fresh_log(TABLESTONE)
     data.mkdir(parents=True, exist_ok=True)
-    process = spawn([str(command), "serve", "--port", "0", "--data", str(data)], log)
+    serve = [str(command), "serve", "--port", "0", "--data", str(data)]
+    return start_announced(TABLESTONE, serve, constant=False)
+
+
+def start_floor(_data: Path) -> Server:
+    return start_announced(FLOOR, [sys.executable, "-m", "bench.floor"], constant=True)
+
+
+def start_announced(name: str, command: list[str], *, constant: bool) -> Server:
+    """Start a server that prints its endpoint once it answers."""
+    log = fresh_log(name)
+    process = spawn(command, log)
     endpoint = wait_for(lambda: first_endpoint(log), process, log)
     address, _, account = endpoint.partition("/")
-    wait_for(lambda: accepts(address), process, log)
-    return Server(TABLESTONE, address, f"/{account or ACCOUNT}", process, constant=False)
+    return Server(name, address, f"/{account}", process, constant=constant)
 
 
 def start_azurite(_data: Path) -> Server:
@@ -81,15 +90,6 @@ def start_azurite(_data: Path) -> Server:
     address = f"127.0.0.1:{port}"
     wait_for(lambda: accepts(address), process, log)
     return Server(AZURITE, address, f"/{ACCOUNT}", process, constant=False)
-
-
-def start_floor(_data: Path) -> Server:
-    port = free_port()
-    log = fresh_log(FLOOR)
-    process = spawn([sys.executable, "-m", "bench.floor", str(port)], log)
-    address = f"127.0.0.1:{port}"
-    wait_for(lambda: accepts(address), process, log)
-    return Server(FLOOR, address, f"/{ACCOUNT}", process, constant=True)
 
 
 STARTERS: dict[str, Callable[[Path], Server]] = {
@@ -118,7 +118,7 @@ def fresh_log(name: str) -> Path:
 
 
 def first_endpoint(log: Path) -> str | None:
-    found = re.search(r"https?://([^\s;/]+(?:/[A-Za-z0-9]+)?)", log.read_text(errors="replace"))
+    found = re.search(r"http://([^\s;/]+/[A-Za-z0-9]+)\n", log.read_text(errors="replace"))
     return found[1] if found else None
 
 

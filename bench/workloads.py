@@ -32,7 +32,7 @@ class Workload:
     entities: int = SEEDED
     keys: str = "uniform"
     query: str = ""
-    entities_per_request: int = 1
+    entities_per_operation: int = 1
     expect_entities: int = -1
     walks: int = 0
     connections: int | None = None
@@ -58,7 +58,7 @@ WORKLOADS = (
         "page of 1,000 entities",
         {"page": 1},
         query="$filter=PartitionKey%20eq%20'{partition}'",
-        entities_per_request=PAGE,
+        entities_per_operation=PAGE,
         expect_entities=PAGE,
         factor=10,
     ),
@@ -71,7 +71,7 @@ WORKLOADS = (
         "transaction of 100 inserts",
         {"batch": 1},
         uses=Uses.NEW,
-        entities_per_request=100,
+        entities_per_operation=100,
         factor=6,
     ),
     Workload(
@@ -98,7 +98,7 @@ WORKLOADS = (
         {"page": 1},
         entities=WALKED,
         query="$top=1000",
-        entities_per_request=PAGE,
+        entities_per_operation=WALKED,
         expect_entities=WALKED,
         walks=1,
         connections=4,
@@ -110,6 +110,7 @@ WORKLOADS = (
         "filter over 20,000, no match",
         {"page": 1},
         query="$filter=Temperature%20gt%20100.0",
+        entities_per_operation=0,
         expect_entities=0,
         by_default=False,
     ),
@@ -118,6 +119,7 @@ WORKLOADS = (
         "the same, RowKey bounded to a tenth",
         {"page": 1},
         query=f"$filter={bounded(10_000, 12_000)}Temperature%20gt%20100.0",
+        entities_per_operation=0,
         expect_entities=0,
         factor=5,
         by_default=False,
@@ -128,6 +130,7 @@ WORKLOADS = (
         {"page": 1},
         entities=WALKED,
         query="$filter=Count%20eq%2037",
+        entities_per_operation=WALKED // 100,
         expect_entities=WALKED // 100,
         walks=1,
         connections=4,

@@ -342,8 +342,12 @@ func (l *load) summarise() {
 	l.result.Latency = all.latency()
 	l.result.Requests = int(all.total)
 	if l.first.total > 0 {
-		first, last := l.first.latency(), l.last.latency()
-		l.result.FirstPage, l.result.LastPages = &first, &last
+		first := l.first.latency()
+		l.result.FirstPage = &first
+	}
+	if l.last.total > 0 {
+		last := l.last.latency()
+		l.result.LastPages = &last
 	}
 }
 
