@@ -1,0 +1,207 @@
+"""Whether an entity matches a filter: turns a tree into one function, once, that is then called for every entity.
+
+The rules of comparison are the service's and surprise (wire 6.3, 6.4): an absent property makes every comparison
+false, a value of another type counts as less than any literal, and only a literal is ever widened. Knows values by
+their EDM type; does not know where they come from: the caller answers a property's value, or None.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+from tablestone.edm import EdmType, EdmValue
+from tablestone.entity import encode_key
+from tablestone.query.filter_tree import (
+    And,
+    BooleanProperty,
+    Comparison,
+    ComparisonOperator,
+    FilterNode,
+    Not,
+    Or,
+)
+
+PropertyLookup = Callable[[str], EdmValue | None]
+"""Answers the value of a property of one entity (keys and Timestamp too), or None where it is absent."""
+Predicate = Callable[[PropertyLookup], bool]
+"""True when the entity behind the lookup matches."""
+
+_Test = Callable[[Any, Any], bool]
+
+_TESTS: Final[dict[ComparisonOperator, _Test]] = {
+    ComparisonOperator.EQUAL: operator.eq,
+    ComparisonOperator.NOT_EQUAL: operator.ne,
+    ComparisonOperator.GREATER_THAN: operator.gt,
+    ComparisonOperator.GREATER_THAN_OR_EQUAL: operator.ge,
+    ComparisonOperator.LESS_THAN: operator.lt,
+    ComparisonOperator.LESS_THAN_OR_EQUAL: operator.le,
+}
+_EQUALITY: Final = (ComparisonOperator.EQUAL, ComparisonOperator.NOT_EQUAL)
+TRUE_OF_MISMATCH: Final = frozenset(
+    {
+        ComparisonOperator.NOT_EQUAL,
+        ComparisonOperator.LESS_THAN,
+        ComparisonOperator.LESS_THAN_OR_EQUAL,
+    }
+)
+"""The comparisons that are true of a value whose type does not fit: it counts as less than the literal (wire 6.4)."""
+WIDENS_TO: Final = {
+    EdmType.INT32: (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE),
+    EdmType.INT64: (EdmType.INT64, EdmType.DOUBLE),
+}
+"""The types of stored values that a literal is widened to; any other literal fits its own type only (wire 6.4)."""
+
+# Below this character the order by code point, which Python has, is the order by UTF-16 unit (wire 6.10).
+_FIRST_SURROGATE: Final = "\ud800"
+_MEMBERSHIP_MIN: Final = 4
+
+
+def _compile_comparison(node: Comparison) -> Predicate:
+    literal = node.literal
+    test = _TESTS[node.operator]
+    of_mismatch = node.operator in TRUE_OF_MISMATCH
+    if literal.type in WIDENS_TO:
+        return _compare_number(node.name, test, literal, of_mismatch=of_mismatch)
+    wanted: Any = literal.value
+    if node.operator not in _EQUALITY:
+        if isinstance(wanted, str) and not wanted.isascii() and max(wanted) >= _FIRST_SURROGATE:
+            wanted, test = encode_key(wanted), _by_utf16_unit(test)
+        elif literal.type is EdmType.GEOGRAPHY_POINT:
+            test = _unordered
+    return _compare(node.name, test, literal.type, wanted, of_mismatch=of_mismatch)
+
+
+def _compare(name: str, test: _Test, kind: EdmType, wanted: Any, *, of_mismatch: bool) -> Predicate:
+    def matches(lookup: PropertyLookup) -> bool:
+        stored = lookup(name)
+        if stored is None:
+            return False
+        if stored[0] is kind:
+            return test(stored[1], wanted)
+        return of_mismatch
+
+    return matches
+
+
+def _compare_number(name: str, test: _Test, literal: EdmValue, *, of_mismatch: bool) -> Predicate:
+    assert isinstance(literal.value, int)  # what Int32 and Int64 hold
+    widened: dict[EdmType, int | float] = dict.fromkeys(WIDENS_TO[literal.type], literal.value)
+    widened[EdmType.DOUBLE] = float(literal.value)
+
+    def matches(lookup: PropertyLookup) -> bool:
+        stored = lookup(name)
+        if stored is None:
+            return False
+        wanted = widened.get(stored[0])
+        return of_mismatch if wanted is None else test(stored[1], wanted)
+
+    return matches
+
+
+def _by_utf16_unit(test: _Test) -> _Test:
+    return lambda stored, wanted: test(encode_key(stored), wanted)
+
+
+def _unordered(_stored: Any, _wanted: Any) -> bool:
+    """Points are equal or not; the parser refuses to order them."""
+    return False
+
+
+def _compile_boolean_property(name: str) -> Predicate:
+    def matches(lookup: PropertyLookup) -> bool:
+        stored = lookup(name)
+        return stored is not None and stored[0] is EdmType.BOOLEAN and stored[1] is True
+
+    return matches
+
+
+def _compile_membership(name: str, wanted: frozenset[str]) -> Predicate:
+    """`name eq 'a' or name eq 'b' or ...` as one look into a set."""
+
+    def matches(lookup: PropertyLookup) -> bool:
+        stored = lookup(name)
+        return stored is not None and stored[0] is EdmType.STRING and stored[1] in wanted
+
+    return matches
+
+
+def _is_string_equality(node: FilterNode) -> bool:
+    return (
+        isinstance(node, Comparison)
+        and node.operator is ComparisonOperator.EQUAL
+        and node.literal.type is EdmType.STRING
+    )
+
+
+def _memberships(terms: tuple[FilterNode, ...]) -> tuple[list[Predicate], list[FilterNode]]:
+    """The alternatives that ask one property for many strings, each as one function; and all the others."""
+    texts: dict[str, list[str]] = {}
+    for term in terms:
+        if isinstance(term, Comparison) and _is_string_equality(term):
+            texts.setdefault(term.name, []).append(str(term.literal.value))
+    many = {name: found for name, found in texts.items() if len(found) >= _MEMBERSHIP_MIN}
+    others = [
+        term
+        for term in terms
+        if not (isinstance(term, Comparison) and term.name in many and _is_string_equality(term))
+    ]
+    return [_compile_membership(name, frozenset(found)) for name, found in many.items()], others
+
+
+def _all_of(predicates: list[Predicate]) -> Predicate:
+    if len(predicates) == 2:
+        first, second = predicates
+        return lambda lookup: first(lookup) and second(lookup)
+
+    def matches(lookup: PropertyLookup) -> bool:
+        # Not all(), which would add a generator for every entity.
+        for predicate in predicates:  # noqa: SIM110
+            if not predicate(lookup):
+                return False
+        return True
+
+    return matches
+
+
+def _any_of(predicates: list[Predicate]) -> Predicate:
+    if len(predicates) == 1:
+        return predicates[0]
+    if len(predicates) == 2:
+        first, second = predicates
+        return lambda lookup: first(lookup) or second(lookup)
+
+    def matches(lookup: PropertyLookup) -> bool:
+        # Not any(), as above.
+        for predicate in predicates:  # noqa: SIM110
+            if predicate(lookup):
+                return True
+        return False
+
+    return matches
+
+
+def compile_filter(node: FilterNode) -> Predicate:
+    """The filter as a function of one entity.
+
+    One frame for each level of nesting, here and in what it returns: `limits.FILTER_DEPTH_MAX` of them fit.
+    """
+    if isinstance(node, Comparison):
+        return _compile_comparison(node)
+    if isinstance(node, And | Or):
+        predicates: list[Predicate] = []
+        terms = list(node.terms)
+        if isinstance(node, Or) and len(terms) >= _MEMBERSHIP_MIN:
+            predicates, terms = _memberships(node.terms)
+        for term in terms:
+            predicate = compile_filter(term)
+            predicates.append(predicate)
+        return _all_of(predicates) if isinstance(node, And) else _any_of(predicates)
+    if isinstance(node, Not):
+        inner = compile_filter(node.term)
+        return lambda lookup: not inner(lookup)
+    if isinstance(node, BooleanProperty):
+        return _compile_boolean_property(node.name)
+    value = node.value
+    return lambda _lookup: value

@@ -1,0 +1,209 @@
+"""The words of a filter: cuts the text into tokens and reads every form of literal (wire 6.2).
+
+Knows the spelling of literals and the texts of lexical errors (wire 6.5); does not know what may stand where. Never
+raises for text that is no token: it hands over a token of kind INVALID, and the parser complains when it gets there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tablestone import edm
+from tablestone.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, EdmType, EdmValue
+from tablestone.entity import utf16_length
+from tablestone.errors import StorageError
+
+NAME: Final = "name"
+LITERAL: Final = "literal"
+NULL: Final = "null"
+OPEN: Final = "open"
+CLOSE: Final = "close"
+UNTERMINATED: Final = "unterminated"
+INVALID: Final = "invalid"
+END: Final = "end"
+
+
+class Token(NamedTuple):
+    """A word of the filter: its kind, its text (of a literal: its value), and where it starts and ends."""
+
+    kind: str
+    value: str | EdmValue
+    start: int
+    end: int
+
+
+# Possessive quantifiers: no text makes this go back over what it has read. A prefix in any case, as ODataLib has it.
+_TOKEN = re.compile(
+    r"""\s*+(?:
+      (?P<typed>(?i:datetimeoffset|datetime|guid|binary|x|time|geography|geometry|duration)'(?:[^']++|'')*+')
+    | (?P<name>[^\W\d]\w*+)
+    | (?P<string>'(?:[^']++|'')*+')
+    | (?P<unterminated>')
+    | (?P<open>\()
+    | (?P<close>\))
+    | (?P<number>-?(?:(?:INF|inf)\b|[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?[LlDdMmFf]?))
+    | (?P<end>\Z)
+    | (?P<invalid>.)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_GEOGRAPHY = re.compile(
+    r"(?:SRID=4326;)?\s*POINT\s*\(\s*(\S+)\s+([^\s)]+)(?:\s+([^\s)]+))?\s*\)\s*", re.IGNORECASE
+)
+# Constants that are spelled like names. `True` and `TRUE` are taken too (wire 14 row 16).
+_WORDS: Final = {
+    "true": EdmValue(EdmType.BOOLEAN, True),  # the value, not a switch
+    "false": EdmValue(EdmType.BOOLEAN, False),
+    "NaN": EdmValue(EdmType.DOUBLE, edm.parse_double("NaN")),
+    "INF": EdmValue(EdmType.DOUBLE, edm.parse_double("INF")),
+}
+PYTHON_DOUBLES: Final = {"nan": _WORDS["NaN"], "inf": _WORDS["INF"]}
+"""How Python's SDK writes them (wire 12.3). They are names, and constants only where two names are compared."""
+
+
+def not_implemented() -> StorageError:
+    """The answer to what OData has and the service does not (wire 6.1, 6.8)."""
+    return StorageError("NotImplemented", early=True)
+
+
+def syntax_error(text: str, end: int) -> StorageError:
+    """`end` is just past the offending token; positions are counted as .NET does, in UTF-16 units (wire 6.5)."""
+    position = utf16_length(text[:end])
+    return StorageError(
+        "InvalidInput", f"Syntax error at position {position} in '{text}'.", early=True
+    )
+
+
+def unterminated_string(text: str) -> StorageError:
+    """A quote that is never closed: found at the end of the text (wire 6.5)."""
+    return StorageError(
+        "InvalidInput",
+        f"There is an unterminated string literal at position {utf16_length(text)} in '{text}'.",
+        early=True,
+    )
+
+
+def _unrecognized(kind: EdmType, literal: str, text: str, start: int) -> StorageError:
+    position = utf16_length(text[:start])
+    return StorageError(
+        "InvalidInput",
+        f"Unrecognized '{kind.value}' literal '{literal}' at '{position}' in '{text}'.",
+        early=True,
+    )
+
+
+def _read_number(written: str) -> EdmValue:
+    """42, 42L, 4.2, 1e3, 3D, -INF; a whole number takes the smallest type that holds it (wire 6.2)."""
+    suffix = written[-1]
+    if suffix in "Ll":
+        return EdmValue(EdmType.INT64, edm.parse_integer(written[:-1], INT64_MIN, INT64_MAX))
+    if suffix in "FfDd" and written[-3:].lower() != "inf":
+        if suffix in "Ff":
+            raise not_implemented()  # Edm.Single, which the service lacks (wire 6.2)
+        return EdmValue(EdmType.DOUBLE, edm.parse_double(written[:-1]))
+    if suffix in "Mm":
+        raise not_implemented()  # Edm.Decimal, which the service lacks (wire 6.2)
+    digits = written.removeprefix("-")
+    # Beyond Int64 a Double: JavaScript writes its whole numbers without point or exponent up to 21 digits.
+    if digits.isdecimal() and len(digits) <= 19:
+        whole = int(written)
+        if INT32_MIN <= whole <= INT32_MAX:
+            return EdmValue(EdmType.INT32, whole)
+        if INT64_MIN <= whole <= INT64_MAX:
+            return EdmValue(EdmType.INT64, whole)
+    return EdmValue(EdmType.DOUBLE, edm.parse_double(written.replace("inf", "INF")))
+
+
+def _read_date_time(content: str) -> EdmValue:
+    ticks = edm.parse_date_time(content)
+    if not 0 <= ticks <= edm.DATE_TIME_MAX:
+        raise ValueError(content)
+    return EdmValue(EdmType.DATE_TIME, ticks)
+
+
+def _read_binary(content: str) -> EdmValue:
+    if not content.isalnum():  # bytes.fromhex would skip blanks
+        if content:
+            raise ValueError(content)
+        return EdmValue(EdmType.BINARY, b"")
+    return EdmValue(EdmType.BINARY, bytes.fromhex(content))
+
+
+def _read_geography(content: str) -> EdmValue:
+    match = _GEOGRAPHY.fullmatch(content)
+    if match is None:
+        raise ValueError(content)
+    longitude, latitude, altitude = match.groups()
+    point = edm.geography_point(
+        edm.parse_double(longitude),
+        edm.parse_double(latitude),
+        None if altitude is None else edm.parse_double(altitude),
+    )
+    return EdmValue(EdmType.GEOGRAPHY_POINT, point)
+
+
+def _read_guid(content: str) -> EdmValue:
+    return EdmValue(EdmType.GUID, edm.parse_guid(content))
+
+
+# datetimeoffset and geography are extensions of ours: the same instant as datetime, and the point we store.
+_PREFIXES: Final = {
+    "datetime": (EdmType.DATE_TIME, _read_date_time),
+    "datetimeoffset": (EdmType.DATE_TIME, _read_date_time),
+    "guid": (EdmType.GUID, _read_guid),
+    "x": (EdmType.BINARY, _read_binary),
+    "binary": (EdmType.BINARY, _read_binary),
+    "geography": (EdmType.GEOGRAPHY_POINT, _read_geography),
+}
+
+
+def _read_typed(written: str, text: str, start: int) -> EdmValue:
+    prefix, _, content = written.partition("'")
+    known = _PREFIXES.get(prefix.lower())
+    if known is None:
+        raise not_implemented()  # time'..' and other types the service lacks (wire 6.2)
+    kind, read = known
+    try:
+        return read(content[:-1])
+    except ValueError:
+        raise _unrecognized(kind, written, text, start) from None
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The tokens of the filter, the last of which is END (or UNTERMINATED). Literals are read as they come."""
+    position = 0
+    while True:
+        match = _TOKEN.match(text, position)
+        assert match is not None  # `.` and `\Z` leave nothing out
+        kind = match.lastgroup or INVALID
+        start, position = match.span(kind)
+        written = match[kind]
+        if kind == NAME:
+            value = _WORDS.get(written) or (
+                _WORDS.get(written.lower()) if len(written) < 6 else None
+            )
+            if value is not None:
+                yield Token(LITERAL, value, start, position)
+            else:
+                yield Token(NULL if written == NULL else NAME, written, start, position)
+        elif kind == "string":
+            content = written[1:-1]
+            if "'" in content:
+                content = content.replace("''", "'")
+            yield Token(LITERAL, EdmValue(EdmType.STRING, content), start, position)
+        elif kind == "number":
+            try:
+                number = _read_number(written)
+            except ValueError:
+                raise _unrecognized(
+                    EdmType.INT64 if written[-1] in "Ll" else EdmType.DOUBLE, written, text, start
+                ) from None
+            yield Token(LITERAL, number, start, position)
+        elif kind == "typed":
+            yield Token(LITERAL, _read_typed(written, text, start), start, position)
+        else:
+            yield Token(kind, written, start, position)
+            if kind in (END, UNTERMINATED):
+                return

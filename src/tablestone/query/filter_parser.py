@@ -1,0 +1,371 @@
+"""The grammar of $filter (wire 6.1): tokens to tree, with the service's errors.
+
+    filter  := or                              and  := unary ('and' unary)*
+    or      := and ('or' and)*                 unary := 'not' unary | cmp
+    cmp     := primary (('eq'|'ne'|'gt'|'ge'|'lt'|'le') primary)?
+    primary := '(' or ')' | identifier | literal
+
+The parser keeps its own stack of open parentheses and never calls itself, so no filter exhausts Python's. What is
+wrong with the words is raised at once; what is wrong with their types waits until the whole text has been read.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tablestone import limits
+from tablestone.edm import EdmType, EdmValue
+from tablestone.entity import PARTITION_KEY, ROW_KEY, TIMESTAMP
+from tablestone.errors import StorageError
+from tablestone.query import filter_lexer as lexer
+from tablestone.query.filter_lexer import Token, not_implemented, syntax_error
+from tablestone.query.filter_tree import (
+    MIRRORED,
+    And,
+    BooleanProperty,
+    Comparison,
+    ComparisonOperator,
+    Constant,
+    FilterNode,
+    Not,
+    Or,
+)
+
+ENTITY_PROPERTIES: Final[Mapping[str, EdmType]] = MappingProxyType(
+    {PARTITION_KEY: EdmType.STRING, ROW_KEY: EdmType.STRING, TIMESTAMP: EdmType.DATE_TIME}
+)
+"""The properties of an entity whose type is known before any entity is read (wire 6.4)."""
+TABLE_PROPERTIES: Final[Mapping[str, EdmType]] = MappingProxyType({"TableName": EdmType.STRING})
+"""The same of a table, in a query for tables (wire 3.1)."""
+
+CACHED_TEXT_LENGTH_MAX: Final = 512
+
+_COMPARISONS: Final = {operator.value: operator for operator in ComparisonOperator}
+_KIND_NAMES: Final = {
+    ComparisonOperator.EQUAL: "Equal",
+    ComparisonOperator.NOT_EQUAL: "NotEqual",
+    ComparisonOperator.GREATER_THAN: "GreaterThan",
+    ComparisonOperator.GREATER_THAN_OR_EQUAL: "GreaterThanOrEqual",
+    ComparisonOperator.LESS_THAN: "LessThan",
+    ComparisonOperator.LESS_THAN_OR_EQUAL: "LessThanOrEqual",
+}
+_ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "mod", "has", "in"})
+_FUNCTIONS: Final = frozenset(
+    {
+        "any",
+        "all",
+        "cast",
+        "ceiling",
+        "concat",
+        "contains",
+        "date",
+        "day",
+        "endswith",
+        "exists",
+        "floor",
+    }
+    | {
+        "fractionalseconds",
+        "hour",
+        "indexof",
+        "isof",
+        "length",
+        "maxdatetime",
+        "mindatetime",
+        "minute",
+    }
+    | {
+        "month",
+        "now",
+        "replace",
+        "round",
+        "second",
+        "startswith",
+        "substring",
+        "substringof",
+        "time",
+    }
+    | {"tolower", "totaloffsetminutes", "totalseconds", "toupper", "trim", "year"}
+)
+"""Functions of OData 2 to 4. Another name before a parenthesis is an unknown function (wire 6.8)."""
+
+
+class _Name(str):
+    """An identifier that is not yet known to be a condition or a side of a comparison."""
+
+    __slots__ = ()
+
+
+class _Null:
+    """The literal `null`."""
+
+
+_NULL: Final = _Null()
+_Operand = FilterNode | EdmValue | _Name | _Null
+
+
+class _Level:
+    """What has been read of one pair of parentheses, or of the whole filter."""
+
+    __slots__ = ("alternatives", "left", "negations", "operand", "operator", "terms")
+
+    def __init__(self) -> None:
+        self.alternatives: list[_Operand] = []
+        self.terms: list[_Operand] = []
+        self.negations = 0
+        self.left: _Operand | None = None
+        self.operator: ComparisonOperator | None = None
+        self.operand: _Operand | None = None
+
+
+def _mismatch(left: EdmType, right: EdmType, kind: str) -> StorageError:
+    return StorageError(
+        "InvalidInput",
+        "A binary operator with incompatible types was detected. Found operand types "
+        f"'{left.value}' and '{right.value}' for operator kind '{kind}'.",
+        early=True,
+    )
+
+
+class _Parser:
+    def __init__(self, text: str, declared: Mapping[str, EdmType]) -> None:
+        self._text = text
+        self._declared = declared
+        self._levels: list[_Level] = []
+        self._depth = 0
+        self._type_error: StorageError | None = None
+
+    def parse(self) -> FilterNode | None:
+        """Read the whole text; None when it is blank."""
+        level = _Level()
+        previous: Token | None = None
+        for token in lexer.tokens(self._text):
+            if token.kind == lexer.UNTERMINATED:
+                raise lexer.unterminated_string(self._text)
+            if level.operand is None:
+                if token.kind == lexer.END and previous is None:
+                    return None
+                level = self._expect_operand(level, token)
+            else:
+                level = self._expect_operator(level, token, previous)
+            previous = token
+        assert level.operand is not None  # END leaves the whole filter there
+        node = self._whole(level.operand)
+        if self._type_error is not None:
+            raise self._type_error
+        return node
+
+    def _expect_operand(self, level: _Level, token: Token) -> _Level:
+        kind, value = token.kind, token.value
+        if kind == lexer.LITERAL:
+            assert not isinstance(value, str)  # the lexer has read it
+            level.operand = value
+        elif kind == lexer.NAME and value == "not":
+            if level.operator is not None:
+                raise not_implemented()  # `a eq not b`
+            self._deeper()
+            level.negations += 1
+        elif kind == lexer.NAME:
+            assert isinstance(value, str)
+            level.operand = _Name(value)
+        elif kind == lexer.NULL:
+            level.operand = _NULL
+        elif kind == lexer.OPEN:
+            self._deeper()
+            self._levels.append(level)
+            return _Level()
+        elif value == "-":
+            raise not_implemented()  # negation of something that is no number
+        else:
+            raise syntax_error(self._text, token.end)
+        return level
+
+    def _expect_operator(self, level: _Level, token: Token, previous: Token | None) -> _Level:
+        kind, value = token.kind, token.value
+        if kind == lexer.NAME:
+            if value == "and":
+                self._end_term(level)
+            elif value == "or":
+                self._end_term(level)
+                self._end_alternative(level)
+            elif value in _COMPARISONS:
+                if level.operator is not None:
+                    raise not_implemented()  # a comparison of a comparison
+                assert isinstance(value, str)
+                level.operator = _COMPARISONS[value]
+                level.left, level.operand = level.operand, None
+            elif value in _ARITHMETIC:
+                raise not_implemented()
+            else:
+                raise syntax_error(self._text, token.end)
+        elif kind == lexer.CLOSE and self._levels:
+            result = self._close(level)
+            level = self._levels.pop()
+            self._depth -= 1
+            level.operand = result
+        elif kind == lexer.END and not self._levels:
+            level.operand = self._close(level)
+        elif kind == lexer.OPEN and previous is not None and previous.kind == lexer.NAME:
+            self._refuse_function(str(previous.value))
+        elif value == "/":
+            raise not_implemented()  # a path into a navigation property, or a lambda
+        else:
+            raise syntax_error(self._text, token.end)
+        return level
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > limits.FILTER_DEPTH_MAX:
+            raise StorageError("InvalidInput", early=True)
+
+    def _refuse_function(self, name: str) -> None:
+        if name in _FUNCTIONS:
+            raise not_implemented()
+        raise StorageError(
+            "InvalidInput", f"An unknown function with name '{name}' was found.", early=True
+        )
+
+    def _defer(self, error: StorageError) -> None:
+        if self._type_error is None:
+            self._type_error = error
+
+    def _close(self, level: _Level) -> _Operand:
+        """The end of a pair of parentheses: its value, which may still be a bare name or constant."""
+        self._end_term(level)
+        self._end_alternative(level)
+        alternatives = level.alternatives
+        if len(alternatives) == 1:
+            return alternatives[0]
+        return Or(self._conditions(alternatives, Or))
+
+    def _end_alternative(self, level: _Level) -> None:
+        terms = level.terms
+        if len(terms) == 1:
+            level.alternatives.append(terms[0])
+        else:
+            level.alternatives.append(And(self._conditions(terms, And)))
+        level.terms = []
+
+    def _end_term(self, level: _Level) -> None:
+        operand = level.operand
+        assert operand is not None  # operators are only looked for after an operand
+        if level.operator is not None:
+            assert level.left is not None
+            operand = self._compare(level.left, level.operator, operand)
+            level.left = level.operator = None
+        if level.negations:
+            operand = self._negate(operand, level.negations)
+            self._depth -= level.negations
+            level.negations = 0
+        level.terms.append(operand)
+        level.operand = None
+
+    def _negate(self, operand: _Operand, times: int) -> FilterNode:
+        found = self._type_of(operand)
+        if found is not EdmType.BOOLEAN:
+            self._defer(
+                StorageError(
+                    "InvalidInput",
+                    "A unary operator with an incompatible type was detected. Found operand type "
+                    f"'{found.value}' for operator kind 'Not'.",
+                    early=True,
+                )
+            )
+        node = self._condition(operand)
+        for _ in range(times):
+            node = Not(node)
+        return node
+
+    def _conditions(self, operands: list[_Operand], kind: type[And | Or]) -> tuple[FilterNode, ...]:
+        """The operands of a chain of `and` or of `or`, each of which must be a condition; inner chains merged in."""
+        nodes: list[FilterNode] = []
+        left = EdmType.BOOLEAN
+        for index, operand in enumerate(operands):
+            found = self._type_of(operand)
+            if index == 0:
+                left = found
+            elif left is not EdmType.BOOLEAN or found is not EdmType.BOOLEAN:
+                self._defer(_mismatch(left, found, kind.__name__))
+                left = EdmType.BOOLEAN
+            node = self._condition(operand)
+            if isinstance(node, kind):
+                nodes.extend(node.terms)
+            else:
+                nodes.append(node)
+        return tuple(nodes)
+
+    def _whole(self, operand: _Operand) -> FilterNode:
+        if self._type_of(operand) is not EdmType.BOOLEAN:
+            self._defer(
+                StorageError(
+                    "InvalidInput",
+                    "The $filter expression must evaluate to a single boolean value.",
+                    early=True,
+                )
+            )
+        return self._condition(operand)
+
+    def _type_of(self, operand: _Operand) -> EdmType:
+        """The type as a condition; a property that is not declared may always be a Boolean (wire 6.4)."""
+        if isinstance(operand, EdmValue):
+            return operand.type
+        if isinstance(operand, _Name):
+            return self._declared.get(operand, EdmType.BOOLEAN)
+        return EdmType.BOOLEAN
+
+    def _condition(self, operand: _Operand) -> FilterNode:
+        if isinstance(operand, _Name):
+            return BooleanProperty(str(operand))
+        if isinstance(operand, EdmValue):
+            return Constant(operand.value is True)
+        if isinstance(operand, _Null):
+            self._defer(StorageError("InvalidInput", early=True))
+            return Constant(value=False)
+        return operand
+
+    def _compare(self, left: _Operand, operator: ComparisonOperator, right: _Operand) -> FilterNode:
+        """One property with one constant, in either order; anything else is no filter of the service (wire 6.1)."""
+        if isinstance(left, _Name) and isinstance(right, _Name):
+            left, right = (
+                lexer.PYTHON_DOUBLES.get(left, left),
+                lexer.PYTHON_DOUBLES.get(right, right),
+            )
+        if isinstance(left, _Name) and isinstance(right, EdmValue):
+            name, literal, upright = left, right, True
+        elif isinstance(left, EdmValue) and isinstance(right, _Name):
+            name, literal, upright = right, left, False
+        else:
+            null = isinstance(left, _Null) or isinstance(right, _Null)
+            self._defer(StorageError("InvalidInput", early=True) if null else not_implemented())
+            return Constant(value=False)
+        expected = self._declared.get(name)
+        if expected is not None and expected is not literal.type:
+            types = (expected, literal.type) if upright else (literal.type, expected)
+            self._defer(_mismatch(*types, _KIND_NAMES[operator]))
+        if literal.type is EdmType.GEOGRAPHY_POINT and operator not in (
+            ComparisonOperator.EQUAL,
+            ComparisonOperator.NOT_EQUAL,
+        ):
+            self._defer(not_implemented())  # points have no order
+        return Comparison(str(name), operator if upright else MIRRORED[operator], literal)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse_short(text: str, declared: tuple[tuple[str, EdmType], ...]) -> FilterNode | None:
+    return _Parser(text, dict(declared)).parse()
+
+
+def parse_filter(
+    text: str, *, declared: Mapping[str, EdmType] = ENTITY_PROPERTIES
+) -> FilterNode | None:
+    """The tree of a filter; None when the text is blank, which filters nothing (wire 6.1).
+
+    `declared` names the properties whose type is fixed. Raises `StorageError`: 400 InvalidInput for what is wrong,
+    501 NotImplemented for what OData has and the service does not. Short filters are remembered.
+    """
+    if len(text) > CACHED_TEXT_LENGTH_MAX:
+        return _Parser(text, declared).parse()
+    return _parse_short(text, tuple(declared.items()))
