@@ -116,8 +116,8 @@ def format_double(number: float) -> str:
     "R" tries 15 digits and takes 17 if those do not give the same number back; C's %g switches to an exponent at
     the same places. Never called with NaN or an infinity in JSON; those give NaN, Infinity, -Infinity.
     """
-    if number != number or number in (math.inf, -math.inf):
-        return "NaN" if number != number else ("Infinity" if number > 0 else "-Infinity")
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
     text = f"{number:.15g}"
     if float(text) != number:
         text = f"{number:.17g}"
@@ -201,12 +201,16 @@ def format_date_time_fixed(ticks: int) -> str:
     return f"{_format_second(seconds)}.{fraction:07}Z"
 
 
-def geography_point(longitude: float, latitude: float, altitude: float | None = None) -> GeographyPoint:
+def geography_point(
+    longitude: float, latitude: float, altitude: float | None = None
+) -> GeographyPoint:
     """A point whose numbers are finite, with longitude in -180..180 and latitude in -90..90; else `ValueError`."""
     if not (-180 <= longitude <= 180 and -90 <= latitude <= 90):
         raise ValueError("longitude or latitude")
     if altitude is not None and not math.isfinite(altitude):
         raise ValueError("altitude")
     return GeographyPoint(
-        finite(float(longitude)), finite(float(latitude)), None if altitude is None else finite(float(altitude))
+        finite(float(longitude)),
+        finite(float(latitude)),
+        None if altitude is None else finite(float(altitude)),
     )

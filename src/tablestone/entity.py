@@ -85,7 +85,9 @@ def require_key_in_body(name: str, value: str) -> None:
     """Raise `OutOfRangeInput` for a forbidden character in a key that a body names (wire 1.3)."""
     if has_forbidden_key_character(value):
         raise StorageError(
-            "OutOfRangeInput", f"The '{name}' parameter of value '{value}' is out of range.", early=True
+            "OutOfRangeInput",
+            f"The '{name}' parameter of value '{value}' is out of range.",
+            early=True,
         )
 
 
@@ -147,7 +149,10 @@ def require_entity_limits(key: EntityKey, properties: Mapping[str, EdmValue]) ->
     for value in properties.values():
         content = value.value
         if isinstance(content, str):
-            if len(content) > limits.STRING_LENGTH_MAX // 2 and utf16_length(content) > limits.STRING_LENGTH_MAX:
+            if (
+                len(content) > limits.STRING_LENGTH_MAX // 2
+                and utf16_length(content) > limits.STRING_LENGTH_MAX
+            ):
                 raise StorageError("PropertyValueTooLarge")
         elif isinstance(content, bytes) and len(content) > limits.BINARY_LENGTH_MAX:
             raise StorageError("PropertyValueTooLarge")

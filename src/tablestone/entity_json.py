@@ -32,7 +32,7 @@ RawEntity = Mapping[str, Any]
 
 ANNOTATION: Final = "@odata.type"
 _ETAG_START: Final = b'{"odata.etag":"W/\\"datetime\''
-_ETAG_END: Final = b"'\\\"\","
+_ETAG_END: Final = b'\'\\"",'
 _SYSTEM_MEMBERS: Final = frozenset(("odata.etag", "PartitionKey", "RowKey", "Timestamp"))
 _TIMESTAMP: Final = b',"Timestamp":"'
 _TYPED_TIMESTAMP: Final = b',"Timestamp@odata.type":"Edm.DateTime","Timestamp":"'
@@ -78,9 +78,9 @@ def member(name: str, typed: EdmValue) -> str:
     """`"name":value`, after its `"name@odata.type"` where minimalmetadata annotates (wire 5.2, 5.3)."""
     kind, value = typed
     if kind is EdmType.STRING:
-        return f"{quote(name)}:{quote(cast(str, value))}"
+        return f"{quote(name)}:{quote(cast('str', value))}"
     if kind is EdmType.INT32:
-        return f"{quote(name)}:{value}"
+        return f"{quote(name)}:{cast('int', value)}"
     if kind is EdmType.BOOLEAN:
         return f"{quote(name)}:{'true' if value else 'false'}"
     text = _value_text(kind, value)
@@ -101,14 +101,16 @@ def in_ordinal_order(properties: Mapping[str, EdmValue]) -> list[tuple[str, EdmV
 
 def entity_renderer(key: EntityKey, member_text: str) -> Callable[[int], bytes]:
     """A function that, given a version, writes the whole entity down with its ETag and Timestamp."""
-    head = f'","PartitionKey":{quote(key.partition_key)},"RowKey":{quote(key.row_key)},"Timestamp":"'
+    head = (
+        f'","PartitionKey":{quote(key.partition_key)},"RowKey":{quote(key.row_key)},"Timestamp":"'
+    )
     before = "'\\\"" + head
     after = f'"{member_text}}}'
 
     def render(version: int) -> bytes:
         time = format_date_time(version)
         etag_time = time.replace(":", "%3A")
-        return f"{{\"odata.etag\":\"W/\\\"datetime'{etag_time}{before}{time}{after}".encode("ascii")
+        return f'{{"odata.etag":"W/\\"datetime\'{etag_time}{before}{time}{after}'.encode("ascii")
 
     return render
 
@@ -126,10 +128,15 @@ def version_of(stored: bytes) -> int:
     return parse_date_time(text.replace("%3A", ":"))
 
 
+def split_etag(text: bytes) -> tuple[bytes, bytes]:
+    """The `odata.etag` member of an entity with the comma behind it, and the members that follow."""
+    end = text.index(_ETAG_END) + len(_ETAG_END)
+    return text[1:end], text[end:]
+
+
 def without_metadata(stored: bytes) -> bytes:
     """The entity as `odata=nometadata` has it: no ETag, no annotations."""
-    start = stored.index(_ETAG_END) + len(_ETAG_END)
-    return b"{" + _ANNOTATION_MEMBER.sub(b"", stored[start:])
+    return b"{" + _ANNOTATION_MEMBER.sub(b"", split_etag(stored)[1])
 
 
 def with_typed_timestamp(stored: bytes) -> bytes:

@@ -21,23 +21,31 @@ _AUTHENTICATION = (
     "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly "
     "including the signature."
 )
-_CHALLENGE = (
-    "Server failed to authenticate the request. Please refer to the information in the www-authenticate header."
+CHALLENGE_TEXT: Final = (
+    "Server failed to authenticate the request. Please refer to the information in the "
+    "www-authenticate header."
 )
+"""What a 401 says; its code depends on whether there were credentials at all (auth 5.2)."""
 _NOT_AUTHORIZED = "This request is not authorized to perform this operation"
 
 ERRORS: Final[dict[str, ErrorRow]] = {
     # Tables and entities (wire 11.1).
     "TableAlreadyExists": ErrorRow(409, "The table specified already exists."),
     "TableNotFound": ErrorRow(404, "The table specified does not exist."),
-    "TableBeingDeleted": ErrorRow(409, "The specified table is being deleted. Try operation later."),
+    "TableBeingDeleted": ErrorRow(
+        409, "The specified table is being deleted. Try operation later."
+    ),
     "EntityAlreadyExists": ErrorRow(409, "The specified entity already exists."),
     "UpdateConditionNotSatisfied": ErrorRow(
         412, "The update condition specified in the request was not satisfied."
     ),
-    "PropertiesNeedValue": ErrorRow(400, "The values are not specified for all properties in the entity."),
+    "PropertiesNeedValue": ErrorRow(
+        400, "The values are not specified for all properties in the entity."
+    ),
     "PropertyNameInvalid": ErrorRow(400, "The property name is invalid."),
-    "PropertyNameTooLong": ErrorRow(400, "The property name exceeds the maximum allowed length (255)."),
+    "PropertyNameTooLong": ErrorRow(
+        400, "The property name exceeds the maximum allowed length (255)."
+    ),
     "PropertyValueTooLarge": ErrorRow(
         400,
         "The property value exceeds the maximum allowed size (64KB). If the property value is a string, it is UTF-16 "
@@ -63,9 +71,15 @@ ERRORS: Final[dict[str, ErrorRow]] = {
     "AtomFormatNotSupported": ErrorRow(415, "Atom format is not supported."),
     "JsonVerboseFormatNotSupported": ErrorRow(415, "Verbose JSON format is not supported."),
     "MediaTypeNotSupported": ErrorRow(415, "None of the provided media types are supported"),
-    "MethodNotAllowed": ErrorRow(405, "The requested method is not allowed on the specified resource."),
-    "NotImplemented": ErrorRow(501, "The requested operation is not implemented on the specified resource."),
-    "XMethodNotUsingPost": ErrorRow(400, "The request uses X-HTTP-Method with a Http Verb that is not POST."),
+    "MethodNotAllowed": ErrorRow(
+        405, "The requested method is not allowed on the specified resource."
+    ),
+    "NotImplemented": ErrorRow(
+        501, "The requested operation is not implemented on the specified resource."
+    ),
+    "XMethodNotUsingPost": ErrorRow(
+        400, "The request uses X-HTTP-Method with a Http Verb that is not POST."
+    ),
     "XMethodIncorrectValue": ErrorRow(400, "The specified X-HTTP-Method is invalid."),
     "XMethodIncorrectCount": ErrorRow(400, "More than one X-HTTP-Method is specified."),
     # Common (wire 11.2).
@@ -76,6 +90,11 @@ ERRORS: Final[dict[str, ErrorRow]] = {
     "InvalidUri": ErrorRow(400, "The requested URI does not represent any resource on the server."),
     "InvalidHttpVerb": ErrorRow(
         400, "The HTTP verb specified is invalid - it is not recognized by the server."
+    ),
+    "HostInformationNotPresent": ErrorRow(
+        400,
+        "The Host information is not present in the request. You must send a non-empty Host header or include the "
+        "absolute URI in the request line.",
     ),
     "RequestUrlFailedToParse": ErrorRow(400, "The url in the request could not be parsed."),
     "InvalidHeaderValue": ErrorRow(
@@ -88,16 +107,21 @@ ERRORS: Final[dict[str, ErrorRow]] = {
         400, "Value for one of the query parameters specified in the request URI is invalid."
     ),
     "MultipleVersionsSpecified": ErrorRow(
-        400, "Request can specify either x-ms-version header or api-version query parameter but not both."
+        400,
+        "Request can specify either x-ms-version header or api-version query parameter but not both.",
     ),
-    "ConditionNotMet": ErrorRow(412, "The condition specified using HTTP conditional header(s) is not met."),
+    "ConditionNotMet": ErrorRow(
+        412, "The condition specified using HTTP conditional header(s) is not met."
+    ),
     "RequestBodyTooLarge": ErrorRow(
         413, "The request body is too large and exceeds the maximum permissible limit."
     ),
     "InternalError": ErrorRow(
         500, "Server encountered an internal error. Please try again after some time."
     ),
-    "OperationTimedOut": ErrorRow(500, "Operation could not be completed within the specified time."),
+    "OperationTimedOut": ErrorRow(
+        500, "Operation could not be completed within the specified time."
+    ),
     "ServerBusy": ErrorRow(503, "The server is busy."),
     # Who asks (wire 8.4, auth 5.2).
     "AuthenticationFailed": ErrorRow(403, _AUTHENTICATION),
@@ -105,8 +129,11 @@ ERRORS: Final[dict[str, ErrorRow]] = {
         400,
         "Authentication information is not given in the correct format. Check the value of Authorization header.",
     ),
-    "NoAuthenticationInformation": ErrorRow(401, _CHALLENGE),
+    "NoAuthenticationInformation": ErrorRow(401, CHALLENGE_TEXT),
     "AuthorizationFailure": ErrorRow(403, _NOT_AUTHORIZED + "."),
+    "CorsPreflightFailure": ErrorRow(
+        403, "CORS not enabled or no matching rule found for this request."
+    ),
     "InsufficientAccountPermissions": ErrorRow(403, "Write operations are not allowed."),
 }
 
@@ -150,7 +177,7 @@ class StorageError(Exception):
         self.operation_index = operation_index
         self.headers = headers
 
-    def at(self, operation_index: int) -> StorageError:
+    def at(self, operation_index: int | None) -> StorageError:
         """The same error as the fate of one operation of an entity group transaction."""
         return StorageError(
             self.code,

@@ -34,6 +34,10 @@ GEOGRAPHY_POINT_SIZE_BYTES: Final = 24
 # Requests.
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """A longer body is refused with 413 RequestBodyTooLarge (wire 9)."""
+BODY_BYTES_DISCARDED_MAX: Final = 64 * 1024 * 1024
+"""How much of a body that is too long is read and thrown away, so that its sender hears why; ours."""
+HEADERS_BYTES_MAX: Final = 64 * 1024
+"""Bytes of all header values together; more is answered 431 and nothing else. Ours, near what HTTP servers allow."""
 URL_LENGTH_MAX: Final = 64 * 1024 - 2
 """Bytes of the request target; the HTTP server itself refuses more with 414."""
 CLIENT_REQUEST_ID_LENGTH_MAX: Final = 1024
@@ -42,8 +46,6 @@ CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60
 """How far the signed date may be from the server's, either way (auth 1.4)."""
 TIMEOUT_SECONDS_MAX: Final = 30
 """A larger `timeout` parameter is lowered to this (wire 1.5)."""
-JSON_DEPTH_MAX: Final = 32
-"""Nesting of a JSON body; an entity needs 2, a GeographyPoint 3. Ours: the service's number is not known."""
 BODY_READ_SECONDS_MAX: Final = 30
 """How long the server waits for the next piece of a body; the service's own time for a whole request is 30 s."""
 

@@ -52,11 +52,13 @@ class QueryTables:
 
 @dataclass(frozen=True, slots=True)
 class GetEntity:
-    """Read one entity by its key. `select` None means all properties."""
+    """Read one entity by its key, if it meets the conditions. `select` None means all properties."""
 
     table: str
     key: EntityKey
     select: tuple[str, ...] | None
+    if_match: IfMatch | None = None
+    if_none_match: IfMatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,12 @@ class DeleteEntity:
 
 
 EntityWrite = (
-    InsertEntity | UpdateEntity | MergeEntity | InsertOrReplaceEntity | InsertOrMergeEntity | DeleteEntity
+    InsertEntity
+    | UpdateEntity
+    | MergeEntity
+    | InsertOrReplaceEntity
+    | InsertOrMergeEntity
+    | DeleteEntity
 )
 
 
@@ -157,10 +164,10 @@ class TableFound:
 
 @dataclass(frozen=True, slots=True)
 class TablesPage:
-    """Tables in name order, and the name of the first that is left."""
+    """Tables in name order, and the first that is left: its name and when it was created (ticks)."""
 
     tables: Sequence[str]
-    next_table_name: str | None
+    next_table: tuple[str, int] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,8 @@ class Committed(NamedTuple):
     versions: list[int]
 
 
-class Conflict(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Conflict:
     """Nothing was applied: the expectation of the change at `index` (the first that failed) did not hold.
 
     `version_found` is the row's version, or `ABSENT`.

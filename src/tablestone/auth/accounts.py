@@ -1,0 +1,55 @@
+"""The accounts a server knows, each with its keys.
+
+A key never leaves this package in readable form: its `repr` hides it and nothing logs it. Does not know requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+_NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
+
+
+class Account:
+    """An account: its name (3 to 24 lower-case letters or digits) and one or two keys, all of them valid (auth 6)."""
+
+    __slots__ = ("keys", "name")
+
+    def __init__(self, name: str, keys_base64: Iterable[str]) -> None:
+        """Raise `ValueError` with one sentence for a name or key that is not one; it never quotes the key."""
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"'{name}' is no account name: 3 to 24 lower-case letters and digits.")
+        self.name = name
+        self.keys = tuple(_decode_key(name, text) for text in keys_base64)
+        if not 1 <= len(self.keys) <= 2:
+            raise ValueError(f"Account '{name}' must have one or two keys.")
+
+    def __repr__(self) -> str:
+        return f"Account({self.name!r}, {len(self.keys)} keys)"
+
+
+def _decode_key(name: str, text: str) -> bytes:
+    try:
+        key = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not key:
+        raise ValueError(f"A key of account '{name}' is not valid base64.")
+    return key
+
+
+Accounts = Mapping[str, Account]
+
+
+def accounts_by_name(accounts: Iterable[Account]) -> Accounts:
+    """Accounts by their name; raises `ValueError` for a name that comes twice."""
+    found: dict[str, Account] = {}
+    for account in accounts:
+        if account.name in found:
+            raise ValueError(f"Account '{account.name}' is given twice.")
+        found[account.name] = account
+    return MappingProxyType(found)

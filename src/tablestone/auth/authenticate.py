@@ -1,0 +1,44 @@
+"""Picks the scheme a request authenticates with and has it checked (auth 11, step 3 on).
+
+The only door to authentication. SAS and bearer tokens are refused by name: nothing that is not checked gets in.
+"""
+
+from __future__ import annotations
+
+from tablestone.auth.accounts import Account
+from tablestone.auth.shared_key import SCHEMES, require_shared_key
+from tablestone.errors import CHALLENGE_TEXT, StorageError
+from tablestone.wire.address import Parameters
+from tablestone.wire.messages import RawRequest
+
+_VERSION_OF_CHALLENGE = "2020-12-06"
+"""From here on a request without credentials is answered 401 (auth 4.2)."""
+
+
+def authenticate(
+    request: RawRequest, account: Account, parameters: Parameters, version: str, now: int
+) -> None:
+    """Return if the account's owner asks; raise the service's error otherwise. `now` is in ticks."""
+    authorization = request.headers.get(b"authorization")
+    if authorization is None:
+        raise _no_credentials(parameters, version)
+    scheme, _, credentials = authorization.partition(b" ")
+    scheme_name = scheme.decode("latin-1").lower()
+    if scheme_name in SCHEMES:
+        comp = parameters.get("comp") if parameters else None
+        raw_comp = None if comp is None else comp.encode("utf-8")
+        require_shared_key(request, account, scheme_name, credentials.strip(), raw_comp, now)
+        return
+    if scheme_name == "bearer":
+        if version >= _VERSION_OF_CHALLENGE:
+            raise StorageError("InvalidAuthenticationInfo", CHALLENGE_TEXT, status=401)
+        raise StorageError("AuthenticationFailed")
+    raise StorageError("InvalidAuthenticationInfo")
+
+
+def _no_credentials(parameters: Parameters, version: str) -> StorageError:
+    if "sig" in parameters:
+        return StorageError("AuthenticationFailed")
+    if version >= _VERSION_OF_CHALLENGE:
+        return StorageError("NoAuthenticationInformation")
+    return StorageError("ResourceNotFound")

@@ -1,0 +1,97 @@
+"""SharedKey and SharedKeyLite: one check, two canonical strings (auth 1).
+
+Either key of the account may have signed; comparison takes the same time wherever two signatures differ. A repeated
+signature is fine: clients sign once and send that again on every retry (auth 0.1).
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hmac
+from collections.abc import Callable
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from tablestone import limits
+from tablestone.auth.accounts import Account
+from tablestone.auth.canonical import (
+    canonicalized_resource,
+    string_to_sign_shared_key,
+    string_to_sign_shared_key_lite,
+)
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
+from tablestone.errors import StorageError
+from tablestone.wire.messages import Headers, RawRequest
+
+_SKEW_TICKS: Final = limits.CLOCK_SKEW_SECONDS_MAX * TICKS_PER_SECOND
+_STRINGS_TO_SIGN: Final[dict[str, Callable[[str, Headers, bytes, bytes], bytes]]] = {
+    "sharedkey": string_to_sign_shared_key,
+    "sharedkeylite": string_to_sign_shared_key_lite,
+}
+SCHEMES: Final = frozenset(_STRINGS_TO_SIGN)
+"""The schemes this module checks, in lower case."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse_date(text: bytes) -> int | None:
+    """Ticks of an RFC 1123 date; None if it is none. Cached: within a second all clients send the same text."""
+    try:
+        moment = parsedate_to_datetime(text.decode("ascii"))
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp()) * TICKS_PER_SECOND + UNIX_EPOCH_TICKS
+
+
+def signature(key: bytes, string_to_sign: bytes) -> bytes:
+    """Base64 of the HMAC-SHA256 (auth 1.1)."""
+    return base64.b64encode(hmac.digest(key, string_to_sign, "sha256"))
+
+
+def require_shared_key(
+    request: RawRequest,
+    account: Account,
+    scheme: str,
+    credentials: bytes,
+    comp: bytes | None,
+    now: int,
+) -> None:
+    """Return if the request is signed by a key of the account, else raise `AuthenticationFailed`.
+
+    `credentials` is what follows the scheme in Authorization; without a colon it is `InvalidAuthenticationInfo`.
+    """
+    name, colon, given = credentials.rpartition(b":")
+    if not colon:
+        raise StorageError("InvalidAuthenticationInfo")
+    headers = request.headers
+    date = headers.get(b"x-ms-date") or headers.get(b"date", b"")
+    signed_at = _parse_date(date)
+    if (
+        signed_at is None
+        or abs(now - signed_at) > _SKEW_TICKS
+        or name != account.name.encode("ascii")
+    ):
+        raise StorageError("AuthenticationFailed")
+    string_to_sign = _STRINGS_TO_SIGN[scheme]
+    for raw_path in signed_paths(request.raw_path, account.name):
+        resource = canonicalized_resource(name, raw_path, comp)
+        text = string_to_sign(request.method, headers, date, resource)
+        for key in account.keys:
+            if hmac.compare_digest(signature(key, text), given):
+                return
+    raise StorageError("AuthenticationFailed")
+
+
+def signed_paths(raw_path: bytes, account: str) -> tuple[bytes, ...]:
+    """The paths a client may have signed: the one on the wire and, on the secondary, the primary's (auth 1.5)."""
+    primary = b"/" + account.encode("ascii")
+    secondary = primary + b"-secondary"
+    if not raw_path.startswith(secondary):
+        return (raw_path,)
+    rest = raw_path[len(secondary) :]
+    if rest.startswith(primary + b"/"):
+        return rest, raw_path
+    return primary + rest, raw_path

@@ -1,0 +1,137 @@
+"""The application: everything put together, and ASGI on the outside.
+
+Turns an ASGI call into a `RawRequest` and a `RawResponse` into ASGI messages, reads bodies up to their limit, and keeps
+the sweep of deleted tables going. What a request means stands in `pipeline`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from tablestone import limits
+from tablestone.auth.accounts import Account, accounts_by_name
+from tablestone.clock import monotonic_seconds, system_clock
+from tablestone.engines.contract import Engine, EngineUnavailable
+from tablestone.engines.registry import open_engine
+from tablestone.errors import StorageError
+from tablestone.server.configuration import Configuration
+from tablestone.server.pipeline import Pipeline
+from tablestone.tables.keys import TABLE_ID_LENGTH
+from tablestone.tables.service import TableService
+from tablestone.wire.messages import RawRequest, single_headers
+
+log = logging.getLogger(__name__)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+SWEEP_PAUSE_SECONDS = 1.0
+"""How long the sweeper rests when no deleted table has rows left."""
+
+
+class Application:
+    """The ASGI application of one server. `startup` before the first request, `shutdown` after the last."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._accounts = accounts_by_name(
+            Account(given.name, given.keys) for given in configuration.accounts
+        )
+        self._engine: Engine | None = None
+        self._pipeline: Pipeline | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def startup(self) -> None:
+        """Open the engine; raises `EngineRefused` with one sentence if it cannot be."""
+        self._engine = open_engine(self._configuration.engine, system_clock)
+        service = TableService(
+            self._engine,
+            system_clock,
+            monotonic_seconds,
+            lambda: secrets.token_bytes(TABLE_ID_LENGTH),
+        )
+        self._pipeline = Pipeline(service, self._accounts, system_clock)
+        self._sweeper = asyncio.create_task(self._sweep(service))
+
+    async def shutdown(self) -> None:
+        """Stop sweeping, finish what was accepted, release the data."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait((self._sweeper,))
+        if self._engine is not None:
+            await self._engine.close()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        assert self._pipeline is not None
+        method, headers = scope["method"], scope["headers"]
+        if sum([len(value) for _, value in headers]) > limits.HEADERS_BYTES_MAX:
+            await send({"type": "http.response.start", "status": 431, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        duplicated: StorageError | None = None
+        try:
+            by_name = single_headers(headers)
+        except StorageError as error:
+            by_name, duplicated = dict(headers), error
+        request = RawRequest(
+            method,
+            scope["raw_path"],
+            scope["query_string"],
+            by_name,
+            scope["scheme"],
+            duplicated=duplicated,
+        )
+        response = await self._pipeline.answer(request, lambda: read_body(receive))
+        await send(
+            {"type": "http.response.start", "status": response.status, "headers": response.headers}
+        )
+        await send({"type": "http.response.body", "body": response.body})
+
+    async def _sweep(self, service: TableService) -> None:
+        """Remove what deleted tables left, a little at a time, for as long as the server lives."""
+        while True:
+            busy = False
+            for name in self._accounts:
+                try:
+                    busy = await service.catalog.sweep(name) or busy
+                except EngineUnavailable as error:
+                    log.warning("sweeping deleted tables of %s waits: %s", name, error)
+                except Exception:
+                    log.exception("sweeping deleted tables of %s failed", name)
+            await asyncio.sleep(0 if busy else SWEEP_PAUSE_SECONDS)
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole body. A longer one than the limit is read on for a while, so that its sender hears the answer."""
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        try:
+            async with asyncio.timeout(limits.BODY_READ_SECONDS_MAX):
+                message = await receive()
+        except TimeoutError as error:
+            raise StorageError("OperationTimedOut", early=True) from error
+        if message["type"] != "http.request":
+            raise StorageError("InvalidInput", early=True)
+        piece = message["body"]
+        size += len(piece)
+        if size <= limits.BODY_BYTES_MAX:
+            pieces.append(piece)
+        elif size > limits.BODY_BYTES_DISCARDED_MAX:
+            raise StorageError("RequestBodyTooLarge")
+        if not message.get("more_body", False):
+            break
+    if size > limits.BODY_BYTES_MAX:
+        raise StorageError("RequestBodyTooLarge")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def create_application(configuration: Configuration) -> Application:
+    """The application of a server that is told this."""
+    return Application(configuration)

@@ -1,0 +1,140 @@
+"""A batch carried out: its parts become operations on the same way as lone requests, its answers one envelope.
+
+A change set becomes one entity group transaction; a lone query is simply answered. The outer status is 202 whatever
+happened inside; of a change set that failed, only the failing operation's answer is sent (wire 7.2, 7.3).
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from tablestone import limits
+from tablestone.clock import Clock
+from tablestone.errors import StorageError
+from tablestone.operations import (
+    EntityGroupTransaction,
+    EntityWrite,
+    GetEntity,
+    Operation,
+    QueryEntities,
+    TransactionCommitted,
+    entity_key,
+)
+from tablestone.tables.entity_group import EntityGroup
+from tablestone.tables.service import TableService
+from tablestone.wire.address import parse_query_string, parse_resource
+from tablestone.wire.batch import BatchPart, format_batch_answer, parse_batch
+from tablestone.wire.decode import DecodedRequest, decode_operation, effective_method
+from tablestone.wire.encode import Answer, Form, Stamp, encode_error, encode_result
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.negotiate import negotiate, preference
+
+# Errors that a lone operation of a change set meets when it is carried out have no index before their text, those of
+# reading it have one (wire 7.3).
+_INDEXED_ALWAYS = frozenset(
+    ("PropertiesNeedValue", "OutOfRangeInput", "InvalidInput", "TableNotFound")
+)
+
+
+class BatchCollector:
+    """Answers one `POST /$batch`. `form` is that of the outer request, whose URL the answers' URLs are built on."""
+
+    def __init__(self, service: TableService, form: Form, stamp: Stamp, clock: Clock) -> None:
+        self._service = service
+        self._form = form
+        self._stamp = stamp
+        self._clock = clock
+        self._prefix = f"/{form.account}/".encode("ascii")
+
+    async def answer(self, request: RawRequest, body: bytes) -> Answer:
+        """The outer answer; raises only for an envelope that cannot be read."""
+        batch = parse_batch(request.headers.get(b"content-type"), body, request)
+        parts = [(part, self._part_form(part)) for part in batch.parts]
+        if batch.is_change_set:
+            answers = await self._change_set(parts)
+        else:
+            answers = [await self._query(*parts[0])]
+        guids = (str(uuid.uuid4()), str(uuid.uuid4()))
+        content_type, content = format_batch_answer(answers, guids, change_set=batch.is_change_set)
+        return Answer(202, content, content_type)
+
+    def _part_form(self, part: BatchPart) -> Form:
+        """How a part wants its answer; a part that cannot be read at all falls back on the defaults."""
+        try:
+            parameters = parse_query_string(part.request.query_string)
+        except StorageError:
+            parameters = self._form.parameters
+        headers = part.request.headers
+        return self._form._replace(
+            negotiated=negotiate(headers, parameters, self._stamp.version),
+            preference=preference(headers),
+            parameters=parameters,
+        )
+
+    def _operation(self, part: BatchPart, form: Form) -> Operation:
+        request = part.request
+        method = effective_method(request)
+        path = request.raw_path
+        resource = path.removeprefix(self._prefix) if path.startswith(self._prefix) else path[1:]
+        parameters = parse_query_string(request.query_string)
+        if form.negotiated.refusal is not None and method != "DELETE":
+            raise StorageError(form.negotiated.refusal, early=True)
+        return decode_operation(
+            method, DecodedRequest(request, parse_resource(resource), parameters, part.body)
+        )
+
+    async def _change_set(
+        self, parts: list[tuple[BatchPart, Form]]
+    ) -> list[tuple[Answer, bytes | None]]:
+        """One answer for each operation, or the one of the operation that failed."""
+        group = EntityGroup()
+        try:
+            for part, form in parts:
+                self._collect(group, part, form)
+            first = group.writes[0]
+            partition_key = entity_key(first).partition_key
+            transaction = EntityGroupTransaction(first.table, partition_key, group.writes)
+            outcome = await self._service.execute(self._form.account, transaction)
+        except StorageError as error:
+            index = 0 if error.operation_index is None else error.operation_index
+            part, form = parts[index]
+            return [(self._error(error, index, len(parts), form), part.content_id)]
+        assert isinstance(outcome, TransactionCommitted)
+        return [
+            (encode_result(write, result, form), part.content_id)
+            for write, result, (part, form) in zip(
+                group.writes, outcome.results, parts, strict=True
+            )
+        ]
+
+    def _collect(self, group: EntityGroup, part: BatchPart, form: Form) -> None:
+        """Add a part's write to the group; its errors know their index."""
+        index = len(group.writes)
+        try:
+            operation = self._operation(part, form)
+            if not isinstance(operation, EntityWrite):
+                raise _not_here()
+            group.add(operation)
+        except StorageError as error:
+            # The 101st operation is told as number 99, as recorded (wire 7.3).
+            raise error.at(min(index, limits.CHANGE_SET_OPERATIONS_MAX - 1)) from error
+
+    def _error(self, error: StorageError, index: int, operations: int, form: Form) -> Answer:
+        indexed = operations > 1 or error.code in _INDEXED_ALWAYS
+        return encode_error(error.at(index if indexed else None), form, self._stamp, self._clock())
+
+    async def _query(self, part: BatchPart, form: Form) -> tuple[Answer, bytes | None]:
+        """A lone query's answer, its errors with the index of the only operation (wire 7.3)."""
+        try:
+            operation = self._operation(part, form)
+            if not isinstance(operation, GetEntity | QueryEntities):
+                raise _not_here()
+            result = await self._service.execute(form.account, operation)
+            return encode_result(operation, result, form), part.content_id
+        except StorageError as error:
+            return encode_error(error.at(0), form, self._stamp, self._clock()), part.content_id
+
+
+def _not_here() -> StorageError:
+    """A query among changes, or a change outside a change set (wire 7.1)."""
+    return StorageError("InvalidInput", early=True)

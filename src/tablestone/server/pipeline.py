@@ -1,0 +1,190 @@
+"""The steps of a request, in the order in which errors win (errors.PRECEDENCE).
+
+`Pipeline.answer` takes a request and gives a response, whatever happens: the service's own error for what is wrong with
+the request, and `InternalError` with a traceback in the log for what is wrong with us. Knows no sockets and no ASGI.
+A batch is not a second path: its parts take the same steps from the resource on.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+
+from tablestone import limits
+from tablestone.auth.accounts import Account, Accounts
+from tablestone.auth.authenticate import authenticate
+from tablestone.clock import Clock
+from tablestone.engines.contract import EngineUnavailable
+from tablestone.errors import StorageError
+from tablestone.server.batch import BatchCollector
+from tablestone.tables.service import TableService
+from tablestone.wire.address import (
+    AddressKind,
+    Parameters,
+    parse_query_string,
+    parse_resource,
+    split_account,
+)
+from tablestone.wire.decode import DecodedRequest, decode_operation, effective_method
+from tablestone.wire.encode import (
+    Answer,
+    Form,
+    Stamp,
+    encode_error,
+    encode_result,
+    respond,
+    respond_at_gateway,
+)
+from tablestone.wire.messages import RawRequest, RawResponse
+from tablestone.wire.negotiate import VERSION_LATEST, VERSIONS, negotiate, preference
+
+log = logging.getLogger("tablestone")
+
+ReadBody = Callable[[], Awaitable[bytes]]
+"""Reads the request's body; raises `StorageError` if it is too large or never comes."""
+
+_BODILESS = frozenset(("GET", "HEAD", "DELETE"))
+_SECONDARY = "-secondary"
+
+
+def request_ids() -> Iterator[str]:
+    """Lower-case GUIDs as the service writes them: random per server, counted per request (wire 2.2)."""
+    start = uuid.uuid4().hex
+    prefix = f"{start[:8]}-{start[8:12]}-{start[12:16]}-{start[16:20]}-"
+    for number in count(1):
+        yield f"{prefix}{number:012x}"
+
+
+class Pipeline:
+    """One server's accounts and tables behind the steps of a request. `clock` is in ticks."""
+
+    def __init__(self, service: TableService, accounts: Accounts, clock: Clock) -> None:
+        self._service = service
+        self._accounts = accounts
+        self._clock = clock
+        self._request_ids = request_ids()
+
+    async def answer(self, request: RawRequest, read_body: ReadBody) -> RawResponse:
+        """The response to a request; never raises."""
+        client_request_id = request.headers.get(b"x-ms-client-request-id")
+        if (
+            client_request_id is not None
+            and len(client_request_id) > limits.CLIENT_REQUEST_ID_LENGTH_MAX
+        ):
+            client_request_id = None
+        request_id = next(self._request_ids)
+        stamp = Stamp(request_id, client_request_id, "")
+        form: Form | None = None
+        try:
+            parameters = parse_query_string(request.query_string)
+            stamp = Stamp(request_id, client_request_id, _version(request, parameters))
+            _require_sound(request)
+            account, resource, secondary = self._find_account(request.raw_path)
+            authenticate(request, account, parameters, stamp.version, self._clock())
+            form = _form(request, account, parameters, stamp.version, secondary=secondary)
+            answer = await self._carry_out(
+                request, form, resource, stamp, read_body, secondary=secondary
+            )
+            return respond(answer, stamp)
+        except StorageError as error:
+            failure = error
+        except EngineUnavailable as error:
+            log.warning("storage cannot answer request %s: %s", request_id, error)
+            failure = StorageError("ServerBusy")
+        except Exception:  # a bug of ours: the client learns its request id, the log the rest
+            log.exception("request %s failed: %s", request_id, request.method)
+            failure = StorageError("InternalError")
+        if form is None:
+            return respond_at_gateway(
+                failure, request.headers.get(b"accept", b""), stamp, self._clock()
+            )
+        return respond(encode_error(failure, form, stamp, self._clock()), stamp)
+
+    def _find_account(self, raw_path: bytes) -> tuple[Account, bytes, bool]:
+        """The account a path-style URL names, what follows it, and whether it is the secondary (wire 1.1)."""
+        name, resource = split_account(raw_path)
+        account = self._accounts.get(name)
+        if account is not None:
+            return account, resource, False
+        account = self._accounts.get(name.removesuffix(_SECONDARY))
+        if account is None:
+            raise StorageError("ResourceNotFound")
+        # One SDK keeps the account in the path when it turns to the secondary (auth 1.5).
+        doubled = account.name.encode("ascii") + b"/"
+        return account, resource.removeprefix(doubled), True
+
+    async def _carry_out(
+        self,
+        request: RawRequest,
+        form: Form,
+        resource: bytes,
+        stamp: Stamp,
+        read_body: ReadBody,
+        *,
+        secondary: bool,
+    ) -> Answer:
+        """From the resource on: what an authenticated request asks for, and its answer."""
+        address = parse_resource(resource)
+        method = request.method if request.method == "GET" else effective_method(request)
+        if secondary and method != "GET":
+            raise StorageError("InsufficientAccountPermissions")
+        if address.kind is AddressKind.BATCH:
+            if method != "POST":
+                raise StorageError("MethodNotAllowed", early=True)
+            body = await read_body()
+            collector = BatchCollector(self._service, form, stamp, self._clock)
+            return await collector.answer(request, body)
+        if form.negotiated.refusal is not None and not (method in _BODILESS and method != "GET"):
+            raise StorageError(form.negotiated.refusal, early=True)
+        body = b"" if request.method in _BODILESS else await read_body()
+        operation = decode_operation(
+            method, DecodedRequest(request, address, form.parameters, body)
+        )
+        result = await self._service.execute(form.account, operation)
+        return encode_result(operation, result, form)
+
+
+def _version(request: RawRequest, parameters: Parameters) -> str:
+    """The version that governs the request; without any, the latest (wire 10.2, auth 11)."""
+    header = request.headers.get(b"x-ms-version")
+    if header is None:
+        version = parameters.get("api-version") or parameters.get("sv") or VERSION_LATEST
+    else:
+        if "api-version" in parameters:
+            raise StorageError("MultipleVersionsSpecified")
+        version = header.decode("latin-1")
+    if version not in VERSIONS:
+        raise StorageError("InvalidHeaderValue")
+    return version
+
+
+def _form(
+    request: RawRequest, account: Account, parameters: Parameters, version: str, *, secondary: bool
+) -> Form:
+    host = request.headers.get(b"host")
+    if host is None:
+        raise StorageError("HostInformationNotPresent")
+    segment = account.name + _SECONDARY if secondary else account.name
+    return Form(
+        negotiate(request.headers, parameters, version),
+        preference(request.headers),
+        f"{request.scheme}://{host.decode('latin-1')}/{segment}/",
+        account.name,
+        parameters,
+    )
+
+
+def _require_sound(request: RawRequest) -> None:
+    """Raise for headers that contradict each other, and for a preflight request.
+
+    No account has CORS rules, so every well-formed preflight request is refused (auth 8.3).
+    """
+    if request.duplicated is not None:
+        raise request.duplicated
+    if request.method != "OPTIONS":
+        return
+    if b"origin" not in request.headers or b"access-control-request-method" not in request.headers:
+        raise StorageError("InvalidHeaderValue", "A required CORS header is not present.")
+    raise StorageError("CorsPreflightFailure")

@@ -1,0 +1,143 @@
+"""The catalog: which tables an account has, creating them, deleting them, sweeping what a deletion left.
+
+Deleting a table removes its one catalog row and, in the same commit, notes that its entities are to be swept: it
+answers at once whatever the table's size. The sweep removes the entities in small steps and, after
+`SWEEP_AGAIN_SECONDS`, once more, for writes that were under way at the deletion; only then does it forget the table.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+
+import orjson
+
+from tablestone import limits
+from tablestone.clock import TICKS_PER_SECOND, Clock
+from tablestone.engines.contract import (
+    ABSENT,
+    ANY,
+    DELETE,
+    Change,
+    Conflict,
+    Engine,
+    KeyRange,
+    Put,
+    StoredRow,
+    WriteSet,
+)
+from tablestone.errors import StorageError
+from tablestone.tables import keys
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecord:
+    """A table in the catalog: its name as created, its id, when it was created or deleted (ticks)."""
+
+    name: str
+    table_id: bytes
+    ticks: int
+    version: int
+
+
+@functools.lru_cache(maxsize=1024)
+def read_record(stored: bytes) -> TableRecord:
+    """A catalog row's value, read."""
+    raw = orjson.loads(stored)
+    return TableRecord(raw["name"], bytes.fromhex(raw["id"]), raw["ticks"], raw["version"])
+
+
+def _record_renderer(name: str, table_id: bytes) -> Callable[[int], bytes]:
+    """The value of a catalog row: its version is at once the time of the creation or the deletion."""
+
+    def render(version: int) -> bytes:
+        return orjson.dumps(
+            {"name": name, "id": table_id.hex(), "ticks": version, "version": version}
+        )
+
+    return render
+
+
+class Catalog:
+    """The tables of all accounts. `fresh_id` gives `keys.TABLE_ID_LENGTH` bytes nobody was given before."""
+
+    def __init__(self, engine: Engine, clock: Clock, fresh_id: Callable[[], bytes]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._fresh_id = fresh_id
+
+    async def find(self, account: str, table: str) -> TableRecord | None:
+        """The table of this name, in any case, if there is one."""
+        point = KeyRange.of_row(keys.catalog_partition(account), keys.table_row(table))
+        rows = await self._engine.read((point,), rows_max=1, bytes_max=limits.PAGE_BYTES_MAX)
+        return read_record(rows.values[0]) if rows.values else None
+
+    async def require(self, account: str, table: str) -> TableRecord:
+        """The table of this name, or `TableNotFound`."""
+        record = await self.find(account, table)
+        if record is None:
+            raise StorageError("TableNotFound", early=True)
+        return record
+
+    async def create(self, account: str, table: str) -> None:
+        """Create the table, or raise `TableAlreadyExists`."""
+        change = Change(
+            keys.table_row(table), ABSENT, Put(_record_renderer(table, self._fresh_id()))
+        )
+        outcome = await self._engine.commit(WriteSet(keys.catalog_partition(account), (change,)))
+        if isinstance(outcome, Conflict):
+            raise StorageError("TableAlreadyExists")
+
+    async def delete(self, account: str, table: str) -> None:
+        """Delete the table, or raise `ResourceNotFound` (wire 3.4)."""
+        record = await self.find(account, table)
+        if record is None:
+            raise StorageError("ResourceNotFound")
+        changes = (
+            Change(keys.table_row(table), record.version, DELETE),
+            Change(
+                keys.deleted_row(record.table_id),
+                ANY,
+                Put(_record_renderer(record.name, record.table_id)),
+            ),
+        )
+        outcome = await self._engine.commit(WriteSet(keys.catalog_partition(account), changes))
+        if isinstance(outcome, Conflict):  # somebody else deleted it between the two
+            raise StorageError("ResourceNotFound")
+
+    async def page(
+        self, account: str, first: str, tables_max: int
+    ) -> tuple[list[TableRecord], TableRecord | None]:
+        """Up to `tables_max` tables in name order from `first` on, and the next one."""
+        table_range = keys.table_rows_from(account, first)
+        rows = await self._engine.read(
+            (table_range,), rows_max=tables_max + 1, bytes_max=limits.PAGE_BYTES_MAX
+        )
+        records = [read_record(value) for value in rows.values]
+        return records[:tables_max], records[tables_max] if len(records) > tables_max else None
+
+    async def sweep(self, account: str) -> bool:
+        """Remove some of what deleted tables of the account left; False when there is nothing to do now."""
+        read = await self._engine.read(
+            (keys.deleted_rows(account),),
+            rows_max=limits.PAGE_ENTITIES_MAX,
+            bytes_max=limits.PAGE_BYTES_MAX,
+        )
+        for record in map(read_record, read.values):
+            table_range = keys.table_range(record.table_id)
+            rows = await self._engine.scan(table_range, rows_max=limits.SWEEP_ROWS_PER_STEP)
+            if rows:
+                await self._remove(rows)
+                return True
+            if self._clock() - record.ticks > limits.SWEEP_AGAIN_SECONDS * TICKS_PER_SECOND:
+                change = Change(keys.deleted_row(record.table_id), ANY, DELETE)
+                await self._engine.commit(WriteSet(keys.catalog_partition(account), (change,)))
+        return False
+
+    async def _remove(self, rows: list[StoredRow]) -> None:
+        for partition, group in groupby(rows, key=lambda row: row.partition):
+            await self._engine.commit(
+                WriteSet(partition, [Change(row.row, ANY, DELETE) for row in group])
+            )

@@ -1,0 +1,109 @@
+r"""Where things stand in storage: accounts, tables and entities as ordered byte keys, and back.
+
+Two kinds of partitions, told apart by their first byte:
+  `\x01` account          the catalog of an account: one row a table, one row a deleted table that is being swept
+  `\x02` table id, key    one partition of a table's entities; a row is an encoded RowKey
+The table id is fresh at every creation, so the entities of a deleted table can never be seen in a new one of its name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tablestone.engines.contract import Key, KeyRange
+from tablestone.entity import EntityKey, decode_key, encode_key
+from tablestone.query.plan import KeyInterval
+
+CATALOG: Final = b"\x01"
+ENTITIES: Final = b"\x02"
+TABLE_ID_LENGTH: Final = 8
+"""Bytes of a table id."""
+
+_TABLE_ROW: Final = b"t"
+_DELETED_ROW: Final = b"d"
+
+
+def catalog_partition(account: str) -> bytes:
+    """The partition that lists an account's tables."""
+    return CATALOG + account.encode("ascii")
+
+
+def table_row(table: str) -> bytes:
+    """The catalog row of a table, found whatever the case of its name (wire 1.4)."""
+    return _TABLE_ROW + table.lower().encode("utf-8", "surrogatepass")
+
+
+def deleted_row(table_id: bytes) -> bytes:
+    """The catalog row that says: the entities of this table id are to be swept."""
+    return _DELETED_ROW + table_id
+
+
+def table_rows_from(account: str, table: str) -> KeyRange:
+    """All catalog rows of tables from this name on."""
+    partition = catalog_partition(account)
+    return KeyRange(Key(partition, table_row(table)), Key(partition, bytes((_TABLE_ROW[0] + 1,))))
+
+
+def deleted_rows(account: str) -> KeyRange:
+    """All catalog rows of tables that are being swept."""
+    partition = catalog_partition(account)
+    return KeyRange(Key(partition, _DELETED_ROW), Key(partition, bytes((_DELETED_ROW[0] + 1,))))
+
+
+def is_table_row(row: bytes) -> bool:
+    """True for the catalog row of a table, False for that of a deleted one."""
+    return row.startswith(_TABLE_ROW)
+
+
+def entity_partition(table_id: bytes, partition_key: str) -> bytes:
+    """The partition of all entities of a table that share a PartitionKey."""
+    return ENTITIES + table_id + encode_key(partition_key)
+
+
+def entity_range(table_id: bytes, key: EntityKey) -> KeyRange:
+    """The range that holds one entity."""
+    return KeyRange.of_row(entity_partition(table_id, key.partition_key), encode_key(key.row_key))
+
+
+def table_range(table_id: bytes) -> KeyRange:
+    """The range of all entities of a table."""
+    start = ENTITIES + table_id
+    return KeyRange(Key(start, b""), Key(_after_prefix(start), b""))
+
+
+def key_ranges(table_id: bytes, intervals: tuple[KeyInterval, ...]) -> list[KeyRange]:
+    """The plan's intervals of keys as ranges of one table."""
+    prefix = ENTITIES + table_id
+    end_of_table = Key(_after_prefix(prefix), b"")
+    return [
+        KeyRange(
+            Key(prefix + start[0], start[1]),
+            end_of_table if end is None else Key(prefix + end[0], end[1]),
+        )
+        for start, end in intervals
+    ]
+
+
+def ranges_from(ranges: list[KeyRange], start: Key) -> list[KeyRange]:
+    """What is left of ascending ranges from a key on, inclusive."""
+    return [
+        KeyRange(max(key_range.start, start), key_range.end)
+        for key_range in ranges
+        if start < key_range.end
+    ]
+
+
+def entity_place(table_id: bytes, key: EntityKey) -> Key:
+    """The place in storage of an entity, be it there or not."""
+    return Key(entity_partition(table_id, key.partition_key), encode_key(key.row_key))
+
+
+def entity_key(key: Key) -> EntityKey:
+    """The PartitionKey and RowKey that a place in storage stands for."""
+    return EntityKey(decode_key(key.partition[1 + TABLE_ID_LENGTH :]), decode_key(key.row))
+
+
+def _after_prefix(prefix: bytes) -> bytes:
+    """The first bytes after everything that begins with the prefix."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,))

@@ -1,0 +1,94 @@
+"""Queries over the entities of one table: the loop that turns a plan into one page.
+
+Reads the plan's key ranges piece by piece, leaves out what the residual filter does not match, and stops at the page's
+count, size or time with a token that names the next key. Between pieces other requests get their turn, so a slow scan
+never makes a point read wait. Does not know HTTP or how a page is written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from tablestone import limits
+from tablestone.engines.contract import Engine, Key, KeyRange, Rows
+from tablestone.entity import ContinuationToken, EntityKey
+from tablestone.entity_json import key_of, read_raw, typed_property, version_of
+from tablestone.errors import StorageError
+from tablestone.operations import IF_MATCH_ANY, EntitiesPage, GetEntity, QueryEntities
+from tablestone.query.evaluate import Predicate, compile_filter
+from tablestone.query.plan import plan_query
+from tablestone.tables import keys
+
+Seconds = Callable[[], float]
+"""A clock that never steps back, in seconds."""
+
+
+async def query_entities(
+    engine: Engine, table_id: bytes, query: QueryEntities, seconds: Seconds
+) -> EntitiesPage:
+    """One page of the query, in key order (wire 6.6, 6.7)."""
+    plan = plan_query(query.filter)
+    ranges = keys.key_ranges(table_id, plan.ranges)
+    if query.token is not None:
+        ranges = keys.ranges_from(ranges, keys.entity_place(table_id, EntityKey(*query.token)))
+    if not ranges or query.top == 0:
+        return EntitiesPage((), None)
+    if plan.residual is None:
+        rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
+        return EntitiesPage(rows.values, _token(rows.next_key))
+    scan = FilteredScan(engine, compile_filter(plan.residual), seconds)
+    return await scan.page(ranges, query.top)
+
+
+def require_conditions(get: GetEntity, stored: bytes) -> None:
+    """The conditions of a point read: 412 if it should match and does not, 304 if it should not and does (wire 4)."""
+    version = version_of(stored)
+    if get.if_match is not None and get.if_match not in (IF_MATCH_ANY, version):
+        raise StorageError("UpdateConditionNotSatisfied")
+    if get.if_none_match is not None and get.if_none_match in (IF_MATCH_ANY, version):
+        raise StorageError("ConditionNotMet", status=304)
+
+
+def _token(key: Key | None) -> ContinuationToken | None:
+    return None if key is None else ContinuationToken(*keys.entity_key(key))
+
+
+def _token_after(rows: Rows, index: int) -> ContinuationToken | None:
+    """The next entity the scan would read, matching or not (wire 6.7)."""
+    if index + 1 == len(rows.values):
+        return _token(rows.next_key)
+    return ContinuationToken(*key_of(read_raw(rows.values[index + 1])))
+
+
+class FilteredScan:
+    """A scan of key ranges that keeps only the entities a predicate matches."""
+
+    def __init__(self, engine: Engine, predicate: Predicate, seconds: Seconds) -> None:
+        self._engine = engine
+        self._predicate = predicate
+        self._seconds = seconds
+
+    async def page(self, ranges: list[KeyRange], top: int) -> EntitiesPage:
+        """Up to `top` matching entities; fewer, or none, with a token, when time or size ran out."""
+        deadline = self._seconds() + limits.PAGE_SECONDS_MAX
+        found: list[bytes] = []
+        size = 0
+        while True:
+            rows = await self._engine.read(
+                ranges, rows_max=limits.SCAN_ROWS_PER_READ, bytes_max=limits.PAGE_BYTES_MAX
+            )
+            for index, stored in enumerate(rows.values):
+                if self._matches(stored):
+                    found.append(stored)
+                    size += len(stored)
+                    if len(found) == top or size >= limits.PAGE_BYTES_MAX:
+                        return EntitiesPage(found, _token_after(rows, index))
+            if rows.next_key is None or self._seconds() > deadline:
+                return EntitiesPage(found, _token(rows.next_key))
+            ranges = keys.ranges_from(ranges, rows.next_key)
+            await asyncio.sleep(0)
+
+    def _matches(self, stored: bytes) -> bool:
+        return self._predicate(partial(typed_property, read_raw(stored)))

@@ -1,0 +1,136 @@
+"""The table service: carries out any operation of any account on one engine.
+
+`TableService.execute` is the only door from the server to the tables. Operations are legal by construction and the
+caller has been authorized; what is decided here is existence and precondition. Does not know HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tablestone import limits
+from tablestone.clock import Clock
+from tablestone.edm import EdmType, EdmValue
+from tablestone.engines.contract import Engine
+from tablestone.errors import StorageError
+from tablestone.operations import (
+    CreateTable,
+    Deleted,
+    DeleteTable,
+    EntitiesPage,
+    EntityFound,
+    EntityGroupTransaction,
+    GetEntity,
+    GetTable,
+    Operation,
+    QueryEntities,
+    QueryTables,
+    Result,
+    TableFound,
+    TablesPage,
+    TransactionCommitted,
+)
+from tablestone.query.evaluate import Predicate, compile_filter
+from tablestone.query.filter_tree import FilterNode, map_string_literals
+from tablestone.tables import keys
+from tablestone.tables.catalog import Catalog, TableRecord
+from tablestone.tables.entity_group import commit_writes
+from tablestone.tables.reads import Seconds, query_entities, require_conditions
+
+
+class TableService:
+    """All accounts on one engine. `clock` is wall time, `seconds` never steps back, `fresh_id` gives table ids."""
+
+    def __init__(
+        self, engine: Engine, clock: Clock, seconds: Seconds, fresh_id: Callable[[], bytes]
+    ) -> None:
+        self._engine = engine
+        self._seconds = seconds
+        self.catalog = Catalog(engine, clock, fresh_id)
+
+    async def execute(self, account: str, operation: Operation) -> Result:
+        """Carry the operation out, or raise the `StorageError` that is its answer."""
+        match operation:
+            case GetEntity():
+                return await self._get_entity(account, operation)
+            case QueryEntities():
+                return await self._query_entities(account, operation)
+            case EntityGroupTransaction():
+                return await self._commit_group(account, operation)
+            case QueryTables():
+                return await self._query_tables(account, operation)
+            case CreateTable():
+                await self.catalog.create(account, operation.table)
+                return TableFound(operation.table, created=True)
+            case GetTable():
+                record = await self.catalog.find(account, operation.table)
+                if record is None:
+                    raise StorageError("ResourceNotFound")
+                return TableFound(record.name, created=False)
+            case DeleteTable():
+                await self.catalog.delete(account, operation.table)
+                return Deleted()
+            case _:
+                table = await self.catalog.require(account, operation.table)
+                try:
+                    (result,) = await commit_writes(self._engine, table.table_id, (operation,))
+                except StorageError as error:
+                    raise error.at(None) from error
+                return result
+
+    async def _get_entity(self, account: str, operation: GetEntity) -> EntityFound:
+        table = await self.catalog.require(account, operation.table)
+        point = keys.entity_range(table.table_id, operation.key)
+        rows = await self._engine.read((point,), rows_max=1, bytes_max=limits.PAGE_BYTES_MAX)
+        if not rows.values:
+            raise StorageError("ResourceNotFound")
+        if operation.if_match is not None or operation.if_none_match is not None:
+            require_conditions(operation, rows.values[0])
+        return EntityFound(rows.values[0])
+
+    async def _query_entities(self, account: str, operation: QueryEntities) -> EntitiesPage:
+        table = await self.catalog.require(account, operation.table)
+        return await query_entities(self._engine, table.table_id, operation, self._seconds)
+
+    async def _commit_group(
+        self, account: str, group: EntityGroupTransaction
+    ) -> TransactionCommitted:
+        try:
+            table = await self.catalog.require(account, group.table)
+        except StorageError as error:
+            raise error.at(0) from error
+        return TransactionCommitted(await commit_writes(self._engine, table.table_id, group.writes))
+
+    async def _query_tables(self, account: str, operation: QueryTables) -> TablesPage:
+        """Names are compared without regard to case, as they are when a table is used (wire 3.1)."""
+        found: list[str] = []
+        predicate = _table_predicate(operation.filter)
+        first = operation.next_table_name or ""
+        deadline = self._seconds() + limits.PAGE_SECONDS_MAX
+        while True:
+            records, following = await self.catalog.page(account, first, limits.PAGE_ENTITIES_MAX)
+            for record in records:
+                if len(found) == operation.top:
+                    return _tables_page(found, record)
+                if predicate is None or predicate(partial(_table_property, record.name.lower())):
+                    found.append(record.name)
+            if following is None or self._seconds() > deadline:
+                return _tables_page(found, following)
+            first = following.name
+
+
+def _table_predicate(node: FilterNode | None) -> Predicate | None:
+    return (
+        None if node is None else compile_filter(map_string_literals(node, "TableName", str.lower))
+    )
+
+
+def _tables_page(found: list[str], following: TableRecord | None) -> TablesPage:
+    if following is None:
+        return TablesPage(found, None)
+    return TablesPage(found, (following.name, following.ticks))
+
+
+def _table_property(folded: str, name: str) -> EdmValue | None:
+    return EdmValue(EdmType.STRING, folded) if name == "TableName" else None

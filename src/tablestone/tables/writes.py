@@ -1,0 +1,123 @@
+"""What a write to an entity means: pure decisions from an operation and what is there now.
+
+Turns each operation into one `Change` for the engine (what must hold, what to store then), and a `Conflict` back into
+the service's error (outcome matrix of wire 3.9). Does no I/O and does not know tables, ranges or HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tablestone.edm import EdmValue
+from tablestone.engines.contract import ABSENT, ANY, DELETE, PRESENT, Change, Expectation, Put
+from tablestone.entity import EntityKey, encode_key, require_entity_limits
+from tablestone.entity_json import (
+    entity_renderer,
+    in_ordinal_order,
+    members,
+    read_raw,
+    typed_properties,
+    version_of,
+)
+from tablestone.errors import StorageError
+from tablestone.operations import (
+    IF_MATCH_ANY,
+    Deleted,
+    DeleteEntity,
+    EntityInserted,
+    EntityWrite,
+    EntityWritten,
+    IfMatch,
+    InsertEntity,
+    InsertOrMergeEntity,
+    InsertOrReplaceEntity,
+    MergeEntity,
+    WriteResult,
+    entity_key,
+)
+
+
+class Decision(NamedTuple):
+    """A change, and whether its expectation is only what was read, so that a conflict means: decide again."""
+
+    change: Change
+    retry_on_conflict: bool
+
+
+def needs_current(write: EntityWrite) -> bool:
+    """True for the operations that cannot be decided without reading the entity: those that merge."""
+    return isinstance(write, MergeEntity | InsertOrMergeEntity)
+
+
+def _expectation(if_match: IfMatch) -> Expectation:
+    return PRESENT if if_match == IF_MATCH_ANY else if_match
+
+
+def _put(key: EntityKey, properties: dict[str, EdmValue]) -> Put:
+    """A replacement, whose properties the service leaves in ordinal order (wire 3.11)."""
+    return Put(entity_renderer(key, members(in_ordinal_order(properties))))
+
+
+def decide(write: EntityWrite, current: bytes | None) -> Decision:
+    """The change that carries the operation out. `current` is what was read, for those that `needs_current`.
+
+    Raises the error of an operation whose precondition what was read already fails, or of a merged entity that
+    breaks a limit.
+    """
+    row = encode_key(entity_key(write).row_key)
+    if isinstance(write, InsertEntity):
+        text = members(write.entity.properties.items())
+        return Decision(Change(row, ABSENT, Put(entity_renderer(write.entity.key, text))), False)
+    if isinstance(write, DeleteEntity):
+        return Decision(Change(row, _expectation(write.if_match), DELETE), False)
+    if isinstance(write, MergeEntity | InsertOrMergeEntity):
+        return _decide_merge(write, row, current)
+    expectation = ANY if isinstance(write, InsertOrReplaceEntity) else _expectation(write.if_match)
+    return Decision(
+        Change(row, expectation, _put(write.entity.key, dict(write.entity.properties))), False
+    )
+
+
+def _decide_merge(
+    write: MergeEntity | InsertOrMergeEntity, row: bytes, current: bytes | None
+) -> Decision:
+    """Merge keeps what the operation does not name; a null never removes anything (wire 3.10)."""
+    properties: dict[str, EdmValue] = {}
+    version = ABSENT
+    if current is not None:
+        properties = typed_properties(read_raw(current))
+        version = version_of(current)
+    named_version = isinstance(write, MergeEntity) and write.if_match != IF_MATCH_ANY
+    if isinstance(write, MergeEntity) and not expectation_holds(
+        _expectation(write.if_match), version
+    ):
+        raise conflict_error(write, version)
+    properties.update(write.entity.properties)
+    require_entity_limits(write.entity.key, properties)
+    return Decision(Change(row, version, _put(write.entity.key, properties)), not named_version)
+
+
+def expectation_holds(expectation: Expectation, version: int) -> bool:
+    """Whether a row of this version (`ABSENT` for none) is as expected."""
+    if expectation == ANY:
+        return True
+    return version != ABSENT if expectation == PRESENT else version == expectation
+
+
+def conflict_error(write: EntityWrite, version_found: int) -> StorageError:
+    """The error of an operation whose precondition failed on what is there (wire 3.9)."""
+    if isinstance(write, InsertEntity):
+        return StorageError("EntityAlreadyExists")
+    if version_found == ABSENT:
+        return StorageError("ResourceNotFound")
+    return StorageError("UpdateConditionNotSatisfied")
+
+
+def write_result(write: EntityWrite, change: Change, version: int) -> WriteResult:
+    """What the operation answers once its change has been given a version."""
+    if isinstance(write, DeleteEntity):
+        return Deleted()
+    if isinstance(write, InsertEntity):
+        assert isinstance(change.mutation, Put)
+        return EntityInserted(change.mutation.render(version), version)
+    return EntityWritten(version)

@@ -1,0 +1,300 @@
+"""A request becomes an operation: method, address, headers, parameters and body, checked once and for all.
+
+What comes out is legal by construction. One table says which operation a method means on a resource. Knows HTTP and the
+service's rules for values; does not know what is stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple, NoReturn
+
+from tablestone import limits
+from tablestone.edm import EdmType
+from tablestone.entity import Entity, EntityKey, parse_etag
+from tablestone.errors import StorageError
+from tablestone.operations import (
+    IF_MATCH_ANY,
+    CreateTable,
+    DeleteEntity,
+    DeleteTable,
+    GetEntity,
+    GetTable,
+    IfMatch,
+    InsertEntity,
+    InsertOrMergeEntity,
+    InsertOrReplaceEntity,
+    MergeEntity,
+    Operation,
+    QueryEntities,
+    QueryTables,
+    UpdateEntity,
+)
+from tablestone.query.filter_parser import parse_filter
+from tablestone.query.filter_tree import property_names
+from tablestone.wire.address import Address, AddressKind, Parameters
+from tablestone.wire.continuation import parse_entity_token, parse_table_token
+from tablestone.wire.json_payload import decode_entity, decode_table_name
+from tablestone.wire.messages import RawRequest
+
+_TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
+_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "MERGE", "PATCH", "DELETE", "OPTIONS"))
+_TUNNELLED: Final = frozenset(("MERGE", "PUT", "DELETE", "PATCH"))
+_UNSUPPORTED_OPTIONS: Final = frozenset(
+    (
+        "$orderby",
+        "$skip",
+        "$expand",
+        "$count",
+        "$inlinecount",
+        "$skiptoken",
+        "$apply",
+        "$search",
+        "$compute",
+    )
+)
+_TABLE_PROPERTIES: Final = {"TableName": EdmType.STRING}
+_NO_ETAGS: Final = (
+    "If-Match or If-None-Match headers cannot be specified if the target type does not have etag "
+    "properties defined."
+)
+_BOTH_CONDITIONS: Final = (
+    "Both If-Match and If-None-Match HTTP headers cannot be specified at the same time. Please specify either one of "
+    "the headers or none of them."
+)
+
+
+class DecodedRequest(NamedTuple):
+    """What decoding works on."""
+
+    raw: RawRequest
+    address: Address
+    parameters: Parameters
+    body: bytes
+
+
+def effective_method(request: RawRequest) -> str:
+    """The method that is meant: X-HTTP-Method tunnels through POST (wire 3.10)."""
+    tunnelled = request.headers.get(b"x-http-method")
+    if tunnelled is None:
+        if request.method not in _METHODS:
+            raise StorageError("InvalidHttpVerb", early=True)
+        return request.method
+    if request.method != "POST":
+        raise StorageError("XMethodNotUsingPost", early=True)
+    meant = tunnelled.decode("latin-1").strip().upper()
+    if "," in meant:
+        raise StorageError("XMethodIncorrectCount", early=True)
+    if meant not in _TUNNELLED:
+        raise StorageError("XMethodIncorrectValue", early=True)
+    return meant
+
+
+def decode_operation(method: str, decoded: DecodedRequest) -> Operation:
+    """The operation that the request asks for, or the service's error for what is wrong with it."""
+    if decoded.parameters:
+        _require_supported_options(decoded.parameters)
+    decode = _OPERATIONS.get((decoded.address.kind, method))
+    if decode is None:
+        raise StorageError("MethodNotAllowed", early=True)
+    return decode(decoded)
+
+
+def _require_supported_options(parameters: Parameters) -> None:
+    for name in parameters:
+        if name in _UNSUPPORTED_OPTIONS:
+            raise StorageError("NotImplemented", early=True)
+    timeout = parameters.get("timeout")
+    if timeout is not None and not (timeout.isascii() and timeout.isdecimal()):
+        raise StorageError("InvalidQueryParameterValue", early=True)
+
+
+def require_new_table_name(name: str) -> None:
+    """The rules for the name of a table that is to be created (wire 1.4)."""
+    if name.lower() == "tables":
+        raise StorageError("InvalidInput")
+    if not limits.TABLE_NAME_LENGTH_MIN <= len(name) <= limits.TABLE_NAME_LENGTH_MAX:
+        raise StorageError(
+            "OutOfRangeInput",
+            "The specified resource name length is not within the permissible limits.",
+        )
+    if not _TABLE_NAME.fullmatch(name):
+        raise StorageError("InvalidResourceName")
+
+
+def _table_in_url(address: Address) -> str:
+    """The table an entity operation names, which must at least look like one (wire 1.4)."""
+    if not _TABLE_NAME.fullmatch(address.table):
+        raise StorageError(
+            "InvalidResourceName",
+            "The specified resource name contains invalid characters.",
+            early=True,
+        )
+    return address.table
+
+
+def require_json(request: RawRequest) -> None:
+    """A body must be JSON; Atom and anything else is refused by name (wire 5.1). No Content-Type is taken as JSON."""
+    content_type = request.headers.get(b"content-type")
+    if content_type is None:
+        return
+    media_type = content_type.split(b";", 1)[0].strip().lower()
+    if media_type == b"application/json":
+        return
+    if media_type in (b"application/atom+xml", b"application/xml", b"text/xml"):
+        raise StorageError("AtomFormatNotSupported", early=True)
+    raise StorageError("MediaTypeNotSupported", early=True)
+
+
+def _if_match(request: RawRequest, method: str) -> IfMatch | None:
+    """The condition of a write (wire 4)."""
+    if_match = request.text(b"if-match")
+    if b"if-none-match" in request.headers:
+        text = f"If-None-Match HTTP header cannot be specified for {method} operations."
+        raise StorageError(
+            "InvalidInput", text if if_match is None else _BOTH_CONDITIONS, early=True
+        )
+    if if_match is None:
+        return None
+    if_match = if_match.strip()
+    return IF_MATCH_ANY if if_match == "*" else parse_etag(if_match)
+
+
+def _refuse_conditions(request: RawRequest) -> None:
+    """Tables have no ETags (wire 4)."""
+    if b"if-match" in request.headers or b"if-none-match" in request.headers:
+        raise StorageError("InvalidInput", _NO_ETAGS, early=True)
+
+
+def _top(parameters: Parameters) -> int:
+    """`$top`: 0 to 1000 (wire 6.7)."""
+    text = parameters.get("$top")
+    if text is None:
+        return limits.PAGE_ENTITIES_MAX
+    if (
+        not (text.isascii() and text.isdecimal())
+        or len(text) > 9
+        or int(text) > limits.PAGE_ENTITIES_MAX
+    ):
+        raise StorageError("InvalidInput")
+    return int(text)
+
+
+def parse_select(parameters: Parameters) -> tuple[str, ...] | None:
+    """The names of `$select`; None for all: absent, empty or `*` (wire 5.6)."""
+    text = parameters.get("$select")
+    if not text:
+        return None
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if len(names) > limits.SELECT_NAMES_MAX or "" in names:
+        raise StorageError("InvalidInput", early=True)
+    return None if "*" in names else names
+
+
+def _create_table(decoded: DecodedRequest) -> Operation:
+    _refuse_conditions(decoded.raw)
+    require_json(decoded.raw)
+    name = decode_table_name(decoded.body)
+    require_new_table_name(name)
+    return CreateTable(name)
+
+
+def _delete_table(decoded: DecodedRequest) -> Operation:
+    _refuse_conditions(decoded.raw)
+    return DeleteTable(decoded.address.table)
+
+
+def _query_tables(decoded: DecodedRequest) -> Operation:
+    parameters = decoded.parameters
+    filter_node = parse_filter(parameters.get("$filter", ""), declared=_TABLE_PROPERTIES)
+    if not property_names(filter_node) <= _TABLE_PROPERTIES.keys():
+        raise StorageError("InvalidInput", early=True)
+    return QueryTables(filter_node, _top(parameters), parse_table_token(parameters))
+
+
+def _query_entities(decoded: DecodedRequest) -> Operation:
+    parameters = decoded.parameters
+    return QueryEntities(
+        _table_in_url(decoded.address),
+        parse_filter(parameters.get("$filter", "")),
+        _top(parameters),
+        parse_select(parameters),
+        parse_entity_token(parameters),
+    )
+
+
+def _get_entity(decoded: DecodedRequest) -> Operation:
+    table = _table_in_url(decoded.address)
+    select = parse_select(decoded.parameters) if decoded.parameters else None
+    headers = decoded.raw.headers
+    if b"if-match" not in headers and b"if-none-match" not in headers:
+        return GetEntity(table, _key(decoded), select)
+    conditions = [decoded.raw.text(name) for name in (b"if-match", b"if-none-match")]
+    if None not in conditions:
+        raise StorageError("InvalidInput", _BOTH_CONDITIONS, early=True)
+    match, none_match = (
+        None if text is None else IF_MATCH_ANY if text.strip() == "*" else parse_etag(text.strip())
+        for text in conditions
+    )
+    return GetEntity(table, _key(decoded), select, match, none_match)
+
+
+def _key(decoded: DecodedRequest) -> EntityKey:
+    assert decoded.address.key is not None
+    return decoded.address.key
+
+
+def _insert(decoded: DecodedRequest) -> Operation:
+    """An If-Match on an insert means nothing (wire 14 row 21)."""
+    table = _table_in_url(decoded.address)
+    require_json(decoded.raw)
+    return InsertEntity(table, Entity(*decode_entity(decoded.body, None)))
+
+
+def _replace(decoded: DecodedRequest) -> Operation:
+    table = _table_in_url(decoded.address)
+    if_match = _if_match(decoded.raw, "PUT")
+    require_json(decoded.raw)
+    entity = Entity(*decode_entity(decoded.body, _key(decoded)))
+    if if_match is None:
+        return InsertOrReplaceEntity(table, entity)
+    return UpdateEntity(table, entity, if_match)
+
+
+def _merge(decoded: DecodedRequest) -> Operation:
+    table = _table_in_url(decoded.address)
+    if_match = _if_match(decoded.raw, "MERGE")
+    require_json(decoded.raw)
+    entity = Entity(*decode_entity(decoded.body, _key(decoded)))
+    if if_match is None:
+        return InsertOrMergeEntity(table, entity)
+    return MergeEntity(table, entity, if_match)
+
+
+def _delete_entity(decoded: DecodedRequest) -> Operation:
+    table = _table_in_url(decoded.address)
+    if_match = _if_match(decoded.raw, "DELETE")
+    if if_match is None:
+        raise StorageError("MissingRequiredHeader", early=True)
+    return DeleteEntity(table, _key(decoded), if_match)
+
+
+def _not_implemented(_decoded: DecodedRequest) -> NoReturn:
+    raise StorageError("NotImplemented", early=True)
+
+
+_OPERATIONS: Final[dict[tuple[AddressKind, str], Callable[[DecodedRequest], Operation]]] = {
+    (AddressKind.TABLE_SET, "GET"): _query_tables,
+    (AddressKind.TABLE_SET, "POST"): _create_table,
+    (AddressKind.TABLE, "GET"): lambda decoded: GetTable(decoded.address.table),
+    (AddressKind.TABLE, "DELETE"): _delete_table,
+    (AddressKind.ENTITY_SET, "GET"): _query_entities,
+    (AddressKind.ENTITY_SET, "POST"): _insert,
+    (AddressKind.ENTITY, "GET"): _get_entity,
+    (AddressKind.ENTITY, "PUT"): _replace,
+    (AddressKind.ENTITY, "MERGE"): _merge,
+    (AddressKind.ENTITY, "PATCH"): _merge,
+    (AddressKind.ENTITY, "DELETE"): _delete_entity,
+    (AddressKind.METADATA, "GET"): _not_implemented,
+}

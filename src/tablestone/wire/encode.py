@@ -1,0 +1,241 @@
+"""A result or an error becomes an answer: status, headers and body exactly as the service sends them.
+
+An `Answer` is what one operation says, before it is known whether it travels alone or as a part of a batch: `respond`
+makes a whole HTTP response of it, `wire.batch` a part. Header sets are those of wire 2.2, as recorded of the service.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from xml.sax.saxutils import escape
+
+from tablestone.edm import format_date_time_fixed
+from tablestone.entity import format_etag
+from tablestone.entity_json import etag_of, quote
+from tablestone.errors import StorageError
+from tablestone.operations import (
+    CreateTable,
+    EntitiesPage,
+    EntityFound,
+    EntityInserted,
+    EntityWritten,
+    GetEntity,
+    InsertEntity,
+    Operation,
+    QueryEntities,
+    Result,
+    TableFound,
+    TablesPage,
+    entity_key,
+)
+from tablestone.wire.address import Parameters, format_entity_path, format_table_path
+from tablestone.wire.continuation import entity_token_headers, table_token_header
+from tablestone.wire.json_payload import JsonWriter
+from tablestone.wire.messages import RawResponse
+from tablestone.wire.negotiate import MetadataLevel, Negotiated, Preference
+
+SERVER: Final = b"Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0"
+SERVER_GATEWAY: Final = b"Microsoft-HTTPAPI/2.0"
+JSON_TYPES: Final = {
+    level: f"application/json;odata={level.value};streaming=true;charset=utf-8".encode("ascii")
+    for level in MetadataLevel
+}
+_NO_CACHE: Final = (b"cache-control", b"no-cache")
+_NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
+_SERVER: Final = (b"server", SERVER)
+_ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/ado/2007/08/dataservices/metadata"
+
+
+class Form(NamedTuple):
+    """How one operation's answer is to be written down, all of it known before the operation is carried out."""
+
+    negotiated: Negotiated
+    preference: Preference | None
+    base: str
+    account: str
+    parameters: Parameters
+
+
+class Stamp(NamedTuple):
+    """What every answer to one request carries: its id, the client's own id, the version, and the time of an error."""
+
+    request_id: str
+    client_request_id: bytes | None
+    version: str
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one operation says. `early` is an error of parsing or binding, which lacks two headers (wire 2.2)."""
+
+    status: int
+    body: bytes = b""
+    content_type: bytes | None = None
+    etag: str | None = None
+    location: str | None = None
+    preference_applied: bytes | None = None
+    is_insert: bool = False
+    is_delete: bool = False
+    early: bool = False
+    extra: list[tuple[bytes, bytes]] | None = None
+
+
+def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
+    """The answer of an operation that succeeded."""
+    level = form.negotiated.level
+    if isinstance(result, EntityFound):
+        assert isinstance(operation, GetEntity)
+        if level is MetadataLevel.MINIMAL and operation.select is None and not form.parameters:
+            context = (
+                f'{{"odata.metadata":{quote(f"{form.base}$metadata#{operation.table}/@Element")},'
+            )
+            body = context.encode("ascii") + result.stored[1:]
+        else:
+            select_text = form.parameters.get("$select")
+            body = _writer(form).entity(
+                operation.table, result.stored, operation.select, select_text
+            )
+        return Answer(200, body, JSON_TYPES[level], etag_of(result.stored))
+    if isinstance(result, EntitiesPage):
+        assert isinstance(operation, QueryEntities)
+        select_text = form.parameters.get("$select")
+        body = _writer(form).entities(operation.table, result.stored, operation.select, select_text)
+        extra = None if result.token is None else entity_token_headers(result.token)
+        return Answer(200, body, JSON_TYPES[level], extra=extra)
+    if isinstance(result, EntityInserted):
+        assert isinstance(operation, InsertEntity)
+        return _inserted(operation, result, form)
+    if isinstance(result, EntityWritten):
+        answer = Answer(204, etag=format_etag(result.version))
+        answer.preference_applied = _applied_to_update(form)
+        return answer
+    if isinstance(result, TablesPage):
+        extra = None if result.next_table is None else [table_token_header(*result.next_table)]
+        return Answer(200, _writer(form).tables(result.tables), JSON_TYPES[level], extra=extra)
+    if isinstance(result, TableFound):
+        return _table(operation, result, form)
+    return Answer(204, is_delete=True)
+
+
+def _writer(form: Form) -> JsonWriter:
+    return JsonWriter(form.base, form.account, form.negotiated.level)
+
+
+def _applied_to_update(form: Form) -> bytes | None:
+    """Prefer on PUT, MERGE and PATCH is answered `return-no-content` (wire 3.10)."""
+    return None if form.preference is None else Preference.RETURN_NO_CONTENT.value.encode("ascii")
+
+
+def _applied(form: Form) -> bytes | None:
+    return None if form.preference is None else form.preference.value.encode("ascii")
+
+
+def _inserted(operation: InsertEntity, result: EntityInserted, form: Form) -> Answer:
+    location = form.base + format_entity_path(operation.table, entity_key(operation))
+    answer = Answer(204, etag=etag_of(result.stored), location=location, is_insert=True)
+    answer.preference_applied = _applied(form)
+    if form.preference is not Preference.RETURN_NO_CONTENT:
+        answer.status = 201
+        answer.content_type = JSON_TYPES[form.negotiated.level]
+        answer.body = _writer(form).entity(operation.table, result.stored, None, None)
+    return answer
+
+
+def _table(operation: Operation, result: TableFound, form: Form) -> Answer:
+    content_type = JSON_TYPES[form.negotiated.level]
+    if not isinstance(operation, CreateTable):
+        return Answer(200, _writer(form).table(result.table), content_type)
+    answer = Answer(204, location=form.base + format_table_path(result.table), is_insert=True)
+    answer.preference_applied = _applied(form)
+    if form.preference is not Preference.RETURN_NO_CONTENT:
+        answer.status = 201
+        answer.content_type = content_type
+        answer.body = _writer(form).table(result.table)
+    return answer
+
+
+def encode_error(error: StorageError, form: Form, stamp: Stamp, now: int) -> Answer:
+    """The answer of an operation that failed, as JSON (wire 8.1). `now` is in ticks."""
+    answer = Answer(
+        error.status,
+        _json_error(error, stamp, now),
+        JSON_TYPES[form.negotiated.level],
+        early=error.early,
+    )
+    if not error.early:
+        answer.preference_applied = _applied(form)
+    if error.status == 304:
+        answer.body, answer.content_type = b"", None
+    return answer
+
+
+def _message(error: StorageError, stamp: Stamp, now: int) -> str:
+    index = "" if error.operation_index is None else f"{error.operation_index}:"
+    return f"{index}{error.text}\nRequestId:{stamp.request_id}\nTime:{format_date_time_fixed(now)}"
+
+
+def _json_error(error: StorageError, stamp: Stamp, now: int) -> bytes:
+    message = quote(_message(error, stamp, now))
+    text = f'{{"odata.error":{{"code":"{error.code}","message":{{"lang":"en-US","value":{message}}}}}}}'
+    return text.encode("ascii")
+
+
+def respond(answer: Answer, stamp: Stamp) -> RawResponse:
+    """A whole response: the answer's own headers and those of every OData answer (wire 2.2)."""
+    headers = [
+        _SERVER,
+        _NOSNIFF,
+        (b"x-ms-version", stamp.version.encode("latin-1")),
+        (b"x-ms-request-id", stamp.request_id.encode("ascii")),
+    ]
+    if not answer.early:
+        headers.append(_NO_CACHE)
+    if answer.content_type is not None:
+        headers.append((b"content-type", answer.content_type))
+    elif answer.status == 204:
+        headers.append((b"content-length", b"0"))
+    if answer.etag is not None:
+        headers.append((b"etag", answer.etag.encode("ascii")))
+    if answer.location is not None:
+        location = answer.location.encode("latin-1")
+        headers.append((b"location", location))
+        if answer.status == 204:
+            headers.append((b"dataserviceid", location))
+    if answer.preference_applied is not None:
+        headers.append((b"preference-applied", answer.preference_applied))
+    if answer.extra is not None:
+        headers.extend(answer.extra)
+    if stamp.client_request_id is not None:
+        headers.append((b"x-ms-client-request-id", stamp.client_request_id))
+    return RawResponse(answer.status, headers, answer.body)
+
+
+def respond_at_gateway(error: StorageError, accept: bytes, stamp: Stamp, now: int) -> RawResponse:
+    """The answer to a request that got no further than the front door: JSON if that was asked for, else XML.
+
+    As recorded, it carries `x-ms-error-code` and neither a version nor the headers of OData answers (wire 8.3).
+    """
+    if b"application/json" in accept.lower():
+        content_type, body = b"application/json", _json_error(error, stamp, now)
+    else:
+        content_type, body = b"application/xml", _xml_error(error, stamp, now)
+    headers = [
+        (b"server", SERVER_GATEWAY),
+        (b"x-ms-error-code", error.code.encode("ascii")),
+        (b"x-ms-request-id", stamp.request_id.encode("ascii")),
+        (b"content-type", content_type),
+    ]
+    headers.extend((name.encode("ascii"), value.encode("latin-1")) for name, value in error.headers)
+    if stamp.client_request_id is not None:
+        headers.append((b"x-ms-client-request-id", stamp.client_request_id))
+    return RawResponse(error.status, headers, body)
+
+
+def _xml_error(error: StorageError, stamp: Stamp, now: int) -> bytes:
+    message = escape(_message(error, stamp, now))
+    text = (
+        f'<?xml version="1.0" encoding="utf-8"?><m:error xmlns:m="{_ERROR_NAMESPACE}"><m:code>{error.code}</m:code>'
+        f'<m:message xml:lang="en-US">{message}</m:message></m:error>'
+    )
+    return text.encode("utf-8", "replace")

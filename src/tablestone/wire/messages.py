@@ -1,0 +1,80 @@
+"""A request as it arrived and a response as it will leave: plain values between the server and the wire.
+
+The path is kept exactly as it was on the wire, still percent-encoded, because every signature is computed over it
+(wire A.1). Header names are lower-case bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tablestone.errors import StorageError
+
+Headers = Mapping[bytes, bytes]
+
+# Headers that mean something to us and must not come twice; all others may, and the last one stands.
+_SINGLE_HEADERS = frozenset(
+    (
+        b"authorization",
+        b"content-length",
+        b"content-type",
+        b"content-md5",
+        b"date",
+        b"host",
+        b"if-match",
+        b"if-none-match",
+        b"prefer",
+        b"x-ms-date",
+        b"x-ms-version",
+        b"x-http-method",
+        b"dataserviceversion",
+        b"maxdataserviceversion",
+    )
+)
+
+
+@dataclass(slots=True)
+class RawRequest:
+    """A request without its body. `raw_path` and `query_string` are the two sides of the first `?` on the wire.
+
+    `duplicated` is what is wrong with its headers: one came twice that must not (see `single_headers`).
+    """
+
+    method: str
+    raw_path: bytes
+    query_string: bytes
+    headers: Headers
+    scheme: str = "http"
+    client: str = ""
+    duplicated: StorageError | None = None
+
+    def text(self, name: bytes) -> str | None:
+        """A header as text, None if it was not sent."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+
+@dataclass(slots=True)
+class RawResponse:
+    """Status, headers in order, body."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes = b""
+
+
+def single_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Headers by name. Raises for one that came twice and must not: which of the two was signed, or meant?"""
+    found: dict[bytes, bytes] = {}
+    for name, value in pairs:
+        if name in found:
+            if name == b"accept":
+                found[name] += b"," + value
+                continue
+            if name == b"x-http-method":
+                raise StorageError("XMethodIncorrectCount", early=True)
+            if name in _SINGLE_HEADERS:
+                raise StorageError("InvalidHeaderValue", early=True)
+        found[name] = value
+    return found

@@ -1,0 +1,157 @@
+"""How the answer is to be written: version, metadata level, and what the client prefers.
+
+`negotiate` never fails: a request for a form that cannot be given is remembered in `refusal`, so that every error, this
+one too, can be written in a form the client reads (wire 5.1, 10). Cached, because clients repeat themselves.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from typing import Final, NamedTuple
+
+from tablestone.wire.address import Parameters
+from tablestone.wire.messages import Headers
+
+VERSIONS: Final = frozenset(
+    {
+        "2009-04-14",
+        "2009-07-17",
+        "2009-09-19",
+        "2011-08-18",
+        "2012-02-12",
+        "2013-08-15",
+        "2014-02-14",
+        "2015-02-21",
+        "2015-04-05",
+        "2015-07-08",
+        "2015-12-11",
+        "2016-05-31",
+        "2017-04-17",
+        "2017-07-29",
+        "2017-11-09",
+        "2018-03-28",
+        "2018-11-09",
+        "2019-02-02",
+        "2019-07-07",
+        "2019-10-10",
+        "2019-12-12",
+        "2020-02-10",
+        "2020-04-08",
+        "2020-06-12",
+        "2020-08-04",
+        "2020-10-02",
+        "2020-12-06",
+        "2021-02-12",
+        "2021-04-10",
+        "2021-06-08",
+        "2021-08-06",
+        "2021-10-04",
+        "2021-12-02",
+        "2022-11-02",
+        "2023-01-03",
+        "2023-08-03",
+        "2023-11-03",
+        "2024-02-04",
+        "2024-05-04",
+        "2024-08-04",
+        "2024-11-04",
+        "2025-01-05",
+        "2025-05-05",
+        "2025-07-05",
+        "2025-11-05",
+        "2026-02-06",
+        "2026-04-06",
+        "2026-06-06",
+    }
+)
+"""Versions that are accepted (wire 10.1)."""
+VERSION_LATEST: Final = max(VERSIONS)
+VERSION_JSON: Final = "2013-08-15"
+"""From here on JSON (wire 10.1)."""
+VERSION_JSON_ONLY: Final = "2015-12-11"
+"""From here on no Atom (wire 10.1)."""
+
+
+class MetadataLevel(enum.Enum):
+    """How much OData metadata a JSON answer carries (wire 5.2)."""
+
+    NONE = "nometadata"
+    MINIMAL = "minimalmetadata"
+    FULL = "fullmetadata"
+
+
+class Negotiated(NamedTuple):
+    """How to answer. `refusal` is the error code of a form that cannot be given, raised where a body is due."""
+
+    level: MetadataLevel
+    refusal: str | None
+
+
+_MINIMAL: Final = Negotiated(MetadataLevel.MINIMAL, None)
+_ATOM_REFUSED: Final = Negotiated(MetadataLevel.MINIMAL, "AtomFormatNotSupported")
+_JSON_REFUSED: Final = Negotiated(MetadataLevel.MINIMAL, "JsonFormatNotSupported")
+_LEVELS: Final = {f"odata={level.value}": level for level in MetadataLevel}
+_ATOM_TYPES: Final = frozenset(("application/atom+xml", "application/xml", "text/xml"))
+_ANY_TYPES: Final = frozenset(("*/*", "application/*"))
+_DATA_SERVICE_VERSION = re.compile(r"\s*(\d+)\.\d+")
+
+
+def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotiated:
+    """The form of the answer: `$format` overrides Accept (wire 1.5)."""
+    wanted = parameters.get("$format") if parameters else None
+    if wanted is None:
+        wanted = headers.get(b"accept", b"").decode("latin-1")
+    data_version = (
+        headers.get(b"maxdataserviceversion") or headers.get(b"dataserviceversion") or b""
+    )
+    return _negotiate(wanted, version, data_version)
+
+
+@functools.lru_cache(maxsize=256)
+def _negotiate(wanted: str, version: str, data_version: bytes) -> Negotiated:
+    """The first form asked for that is known decides."""
+    refused: Negotiated | None = None
+    atom_by_default = version < VERSION_JSON_ONLY
+    for media_range in wanted.lower().split(","):
+        media_type, *parameters = (part.strip() for part in media_range.split(";"))
+        if media_type == "application/json":
+            return _json(parameters, version, data_version)
+        if media_type in _ATOM_TYPES:
+            refused = _ATOM_REFUSED
+        elif media_type in _ANY_TYPES or not media_type:
+            return _ATOM_REFUSED if atom_by_default and refused else _MINIMAL
+    return refused or Negotiated(MetadataLevel.MINIMAL, "MediaTypeNotSupported")
+
+
+def _json(parameters: list[str], version: str, data_version: bytes) -> Negotiated:
+    """JSON at the level asked for; refused to software that says it is too old for it (wire 5.1)."""
+    declared = _DATA_SERVICE_VERSION.match(data_version.decode("latin-1"))
+    if version < VERSION_JSON or (declared is not None and int(declared[1]) < 3):
+        return _JSON_REFUSED
+    for parameter in parameters:
+        setting = parameter.replace(" ", "")
+        if setting in _LEVELS:
+            return Negotiated(_LEVELS[setting], None)
+        if setting == "odata=verbose":
+            return Negotiated(MetadataLevel.MINIMAL, "JsonVerboseFormatNotSupported")
+    return _MINIMAL
+
+
+class Preference(enum.Enum):
+    """What Prefer asked for: whether an insert or create sends the new resource back (wire 2.1)."""
+
+    RETURN_CONTENT = "return-content"
+    RETURN_NO_CONTENT = "return-no-content"
+
+
+def preference(headers: Headers) -> Preference | None:
+    """The Prefer header, if it was sent and is one we know."""
+    value = headers.get(b"prefer")
+    if value is None:
+        return None
+    return _PREFERENCES.get(value.strip().lower())
+
+
+_PREFERENCES: Final = {item.value.encode("ascii"): item for item in Preference}
