@@ -20,6 +20,7 @@ from .normalised import (
     answered_headers,
     neutral_answer,
     neutral_recording,
+    neutral_stamps,
     recorded_headers,
 )
 from .payloads import Members, parse_batch, parse_json, parse_xml
@@ -123,6 +124,9 @@ class Comparison:
                 self._compare_json("body", parse_json(recorded), parse_json(answered), None)
         except (json.JSONDecodeError, ParseError):
             self._same("body", recorded, answered)
+        if not self.differences:
+            # The same members: are they written the same way, blanks and escapes included?
+            self._same("body spelling", neutral_stamps(recorded), neutral_stamps(answered))
 
     def _compare_batch(self, recorded_text: str, answered_text: str) -> None:
         recorded, answered = parse_batch(recorded_text), parse_batch(answered_text)

@@ -51,6 +51,12 @@ ERROR_MESSAGE = re.compile(
     r"Time:(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z)",
     re.DOTALL,
 )
+STAMPS = (
+    (re.compile(r"datetime'[^']*'"), "datetime'{STAMP}'"),
+    (re.compile(r'"Timestamp":"[^"]*"'), '"Timestamp":"{STAMP}"'),
+    (re.compile(rf"RequestId:{GUID.pattern}"), "RequestId:{ID}"),
+    (re.compile(r"Time:[-0-9T:.]+Z"), "Time:{TIME}"),
+)
 RECORDED_TYPE = re.compile(r'("odata\.type":")\w+\.')
 TABLE_TOKEN = re.compile(r"1!(\d+)!(\S*)")
 CREATED = re.compile("\x01[0-9a-f]{16}$")
@@ -70,6 +76,13 @@ def neutral_answer(text: str, target: Target) -> str:
 
 def neutral_boundaries(text: str) -> str:
     return CHANGESET_BOUNDARY.sub("{CHANGESET}", BATCH_BOUNDARY.sub("{BATCH}", text))
+
+
+def neutral_stamps(text: str) -> str:
+    """A body's text with what the server makes up taken out, wherever it stands."""
+    for pattern, neutral in STAMPS:
+        text = pattern.sub(neutral, text)
+    return text
 
 
 def recorded_headers(exchange: Exchange) -> dict[str, str]:

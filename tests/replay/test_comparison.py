@@ -140,6 +140,8 @@ FLAWS = [
     Flaw(ENTITY, "588957Z'\\", "588958Z'\\", "body.odata.etag"),
     Flaw(ENTITY, "minimalmetadata", "nometadata", "header content-type"),
     Flaw(ENTITY, '{"odata', "<", "body"),
+    Flaw(ENTITY, '"s":"x"', '"s":"\\u0078"', "body spelling"),
+    Flaw(ENTITY, '"s":"x"', '"s": "x"', "body spelling"),
     Flaw(FAILURE, "does not exist", "is not there", "body.odata.error.message.value"),
     Flaw(FAILURE, "67b895000000", "67b895000001", "body.odata.error.message.value RequestId"),
     Flaw(FAILURE, "3069754Z", "306Z", "body.odata.error.message.value"),
