@@ -1,4 +1,4 @@
-"""What every directory of tests may use: the session's server, a way to start others, and a fixed Hypothesis profile."""
+"""What every directory of tests may use: the session's server, a way to start others, a fixed Hypothesis profile."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, AccountKeys, Co
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "TABLESTONE_CONFIG"
 ACCOUNTS_KEY = "accounts"
-"""The file has a table `[accounts]`, NAME = "KEY" or NAME = ["KEY1", "KEY2"], where the command line repeats --account."""
+"""The file has a table `[accounts]`, NAME = "KEY" or NAME = ["KEY1", "KEY2"], where a command repeats --account."""
 ACCOUNT_SEPARATOR = ";"
 """Between the accounts in TABLESTONE_ACCOUNT."""
 

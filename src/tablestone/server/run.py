@@ -149,6 +149,9 @@ async def _serve_until(stop_asked: asyncio.Event, server: _HttpServer) -> None:
     await asyncio.wait({serving}, timeout=STOP_SECONDS_MAX)
     if not serving.done():
         logger.warning("Stopped with requests unfinished after %d s.", STOP_SECONDS_MAX)
+        # They are cut off when the loop is closed, and would each tell of it in a traceback.
+        logging.getLogger("_granian").setLevel(logging.CRITICAL)
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
 
 
 class _HttpServer(Server):

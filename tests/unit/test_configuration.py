@@ -1,0 +1,244 @@
+"""Options from command line, environment and file: which one wins, what values mean, and every refusal's sentence."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+
+from tablestone.cli.configuration import CommandLine, read_configuration
+from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
+from tablestone.cli.parameters import where
+from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, AccountKeys, Configuration
+
+KEY = "a2V5IG9uZQ=="
+OTHER_KEY = "a2V5IHR3bw=="
+
+DEFAULT_DIRECTORY = platformdirs.user_data_path("tablestone", appauthor=False)
+
+
+@dataclass(frozen=True)
+class Given:
+    """The three sources, and what of the configuration is expected of them."""
+
+    expected: dict[str, Any]
+    command_line: CommandLine = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The three sources, and the sentence that refuses them (FILE stands for the file's path)."""
+
+    sentence: str
+    command_line: CommandLine = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    file: str | None = None
+
+
+def configuration_of(given: Given | Refused, tmp_path: Path) -> Configuration:
+    environment = dict(given.environment)
+    if given.file is not None:
+        path = tmp_path / "tablestone.toml"
+        path.write_text(given.file, encoding="utf-8")
+        environment["TABLESTONE_CONFIG"] = str(path)
+    return read_configuration(given.command_line, environment)
+
+
+UNDERSTOOD = {
+    "nothing given": Given(
+        {
+            "host": "127.0.0.1",
+            "port": 10002,
+            "data_directory": DEFAULT_DIRECTORY,
+            "engine": f"sqlite:{DEFAULT_DIRECTORY}",
+            "accounts": (DEVELOPMENT_ACCOUNT,),
+            "log_level": "warning",
+        }
+    ),
+    "file": Given(
+        {
+            "host": "::1",
+            "port": 1,
+            "data_directory": Path("/srv/tables"),
+            "accounts": (AccountKeys("one", (KEY,)), AccountKeys("two", (KEY, OTHER_KEY))),
+            "log_level": "debug",
+        },
+        file=f"""
+            host = "::1"
+            port = 1
+            data = "/srv/tables"
+            log-level = "DEBUG"
+            [accounts]
+            one = "{KEY}"
+            two = ["{KEY}", "{OTHER_KEY}"]
+        """,
+    ),
+    "environment over file": Given(
+        {"port": 2, "host": "a"},
+        environment={"TABLESTONE_PORT": "2"},
+        file='port = 1\nhost = "a"',
+    ),
+    "command line over environment": Given(
+        {"port": 3, "log_level": "error"},
+        command_line={"port": "3"},
+        environment={"TABLESTONE_PORT": "2", "TABLESTONE_LOG_LEVEL": "error"},
+        file="port = 1",
+    ),
+    "what was not typed": Given(
+        {"port": 2}, {"port": None, "account": ()}, {"TABLESTONE_PORT": "2"}
+    ),
+    "an empty variable is none": Given({"port": 10002}, environment={"TABLESTONE_PORT": ""}),
+    "other variables are not ours": Given({"port": 10002}, environment={"TABLESTONE_PRT": "2"}),
+    "accounts typed": Given(
+        {"accounts": (AccountKeys("one", (KEY, OTHER_KEY)), AccountKeys("two2", (KEY,)))},
+        command_line={"account": (f"one:{KEY}:{OTHER_KEY}", f"two2:{KEY}")},
+    ),
+    "accounts replace, not add": Given(
+        {"accounts": (AccountKeys("two", (KEY,)),)},
+        environment={"TABLESTONE_ACCOUNT": f"two:{KEY};"},
+        file=f'accounts.one = "{OTHER_KEY}"',
+    ),
+    "data": Given(
+        {"data_directory": Path("/srv/d"), "engine": "sqlite:/srv/d"},
+        command_line={"data": "/srv/d"},
+    ),
+    "data is relative to here": Given(
+        {"data_directory": Path.cwd() / "d"}, command_line={"data": "d"}
+    ),
+    "data under the home directory": Given(
+        {"data_directory": Path.home() / "d"}, environment={"TABLESTONE_DATA": "~/d"}
+    ),
+    "sqlite names the directory": Given(
+        {"data_directory": Path("/srv/e"), "engine": "sqlite:/srv/e"},
+        command_line={"engine": "sqlite:/srv/e"},
+    ),
+    "sqlite alone": Given(
+        {"engine": "sqlite:/srv/d"}, command_line={"engine": "sqlite:", "data": "/srv/d"}
+    ),
+    "memory": Given(
+        {"data_directory": None, "engine": "memory:"},
+        command_line={"engine": "memory:", "data": "/d"},
+    ),
+}
+
+
+@pytest.mark.parametrize("given", UNDERSTOOD.values(), ids=UNDERSTOOD)
+def test_understood(given: Given, tmp_path: Path) -> None:
+    configuration = configuration_of(given, tmp_path)
+    assert {name: getattr(configuration, name) for name in given.expected} == given.expected
+
+
+REFUSED = {
+    "port not a number": Refused(
+        "--port must be a number from 0 to 65535, not 'x'.", command_line={"port": "x"}
+    ),
+    "port too high": Refused(
+        "TABLESTONE_PORT must be a number from 0 to 65535, not '65536'.",
+        environment={"TABLESTONE_PORT": "65536"},
+    ),
+    "port negative": Refused(
+        "port in FILE must be a number from 0 to 65535, not '-1'.", file="port = -1"
+    ),
+    "port in other digits": Refused(
+        "--port must be a number from 0 to 65535, not '٣'.", command_line={"port": "٣"}
+    ),
+    "port as text": Refused("port in FILE must be a number.", file='port = "1"'),
+    "port as truth": Refused("port in FILE must be a number.", file="port = true"),
+    "host as number": Refused("host in FILE must be a string.", file="host = 1"),
+    "host empty": Refused("--host must not be empty.", command_line={"host": ""}),
+    "log level": Refused(
+        "--log-level must be one of critical, error, warning, info, debug, not 'loud'.",
+        command_line={"log-level": "loud"},
+    ),
+    "account name too short": Refused(
+        "--account has the account name 'ab'; a name is 3 to 24 lower-case letters and digits.",
+        command_line={"account": (f"ab:{KEY}",)},
+    ),
+    "account name in capitals": Refused(
+        "TABLESTONE_ACCOUNT has the account name 'Abc'; a name is 3 to 24 lower-case letters and digits.",
+        environment={"TABLESTONE_ACCOUNT": f"Abc:{KEY}"},
+    ),
+    "account name ends in a line feed": Refused(
+        r"--account has the account name 'abc\n'; a name is 3 to 24 lower-case letters and digits.",
+        command_line={"account": (f"abc\n:{KEY}",)},
+    ),
+    "account without a key": Refused(
+        "--account must give the account abc one or two keys, as NAME:KEY1[:KEY2].",
+        command_line={"account": ("abc",)},
+    ),
+    "account with three keys": Refused(
+        "accounts in FILE must give the account abc one or two keys, as NAME:KEY1[:KEY2].",
+        file=f'accounts.abc = ["{KEY}", "{KEY}", "{KEY}"]',
+    ),
+    "account with a number for a key": Refused(
+        "accounts in FILE must give the account abc one or two keys, as NAME:KEY1[:KEY2].",
+        file="accounts.abc = 1",
+    ),
+    "key not base64": Refused(
+        "--account has a key that is not base64: key 2 of the account abc.",
+        command_line={"account": (f"abc:{KEY}:s3cret!",)},
+    ),
+    "key empty": Refused(
+        "--account has a key that is not base64: key 1 of the account abc.",
+        command_line={"account": ("abc:",)},
+    ),
+    "account twice": Refused(
+        "--account names the account abc twice.",
+        command_line={"account": (f"abc:{KEY}", f"abc:{OTHER_KEY}")},
+    ),
+    "no account": Refused("accounts in FILE names no account.", file="[accounts]"),
+    "accounts not a table": Refused(
+        'accounts in FILE must be a table of NAME = "KEY" or NAME = ["KEY1", "KEY2"].',
+        file="accounts = []",
+    ),
+    "unknown key": Refused(
+        "FILE has the unknown key 'prot'; the keys are accounts, data, engine, host, log-level, port.",
+        file="prot = 1",
+    ),
+    "two data directories": Refused(
+        "Both --data and --engine name a data directory: give one of them.",
+        command_line={"data": "/a", "engine": "sqlite:/b"},
+    ),
+    "not TOML": Refused(
+        "The configuration file FILE is not TOML: "
+        "Expected '=' after a key in a key/value pair (at line 1, column 6).",
+        file="port : 1",
+    ),
+    "no such file": Refused(
+        "The configuration file /nowhere/t.toml cannot be read: No such file or directory.",
+        command_line={"config": "/nowhere/t.toml"},
+    ),
+}
+
+
+@pytest.mark.parametrize("given", REFUSED.values(), ids=REFUSED)
+def test_refused(given: Refused, tmp_path: Path) -> None:
+    expected = given.sentence.replace("FILE", str(tmp_path / "tablestone.toml"))
+    with pytest.raises(BrokenOption) as raised:
+        configuration_of(given, tmp_path)
+    assert str(raised.value) == expected
+
+
+def test_no_sentence_and_no_representation_repeats_a_key(tmp_path: Path) -> None:
+    broken = Refused("", command_line={"account": ("abc:s3cret!",)})
+    with pytest.raises(BrokenOption) as raised:
+        configuration_of(broken, tmp_path)
+    assert "s3cret" not in str(raised.value)
+    assert KEY not in repr(AccountKeys("abc", (KEY,)))
+
+
+@pytest.mark.parametrize("option", SERVER_OPTIONS, ids=lambda option: option.name)
+def test_every_option_is_a_variable_of_its_own(option: Any) -> None:
+    assert re.fullmatch(r"TABLESTONE_[A-Z_]+", option.variable)
+    assert [other for other in SERVER_OPTIONS if other.variable == option.variable] == [option]
+
+
+def test_where_the_data_is() -> None:
+    assert where(Path("/srv/d")) == "/srv/d"
+    assert "memory" in where(None)
