@@ -69,6 +69,7 @@ class BatchCollector:
             negotiated=negotiate(headers, parameters, self._stamp.version),
             preference=preference(headers),
             parameters=parameters,
+            query_string=part.request.query_string,
         )
 
     def _operation(self, part: BatchPart, form: Form) -> Operation:

@@ -173,6 +173,7 @@ def _form(
         f"{request.scheme}://{host.decode('latin-1')}/{segment}/",
         account.name,
         parameters,
+        request.query_string,
     )
 
 

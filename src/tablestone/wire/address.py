@@ -141,6 +141,15 @@ def parse_query_string(raw: bytes) -> Parameters:
     return _parse_short(raw) if len(raw) <= _SHORT else _parse_parameters(raw)
 
 
+def select_as_sent(raw: bytes) -> str | None:
+    """The text of `$select` as it stands in the URL with only `%2C` decoded, as answers repeat it (wire 5.2)."""
+    for pair in raw.decode("latin-1").split("&"):
+        name, _, value = pair.partition("=")
+        if unquote_plus(name) == "$select":
+            return value.replace("%2C", ",").replace("%2c", ",")
+    return None
+
+
 def _parse_parameters(raw: bytes) -> Parameters:
     found: dict[str, str] = {}
     for pair in raw.decode("latin-1").split("&"):

@@ -29,7 +29,12 @@ from tablestone.operations import (
     TablesPage,
     entity_key,
 )
-from tablestone.wire.address import Parameters, format_entity_path, format_table_path
+from tablestone.wire.address import (
+    Parameters,
+    format_entity_path,
+    format_table_path,
+    select_as_sent,
+)
 from tablestone.wire.continuation import entity_token_headers, table_token_header
 from tablestone.wire.json_payload import JsonWriter
 from tablestone.wire.messages import RawResponse
@@ -55,6 +60,7 @@ class Form(NamedTuple):
     base: str
     account: str
     parameters: Parameters
+    query_string: bytes
 
 
 class Stamp(NamedTuple):
@@ -92,14 +98,14 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
             )
             body = context.encode("ascii") + result.stored[1:]
         else:
-            select_text = form.parameters.get("$select")
+            select_text = select_as_sent(form.query_string)
             body = _writer(form).entity(
                 operation.table, result.stored, operation.select, select_text
             )
         return Answer(200, body, JSON_TYPES[level], etag_of(result.stored))
     if isinstance(result, EntitiesPage):
         assert isinstance(operation, QueryEntities)
-        select_text = form.parameters.get("$select")
+        select_text = select_as_sent(form.query_string)
         body = _writer(form).entities(operation.table, result.stored, operation.select, select_text)
         extra = None if result.token is None else entity_token_headers(result.token)
         return Answer(200, body, JSON_TYPES[level], extra=extra)
