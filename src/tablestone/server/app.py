@@ -70,15 +70,15 @@ class Application:
         """Answer one HTTP request."""
         assert self._pipeline is not None
         method, headers = scope["method"], scope["headers"]
-        if sum([len(value) for _, value in headers]) > limits.HEADERS_BYTES_MAX:
-            await send({"type": "http.response.start", "status": 431, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-            return
         duplicated: StorageError | None = None
         try:
             by_name = single_headers(headers)
         except StorageError as error:
             by_name, duplicated = dict(headers), error
+        if sum(map(len, by_name.values())) > limits.HEADERS_BYTES_MAX:
+            await send({"type": "http.response.start", "status": 431, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
         request = RawRequest(
             method,
             scope["raw_path"],

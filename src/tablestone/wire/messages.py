@@ -6,7 +6,7 @@ The path is kept exactly as it was on the wire, still percent-encoded, because e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tablestone.errors import StorageError
@@ -64,17 +64,21 @@ class RawResponse:
     body: bytes = b""
 
 
-def single_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+def single_headers(pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     """Headers by name. Raises for one that came twice and must not: which of the two was signed, or meant?"""
-    found: dict[bytes, bytes] = {}
-    for name, value in pairs:
-        if name in found:
-            if name == b"accept":
-                found[name] += b"," + value
-                continue
-            if name == b"x-http-method":
-                raise StorageError("XMethodIncorrectCount", early=True)
-            if name in _SINGLE_HEADERS:
-                raise StorageError("InvalidHeaderValue", early=True)
-        found[name] = value
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        _require_single(pairs)
+        accepted = [value for name, value in pairs if name == b"accept"]
+        if accepted:
+            found[b"accept"] = b",".join(accepted)
     return found
+
+
+def _require_single(pairs: Sequence[tuple[bytes, bytes]]) -> None:
+    seen: set[bytes] = set()
+    for name, _ in pairs:
+        if name in seen and name in _SINGLE_HEADERS:
+            code = "XMethodIncorrectCount" if name == b"x-http-method" else "InvalidHeaderValue"
+            raise StorageError(code, early=True)
+        seen.add(name)
