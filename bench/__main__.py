@@ -16,7 +16,7 @@ from typing import Any
 
 from bench import disk, generator, growth, machine, paths, servers
 from bench.comparison import comparison
-from bench.prerequisites import PrerequisiteError, build_loadgen
+from bench.prerequisites import PrerequisiteError, build_loadgen, install_azurite
 from bench.report import summary
 from bench.rounds import Schedule, Seeded, play
 from bench.workloads import BY_NAME, GROWTH, GROWTH_SIZES, WORKLOADS, named
@@ -78,6 +78,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         build_loadgen()
+        if servers.AZURITE in options.servers:
+            install_azurite()
         run = bench(options)
     except PrerequisiteError as missing:
         tell(str(missing))

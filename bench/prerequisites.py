@@ -5,6 +5,7 @@ installed with npm. Everything lands in the work directory; whoever lacks a tool
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ def require_tool(name: str, purpose: str) -> str:
 
 
 def build_loadgen() -> Path:
+    if platform.system() != "Linux":
+        raise PrerequisiteError("bench needs Linux: it reads /proc, and its load generator epoll.")
     go = require_tool("go", "to build its load generator (bench/loadgen)")
     paths.WORK.mkdir(exist_ok=True)
     built = subprocess.run(
