@@ -18,7 +18,7 @@ from signing import signed_headers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bad_input.cases import BadRequest
+    from bad_input.bad_request import BadRequest
     from server_process import ServerProcess
 
 ANSWER_SECONDS_MAX = 30.0

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bad_input.cases import CASES, ENTITY, INSERT, JSON, NOT_HTTP, TABLE, BadRequest
+from bad_input import bodies, envelopes
+from bad_input.bad_request import ENTITY, INSERT, JSON, TABLE, BadRequest
+from bad_input.envelopes import NOT_HTTP
 from bad_input.raw_http import PIECE_BYTES, Answer, RawClient, in_pieces
 from server_process import start_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ENDLESS_BYTES_MAX = 64 * 1024 * 1024
+ENDLESS_BYTES_MAX = 128 * 1024 * 1024
 """So much of an endless body a server may be sent before it must have answered."""
 
 
@@ -47,7 +49,7 @@ def unchanged(client: RawClient) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", bodies.CASES + envelopes.CASES, ids=lambda case: case.name)
 def test_bad_input_gets_its_error(client: RawClient, case: BadRequest) -> None:
     answer = client.send(in_pieces(client.bytes_of(case)), torn=case.torn)
     if answer is None:

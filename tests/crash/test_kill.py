@@ -71,7 +71,8 @@ def test_check_is_clean_straight_after_a_kill(tmp_path: Path) -> None:
 
 def create_table(server: ServerProcess) -> None:
     body = f'{{"TableName":"{TABLE}"}}'.encode()
-    Connection(server).send("POST", "/Tables", body, expected=201)
+    with Connection(server) as connection:
+        connection.send("POST", "/Tables", body, expected=201)
 
 
 def write_until_killed(
@@ -107,7 +108,7 @@ def complaints_of(journals: list[Journal], found: Mapping[str, Mapping[str, Stor
 
 def assert_check_is_clean(data_directory: Path) -> None:
     checked = subprocess.run(
-        [COMMAND, "check", str(data_directory)],
+        [COMMAND, "check", "--data", str(data_directory)],
         capture_output=True,
         text=True,
         timeout=60,

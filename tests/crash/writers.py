@@ -12,14 +12,14 @@ import json
 import re
 import threading
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from crash.journal import Change, Stored
 from signing import signed_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from random import Random
 
     from crash.journal import Journal, Properties
@@ -47,6 +47,12 @@ class Connection:
         self.account, self.key = server.account_name, server.account_key
         self.http = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+
     def send(
         self,
         method: str,
@@ -69,6 +75,19 @@ class Connection:
         if response.status != expected:
             raise UnexpectedAnswerError(f"{method} {path}: {response.status} {answer[:600]!r}")
         return response, answer
+
+    def pages(self, path: str) -> Iterator[dict[str, Any]]:
+        """All members of a list, page by page."""
+        options: dict[str, str] = {}
+        while True:
+            query = f"?{urlencode(options)}" if options else ""
+            response, body = self.send("GET", f"{path}{query}", expected=200)
+            yield from json.loads(body)["value"]
+            names = ("NextTableName", "NextPartitionKey", "NextRowKey")
+            tokens = {name: response.getheader(f"x-ms-continuation-{name}") for name in names}
+            options = {name: token for name, token in tokens.items() if token is not None}
+            if not options:
+                return
 
 
 def entity_path(partition_key: str, row_key: str) -> str:
@@ -104,6 +123,8 @@ class Writer(threading.Thread):
             pass  # The server is gone. What was in flight stays without an answer.
         except Exception as error:  # noqa: BLE001  the test reports it, not the thread
             self.unexpected = error
+        finally:
+            self.connection.http.close()
 
     def draw(self, row_key: str) -> tuple[Change, str, bytes, dict[str, str]]:
         """A change of this entity that must succeed; its method, body and headers."""
@@ -187,19 +208,11 @@ def part_of_batch(method: str, target: str, body: bytes, headers: Mapping[str, s
 
 def read_partitions(server: ServerProcess) -> dict[str, dict[str, Stored]]:
     """Everything the table holds, by partition key and row key."""
-    connection = Connection(server)
     partitions: defaultdict[str, dict[str, Stored]] = defaultdict(dict)
-    options: dict[str, str] = {}
-    while True:
-        query = f"?{urlencode(options)}" if options else ""
-        response, body = connection.send("GET", f"/{TABLE}(){query}", expected=200)
-        for entity in json.loads(body)["value"]:
+    with Connection(server) as connection:
+        for entity in connection.pages(f"/{TABLE}()"):
             partitions[entity["PartitionKey"]][entity["RowKey"]] = stored(entity)
-        names = ("NextPartitionKey", "NextRowKey")
-        tokens = {name: response.getheader(f"x-ms-continuation-{name}") for name in names}
-        options = {name: token for name, token in tokens.items() if token is not None}
-        if not options:
-            return partitions
+    return partitions
 
 
 def stored(entity: Mapping[str, Any]) -> Stored:

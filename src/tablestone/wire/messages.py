@@ -22,8 +22,6 @@ _SINGLE_HEADERS = frozenset(
         b"content-md5",
         b"date",
         b"host",
-        b"if-match",
-        b"if-none-match",
         b"prefer",
         b"x-ms-date",
         b"x-ms-version",
@@ -32,6 +30,9 @@ _SINGLE_HEADERS = frozenset(
         b"maxdataserviceversion",
     )
 )
+# Headers that are lists: one that comes twice is a longer list. For an ETag there is then the error of more than one
+# (wire 4), as if both had come in one line.
+_LIST_HEADERS = frozenset((b"accept", b"if-match", b"if-none-match"))
 
 
 @dataclass(slots=True)
@@ -69,9 +70,8 @@ def single_headers(pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     found = dict(pairs)
     if len(found) != len(pairs):
         _require_single(pairs)
-        accepted = [value for name, value in pairs if name == b"accept"]
-        if accepted:
-            found[b"accept"] = b",".join(accepted)
+        for listed in _LIST_HEADERS & found.keys():
+            found[listed] = b",".join([value for name, value in pairs if name == listed])
     return found
 
 

@@ -1,0 +1,39 @@
+"""A request that no client should send, and the answer it gets, as a value.
+
+Must not know how it is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+JSON = "application/json"
+TABLE = "BadInput"
+ENTITY = f"/{TABLE}(PartitionKey='p',RowKey='kept')"
+INSERT = b'{"PartitionKey":"p","RowKey":"new","n":1}'
+PLAIN_4XX = tuple(range(400, 500))
+
+Header = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class BadRequest:
+    name: str
+    source: str
+    codes: tuple[str, ...] = ("InvalidInput",)
+    statuses: tuple[int, ...] = (400,)
+    method: str = "POST"
+    path: str = f"/{TABLE}"
+    body: bytes = b""
+    content_type: str = JSON
+    content_length: str | None = None
+    """What stands in Content-Length; None: the truth."""
+    more_headers: tuple[Header, ...] = ()
+    """Sent after the signed ones, so that one of those can be there twice."""
+    torn: bool = False
+    """The client stops sending after the body; the server may answer, or only hang up."""
+
+
+def plain(name: str, source: str, **fields: object) -> BadRequest:
+    """Broken as HTTP: no code, any 4xx."""
+    return BadRequest(name, source, codes=(), statuses=PLAIN_4XX, **fields)  # type: ignore[arg-type]

@@ -1,0 +1,173 @@
+"""Bad bodies: their framing, their encoding, their JSON. Data only.
+
+"issue" is the list of bad input the project was asked to withstand; "wire" and "auth" are sections
+of the protocol; "RFC 9110" and "RFC 9112" are HTTP itself. Where the protocol leaves a code open,
+all that it allows are named.
+"""
+
+from __future__ import annotations
+
+from bad_input.bad_request import INSERT, TABLE, BadRequest, plain
+
+
+def entity(members: bytes) -> bytes:
+    return b'{"PartitionKey":"p","RowKey":"new",' + members + b"}"
+
+
+FRAMING = (
+    plain("torn body", "issue; RFC 9112 8", body=INSERT[:20], content_length="41", torn=True),
+    plain("torn body, none of it", "issue; RFC 9112 8", content_length="41", torn=True),
+    plain(
+        "torn body of chunks",
+        "issue; RFC 9112 8",
+        body=b"29\r\n" + INSERT[:20],
+        content_length="",
+        more_headers=(("Transfer-Encoding", "chunked"),),
+        torn=True,
+    ),
+    plain(
+        "torn between two chunks, the JSON being whole",
+        "issue; RFC 9112 8",
+        body=b"29\r\n" + INSERT + b"\r\n",
+        content_length="",
+        more_headers=(("Transfer-Encoding", "chunked"),),
+        torn=True,
+    ),
+    plain(
+        "a chunk whose size is no number",
+        "issue; RFC 9112 7.1",
+        body=b"many\r\n" + INSERT + b"\r\n0\r\n\r\n",
+        content_length="",
+        more_headers=(("Transfer-Encoding", "chunked"),),
+        torn=True,
+    ),
+    BadRequest(
+        "Content-Length too long: the next request's first line is swallowed",
+        "issue; wire 5.5",
+        body=INSERT + b"GET / HTTP/1.1\r\n\r\n",
+        content_length=str(len(INSERT) + 18),
+    ),
+    BadRequest("Content-Length too short", "issue; wire 5.5", body=INSERT, content_length="30"),
+    BadRequest("Content-Length of nothing", "issue; wire 5.5", body=INSERT, content_length="0"),
+    plain("Content-Length no number", "issue; RFC 9112 6.3", body=INSERT, content_length="many"),
+    plain("Content-Length negative", "issue; RFC 9112 6.3", body=INSERT, content_length="-1"),
+    plain(
+        "Content-Length beyond 64 bits",
+        "issue; RFC 9112 6.3",
+        body=INSERT,
+        content_length="99999999999999999999999",
+    ),
+    plain(
+        "two Content-Lengths that differ",
+        "issue; RFC 9112 6.3",
+        body=INSERT,
+        more_headers=(("Content-Length", "5"),),
+    ),
+    BadRequest(
+        "a body one byte over 4 MiB",
+        "wire 9",
+        codes=("RequestBodyTooLarge",),
+        statuses=(413,),
+        body=entity(b'"s":"' + b"x" * (4 * 1024 * 1024 - 41 + 1) + b'"'),
+    ),
+)
+
+ENCODING = (
+    BadRequest("invalid UTF-8 in a value", "issue; wire 5.5", body=entity(b'"s":"\xff\xfe"')),
+    BadRequest("UTF-8 cut within a character", "issue; wire 5.5", body=entity(b'"s":"\xe2\x82"')),
+    BadRequest("overlong UTF-8", "issue; wire 5.5", body=entity(b'"s":"\xc0\xaf"')),
+    BadRequest("a surrogate as UTF-8", "issue; wire 5.5", body=entity(b'"s":"\xed\xa0\x80"')),
+    BadRequest("a body in UTF-16", "issue; wire 5.5", body=INSERT.decode().encode("utf-16")),
+    BadRequest("a lone high surrogate", "issue; wire 5.5", body=entity(b'"s":"\\ud800"')),
+    BadRequest("a lone low surrogate", "issue; wire 5.5", body=entity(b'"s":"\\udc00"')),
+    BadRequest(
+        "surrogates in wrong order", "issue; wire 5.5", body=entity(b'"s":"\\udc00\\ud800"')
+    ),
+    BadRequest(
+        "a lone surrogate in a name",
+        "issue; wire 5.5, 9",
+        codes=("InvalidInput", "PropertyNameInvalid"),
+        body=entity(b'"a\\ud800":1'),
+    ),
+    BadRequest(
+        "a lone surrogate in a key",
+        "issue; wire 5.5",
+        body=b'{"PartitionKey":"p","RowKey":"\\ud800"}',
+    ),
+    BadRequest(
+        "invalid UTF-8 in the URL's key",
+        "issue; wire 1.2, 1.3",
+        method="PUT",
+        path=f"/{TABLE}(PartitionKey='p',RowKey='%FF')",
+        body=b"{}",
+    ),
+    BadRequest(
+        "a surrogate as UTF-8 in the URL's key",
+        "issue; wire 1.2, 1.3",
+        method="PUT",
+        path=f"/{TABLE}(PartitionKey='p',RowKey='%ED%A0%80')",
+        body=b"{}",
+    ),
+    BadRequest(
+        "invalid UTF-8 in a filter",
+        "issue; wire 6.5",
+        method="GET",
+        path=f"/{TABLE}()?$filter=s%20eq%20'%FF'",
+        content_type="",
+    ),
+)
+
+SYNTAX = (
+    BadRequest("a body that is empty", "wire 5.5"),
+    BadRequest("JSON cut short", "wire 5.5", body=INSERT[:-1]),
+    BadRequest("JSON with more behind it", "wire 5.5", body=INSERT + b"{}"),
+    BadRequest("a list where an entity belongs", "wire 5.5", body=b"[" + INSERT + b"]"),
+    BadRequest("a text where an entity belongs", "wire 5.5", body=b'"entity"'),
+    BadRequest("null where an entity belongs", "wire 5.5", body=b"null"),
+    BadRequest("a bare NaN", "wire 5.3, 5.5", body=entity(b'"d":NaN')),
+    BadRequest("a double that overflows", "wire 5.3", body=entity(b'"d":1e400')),
+    BadRequest("100,000 digits", "wire 5.3", body=entity(b'"d":' + b"9" * 100_000)),
+    BadRequest("a list as a value", "wire 5.4", body=entity(b'"l":[1]')),
+    BadRequest("an object as a value", "wire 5.4", body=entity(b'"o":{"a":1}')),
+    BadRequest(
+        "lists 100,000 deep",
+        "issue; wire 5.5",
+        body=entity(b'"l":' + b"[" * 100_000 + b"]" * 100_000),
+    ),
+    BadRequest(
+        "objects 100,000 deep",
+        "issue; wire 5.5",
+        body=entity(b'"o":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+    ),
+    BadRequest("lists 100,000 deep, never closed", "issue; wire 5.5", body=b"[" * 100_000),
+    BadRequest(
+        "a point whose coordinates are 100,000 deep",
+        "issue; the GeographyPoint extension",
+        body=entity(
+            b'"g@odata.type":"Edm.GeographyPoint","g":{"type":"Point","coordinates":'
+            + b"[" * 100_000
+            + b"]" * 100_000
+            + b"}"
+        ),
+    ),
+)
+
+DUPLICATES = tuple(
+    BadRequest(
+        f"the same member twice: {name}",
+        "issue; wire 5.5",
+        codes=("DuplicatePropertiesSpecified",),
+        body=body,
+    )
+    for name, body in (
+        ("a property", entity(b'"a":1,"a":2')),
+        ("a property with the same value", entity(b'"a":1,"a":1')),
+        ("a property, once in escapes", entity(b'"a":1,"\\u0061":2')),
+        ("a property, once null", entity(b'"a":1,"a":null')),
+        ("an annotation", entity(b'"a@odata.type":"Edm.Int64","a@odata.type":"Edm.Guid","a":"1"')),
+        ("the RowKey", entity(b'"RowKey":"other"')),
+        ("the PartitionKey", entity(b'"PartitionKey":"p"')),
+    )
+)
+
+CASES = FRAMING + ENCODING + SYNTAX + DUPLICATES
