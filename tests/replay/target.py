@@ -36,6 +36,10 @@ class Answer:
         return next((value for known, value in self.headers if known == name), None)
 
 
+class ConnectionLostError(Exception):
+    """The server ended a kept-alive connection without having said so (RFC 9112, 9.6)."""
+
+
 class Target:
     """One account of a running server, over one kept-alive connection."""
 
@@ -48,6 +52,7 @@ class Target:
         connect = (
             http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
         )
+        self._previous = "nothing"
         self._connection = connect(address.hostname or "", address.port, timeout=ANSWER_SECONDS_MAX)
 
     def __enter__(self) -> Self:
@@ -83,8 +88,14 @@ class Target:
         )
         for name, value in sent.items():
             connection.putheader(name, value)
-        connection.endheaders(body or None)
-        response = connection.getresponse()
+        try:
+            connection.endheaders(body or None)
+            response = connection.getresponse()
+        except (ConnectionError, http.client.RemoteDisconnected) as lost:
+            raise ConnectionLostError(
+                f"at {method} {target}, after {self._previous} had been answered"
+            ) from lost
+        self._previous = f"{method} {target} ({response.status})"
         received = tuple((name.lower(), value) for name, value in response.getheaders())
         return Answer(response.status, received, response.read())
 
