@@ -1,0 +1,242 @@
+"""The style as a test: sizes, calls that belong to one module, where waiting is allowed, names, and what is documented.
+
+What is already too long stands in ratchet.toml with its size; an entry may only shrink, and goes when it is not needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tablestone
+from tablestone.cli.configuration import CONFIG_FLAG, CONFIG_VARIABLE
+from tablestone.cli.options import SERVER_OPTIONS
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "tablestone"
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+DOCSTRING_LINES_MAX = 10
+
+CLOCKS = {
+    *("datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
+    *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter"),
+}
+"""Only clock.py asks the machine for the time: everything else is handed a clock."""
+RANDOM_MODULE = "random"
+"""Nowhere in the source: what must not be guessed comes from `secrets`, where the server is put together."""
+
+ASYNC_PLACES = {
+    "server",
+    "engines",
+    "tables/service.py",
+    "tables/reads.py",
+    "tables/catalog.py",
+    "tables/entity_group.py",
+    "tables/check.py",
+    "cli/check.py",
+}
+"""Everything else can be called from a plain unit test with no loop."""
+
+NAMES_THAT_SAY_NOTHING = {
+    *("utils", "util", "helpers", "helper", "common", "misc", "base", "core"),
+    *("manager", "managers", "handler", "handlers", "tools", "shared", "lib"),
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def python_files(*directories: str) -> list[Path]:
+    return sorted(
+        path
+        for directory in directories
+        for path in (ROOT / directory).rglob("*.py")
+        if "node_modules" not in path.parts
+    )
+
+
+EVERY_FILE = python_files("src", "tests", "bench", "examples")
+SOURCE_FILES = python_files("src")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def functions(tree: ast.AST, outer: str = "") -> Iterator[tuple[str, Function]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, Function):
+            yield f"{outer}{node.name}", node
+        if isinstance(node, Function | ast.ClassDef):
+            yield from functions(node, f"{outer}{node.name}.")
+        else:
+            yield from functions(node, outer)
+
+
+def own_lines(function: Function) -> int:
+    """Lines of a function without those of the functions inside it, which are counted by themselves."""
+    inner = [node for _, node in functions(function)]
+    nested = sum(own_lines(node) for node in inner)
+    return (function.end_lineno or function.lineno) - function.lineno + 1 - nested
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), name_of(path))
+
+
+def over_the_limit(sizes: dict[str, int], limit: int, ratchet: dict[str, int]) -> list[str]:
+    """What is longer than the limit and the ratchet allow, and what the ratchet allows without need."""
+    wrong = [
+        f"{name}: {size} lines, allowed are {ratchet.get(name, limit)}"
+        for name, size in sizes.items()
+        if size > ratchet.get(name, limit)
+    ]
+    wrong += [
+        f"{name}: the ratchet allows {allowed} lines, needed are {sizes.get(name, 0)}"
+        for name, allowed in ratchet.items()
+        if allowed > max(sizes.get(name, 0), limit) or sizes.get(name, 0) <= limit
+    ]
+    return wrong
+
+
+RATCHET = tomllib.loads((Path(__file__).parent / "ratchet.toml").read_text(encoding="utf-8"))
+
+
+def test_no_file_is_too_long() -> None:
+    sizes = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in EVERY_FILE}
+    assert over_the_limit(sizes, FILE_LINES_MAX, RATCHET["file_lines"]) == []
+
+
+def test_no_function_is_too_long() -> None:
+    sizes = {
+        f"{name_of(path)}::{name}": own_lines(function)
+        for path in EVERY_FILE
+        for name, function in functions(parsed(path))
+    }
+    assert over_the_limit(sizes, FUNCTION_LINES_MAX, RATCHET["function_lines"]) == []
+
+
+def test_the_ratchet_only_shrinks() -> None:
+    sizes = {"short": 70, "grown": 81, "shrunk": 75, "kept": 80}
+    ratchet = {"short": 80, "grown": 80, "shrunk": 80, "kept": 80, "gone": 80}
+    assert over_the_limit(sizes, 70, ratchet) == [
+        "grown: 81 lines, allowed are 80",
+        "short: the ratchet allows 80 lines, needed are 70",
+        "shrunk: the ratchet allows 80 lines, needed are 75",
+        "gone: the ratchet allows 80 lines, needed are 0",
+    ]
+
+
+@pytest.mark.parametrize("path", SOURCE_FILES, ids=name_of)
+def test_a_module_says_what_it_knows(path: Path) -> None:
+    docstring = ast.get_docstring(parsed(path))
+    assert docstring
+    assert len(docstring.splitlines()) <= DOCSTRING_LINES_MAX
+
+
+def banned_calls(tree: ast.AST) -> list[str]:
+    """Calls that ask for the time, and anything of `random`, however it was imported."""
+    imported: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {
+                alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names
+            }
+    found = [name for name in imported.values() if name.split(".")[0] == RANDOM_MODULE]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name):
+            root, _, rest = ast.unparse(node).partition(".")
+            name = ".".join(filter(None, (imported.get(root, root), rest)))
+            if any(name == clock or name.endswith(f".{clock}") for clock in CLOCKS):
+                found.append(f"{name} in line {node.lineno}")
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCE_FILES, ids=name_of)
+def test_time_and_chance_are_arguments(path: Path) -> None:
+    if path != SOURCE / "clock.py":
+        assert banned_calls(parsed(path)) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\ntime.time()",
+        "import time as t\nt.monotonic()",
+        "from time import time_ns\ntime_ns()",
+        "from datetime import datetime\ndatetime.now(tz)",
+        "import datetime as d\nd.datetime.now(tz)",
+        "from datetime import datetime as moment\nlater = moment.utcnow",
+        "import random",
+        "from random import choice",
+    ],
+)
+def test_a_banned_call_is_found(source: str) -> None:
+    assert banned_calls(ast.parse(source)) != []
+
+
+def compared_signatures(tree: ast.AST) -> list[str]:
+    """`==` and `!=` on anything called a signature: only a constant-time comparison may judge one."""
+    return [
+        f"{ast.unparse(node)} in line {node.lineno}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        and any(isinstance(operator, ast.Eq | ast.NotEq) for operator in node.ops)
+        and any(
+            re.search(r"\b(\w*signature|sig)\b(?!\()", ast.unparse(operand))
+            for operand in (node.left, *node.comparators)
+            if not isinstance(operand, ast.Constant)
+        )
+    ]
+
+
+@pytest.mark.parametrize("path", SOURCE_FILES, ids=name_of)
+def test_signatures_are_compared_in_constant_time(path: Path) -> None:
+    assert compared_signatures(parsed(path)) == []
+
+
+def test_a_compared_signature_is_found() -> None:
+    assert compared_signatures(ast.parse("given.signature == expected")) != []
+    assert compared_signatures(ast.parse("x != sig")) != []
+    assert compared_signatures(ast.parse("kind == 'signature'")) == []
+
+
+@pytest.mark.parametrize("path", SOURCE_FILES, ids=name_of)
+def test_waiting_is_done_where_it_may_be(path: Path) -> None:
+    place = path.relative_to(SOURCE)
+    if place.parts[0] not in ASYNC_PLACES and place.as_posix() not in ASYNC_PLACES:
+        waiting = [
+            name for name, node in functions(parsed(path)) if isinstance(node, ast.AsyncFunctionDef)
+        ]
+        assert waiting == []
+
+
+def test_the_places_for_waiting_exist() -> None:
+    assert [place for place in ASYNC_PLACES if not (SOURCE / place).exists()] == []
+
+
+@pytest.mark.parametrize("path", EVERY_FILE, ids=name_of)
+def test_a_name_says_something(path: Path) -> None:
+    names = {path.stem, *path.relative_to(ROOT).parent.parts}
+    assert names & NAMES_THAT_SAY_NOTHING == set()
+
+
+def test_every_option_is_documented() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\| `(--[a-z-]+)[^`]*` \| `([A-Z_]+)` \|", readme, re.MULTILINE)
+    options = [(option.flag, option.variable) for option in SERVER_OPTIONS]
+    assert documented == [*options, (CONFIG_FLAG, CONFIG_VARIABLE)]
+
+
+def test_the_changelog_starts_with_this_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## \[([^]]+)\]", changelog, re.MULTILINE)
+    assert versions[0] == tablestone.__version__
