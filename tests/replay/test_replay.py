@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .expected import expected_differences
+from .reach import OUT_OF_REACH, class_out_of_reach
 from .statistics import statistics
 
 if TYPE_CHECKING:
     from .cassettes import Recording
-    from .expected import ExpectedDifference
+    from .reach import OutOfReach
     from .replayer import Outcome
 
 pytestmark = pytest.mark.network
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.network
 RECORDING_NAMES = Path(__file__).with_name("recordings.txt").read_text().split()
 EXPECTED = expected_differences()
 IDENTICAL_SHARE_MIN = 0.98
+# Of the 1,798 recorded; grows as classes come in reach, so that none is put out of it unnoticed.
+IN_REACH_MIN = 1552
 
 
 @pytest.mark.parametrize("name", RECORDING_NAMES)
@@ -39,17 +42,23 @@ def test_the_recorded_answers(name: str, outcomes: dict[str, list[Outcome]]) -> 
     assert not unexpected, "\n".join(["", *unexpected])
 
 
-@pytest.mark.parametrize("entry", EXPECTED.entries, ids=lambda entry: entry.exchange)
-def test_an_expected_difference_still_differs_just_so(
-    entry: ExpectedDifference, outcomes: dict[str, list[Outcome]]
-) -> None:
-    recording = entry.exchange.partition("#")[0]
-    differences = next(
-        outcome.differences
-        for outcome in outcomes[recording]
-        if outcome.exchange.name == entry.exchange
-    )
-    assert tuple(difference.where for difference in differences) == entry.where
+@pytest.mark.parametrize("row", OUT_OF_REACH, ids=lambda row: row.name)
+def test_out_of_reach(row: OutOfReach, recordings: list[Recording]) -> None:
+    exchanges = [exchange for recording in recordings for exchange in recording.exchanges]
+    waiting = sum(class_out_of_reach(exchange) == row.name for exchange in exchanges)
+    assert waiting, "nothing waits for this any more: delete the row"
+    pytest.skip(f"{row.name}: {waiting} exchanges out of reach for now: {row.why}")
+
+
+def test_the_expected_differences_still_differ_just_so(outcomes: dict[str, list[Outcome]]) -> None:
+    by_name = {
+        outcome.exchange.name: tuple(difference.where for difference in outcome.differences)
+        for of_recording in outcomes.values()
+        for outcome in of_recording
+    }
+    assert {entry.exchange: entry.where for entry in EXPECTED.entries} == {
+        entry.exchange: by_name[entry.exchange] for entry in EXPECTED.entries
+    }
 
 
 def test_the_list_of_expected_differences_only_gets_shorter() -> None:
@@ -67,5 +76,5 @@ def test_nearly_every_exchange_in_reach_is_answered_identically(
     of_all = [outcome for of_recording in outcomes.values() for outcome in of_recording]
     in_reach = [outcome for outcome in of_all if outcome.out_of_reach is None]
     identical = sum(outcome.is_identical for outcome in in_reach)
-    print(statistics(of_all))
+    assert len(in_reach) >= IN_REACH_MIN
     assert identical / len(in_reach) >= IDENTICAL_SHARE_MIN, statistics(of_all)
