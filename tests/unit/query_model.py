@@ -1,0 +1,59 @@
+"""The meaning of a filter once more, as short as the specification says it (wire 6.3, 6.4), and slow.
+
+The code under test compiles, plans and simplifies; this walks the tree for each entity.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from tablestone.edm import EdmType, EdmValue, Scalar
+from tablestone.query.filter_tree import And, BooleanProperty, Comparison, Constant, FilterNode, Or
+
+_OPERATORS: dict[str, Any] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "lt": operator.lt,
+    "le": operator.le,
+}
+_WIDTH = {EdmType.INT32: 1, EdmType.INT64: 2, EdmType.DOUBLE: 3}
+
+
+def _fits(stored: EdmType, literal: EdmType) -> bool:
+    if stored in _WIDTH and literal in _WIDTH:
+        return _WIDTH[literal] <= _WIDTH[stored]
+    return stored is literal
+
+
+def _comparable(value: Scalar, kind: EdmType) -> Any:
+    if kind is EdmType.DOUBLE:
+        assert isinstance(value, int | float)
+        return float(value)
+    return value.encode("utf-16-be") if isinstance(value, str) else value
+
+
+def matches(node: FilterNode, entity: Mapping[str, EdmValue]) -> bool:
+    """Whether the entity matches."""
+    if isinstance(node, Comparison):
+        stored = entity.get(node.name)
+        if stored is None:
+            return False
+        if not _fits(stored.type, node.literal.type):
+            return node.operator.value in ("ne", "lt", "le")
+        answer = _OPERATORS[node.operator.value](
+            _comparable(stored.value, stored.type), _comparable(node.literal.value, stored.type)
+        )
+        return bool(answer)
+    if isinstance(node, BooleanProperty):
+        return entity.get(node.name) == EdmValue(EdmType.BOOLEAN, value=True)
+    if isinstance(node, Constant):
+        return node.value
+    if isinstance(node, And):
+        return all(matches(term, entity) for term in node.terms)
+    if isinstance(node, Or):
+        return any(matches(term, entity) for term in node.terms)
+    return not matches(node.term, entity)
