@@ -31,6 +31,17 @@ READY_SECONDS_WANTED = 0.5
 StartServer = Callable[..., ServerProcess]
 
 
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+
+
 def run_command(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
     """Exit status, standard output and standard error of a command that is expected to end by itself."""
     ended = subprocess.run(
@@ -118,7 +129,13 @@ def test_the_development_account_with_another_key_is_printed_without_it(
 
 
 @pytest.mark.parametrize(
-    ("host", "address"), [("localhost", r"127\.0\.0\.1|\[::1\]"), ("0.0.0.0", r"127\.0\.0\.1")]
+    ("host", "address"),
+    [
+        ("localhost", r"127\.0\.0\.1|\[::1\]"),
+        ("0.0.0.0", r"127\.0\.0\.1"),
+        pytest.param("::", r"\[::1\]", marks=needs_ipv6),
+        pytest.param("::1", r"\[::1\]", marks=needs_ipv6),
+    ],
 )
 def test_the_endpoint_can_be_reached_whatever_the_host(
     private_server: StartServer, tmp_path: Path, host: str, address: str
@@ -128,6 +145,14 @@ def test_the_endpoint_can_be_reached_whatever_the_host(
     with closing(connection(server)) as client:
         client.request("GET", urlsplit(server.endpoint).path)
         assert client.getresponse().status in range(200, 500)
+
+
+@needs_ipv6
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    port = urlsplit(private_server(tmp_path, "--host", "::").endpoint).port
+    socket.create_connection(("127.0.0.1", int(str(port)))).close()
 
 
 def test_a_memory_engine_says_that_it_keeps_nothing(

@@ -76,7 +76,10 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket that nobody else has: without SO_REUSEPORT, which lets two servers share a port unseen."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address, family=family, backlog=BACKLOG)
+        both = family == socket.AF_INET6 and host == "::" and socket.has_dualstack_ipv6()
+        listener = socket.create_server(
+            address, family=family, backlog=BACKLOG, dualstack_ipv6=both
+        )
     except OSError as error:
         raise StartRefused(
             f"Cannot listen on {_authority(host, port)}: {_reason(error)}."
