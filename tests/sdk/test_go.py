@@ -6,7 +6,6 @@ nothing of what they check.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from sdk.endpoint import Endpoint
+from sdk.endpoint import Endpoint, environment_for
 from sdk.install import language
 
 GO = Path(__file__).with_name("go")
@@ -24,6 +23,8 @@ NAMES = [
     for name in re.findall(r"^func (Test\w+)\(t \*testing\.T\)", source.read_text(), re.MULTILINE)
 ]
 SECONDS_MAX = 120
+
+pytestmark = pytest.mark.sdk
 
 
 class Run(NamedTuple):
@@ -41,12 +42,7 @@ def run(endpoint: Endpoint) -> Run:
         pytest.skip(reason)
     finished = subprocess.run(
         [GO / "build" / "tables.test", "-test.v", f"-test.timeout={SECONDS_MAX}s"],
-        env=os.environ
-        | {
-            "TABLES_ENDPOINT": endpoint.endpoint,
-            "TABLES_ACCOUNT": endpoint.account_name,
-            "TABLES_KEY": endpoint.account_key,
-        },
+        env=environment_for(endpoint),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",

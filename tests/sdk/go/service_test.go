@@ -1,6 +1,6 @@
 // Package sdk drives a running Table service with the aztables package, unmodified, and says what an application may
 // expect of it. It knows the protocol's documented outcomes ("wire 3.9" and so on name the rule); it must not know
-// which server answers. TABLES_ENDPOINT, TABLES_ACCOUNT and TABLES_KEY say where the service is.
+// which server answers. TABLESTONE_TEST_ENDPOINT, TABLESTONE_TEST_ACCOUNT and TABLESTONE_TEST_KEY say where the service is.
 package sdk
 
 import (
@@ -39,7 +39,7 @@ func setting(t *testing.T, name string) string {
 
 func credential(t *testing.T) *aztables.SharedKeyCredential {
 	t.Helper()
-	cred, err := aztables.NewSharedKeyCredential(setting(t, "TABLES_ACCOUNT"), setting(t, "TABLES_KEY"))
+	cred, err := aztables.NewSharedKeyCredential(setting(t, "TABLESTONE_TEST_ACCOUNT"), setting(t, "TABLESTONE_TEST_KEY"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func credential(t *testing.T) *aztables.SharedKeyCredential {
 
 func service(t *testing.T) *aztables.ServiceClient {
 	t.Helper()
-	client, err := aztables.NewServiceClientWithSharedKey(setting(t, "TABLES_ENDPOINT"), credential(t), options())
+	client, err := aztables.NewServiceClientWithSharedKey(setting(t, "TABLESTONE_TEST_ENDPOINT"), credential(t), options())
 	if err != nil {
 		t.Fatal(err)
 	}

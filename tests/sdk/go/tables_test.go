@@ -27,7 +27,7 @@ func TestServiceClientCreatesAndDeletesATable(t *testing.T) {
 
 func TestTableClientCreatesAndDeletesItsTable(t *testing.T) {
 	table, err := aztables.NewClientWithSharedKey(
-		setting(t, "TABLES_ENDPOINT")+"/"+freshName("go"), credential(t), options())
+		setting(t, "TABLESTONE_TEST_ENDPOINT")+"/"+freshName("go"), credential(t), options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestTableClientCreatesAndDeletesItsTable(t *testing.T) {
 
 func TestConnectionString(t *testing.T) {
 	text := fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;TableEndpoint=%s",
-		setting(t, "TABLES_ACCOUNT"), setting(t, "TABLES_KEY"), setting(t, "TABLES_ENDPOINT"))
+		setting(t, "TABLESTONE_TEST_ACCOUNT"), setting(t, "TABLESTONE_TEST_KEY"), setting(t, "TABLESTONE_TEST_ENDPOINT"))
 	svc, err := aztables.NewServiceClientFromConnectionString(text, options())
 	if err != nil {
 		t.Fatal(err)
@@ -190,8 +190,8 @@ func TestListTablesMetadata(t *testing.T) {
 			same(t, "odata members", len(got), c.members)
 			if c.members > 0 {
 				name := prefix + "C"
-				same(t, "odata.type", got["odata.type"], setting(t, "TABLES_ACCOUNT")+".Tables")
-				same(t, "odata.id", got["odata.id"], setting(t, "TABLES_ENDPOINT")+"/Tables('"+name+"')")
+				same(t, "odata.type", got["odata.type"], setting(t, "TABLESTONE_TEST_ACCOUNT")+".Tables")
+				same(t, "odata.id", got["odata.id"], setting(t, "TABLESTONE_TEST_ENDPOINT")+"/Tables('"+name+"')")
 				same(t, "odata.editLink", got["odata.editLink"], "Tables('"+name+"')")
 			}
 		})
@@ -199,11 +199,11 @@ func TestListTablesMetadata(t *testing.T) {
 }
 
 func TestWrongKeyIsRefused(t *testing.T) {
-	cred, err := aztables.NewSharedKeyCredential(setting(t, "TABLES_ACCOUNT"), "bm90IHRoZSBrZXkgb2YgdGhlIGFjY291bnQ=")
+	cred, err := aztables.NewSharedKeyCredential(setting(t, "TABLESTONE_TEST_ACCOUNT"), "bm90IHRoZSBrZXkgb2YgdGhlIGFjY291bnQ=")
 	if err != nil {
 		t.Fatal(err)
 	}
-	svc, err := aztables.NewServiceClientWithSharedKey(setting(t, "TABLES_ENDPOINT"), cred, options())
+	svc, err := aztables.NewServiceClientWithSharedKey(setting(t, "TABLESTONE_TEST_ENDPOINT"), cred, options())
 	if err != nil {
 		t.Fatal(err)
 	}
