@@ -85,6 +85,44 @@ class Journal:
         self.in_flight = ()
 
 
+Rows = frozenset[str]
+
+
+@dataclass
+class TableJournal:
+    """The tables of one writer, each with the RowKeys it holds; at most one operation unanswered."""
+
+    acknowledged: dict[str, Rows] = field(default_factory=dict)
+    in_flight: tuple[str, Rows | None] | None = None
+    """The table that is being changed and what it holds then; None: it is deleted."""
+    operations_acknowledged: int = 0
+
+    def begin(self, table: str, rows: Rows | None) -> None:
+        self.in_flight = (table, rows)
+
+    def acknowledge(self) -> None:
+        assert self.in_flight is not None
+        table, rows = self.in_flight
+        self.in_flight = None
+        if rows is None:
+            del self.acknowledged[table]
+        else:
+            self.acknowledged[table] = rows
+        self.operations_acknowledged += 1
+
+    def complaints(self, found: Mapping[str, Rows]) -> Iterator[str]:
+        for table in sorted(self.acknowledged.keys() | found.keys()):
+            allowed = [self.acknowledged.get(table)]
+            if self.in_flight is not None and self.in_flight[0] == table:
+                allowed.append(self.in_flight[1])
+            if found.get(table) not in allowed:
+                yield f"table {table}: allowed {allowed}, found {found.get(table)}"
+
+    def settle(self, found: Mapping[str, Rows]) -> None:
+        self.acknowledged = dict(found)
+        self.in_flight = None
+
+
 def shown(entity: Stored | None) -> str:
     if entity is None:
         return "nothing"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from crash.journal import Change, Journal, Properties, Stored
+from crash.journal import Change, Journal, Properties, Rows, Stored, TableJournal
 
 OLD: Properties = {"number": 1}
 NEW: Properties = {"number": 2}
@@ -83,3 +83,31 @@ def test_an_answer_becomes_the_state_that_must_survive() -> None:
     assert journal.acknowledged == {"a": Stored(NEW, "W/5")}
     assert list(journal.complaints(KEPT)) != []
     assert list(journal.complaints({"a": Stored(NEW, "W/5")})) == []
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "found", "complains"),
+    [
+        (None, {"T": {"a"}}, False),
+        (None, {}, True),  # a table was lost
+        (None, {"T": set()}, True),  # an entity was lost
+        (None, {"T": {"a", "old"}}, True),  # something old shows
+        (None, {"T": {"a"}, "U": set()}, True),  # a deleted table is back
+        (("T", {"a", "b"}), {"T": {"a", "b"}}, False),
+        (("T", {"a", "b"}), {"T": {"b"}}, True),  # only what was not acknowledged
+        (("T", None), {}, False),
+        (("T", None), {"T": {"a"}}, False),
+        (("T", None), {"T": set()}, True),  # half deleted
+        (("U", set()), {"T": {"a"}, "U": set()}, False),
+        (("U", set()), {"T": {"a"}, "U": {"old"}}, True),  # re-created, and something old shows
+    ],
+)
+def test_a_table_journal_complains_about_what_was_lost(
+    in_flight: tuple[str, set[str] | None] | None, found: dict[str, set[str]], *, complains: bool
+) -> None:
+    journal = TableJournal(acknowledged={"T": frozenset("a")})
+    if in_flight is not None:
+        table, rows = in_flight
+        journal.begin(table, None if rows is None else frozenset(rows))
+    seen: dict[str, Rows] = {table: frozenset(rows) for table, rows in found.items()}
+    assert bool(list(journal.complaints(seen))) is complains

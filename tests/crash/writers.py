@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from random import Random
 
-    from crash.journal import Journal, Properties
+    from crash.journal import Journal, Properties, Rows, TableJournal
     from server_process import ServerProcess
 
 TABLE = "CrashReadings"
+TABLES_COMING_AND_GOING = [f"Fleeting{number}" for number in range(4)]
 ROW_KEYS = [f"row-{number:02}" for number in range(40)]
 TRANSACTION_OPERATIONS_MAX = 25  # more rows than this would seldom be free at once
 BATCH_TYPE = "multipart/mixed; boundary=batch_of_the_crash_test"
@@ -94,8 +95,36 @@ def entity_path(partition_key: str, row_key: str) -> str:
     return f"/{TABLE}(PartitionKey='{quote(partition_key)}',RowKey='{quote(row_key)}')"
 
 
-class Writer(threading.Thread):
-    """Draws one operation after the other until its connection breaks."""
+class UntilKilled(threading.Thread):
+    """Sends one operation after the other until its connection breaks."""
+
+    def __init__(
+        self, server: ServerProcess, randomness: Random, acknowledged: threading.Semaphore
+    ) -> None:
+        super().__init__(daemon=True)
+        self.connection = Connection(server)
+        self.random = randomness
+        self.acknowledged = acknowledged
+        self.unexpected: Exception | None = None
+
+    def send_next(self) -> None:
+        raise NotImplementedError
+
+    def run(self) -> None:
+        try:
+            while True:
+                self.send_next()
+                self.acknowledged.release()
+        except (OSError, http.client.HTTPException):
+            pass  # The server is gone. What was in flight stays without an answer.
+        except Exception as error:  # noqa: BLE001  the test reports it, not the thread
+            self.unexpected = error
+        finally:
+            self.connection.http.close()
+
+
+class EntityWriter(UntilKilled):
+    """Inserts, replaces, merges, deletes and transactions, all in one partition."""
 
     def __init__(
         self,
@@ -104,27 +133,14 @@ class Writer(threading.Thread):
         randomness: Random,
         acknowledged: threading.Semaphore,
     ) -> None:
-        super().__init__(name=journal.partition_key, daemon=True)
-        self.connection = Connection(server)
+        super().__init__(server, randomness, acknowledged)
         self.journal = journal
-        self.random = randomness
-        self.acknowledged = acknowledged
-        self.unexpected: Exception | None = None
 
-    def run(self) -> None:
-        try:
-            while True:
-                if self.random.random() < 0.4:
-                    self.send_transaction()
-                else:
-                    self.send_one()
-                self.acknowledged.release()
-        except (OSError, http.client.HTTPException):
-            pass  # The server is gone. What was in flight stays without an answer.
-        except Exception as error:  # noqa: BLE001  the test reports it, not the thread
-            self.unexpected = error
-        finally:
-            self.connection.http.close()
+    def send_next(self) -> None:
+        if self.random.random() < 0.4:
+            self.send_transaction()
+        else:
+            self.send_one()
 
     def draw(self, row_key: str) -> tuple[Change, str, bytes, dict[str, str]]:
         """A change of this entity that must succeed; its method, body and headers."""
@@ -190,6 +206,38 @@ class Writer(threading.Thread):
         )
 
 
+class TableWriter(UntilKilled):
+    """Creates tables, inserts a few entities, deletes the tables, and creates them again."""
+
+    def __init__(
+        self,
+        server: ServerProcess,
+        journal: TableJournal,
+        randomness: Random,
+        acknowledged: threading.Semaphore,
+    ) -> None:
+        super().__init__(server, randomness, acknowledged)
+        self.journal = journal
+
+    def send_next(self) -> None:
+        table = self.random.choice(TABLES_COMING_AND_GOING)
+        rows = self.journal.acknowledged.get(table)
+        quiet = {"Prefer": "return-no-content"}
+        if rows is None:
+            self.journal.begin(table, frozenset())
+            body = json.dumps({"TableName": table}).encode()
+            self.connection.send("POST", "/Tables", body, expected=204, headers=quiet)
+        elif len(rows) == 5:
+            self.journal.begin(table, None)
+            self.connection.send("DELETE", f"/Tables('{table}')", expected=204)
+        else:
+            row_key = f"{self.random.getrandbits(60):x}"
+            self.journal.begin(table, rows | {row_key})
+            body = json.dumps({"PartitionKey": "p", "RowKey": row_key}).encode()
+            self.connection.send("POST", f"/{table}", body, expected=204, headers=quiet)
+        self.journal.acknowledge()
+
+
 def part_of_batch(method: str, target: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     lines = [
         "--changeset_1",
@@ -213,6 +261,17 @@ def read_partitions(server: ServerProcess) -> dict[str, dict[str, Stored]]:
         for entity in connection.pages(f"/{TABLE}()"):
             partitions[entity["PartitionKey"]][entity["RowKey"]] = stored(entity)
     return partitions
+
+
+def read_tables(server: ServerProcess) -> dict[str, Rows]:
+    """The tables that come and go, each with the RowKeys of its entities."""
+    with Connection(server) as connection:
+        names = [table["TableName"] for table in connection.pages("/Tables")]
+        return {
+            name: frozenset(entity["RowKey"] for entity in connection.pages(f"/{name}()"))
+            for name in names
+            if name in TABLES_COMING_AND_GOING
+        }
 
 
 def stored(entity: Mapping[str, Any]) -> Stored:

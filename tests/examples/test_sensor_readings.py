@@ -34,7 +34,7 @@ def test_the_day_of_the_example_ends_with_all_answers_agree(
         [sys.executable, str(EXAMPLE), server.connection_string],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
