@@ -92,6 +92,6 @@ class AsyncClientsTest extends ServiceUnderTest {
         TableTransactionFailedException failure = assertThrows(TableTransactionFailedException.class,
             () -> client.submitTransactionWithResponse(twice).block());
         assertEquals(1, failure.getFailedTransactionActionIndex());
-        assertError("EntityAlreadyExists", "1:The specified entity already exists.", failure);
+        assertError("EntityAlreadyExists", "1:The specified entity already exists.", failure.getValue());
     }
 }

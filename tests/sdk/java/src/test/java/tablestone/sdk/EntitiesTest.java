@@ -10,9 +10,12 @@ import com.azure.core.util.Context;
 import com.azure.data.tables.TableClient;
 import com.azure.data.tables.models.TableEntity;
 import com.azure.data.tables.models.TableEntityUpdateMode;
+import java.net.URLDecoder;
 import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.time.OffsetDateTime;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -33,7 +36,7 @@ class EntitiesTest extends ServiceUnderTest {
         assertEquals(List.of("p", "r"), List.of(read.getPartitionKey(), read.getRowKey()));
         // The SDK asks for full metadata (wire 5.2).
         assertEquals(setting("TABLESTONE_TEST_ACCOUNT") + "." + table.getTableName(), read.getProperty("odata.type"));
-        assertEquals(table.getTableEndpoint() + "(PartitionKey='p',RowKey='r')", read.getProperty("odata.id"));
+        assertEquals(locationOf("PartitionKey='p',RowKey='r'"), read.getProperty("odata.id"));
         assertEquals(table.getTableName() + "(PartitionKey='p',RowKey='r')", read.getProperty("odata.editLink"));
         assertEquals("Edm.DateTime", read.getProperty("Timestamp@odata.type"));
     }
@@ -41,7 +44,7 @@ class EntitiesTest extends ServiceUnderTest {
     @Test
     void headersOfAnInsert() { // wire 2.2, 3.9: the SDK sends Prefer: return-no-content
         Response<Void> created = table.createEntityWithResponse(entity("a'b c"), SOON, Context.NONE);
-        String location = table.getTableEndpoint() + "(PartitionKey='p',RowKey='a''b%20c')";
+        String location = locationOf("PartitionKey='p',RowKey='a''b%20c'");
         assertEquals(204, created.getStatusCode());
         assertEquals(location, created.getHeaders().getValue("Location"));
         assertEquals(location, created.getHeaders().getValue("DataServiceId"));
@@ -55,10 +58,9 @@ class EntitiesTest extends ServiceUnderTest {
         TableEntity read = table.getEntity("p", "r");
         String etag = read.getETag();
         String text = etag.substring("W/\"datetime'".length(), etag.length() - "'\"".length());
-        assertEquals(text, URLEncoder.encode(
-            java.net.URLDecoder.decode(text, StandardCharsets.UTF_8), StandardCharsets.UTF_8));
-        assertEquals(read.getTimestamp(),
-            java.time.OffsetDateTime.parse(java.net.URLDecoder.decode(text, StandardCharsets.UTF_8)));
+        String decoded = URLDecoder.decode(text, StandardCharsets.UTF_8);
+        assertEquals(text, URLEncoder.encode(decoded, StandardCharsets.UTF_8));
+        assertEquals(read.getTimestamp(), OffsetDateTime.parse(decoded));
     }
 
     @Test
@@ -187,7 +189,7 @@ class EntitiesTest extends ServiceUnderTest {
             table.upsertEntity(new TableEntity(partitionKey, rowKey).addProperty("M", 3));
             String filter = String.format("PartitionKey eq '%s' and RowKey eq '%s'",
                 partitionKey.replace("'", "''"), rowKey.replace("'", "''"));
-            List<TableEntity> found = new java.util.ArrayList<>();
+            List<TableEntity> found = new ArrayList<>();
             table.listEntities(filtered(filter), null, null).forEach(found::add);
             assertEquals(1, found.size(), filter);
             assertEquals(List.of(partitionKey, rowKey),

@@ -107,7 +107,7 @@ class TransactionsTest extends ServiceUnderTest {
         TableTransactionFailedException failure = assertThrows(TableTransactionFailedException.class,
             () -> table.submitTransaction(Arrays.asList(actions)));
         assertEquals(index, failure.getFailedTransactionActionIndex());
-        assertError(code, message, failure);
+        assertError(code, message, failure.getValue());
         assertEquals(before, rowKeys());
     }
 
@@ -171,7 +171,7 @@ class TransactionsTest extends ServiceUnderTest {
         TableTransactionFailedException failure = assertThrows(TableTransactionFailedException.class,
             () -> absent.submitTransaction(List.of(action(CREATE, entity("a")))));
         assertEquals(0, failure.getFailedTransactionActionIndex());
-        assertError("TableNotFound", "0:The table specified does not exist.", failure);
+        assertError("TableNotFound", "0:The table specified does not exist.", failure.getValue());
     }
 
     @Test

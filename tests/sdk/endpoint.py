@@ -1,0 +1,60 @@
+"""Where the SDKs find the server: an address, an account and its key.
+
+Knows nothing of how the server was started. Every SDK test, in whatever language, gets one
+`Endpoint` and a table of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+
+CONNECTION_STRING_VARIABLE = "TABLESTONE_TEST_CONNECTION_STRING"
+DEVELOPMENT_ACCOUNT = "devstoreaccount1"
+# The well-known key of the development account (wire 1.1); no secret.
+DEVELOPMENT_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One account of a running server, path style: `http://127.0.0.1:10002/devstoreaccount1`."""
+
+    url: str
+    account_name: str
+    account_key: str
+
+    @property
+    def connection_string(self) -> str:
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={self.account_name};"
+            f"AccountKey={self.account_key};TableEndpoint={self.url};"
+        )
+
+
+def endpoint_from_environment() -> Endpoint | None:
+    """The server named by TABLESTONE_TEST_ENDPOINT (and _ACCOUNT, _KEY), if one is named."""
+    url = os.environ.get("TABLESTONE_TEST_ENDPOINT")
+    if not url:
+        return None
+    return Endpoint(
+        url=url.rstrip("/"),
+        account_name=os.environ.get("TABLESTONE_TEST_ACCOUNT", DEVELOPMENT_ACCOUNT),
+        account_key=os.environ.get("TABLESTONE_TEST_KEY", DEVELOPMENT_KEY),
+    )
+
+
+def environment_for(endpoint: Endpoint) -> dict[str, str]:
+    """What a program in another language is started with."""
+    return os.environ | {
+        CONNECTION_STRING_VARIABLE: endpoint.connection_string,
+        "TABLESTONE_TEST_ENDPOINT": endpoint.url,
+        "TABLESTONE_TEST_ACCOUNT": endpoint.account_name,
+        "TABLESTONE_TEST_KEY": endpoint.account_key,
+    }
+
+
+def fresh_table_name() -> str:
+    return f"t{uuid.uuid4().hex}"

@@ -1,0 +1,65 @@
+"""Installs what the SDK tests need: `python tests/sdk/install.py [python] [javascript] [go] [java]`.
+
+Without arguments every language whose tools are on the path is prepared; a language named on the
+command line must succeed. Each language's own `prepare.py` knows how; this file only finds them.
+It runs as a script, so it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Protocol, cast
+
+LANGUAGES = ("python", "javascript", "go", "java")
+
+
+class Language(Protocol):
+    """What `tests/sdk/<language>/prepare.py` offers."""
+
+    def prepare(self) -> None:
+        """Fetches and builds what the language's tests need; raises when it cannot."""
+
+    def missing(self) -> str | None:
+        """Why its tests cannot run now, or None."""
+
+    def interchange(self) -> list[str]:
+        """The argument vector of its interchange program."""
+
+
+def language(name: str) -> Language:
+    """The preparation of one language; FileNotFoundError where the project has none."""
+    path = Path(__file__).parent / name / "prepare.py"
+    spec = importlib.util.spec_from_file_location(f"sdk_prepare_{name}", path)
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return cast("Language", module)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Install what the SDK tests need.")
+    parser.add_argument(
+        "languages", nargs="*", choices=[[], *LANGUAGES], metavar="|".join(LANGUAGES)
+    )
+    named: list[str] = parser.parse_args(arguments).languages
+    failed = False
+    for name in named or LANGUAGES:
+        try:
+            language(name).prepare()
+        except Exception as error:  # noqa: BLE001 - one language's failure must not hide the next one's
+            # Unasked-for languages may be missing their tools: their tests then skip with the same reason.
+            failed = failed or bool(named)
+            print(f"{name}: not prepared: {error}", file=sys.stderr)
+        else:
+            reason = language(name).missing()
+            failed = failed or (reason is not None)
+            print(f"{name}: {reason or 'ready'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
