@@ -48,6 +48,8 @@ TIMEOUT_SECONDS_MAX: Final = 30
 """A larger `timeout` parameter is lowered to this (wire 1.5)."""
 BODY_READ_SECONDS_MAX: Final = 30
 """How long the server waits for the next piece of a body; the service's own time for a whole request is 30 s."""
+BODY_DISCARD_SECONDS_MAX: Final = 2
+"""How long the server takes a body off the connection that it has refused unread; ours."""
 
 # Queries.
 PAGE_ENTITIES_MAX: Final = 1000

@@ -1,7 +1,7 @@
 """The application: everything put together, and ASGI on the outside.
 
-Turns an ASGI call into a `RawRequest` and a `RawResponse` into ASGI messages, reads bodies up to their limit, and keeps
-the sweep of deleted tables going. What a request means stands in `pipeline`.
+Turns an ASGI call into a `RawRequest` and a `RawResponse` into ASGI messages, and keeps the sweep of deleted tables
+going. What a request means stands in `pipeline`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from tablestone import limits
 from tablestone.auth.accounts import Account, accounts_by_name
@@ -18,6 +17,7 @@ from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.engines.registry import open_engine
 from tablestone.errors import StorageError
+from tablestone.server.body import Message, Receive, RequestBody, is_worth_discarding
 from tablestone.server.configuration import Configuration
 from tablestone.server.pipeline import Pipeline
 from tablestone.tables.keys import TABLE_ID_LENGTH
@@ -26,8 +26,6 @@ from tablestone.wire.messages import RawRequest, single_headers
 
 log = logging.getLogger(__name__)
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 SWEEP_PAUSE_SECONDS = 1.0
@@ -87,7 +85,10 @@ class Application:
             scope["scheme"],
             duplicated=duplicated,
         )
-        response = await self._pipeline.answer(request, lambda: read_body(receive))
+        body = RequestBody(receive)
+        response = await self._pipeline.answer(request, body.read)
+        if not body.is_read and is_worth_discarding(by_name):
+            await body.discard()
         await send(
             {"type": "http.response.start", "status": response.status, "headers": response.headers}
         )
@@ -105,31 +106,6 @@ class Application:
                 except Exception:
                     log.exception("sweeping deleted tables of %s failed", name)
             await asyncio.sleep(0 if busy else SWEEP_PAUSE_SECONDS)
-
-
-async def read_body(receive: Receive) -> bytes:
-    """The whole body. A longer one than the limit is read on for a while, so that its sender hears the answer."""
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        try:
-            async with asyncio.timeout(limits.BODY_READ_SECONDS_MAX):
-                message = await receive()
-        except TimeoutError as error:
-            raise StorageError("OperationTimedOut", early=True) from error
-        if message["type"] != "http.request":
-            raise StorageError("InvalidInput", early=True)
-        piece = message["body"]
-        size += len(piece)
-        if size <= limits.BODY_BYTES_MAX:
-            pieces.append(piece)
-        elif size > limits.BODY_BYTES_DISCARDED_MAX:
-            raise StorageError("RequestBodyTooLarge")
-        if not message.get("more_body", False):
-            break
-    if size > limits.BODY_BYTES_MAX:
-        raise StorageError("RequestBodyTooLarge")
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def create_application(configuration: Configuration) -> Application:
