@@ -6,9 +6,9 @@ makes a whole HTTP response of it, `wire.batch` a part. Header sets are those of
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-from xml.sax.saxutils import escape
 
 from tablestone.edm import format_date_time_fixed
 from tablestone.entity import format_etag
@@ -239,7 +239,7 @@ def respond_at_gateway(error: StorageError, accept: bytes, stamp: Stamp, now: in
 
 
 def _xml_error(error: StorageError, stamp: Stamp, now: int) -> bytes:
-    message = escape(_message(error, stamp, now))
+    message = html.escape(_message(error, stamp, now), quote=False)
     text = (
         f'<?xml version="1.0" encoding="utf-8"?><m:error xmlns:m="{_ERROR_NAMESPACE}"><m:code>{error.code}</m:code>'
         f'<m:message xml:lang="en-US">{message}</m:message></m:error>'
