@@ -1,0 +1,110 @@
+"""`tablestone check`: a healthy directory, one that is in use, and each kind of damage it must put into words."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from azure.data.tables import TableServiceClient
+
+from server_process import COMMAND, ServerProcess, clean_environment
+
+StartServer = Callable[..., ServerProcess]
+
+
+def check(data_dir: Path) -> tuple[int, list[str], str]:
+    """Exit status, printed lines and standard error of a check."""
+    ended = subprocess.run(
+        [COMMAND, "check", "--data", str(data_dir)],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        env=clean_environment(),
+    )
+    return ended.returncode, ended.stdout.splitlines(), ended.stderr
+
+
+def fill(server: ServerProcess) -> None:
+    with TableServiceClient.from_connection_string(server.connection_string) as service:
+        table = service.create_table("readings")
+        for number in range(3):
+            table.create_entity({"PartitionKey": "JFK", "RowKey": str(number), "temperature": 3.9})
+        service.create_table("deleted").create_entity({"PartitionKey": "a", "RowKey": "b"})
+        service.delete_table("deleted")
+
+
+@pytest.fixture
+def data_dir(private_server: StartServer, tmp_path: Path) -> Path:
+    """The data directory of a server that was used and stopped."""
+    server = private_server(tmp_path / "data")
+    fill(server)
+    assert server.stop() == 0
+    return tmp_path / "data"
+
+
+def test_a_healthy_directory(data_dir: Path) -> None:
+    assert check(data_dir) == (0, [f"{data_dir}: healthy"], "")
+
+
+def test_a_directory_in_use(private_server: StartServer, tmp_path: Path) -> None:
+    fill(private_server(tmp_path))
+    assert check(tmp_path) == (0, [f"{tmp_path}: healthy"], "")
+
+
+def test_a_directory_without_data(tmp_path: Path) -> None:
+    status, printed, sentence = check(tmp_path / "nothing")
+    assert (status, printed) == (2, [])
+    assert sentence == (
+        f"tablestone: The data directory {tmp_path / 'nothing'} holds no Tablestone data.\n"
+    )
+    assert not (tmp_path / "nothing").exists()
+
+
+ROW_1 = """instr(CAST(value AS TEXT), '"RowKey":"1"')"""
+ROW_2 = """instr(CAST(value AS TEXT), '"RowKey":"2"')"""
+
+DAMAGE = {
+    "a version changed": (
+        f"UPDATE stored_rows SET version = version + 10 WHERE {ROW_1}",
+        "but is stored with version",
+    ),
+    "a value moved to another key": (
+        f"UPDATE stored_rows SET value = (SELECT value FROM stored_rows WHERE {ROW_2}) WHERE {ROW_1}",
+        "holds the entity",
+    ),
+    "a value cut short": (
+        f"UPDATE stored_rows SET value = substr(value, 1, 20) WHERE {ROW_1}",
+        "unreadable",
+    ),
+    "a table forgotten": (
+        "DELETE FROM stored_rows WHERE CAST(row AS TEXT) LIKE 'treadings%'",
+        "which is neither a table nor being swept",
+    ),
+    "a stranger's row": (
+        "INSERT INTO stored_rows VALUES (x'7a', x'7a', 1, x'7b7d')",
+        "neither a catalog row nor an entity",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_put_into_words(data_dir: Path, damage: str, words: str) -> None:
+    with closing(sqlite3.connect(data_dir / "tablestone.db")) as database, database:
+        assert database.execute(damage).rowcount >= 1
+    status, printed, sentence = check(data_dir)
+    assert (status, sentence) == (1, "")
+    assert any(words in line for line in printed[:-1]), printed
+    assert printed[-1] == f"{data_dir}: {len(printed) - 1} problems"
+
+
+def test_a_file_that_is_no_database(data_dir: Path) -> None:
+    (data_dir / "tablestone.db").write_bytes(b"not a database" * 1000)
+    status, printed, sentence = check(data_dir)
+    assert (status, printed) == (2, [])
+    assert sentence.count("\n") == 1
+    assert sentence.startswith(f"tablestone: {data_dir / 'tablestone.db'} is not a Tablestone")
