@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import socket
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+import server_process
 from bad_input import bodies, envelopes
 from bad_input.bad_request import ENTITY, INSERT, JSON, TABLE, BadRequest
 from bad_input.envelopes import NOT_HTTP
-from bad_input.raw_http import PIECE_BYTES, Answer, RawClient, in_pieces
-from server_process import start_server
+from bad_input.raw_http import PIECE_BYTES, Answer, RawClient, in_pieces, read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ENDLESS_BYTES_MAX = 128 * 1024 * 1024
 """So much of an endless body a server may be sent before it must have answered."""
@@ -23,7 +26,7 @@ ENDLESS_BYTES_MAX = 128 * 1024 * 1024
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawClient]:
     """A server of our own, for its whole content is compared."""
-    server = start_server(tmp_path_factory.mktemp("bad_input"))
+    server = server_process.start_server(tmp_path_factory.mktemp("bad_input"))
     try:
         client = RawClient(server)
         table = client.ask("POST", "/Tables", f'{{"TableName":"{TABLE}"}}'.encode())
@@ -117,6 +120,74 @@ def test_a_slow_body_holds_nobody_up(client: RawClient) -> None:
     finally:
         for connection in stalled:
             connection.close()
+
+
+UNREAD_BODIES = (
+    BadRequest("JSON cut short", "wire 5.5", body=INSERT[:-1]),
+    BadRequest(
+        "a body nobody may send",
+        "auth 5.2; RFC 9112 9.3",
+        codes=("InvalidHeaderValue",),
+        body=INSERT,
+        more_headers=(("x-ms-version", "2020-12-06"),),
+    ),
+    BadRequest(
+        "a body for a resource that takes none",
+        "wire 3.10; RFC 9112 9.3",
+        codes=("MethodNotAllowed",),
+        statuses=(405,),
+        path="/Tables('x')",
+        body=INSERT * 1000,
+    ),
+)
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("case", UNREAD_BODIES, ids=lambda case: case.name)
+def test_the_next_request_on_the_same_connection_works(client: RawClient, case: BadRequest) -> None:
+    """What was left of a refused body is not taken for the next request."""
+    good = BadRequest("good", "wire 3.9", method="GET", path=ENTITY, content_type="")
+    with socket.create_connection(client.address) as connection:
+        connection.sendall(client.bytes_of(case))
+        refused = read_answer(connection)
+        assert refused is not None
+        assert refused.status in case.statuses, refused
+        assert_is_the_services_error(refused, case.codes)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(client.bytes_of(good))
+        answer = read_answer(connection)
+    assert answer is None or answer.status == 200, answer  # None: it may also hang up
+
+
+def test_a_body_that_stops_coming_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Endless in time: the connection stays open and nothing comes (wire 9: OperationTimedOut).
+
+    The server's patience of half a minute is a second here; nothing else of it is changed.
+    """
+    impatient = tmp_path / "impatient"
+    impatient.write_text(
+        f"#!{sys.executable}\n"
+        "from tablestone import limits\n"
+        "from tablestone.cli.main import main\n"
+        "limits.BODY_READ_SECONDS_MAX = 1\n"
+        "main()\n"
+    )
+    impatient.chmod(0o700)
+    monkeypatch.setattr(server_process, "COMMAND", str(impatient))
+    server = server_process.start_server(tmp_path / "data")
+    try:
+        client = RawClient(server)
+        before = client.everything()
+        case = BadRequest("stalled", "issue", body=INSERT[:20], content_length="41")
+        answer = client.send([client.bytes_of(case)])
+        assert answer is not None
+        assert answer.status == 500, answer
+        assert_is_the_services_error(answer, ("OperationTimedOut",))
+        assert client.everything() == before
+    finally:
+        server.kill()
 
 
 def test_a_good_request_written_by_the_same_hand_is_accepted(client: RawClient) -> None:
