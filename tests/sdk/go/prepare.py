@@ -12,10 +12,12 @@ INTERCHANGE = HERE / "build" / "interchange"
 
 
 def prepare() -> None:
+    if shutil.which("go") is None:
+        raise FileNotFoundError("Go is not installed")
     (HERE / "build").mkdir(exist_ok=True)
     for build in (
-        ["go", "test", "-c", "-o", str(TESTS), "."],
-        ["go", "build", "-o", str(INTERCHANGE), "./interchange"],
+        ["go", "test", "-c", "-buildvcs=false", "-o", str(TESTS), "."],
+        ["go", "build", "-buildvcs=false", "-o", str(INTERCHANGE), "./interchange"],
     ):
         subprocess.run(build, cwd=HERE, check=True)
 

@@ -24,6 +24,8 @@ def java(*arguments: str) -> list[str]:
 
 
 def prepare() -> None:
+    if shutil.which("mvn") is None:
+        raise FileNotFoundError("Maven is not installed")
     # Classes of sources that are gone would still be found and run.
     for compiled in (BUILD / "classes", BUILD / "test-classes"):
         shutil.rmtree(compiled, ignore_errors=True)
@@ -37,6 +39,8 @@ def missing() -> str | None:
     if shutil.which("java") is None:
         return "Java is not installed"
     if not PREPARED.exists():
+        if shutil.which("mvn") is None:
+            return "Maven is not installed"
         return "the Java SDK tests are not compiled: run python tests/sdk/install.py java"
     sources = [*HERE.glob("src/**/*.java"), HERE / "pom.xml"]
     if any(source.stat().st_mtime > PREPARED.stat().st_mtime for source in sources):

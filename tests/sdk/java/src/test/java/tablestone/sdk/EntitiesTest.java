@@ -28,6 +28,11 @@ class EntitiesTest extends ServiceUnderTest {
     private static final String NOT_FOUND = "The specified resource does not exist.";
     private static final String CONDITION = "The update condition specified in the request was not satisfied.";
 
+    /** The SDK's TableScrubEtagPolicy takes the closing quote off the header of every response. */
+    private static String asHeader(String etag) {
+        return etag.substring(0, etag.length() - 1);
+    }
+
     @Test
     void createdEntityIsRead() {
         table.createEntity(entity("r", "Name", "x"));
@@ -49,7 +54,7 @@ class EntitiesTest extends ServiceUnderTest {
         assertEquals(location, created.getHeaders().getValue("Location"));
         assertEquals(location, created.getHeaders().getValue("DataServiceId"));
         assertEquals("return-no-content", created.getHeaders().getValue("Preference-Applied"));
-        assertEquals(table.getEntity("p", "a'b c").getETag(), created.getHeaders().getValue("ETag"));
+        assertEquals(asHeader(table.getEntity("p", "a'b c").getETag()), created.getHeaders().getValue("ETag"));
     }
 
     @Test
@@ -119,7 +124,7 @@ class EntitiesTest extends ServiceUnderTest {
             TableEntity held = table.getEntity("p", rowKey).addProperty("N", 2);
             Response<Void> updated = table.updateEntityWithResponse(held, mode, true, SOON, Context.NONE);
             assertEquals(204, updated.getStatusCode());
-            assertEquals(table.getEntity("p", rowKey).getETag(), updated.getHeaders().getValue("ETag"));
+            assertEquals(asHeader(table.getEntity("p", rowKey).getETag()), updated.getHeaders().getValue("ETag"));
             held.addProperty("N", 3); // its ETag is stale now
             assertFails(412, "UpdateConditionNotSatisfied", CONDITION,
                 () -> table.updateEntityWithResponse(held, mode, true, SOON, Context.NONE));
@@ -138,7 +143,7 @@ class EntitiesTest extends ServiceUnderTest {
             String rowKey = mode.toString();
             Response<Void> created = table.upsertEntityWithResponse(entity(rowKey, "Old", 1), mode, SOON, Context.NONE);
             assertEquals(204, created.getStatusCode());
-            assertEquals(table.getEntity("p", rowKey).getETag(), created.getHeaders().getValue("ETag"));
+            assertEquals(asHeader(table.getEntity("p", rowKey).getETag()), created.getHeaders().getValue("ETag"));
             assertEquals(Map.of("Old", 1), stored(rowKey));
             table.upsertEntityWithResponse(entity(rowKey, "New", 2), mode, SOON, Context.NONE);
             assertEquals(mode == TableEntityUpdateMode.MERGE ? Map.of("Old", 1, "New", 2) : Map.of("New", 2),
@@ -173,7 +178,7 @@ class EntitiesTest extends ServiceUnderTest {
         expected.put("Absent", null);
         assertEquals(expected, propertiesOf(read.getValue()));
         assertTrue(read.getValue().getProperties().containsKey("Absent"));
-        assertEquals(read.getHeaders().getValue("ETag"), read.getValue().getETag());
+        assertEquals(asHeader(read.getValue().getETag()), read.getHeaders().getValue("ETag"));
     }
 
     @Test
