@@ -151,6 +151,13 @@ def test_sets_of_keys_are_sets(
     assert key_set.intersection([one, Bounds(EVERYTHING, exact=True)]).keys == one.keys
 
 
+def test_of_very_many_sets_the_intersection_is_around_each() -> None:
+    """Looked at is only the first and the last partition, and the first and the last row, of each set."""
+    crossed = (Slab(b"a", b"b", ((b"c", b"d"),)), Slab(b"m", b"n", ((b"a", b"b"), (b"e", b"f"))))
+    sets = [Bounds(EVERYTHING, exact=True)] * key_set.PAIRWISE_MAX + [Bounds(crossed, exact=True)]
+    assert key_set.intersection(sets) == Bounds((Slab(b"a", b"n", ((b"a", b"f"),)),), exact=False)
+
+
 def _points(count: int) -> str:
     return " or ".join(f"(PartitionKey eq 'p{i}' and RowKey eq 'r{i}')" for i in range(count))
 

@@ -87,8 +87,10 @@ def _compare(name: str, test: _Test, kind: EdmType, wanted: Any, *, of_mismatch:
 
 def _compare_number(name: str, test: _Test, literal: EdmValue, *, of_mismatch: bool) -> Predicate:
     assert isinstance(literal.value, int)  # what Int32 and Int64 hold
-    widened: dict[EdmType, int | float] = dict.fromkeys(WIDENS_TO[literal.type], literal.value)
-    widened[EdmType.DOUBLE] = float(literal.value)
+    widened: dict[EdmType, int | float] = {
+        kind: float(literal.value) if kind is EdmType.DOUBLE else literal.value
+        for kind in WIDENS_TO[literal.type]
+    }
 
     def matches(lookup: PropertyLookup) -> bool:
         stored = lookup(name)
