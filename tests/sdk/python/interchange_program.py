@@ -1,0 +1,121 @@
+"""The Python side of the interchange (tests/sdk/interchange/README.md): `write TABLE FILE` and `read TABLE`.
+
+Knows the SDK's types and the contract's canonical text; a program, not a test.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import struct
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from azure.data.tables import EdmType, EntityProperty, TableClient, TableEntity
+
+CONTRACT = 1
+
+
+def sdk_value(edm_type: str, text: str) -> Any:
+    """The SDK's value for the canonical text."""
+    match edm_type:
+        case "Edm.Int32":
+            return int(text)
+        case "Edm.Int64":
+            return EntityProperty(int(text), EdmType.INT64)
+        case "Edm.Double":
+            return struct.unpack(">d", bytes.fromhex(text))[0]
+        case "Edm.Boolean":
+            return text == "true"
+        case "Edm.DateTime":
+            # A datetime has microseconds; the text goes through with all its digits.
+            return EntityProperty(text, EdmType.DATETIME)
+        case "Edm.Guid":
+            return UUID(text)
+        case "Edm.Binary":
+            return base64.b64decode(text)
+        case "Edm.String":
+            return text
+    raise ValueError(f"unknown type {edm_type}")
+
+
+def canonical(value: Any) -> tuple[str, str]:
+    """The type and the canonical text of a value the SDK gave."""
+    match value:
+        case bool():
+            return "Edm.Boolean", "true" if value else "false"
+        case int():
+            return "Edm.Int32", str(value)
+        case EntityProperty():
+            return str(EdmType(value.edm_type).value), str(value.value)
+        case float():
+            number = math.nan if math.isnan(value) else value
+            return "Edm.Double", struct.pack(">d", number).hex()
+        case datetime():
+            return "Edm.DateTime", seven_digits(getattr(value, "tables_service_value"))  # noqa: B009 - the SDK's own subclass
+        case UUID():
+            return "Edm.Guid", str(value)
+        case bytes():
+            return "Edm.Binary", base64.b64encode(value).decode("ascii")
+        case str():
+            return "Edm.String", value
+    raise TypeError(f"unknown value {value!r}")
+
+
+def seven_digits(service_text: str) -> str:
+    whole, _, fraction = service_text.removesuffix("Z").partition(".")
+    return f"{whole}.{fraction:0<7}Z"
+
+
+def line(source: str, entity: TableEntity) -> str:
+    properties = [
+        {"name": name, "type": edm_type, "value": text}
+        for name, (edm_type, text) in (
+            (name, canonical(value))
+            for name, value in entity.items()
+            if name not in {"PartitionKey", "RowKey"}
+        )
+    ]
+    keys = {"partitionKey": entity["PartitionKey"], "rowKey": entity["RowKey"]}
+    return json.dumps({"source": source} | keys | {"properties": properties})
+
+
+def write(table: TableClient, path: Path) -> None:
+    description = json.loads(path.read_text(encoding="utf-8"))
+    if description["contract"] != CONTRACT:
+        raise ValueError(f"this program speaks contract {CONTRACT}, not {description['contract']}")
+    for entity in description["entities"]:
+        values = {
+            each["name"]: sdk_value(each["type"], each["value"]) for each in entity["properties"]
+        }
+        keys = {"PartitionKey": entity["partitionKey"], "RowKey": entity["rowKey"]}
+        table.create_entity(keys | values)
+
+
+def read(table: TableClient) -> None:
+    listed = list(table.list_entities())
+    for entity in listed:
+        print(line("list", entity))
+    for entity in listed:
+        print(line("get", table.get_entity(entity["PartitionKey"], entity["RowKey"])))
+
+
+def main(arguments: list[str]) -> None:
+    connection_string = os.environ["TABLESTONE_TEST_CONNECTION_STRING"]
+    with TableClient.from_connection_string(connection_string, arguments[1]) as table:
+        match arguments:
+            case ["write", _, path]:
+                write(table, Path(path))
+            case ["read", _]:
+                read(table)
+            case _:
+                raise SystemExit("write TABLE ENTITIES_JSON | read TABLE")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
