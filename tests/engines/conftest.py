@@ -31,6 +31,12 @@ def clock() -> HeldClock:
     return HeldClock()
 
 
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory that is not there yet."""
+    return tmp_path / "data"
+
+
 @pytest.fixture(params=["memory", "sqlite"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'data'}"

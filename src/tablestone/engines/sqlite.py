@@ -89,9 +89,9 @@ class SqliteEngine:
         if not self._is_open:
             return
         self._is_open = False
+        self._reader.close()  # before the writer: who closes last empties and removes the log
         if self._commits is not None:
             await self._commits.close()
-        self._reader.close()
         self._directory.release()
 
     def _require_open(self) -> None:

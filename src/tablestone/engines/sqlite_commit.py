@@ -28,6 +28,8 @@ from tablestone.engines.contract import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tablestone.clock import Clock
     from tablestone.engines.contract import WriteSet
 
@@ -58,7 +60,7 @@ class _Flush(NamedTuple):
 
     loop: asyncio.AbstractEventLoop
     group: list[_Accepted]
-    outcomes: list[Committed | Conflict | Exception]
+    outcomes: list[Committed | Conflict]
 
 
 class GroupCommit:
@@ -112,13 +114,20 @@ class GroupCommit:
             return
         try:
             self._execute("BEGIN IMMEDIATE")
+        except (
+            apsw.Error
+        ) as error:  # another process holds the lock: it would be the same for each alone
+            _answer(group, [_unavailable(error) for _accepted in group])
+            loop.call_soon(self._start_group, loop)
+            return
+        try:
             changes_before = self._writer.total_changes()
             outcomes = [self._apply(accepted.write_set) for accepted in group]
             if self._writer.total_changes() != changes_before:
                 self._flushes.put(_Flush(loop, group, outcomes))
                 return
-            self._execute("COMMIT")
-        except apsw.Error as error:
+            self._execute("ROLLBACK")  # nothing was written: no flush, no hop
+        except Exception as error:  # noqa: BLE001 - a caller's `render` may raise anything
             self._undo(group, error)
         else:
             _answer(group, outcomes)
@@ -138,7 +147,7 @@ class GroupCommit:
                     break
         return group
 
-    def _apply(self, write_set: WriteSet) -> Committed | Conflict | Exception:
+    def _apply(self, write_set: WriteSet) -> Committed | Conflict:
         """Applies one write set to the open transaction, or nothing of it."""
         partition = write_set.partition
         now = self._clock()
@@ -155,10 +164,7 @@ class GroupCommit:
                 return Conflict(index, version_found)
             if isinstance(mutation, Put):
                 versions[index] = version = max(now, version_found + 1)
-                try:
-                    puts.append((partition, row, version, mutation.render(version)))
-                except Exception as error:  # noqa: BLE001 - the caller's own fault is its own fate
-                    return error
+                puts.append((partition, row, version, mutation.render(version)))
             elif mutation is not None and version_found != ABSENT:
                 deletes.append((partition, row))
         for put in puts:
@@ -173,7 +179,7 @@ class GroupCommit:
         else:
             self._undo(flush.group, error)
 
-    def _undo(self, group: list[_Accepted], error: apsw.Error) -> None:
+    def _undo(self, group: list[_Accepted], error: Exception) -> None:
         """Leaves no trace of a group that failed: one write set is answered, of several each is tried alone."""
         try:
             if self._writer.in_transaction:  # SQLite itself rolls back after some errors
@@ -181,9 +187,7 @@ class GroupCommit:
         except apsw.Error as worse:
             _log.warning("A failed transaction could not be rolled back: %s", worse)
         if len(group) == 1:
-            unavailable = EngineUnavailable(f"Storage cannot write now: {error}.")
-            unavailable.__cause__ = error
-            _answer(group, [unavailable])
+            _answer(group, [_unavailable(error) if isinstance(error, apsw.Error) else error])
         else:
             self._waiting.extendleft(reversed(group))
             self._one_by_one += len(group)
@@ -221,7 +225,13 @@ class GroupCommit:
         return apsw.SQLITE_OK
 
 
-def _answer(group: list[_Accepted], outcomes: list[Committed | Conflict | Exception]) -> None:
+def _unavailable(error: apsw.Error) -> EngineUnavailable:
+    unavailable = EngineUnavailable(f"Storage cannot write now: {error}.")
+    unavailable.__cause__ = error
+    return unavailable
+
+
+def _answer(group: list[_Accepted], outcomes: Sequence[Committed | Conflict | Exception]) -> None:
     for (_write_set, answer), outcome in zip(group, outcomes, strict=True):
         if answer.done():  # its caller was cancelled
             continue

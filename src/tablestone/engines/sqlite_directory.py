@@ -116,6 +116,8 @@ class DataDirectory:
             raise EngineRefused(f"The data directory {self.path} holds no Tablestone data.")
 
     def _make(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise EngineRefused(f"The data directory {self.path} is not a directory.")
         if not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
@@ -148,7 +150,7 @@ class DataDirectory:
                 self._create(connection)
             elif application_id != APPLICATION_ID:
                 raise EngineRefused(
-                    f"{self.database} is not a Tablestone database: another program's SQLite file."
+                    f"{self.database} belongs to another program: it is not Tablestone data."
                 )
             elif version > FORMAT_VERSION:
                 raise EngineRefused(

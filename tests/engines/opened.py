@@ -1,0 +1,30 @@
+"""The SQLite engine as its own tests hold it: opened on a directory, looked into, closed in good health."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engines.conftest import HeldClock
+from tablestone.engines.registry import open_engine
+from tablestone.engines.sqlite import SqliteEngine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import apsw
+
+
+def open_sqlite(data: Path, *, read_only: bool = False) -> SqliteEngine:
+    engine = open_engine(f"sqlite:{data}", HeldClock(), read_only=read_only)
+    assert isinstance(engine, SqliteEngine)
+    return engine
+
+
+def writer_of(engine: SqliteEngine) -> apsw.Connection:
+    assert engine._commits is not None
+    return engine._commits._writer
+
+
+async def close_healthy(engine: SqliteEngine) -> None:
+    assert await engine.check() == []
+    await engine.close()

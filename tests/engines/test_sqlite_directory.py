@@ -1,0 +1,140 @@
+"""Which data directories the SQLite engine makes, takes and refuses, and the sentence it refuses them with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import apsw
+import pytest
+
+from engines.conftest import HeldClock
+from engines.opened import close_healthy, open_sqlite, writer_of
+from engines.write_sets import committed, insert, read_all
+from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from tablestone.engines.registry import open_engine
+from tablestone.engines.sqlite_directory import FORMAT_VERSION, PAGE_SIZE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.mark.asyncio
+async def test_a_new_directory_is_private_and_its_file_says_what_it_is(tmp_path: Path) -> None:
+    data = tmp_path / "not" / "yet" / "there"
+    engine = open_sqlite(data)
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+    assert stat.S_IMODE((data / "tablestone.db").stat().st_mode) == 0o600
+    pragmas = {
+        name: writer_of(engine).pragma(name)
+        for name in ("application_id", "user_version", "page_size", "journal_mode", "synchronous")
+    }
+    assert pragmas == {
+        "application_id": int.from_bytes(b"TBST", "big"),
+        "user_version": FORMAT_VERSION,
+        "page_size": PAGE_SIZE_BYTES,
+        "journal_mode": "wal",
+        "synchronous": 2,  # FULL
+    }
+    await close_healthy(engine)
+
+
+def make_newer(data: Path) -> None:
+    asyncio.run(open_sqlite(data).close())
+    connection = apsw.Connection(os.fspath(data / "tablestone.db"))
+    connection.pragma("user_version", FORMAT_VERSION + 1)
+    connection.close()
+
+
+def make_foreign(data: Path) -> None:
+    data.mkdir()
+    connection = apsw.Connection(os.fspath(data / "tablestone.db"))
+    connection.execute("CREATE TABLE songs (title)")
+    connection.close()
+
+
+def make_garbage(data: Path) -> None:
+    data.mkdir()
+    (data / "tablestone.db").write_bytes(b"no database at all " * 1_000)
+
+
+def make_directory_of_database(data: Path) -> None:
+    (data / "tablestone.db").mkdir(parents=True)
+
+
+REFUSED: list[tuple[Callable[[Path], object], str]] = [
+    (
+        make_newer,
+        "The data directory {data} was written by a newer version of Tablestone "
+        "(format 2; this one reads 1).",
+    ),
+    (make_foreign, "{data}/tablestone.db belongs to another program: it is not Tablestone data."),
+    (make_garbage, "{data}/tablestone.db is not a Tablestone database: file is not a database."),
+    (
+        make_directory_of_database,
+        "{data}/tablestone.db cannot be opened: unable to open database file.",
+    ),
+    (lambda data: data.write_text("a file"), "The data directory {data} is not a directory."),
+]
+
+
+@pytest.mark.parametrize(("make", "sentence"), REFUSED)
+def test_a_directory_that_cannot_be_used_is_refused_in_one_sentence(
+    data: Path, make: Callable[[Path], object], sentence: str
+) -> None:
+    make(data)
+    with pytest.raises(EngineRefused) as refused:
+        open_sqlite(data)
+    assert str(refused.value) == sentence.format(data=data)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for the superuser")
+def test_a_directory_that_cannot_be_written_is_refused(data: Path) -> None:
+    data.mkdir(mode=0o500)
+    with pytest.raises(EngineRefused, match=r"cannot be used: Permission denied\.$"):
+        open_sqlite(data)
+
+
+def test_a_refused_directory_is_let_go(data: Path) -> None:
+    make_garbage(data)
+    with pytest.raises(EngineRefused):
+        open_sqlite(data)
+    (data / "tablestone.db").unlink()
+    asyncio.run(open_sqlite(data).close())
+
+
+@pytest.mark.parametrize("url", ["", "memory", "memory:x", "sqlite:", "postgres://x", "/a/path"])
+def test_an_unknown_engine_is_refused_in_one_sentence(url: str) -> None:
+    with pytest.raises(EngineRefused) as refused:
+        open_engine(url, HeldClock())
+    assert str(refused.value) == (
+        f"The engine {url!r} is not known: use memory: or sqlite: followed by a data directory."
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_second_server_is_refused_and_a_reader_is_not(data: Path) -> None:
+    engine = open_sqlite(data)
+    await committed(engine, insert(b"p", b"r"))
+    with pytest.raises(EngineRefused) as refused:
+        open_sqlite(data)
+    assert str(refused.value) == (
+        f"The data directory {data} is in use by another Tablestone server."
+    )
+    reader = open_sqlite(data, read_only=True)
+    assert await read_all(reader) == [b"value"]
+    with pytest.raises(EngineUnavailable):
+        await reader.commit(insert(b"p", b"s"))
+    await close_healthy(reader)
+    await committed(engine, insert(b"p", b"s"))
+    await close_healthy(engine)
+    await close_healthy(open_sqlite(data))
+
+
+def test_reading_only_where_there_is_nothing_is_refused_and_makes_nothing(data: Path) -> None:
+    with pytest.raises(EngineRefused, match=r"holds no Tablestone data\.$"):
+        open_sqlite(data, read_only=True)
+    assert not data.exists()
