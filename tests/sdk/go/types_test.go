@@ -75,6 +75,8 @@ func TestAnnotatedValues(t *testing.T) {
 		{"Edm.Guid", "C9DA6455-213D-42C9-9A79-3E9149A57833", "c9da6455-213d-42c9-9a79-3e9149a57833", "Edm.Guid"},
 		{"Edm.DateTime", "2012-11-10T05:04:05.120+02:00", "2012-11-10T03:04:05.12Z", "Edm.DateTime"},
 		{"Edm.DateTime", "2012-11-10T03:04:05", "2012-11-10T03:04:05Z", "Edm.DateTime"},
+		// Not of the service, but of this project: docs/compatibility.md.
+		{"Edm.DateTimeOffset", "2012-11-10T05:04:05.1234567+02:00", "2012-11-10T03:04:05.1234567Z", "Edm.DateTime"},
 	}
 	for _, c := range cases {
 		t.Run(c.edmType+" "+c.sent.(string), func(t *testing.T) {
