@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from tablestone import limits
 from tablestone.edm import EdmType
-from tablestone.entity import Entity, EntityKey, parse_etag
+from tablestone.entity import Entity, EntityKey, parse_etag, require_key_length
 from tablestone.errors import StorageError
 from tablestone.operations import (
     IF_MATCH_ANY,
@@ -249,7 +249,9 @@ def _insert(decoded: DecodedRequest) -> Operation:
     """An If-Match on an insert means nothing (wire 14 row 21)."""
     table = _table_in_url(decoded.address)
     require_json(decoded.raw)
-    return InsertEntity(table, Entity(*decode_entity(decoded.body, None)))
+    entity = Entity(*decode_entity(decoded.body, None))
+    require_key_length(entity.key)
+    return InsertEntity(table, entity)
 
 
 def _replace(decoded: DecodedRequest) -> Operation:
@@ -258,6 +260,7 @@ def _replace(decoded: DecodedRequest) -> Operation:
     require_json(decoded.raw)
     entity = Entity(*decode_entity(decoded.body, _key(decoded)))
     if if_match is None:
+        require_key_length(entity.key)  # with If-Match such a key is just not found (wire 9)
         return InsertOrReplaceEntity(table, entity)
     return UpdateEntity(table, entity, if_match)
 
@@ -268,6 +271,7 @@ def _merge(decoded: DecodedRequest) -> Operation:
     require_json(decoded.raw)
     entity = Entity(*decode_entity(decoded.body, _key(decoded)))
     if if_match is None:
+        require_key_length(entity.key)  # with If-Match such a key is just not found (wire 9)
         return InsertOrMergeEntity(table, entity)
     return MergeEntity(table, entity, if_match)
 

@@ -33,7 +33,6 @@ from tablestone.entity import (
     EntityKey,
     require_entity_limits,
     require_key_in_body,
-    require_key_length,
     require_property_name,
 )
 from tablestone.entity_json import (
@@ -116,7 +115,6 @@ def decode_entity(
         properties[name] = _decode_value(name, value, found.get(name + ANNOTATION))
     for name in properties:
         require_property_name(name)
-    require_key_length(key)
     require_entity_limits(key, properties)
     return key, properties
 

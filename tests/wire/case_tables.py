@@ -1,0 +1,172 @@
+"""The tables of tests/spec whose rows are requests: how a row is read, sent and compared with what came back.
+
+A row has an `id` and a `source`; before it, the requests in `given` must succeed. `send` is the method and the path
+below the account (`target`: the whole of it), `headers` beside the usual ones ("-" leaves one out), `body` the body;
+`<<text*n>>` is the text n times, `#` in it the number of the repetition. Expected: `status`; `code` and `text` of an
+error (from errors.toml if absent), its `phase` and `form`; `answer` headers, exact ("-" for none); the `content` of the
+body to the byte, and what it `holds`. BASE, TAG, JSONTAG and TIME stand for the account's URL and the clock's time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Protocol
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from wire.service_under_test import ACCOUNT, HOST, Headers, Response
+
+SPEC = Path(__file__).resolve().parents[1] / "spec"
+BASE = f"http://{HOST}/{ACCOUNT}"
+TIME = "2017-01-05T03:25:45.588957Z"
+TAG = "W/\"datetime'2017-01-05T03%3A25%3A45.588957Z'\""
+
+Row = dict[str, Any]
+
+_ROW_KEYS = {
+    *("id", "source", "given", "send", "target", "headers", "body", "newline"),
+    *("status", "code", "text", "phase", "form", "answer", "content", "holds", "limit", "live"),
+}
+_REPEATED = re.compile(r"<<((?:(?!<<).)+?)\*(\d+)>>", re.DOTALL)
+_GIVEN = re.compile(r"(\w+) (\S+)(?: (\{.*\}))?", re.DOTALL)
+_MESSAGE = re.compile(
+    r"(?s)(.*)\nRequestId:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\n"
+    r"Time:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z"
+)
+_NAMESPACE = "{http://schemas.microsoft.com/ado/2007/08/dataservices/metadata}"
+
+
+class Sender(Protocol):
+    """What a row is sent to: the service in this process, or a live one."""
+
+    def exchange(
+        self, method: str, target: str, headers: Headers = (), body: bytes = b""
+    ) -> Response: ...
+
+
+def load(name: str) -> dict[str, Any]:
+    """A whole table file."""
+    return tomllib.loads((SPEC / name).read_text(encoding="utf-8"))
+
+
+def rows(name: str) -> list[Row]:
+    """The rows under `case`, each with the file's own `given` where it has none."""
+    table = load(name)
+    defaults = {key: table[key] for key in ("given", "phase", "headers") if key in table}
+    return [defaults | row for row in table["case"]]
+
+
+def parameters(name: str, *, live_only: bool = False) -> list[Any]:
+    """The rows of a file as parameters of a test, named by their ids."""
+    found = rows(name)
+    ids = [row["id"] for row in found]
+    assert len(set(ids)) == len(ids)
+    for row in found:
+        assert row["source"], row["id"]
+        assert row.keys() <= _ROW_KEYS, row.keys() - _ROW_KEYS
+    return [pytest.param(row, id=row["id"]) for row in found if row.get("live") or not live_only]
+
+
+_ERRORS: dict[str, Row] = {row["code"]: row for row in load("errors.toml")["error"]}
+
+
+def expanded(text: str) -> str:
+    """A text with its repetitions written out, the innermost first."""
+
+    def repeat(match: re.Match[str]) -> str:
+        return "".join(match[1].replace("#", str(number)) for number in range(int(match[2])))
+
+    while _REPEATED.search(text):
+        text = _REPEATED.sub(repeat, text)
+    return text
+
+
+def prepare(sender: Sender, row: Row) -> None:
+    """Send what the row takes as given; `POST /t {...}`, and every other method with If-Match: *."""
+    for line in row.get("given", ()):
+        match = _GIVEN.fullmatch(line)
+        assert match, line
+        headers = [("If-Match", "*")] if match[1] in ("PUT", "DELETE") and "(" in match[2] else []
+        body = expanded(match[3] or "").encode()
+        response = sender.exchange(match[1], f"/{ACCOUNT}{match[2]}", headers, body)
+        assert response.status < 300, (line, response)
+
+
+def send(sender: Sender, row: Row) -> Response:
+    """The row's own request."""
+    method, _, path = expanded(row.get("send", row.get("target", ""))).partition(" ")
+    target = path if "target" in row else f"/{ACCOUNT}{path}"
+    body = expanded(row.get("body", ""))
+    if row.get("newline") == "CRLF":
+        body = body.replace("\n", "\r\n")
+    headers = [(name, expanded(value)) for name, value in row.get("headers", {}).items()]
+    return sender.exchange(method, target, headers, body.encode())
+
+
+def check(row: Row, response: Response) -> None:
+    """Compare every expectation the row has."""
+    expected_status = row.get("status") or _ERRORS[row["code"]]["status"]
+    assert response.status == expected_status, response
+    if "code" in row:
+        _check_error(row, response)
+    for name, value in row.get("answer", {}).items():
+        expected = None if value == "-" else fill(expanded(value))
+        assert response.headers.get(name.lower()) == expected, (name, response.headers)
+    if "content" in row:
+        assert response.body.decode() == fill(row["content"])
+    for text in row.get("holds", ()):
+        assert fill(text) in response.body.decode(), response.body
+
+
+def fill(text: str) -> str:
+    """The placeholders of an expectation: BASE, TAG (as in a header), JSONTAG (inside JSON) and TIME."""
+    json_tag = TAG.replace('"', '\\"')
+    return (
+        text.replace("BASE", BASE)
+        .replace("JSONTAG", json_tag)
+        .replace("TAG", TAG)
+        .replace("TIME", TIME)
+    )
+
+
+def error_of(response: Response) -> tuple[str, str, str]:
+    """Code, text and form of an error, whose envelope must be exact (wire 8.1, 8.2)."""
+    if response.body.startswith(b"<"):
+        root = ET.fromstring(response.body)  # noqa: S314 - our own server's answer
+        assert root.tag == f"{_NAMESPACE}error"
+        code, message = root.findtext(f"{_NAMESPACE}code"), root.findtext(f"{_NAMESPACE}message")
+        assert code
+        assert message
+        form = "xml"
+    else:
+        error = json.loads(response.body)["odata.error"]
+        assert error.keys() == {"code", "message"}
+        assert error["message"].keys() == {"lang", "value"}
+        code, message, form = error["code"], error["message"]["value"], "json"
+    match = _MESSAGE.fullmatch(message)
+    assert match, message
+    assert match[2] == response.headers["x-ms-request-id"]
+    return code, match[1], form
+
+
+def _check_error(row: Row, response: Response) -> None:
+    code, text, form = error_of(response)
+    assert (code, text) == (row["code"], row.get("text") or _ERRORS[row["code"]]["text"])
+    phase = row.get("phase")
+    if phase == "gateway":
+        assert response.headers["server"] == "Microsoft-HTTPAPI/2.0"
+        assert response.headers["x-ms-error-code"] == code
+        assert "x-content-type-options" not in response.headers
+        assert form == row.get("form", "json")
+        return
+    assert form == row.get("form", "json")
+    assert response.headers["x-content-type-options"] == "nosniff"
+    if phase is not None:
+        is_late = phase == "late"
+        assert ("cache-control" in response.headers) == is_late, response.headers
+        prefers = "prefer" in {name.lower() for name in row.get("headers", {})}
+        assert ("preference-applied" in response.headers) == (is_late and prefers)

@@ -1,0 +1,17 @@
+"""What the tests of the wire share: a fresh service for each case, and one live one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from wire.service_under_test import ServiceUnderTest
+
+
+@pytest.fixture
+def service() -> Iterator[ServiceUnderTest]:
+    """An empty service in this process."""
+    service = ServiceUnderTest()
+    yield service
+    service.close()

@@ -1,0 +1,133 @@
+"""The service inside this process: requests as bytes in, responses as they would leave, no socket between.
+
+Everything of the server above the socket and below it an engine in memory, with a clock that the test sets. Requests
+are signed with the tests' own signature. Knows how a request is put together; does not know what an answer should be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+from signing import VERSION, shared_key
+from tablestone.auth.accounts import Account, accounts_by_name
+from tablestone.engines.memory import MemoryEngine
+from tablestone.errors import StorageError
+from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUNT_NAME
+from tablestone.server.pipeline import Pipeline
+from tablestone.tables.service import TableService
+from tablestone.wire.messages import RawRequest, single_headers
+
+ACCOUNT = DEVELOPMENT_ACCOUNT_NAME
+KEY = DEVELOPMENT_ACCOUNT_KEY
+SECOND_KEY = "c2Vjb25kIGtleSBvZiB0aGUgZGV2ZWxvcG1lbnQgYWNjb3VudA=="
+HOST = "127.0.0.1:10002"
+
+Headers = Sequence[tuple[str, str]]
+
+_TICKS_PER_MICROSECOND = 10
+
+
+@dataclass
+class Clock:
+    """Stands still until it is set."""
+
+    now: datetime = datetime(2017, 1, 5, 3, 25, 45, 588957, UTC)
+
+    def ticks(self) -> int:
+        since = self.now - datetime(1, 1, 1, tzinfo=UTC)
+        return since // timedelta(microseconds=1) * _TICKS_PER_MICROSECOND
+
+    def http_date(self) -> str:
+        return format_datetime(self.now.replace(microsecond=0), usegmt=True)
+
+
+@dataclass(frozen=True)
+class Response:
+    """What came back. Header names are lower-case; none comes twice."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def default_headers(method: str, target: str, date: str, given: Headers, body: bytes) -> Headers:
+    """The headers every SDK sends, unless the test gives its own; a value of "-" leaves a header out."""
+    names = {name.lower() for name, _ in given}
+    headers = [(name, value) for name, value in given if value != "-"]
+    defaults = {
+        "Host": HOST,
+        "x-ms-version": VERSION,
+        "x-ms-date": date,
+        "Accept": "application/json;odata=minimalmetadata",
+    }
+    if body:
+        defaults["Content-Type"] = "application/json"
+    headers += [(name, value) for name, value in defaults.items() if name.lower() not in names]
+    if "authorization" not in names:
+        sent = {name.lower(): value for name, value in headers}
+        signed = shared_key(
+            ACCOUNT,
+            KEY,
+            method=method,
+            target=target,
+            date=sent.get("x-ms-date", ""),
+            content_type=sent.get("content-type", ""),
+        )
+        headers.append(("Authorization", signed))
+    return headers
+
+
+class ServiceUnderTest:
+    """One service with one account, empty at first. Close it when done."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self._loop = asyncio.Runner()
+        ids = iter(range(1, 1 << 32))
+        service = TableService(
+            MemoryEngine(self.clock.ticks),
+            self.clock.ticks,
+            lambda: 0.0,
+            lambda: next(ids).to_bytes(8, "big"),
+        )
+        accounts = accounts_by_name([Account(ACCOUNT, (KEY, SECOND_KEY))])
+        self._pipeline = Pipeline(service, accounts, self.clock.ticks)
+
+    def close(self) -> None:
+        self._loop.close()
+
+    def exchange(
+        self, method: str, target: str, headers: Headers = (), body: bytes = b""
+    ) -> Response:
+        """Send a request to a whole target, path and query, signed unless it brings its own Authorization."""
+        pairs = default_headers(method, target, self.clock.http_date(), headers, body)
+        return self._answer(method, target, pairs, body)
+
+    def send(self, method: str, path: str, headers: Headers = (), body: bytes = b"") -> Response:
+        """The same for a path below the account: `/Tables`, `/t()?$top=1`."""
+        return self.exchange(method, f"/{ACCOUNT}{path}", headers, body)
+
+    def _answer(self, method: str, target: str, pairs: Headers, body: bytes) -> Response:
+        raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in pairs]
+        duplicated: StorageError | None = None
+        try:
+            by_name = single_headers(raw)
+        except StorageError as error:
+            by_name, duplicated = dict(raw), error
+        path, _, query = target.encode().partition(b"?")
+        request = RawRequest(method, path, query, by_name, duplicated=duplicated)
+
+        async def read_body() -> bytes:
+            return body
+
+        response = self._loop.run(self._pipeline.answer(request, read_body))
+        found = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in response.headers
+        }
+        assert len(found) == len(response.headers), "a header was sent twice"
+        return Response(response.status, found, response.body)
