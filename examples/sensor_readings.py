@@ -4,7 +4,7 @@
     python examples/sensor_readings.py [CONNECTION_STRING]
 
 Without an argument it takes AZURE_STORAGE_CONNECTION_STRING, or else `UseDevelopmentStorage=true`. Each answer is
-compared with one computed from the CSV file: it ends with "all answers agree" or names a difference and exits with status 1.
+compared with one computed from the CSV file: the end is "all answers agree", or a difference and exit status 1.
 """
 
 from __future__ import annotations
