@@ -303,7 +303,7 @@ def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
     assert run_command("serve", "--port", "0", "--data", str(tmp_path / "file")) == (
         2,
         "",
-        f"tablestone: The data directory {tmp_path / 'file'} cannot be used: Not a directory.\n",
+        f"tablestone: The data directory {tmp_path / 'file'} is not a directory.\n",
     )
 
 
