@@ -1,9 +1,9 @@
 """Group commit on the one writing connection: write sets that arrive together share one flush to disk.
 
 A group is applied on the event loop's thread; then only its COMMIT, with the flush inside, runs in a thread of its
-own. Whatever arrives meanwhile is the next group. The connection therefore has one user at a time: the loop
-while `_is_flushing` is false, the flushing thread while it is true. Every write set has its own fate: it
-is decided by reading before anything of it is written. Nothing is answered before the flush it depends on.
+own, and so do checkpoints. Whatever arrives meanwhile is the next group. The connection has one user at a time: the
+next step starts on the loop when the thread has reported the last. Every write set has its own fate: it is
+decided by reading before anything of it is written. Nothing is answered before the flush it depends on.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -28,7 +29,7 @@ from tablestone.engines.contract import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tablestone.clock import Clock
     from tablestone.engines.contract import WriteSet
@@ -55,12 +56,19 @@ class _Accepted(NamedTuple):
     answer: asyncio.Future[Committed | Conflict]
 
 
-class _Flush(NamedTuple):
-    """A group that is applied and waits for its COMMIT; `outcomes` has one entry for each of `group`."""
+class _Group(NamedTuple):
+    """Write sets that share a transaction; once applied, `outcomes` has one entry for each."""
+
+    accepted: list[_Accepted]
+    outcomes: list[Committed | Conflict]
+
+
+class _Task(NamedTuple):
+    """A long call on the writing connection, and what to do on the loop with the error it ended in, if any."""
 
     loop: asyncio.AbstractEventLoop
-    group: list[_Accepted]
-    outcomes: list[Committed | Conflict]
+    call: Callable[[], object]
+    then: Callable[[asyncio.AbstractEventLoop, Exception | None], None]
 
 
 class GroupCommit:
@@ -76,9 +84,9 @@ class GroupCommit:
         self._is_busy = False
         self._idle = asyncio.Event()
         self._log_pages = 0
-        self._flushes: SimpleQueue[_Flush | None] = SimpleQueue()
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         writer.set_wal_hook(self._note_log_pages)
-        self._thread = Thread(target=self._flush_until_told, name="tablestone-flush", daemon=True)
+        self._thread = Thread(target=self._work_until_told, name="tablestone-flush", daemon=True)
         self._thread.start()
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
@@ -96,7 +104,7 @@ class GroupCommit:
         """Waits for the fate of everything accepted, then ends the thread and the connection."""
         if self._is_busy:
             await self._idle.wait()
-        self._flushes.put(None)
+        self._tasks.put(None)
         self._thread.join()
         try:
             self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -107,8 +115,8 @@ class GroupCommit:
     # On the event loop's thread.
 
     def _start_group(self, loop: asyncio.AbstractEventLoop) -> None:
-        group = self._take_group()
-        if not group:
+        accepted = self._take_group()
+        if not accepted:
             self._is_busy = False
             self._idle.set()
             return
@@ -117,20 +125,21 @@ class GroupCommit:
         except (
             apsw.Error
         ) as error:  # another process holds the lock: it would be the same for each alone
-            _answer(group, [_unavailable(error) for _accepted in group])
+            _answer(accepted, [_unavailable(error) for _each in accepted])
             loop.call_soon(self._start_group, loop)
             return
         try:
             changes_before = self._writer.total_changes()
-            outcomes = [self._apply(accepted.write_set) for accepted in group]
+            outcomes = [self._apply(each.write_set) for each in accepted]
             if self._writer.total_changes() != changes_before:
-                self._flushes.put(_Flush(loop, group, outcomes))
+                finish = partial(self._finish, _Group(accepted, outcomes))
+                self._tasks.put(_Task(loop, partial(self._execute, "COMMIT"), finish))
                 return
             self._execute("ROLLBACK")  # nothing was written: no flush, no hop
         except Exception as error:  # noqa: BLE001 - a caller's `render` may raise anything
-            self._undo(group, error)
+            self._undo(accepted, error)
         else:
-            _answer(group, outcomes)
+            _answer(accepted, outcomes)
         loop.call_soon(self._start_group, loop)
 
     def _take_group(self) -> list[_Accepted]:
@@ -173,11 +182,22 @@ class GroupCommit:
             self._execute(DELETE_ROW, delete)
         return Committed(versions)
 
-    def _finish(self, flush: _Flush, error: apsw.Error | None) -> None:
-        if error is None:
-            _answer(flush.group, flush.outcomes)
+    def _finish(
+        self, group: _Group, loop: asyncio.AbstractEventLoop, error: Exception | None
+    ) -> None:
+        if error is not None:
+            self._undo(group.accepted, error)
         else:
-            self._undo(flush.group, error)
+            _answer(group.accepted, group.outcomes)
+            if self._log_pages >= CHECKPOINT_PAGES:
+                self._tasks.put(_Task(loop, self._checkpoint, self._after_checkpoint))
+                return
+        self._start_group(loop)
+
+    def _after_checkpoint(self, loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
+        if error is not None:  # the log is still whole; the next flush tries again
+            _log.warning("The write-ahead log could not be copied into the database: %s", error)
+        self._start_group(loop)
 
     def _undo(self, group: list[_Accepted], error: Exception) -> None:
         """Leaves no trace of a group that failed: one write set is answered, of several each is tried alone."""
@@ -192,33 +212,26 @@ class GroupCommit:
             self._waiting.extendleft(reversed(group))
             self._one_by_one += len(group)
 
-    # On the flushing thread.
+    # On the thread of long calls.
 
-    def _flush_until_told(self) -> None:
-        cursor = self._writer.cursor()
-        while (flush := self._flushes.get()) is not None:
-            error: apsw.Error | None = None
+    def _work_until_told(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            error: Exception | None = None
             try:
-                cursor.execute("COMMIT")
-            except apsw.Error as raised:
+                task.call()
+            except Exception as raised:  # noqa: BLE001 - whatever it was, the group must hear of it
                 error = raised
             try:
-                # Answers leave first; the next group starts only when the connection is free again.
-                flush.loop.call_soon_threadsafe(self._finish, flush, error)
-                if error is None and self._log_pages >= CHECKPOINT_PAGES:
-                    self._checkpoint()
-                flush.loop.call_soon_threadsafe(self._start_group, flush.loop)
+                task.loop.call_soon_threadsafe(task.then, task.loop, error)
             except RuntimeError:  # the loop was closed without `close`: nobody is left to answer
                 return
 
     def _checkpoint(self) -> None:
-        """Copies the log into the database. With no writer at work all of it is copied, and the next write
-        starts the log anew: that is what bounds it.
+        """Copies the log into the database, all of it: no write is under way, and every read that began
+        before the last commit has ended, for reads run on the loop and the loop asked for this. So
+        later reads need nothing of the log and the next write starts it anew, which is what bounds it.
         """
-        try:
-            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.Error as error:  # the log is still whole; the next flush tries again
-            _log.warning("The write-ahead log could not be copied into the database: %s", error)
+        self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _note_log_pages(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
         self._log_pages = pages
