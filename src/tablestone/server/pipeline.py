@@ -136,6 +136,9 @@ class Pipeline:
             body = await read_body()
             collector = BatchCollector(self._service, form, stamp, self._clock)
             return await collector.answer(request, body)
+        if "comp" in form.parameters:
+            # Policies, properties and statistics (wire 3.5, 3.7, 3.8): not yet, and never mistaken for OData.
+            raise StorageError("NotImplemented", early=True)
         if form.negotiated.refusal is not None and not (method in _BODILESS and method != "GET"):
             raise StorageError(form.negotiated.refusal, early=True)
         body = b"" if request.method in _BODILESS else await read_body()
