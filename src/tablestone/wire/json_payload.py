@@ -215,9 +215,11 @@ def _double(value: Any) -> EdmValue:
 
 
 def _boolean(value: Any) -> EdmValue:
-    return EdmValue(
-        EdmType.BOOLEAN, value if isinstance(value, bool) else parse_boolean(value.strip())
-    )
+    if isinstance(value, str):
+        return EdmValue(EdmType.BOOLEAN, parse_boolean(value.strip()))
+    if not isinstance(value, bool):
+        raise TypeError
+    return EdmValue(EdmType.BOOLEAN, value)
 
 
 def _parsed(kind: EdmType, parse: Callable[[str], Any]) -> Callable[[Any], EdmValue]:
