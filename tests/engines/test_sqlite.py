@@ -272,12 +272,12 @@ def plan_of(connection: apsw.Connection, sql: str, bindings: tuple[bytes | int, 
 
 
 @pytest.mark.asyncio
-async def test_every_range_is_one_search_of_the_primary_key_bounded_at_both_ends(
+async def test_every_range_is_one_search_of_the_index_bounded_at_both_ends(
     data: Path,
 ) -> None:
     engine = open_sqlite(data)
     reader = engine._reader
-    search = "SEARCH stored_rows USING PRIMARY KEY "
+    search = "SEARCH stored_rows USING INDEX sqlite_autoindex_stored_rows_1 "
     for key_range, bounds in PLANS:
         sql, bindings = _statement(key_range)
         assert plan_of(reader, sql, (*bindings, 10)) == [search + bounds]

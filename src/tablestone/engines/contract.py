@@ -153,6 +153,15 @@ class Engine(Protocol):
     a thread hop.
     """
 
+    is_exclusive: bool
+    """True when no other process can change the rows while this engine is open: what was read through it stays
+    true until something is committed through it.
+    """
+
+    async def get(self, key: Key) -> bytes | None:
+        """The value of one row, None if there is no such row: what `read` finds in the key's own range."""
+        ...
+
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
         """The values in `ranges` (ascending, disjoint), at most `rows_max`, stopping early at `bytes_max`.
 

@@ -33,11 +33,18 @@ if TYPE_CHECKING:
 class MemoryEngine:
     """An `Engine` over a sorted list."""
 
+    is_exclusive = True
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._keys: list[Key] = []
         self._rows: dict[Key, tuple[int, bytes]] = {}
         self._is_open = True
+
+    async def get(self, key: Key) -> bytes | None:
+        self._require_open()
+        stored = self._rows.get(key)
+        return None if stored is None else stored[1]
 
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
         self._require_open()

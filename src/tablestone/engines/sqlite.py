@@ -57,6 +57,16 @@ class SqliteEngine:
         self._execute = self._reader.cursor().execute
         self._commits = None if read_only else GroupCommit(self._directory.connect_writer(), clock)
         self._is_open = True
+        # The directory's lock keeps every other writer out; one who only looks has no lock.
+        self.is_exclusive = not read_only
+
+    async def get(self, key: Key) -> bytes | None:
+        self._require_open()
+        try:
+            value: bytes | None = self._execute(READ_POINT, key).get
+        except apsw.Error as error:
+            raise EngineUnavailable(f"Storage cannot read now: {error}.") from error
+        return value
 
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
         self._require_open()

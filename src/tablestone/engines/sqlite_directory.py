@@ -26,14 +26,16 @@ APPLICATION_ID: Final = 0x54425354
 """`PRAGMA application_id`, "TBST": tells our files from other SQLite databases."""
 
 PAGE_SIZE_BYTES: Final = 8192
-"""Measured (docs/decisions/0002-sqlite-layout.md): the smallest page that keeps an entity of 1-2 KiB unsplit."""
-READER_CACHE_KIB: Final = 16 * 1024
+"""Measured, as the layout is: docs/decisions/0002-sqlite-layout.md."""
+READER_CACHE_KIB: Final = 32 * 1024
 WRITER_CACHE_KIB: Final = 16 * 1024
 WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
 """A log that one huge transaction made longer than this is cut back when it is next started anew."""
 LOCKED_MS_MAX: Final = 50
 """How long to wait for a lock of another process (a backup tool): the event loop waits too, so not long."""
 
+# Not WITHOUT ROWID: values stand in the order of their arrival, so that a flush of rows from all over the key space
+# touches few pages; the index of the primary key gives the order.
 SCHEMA: Final = """
 CREATE TABLE stored_rows (
     partition BLOB NOT NULL,
@@ -41,7 +43,7 @@ CREATE TABLE stored_rows (
     version INTEGER NOT NULL,
     value BLOB NOT NULL,
     PRIMARY KEY (partition, row)
-) STRICT, WITHOUT ROWID
+) STRICT
 """
 
 
