@@ -12,6 +12,8 @@ const (
 	answerSeconds     = 120 // a server that is silent for this long has failed the run
 	waitMilliseconds  = 1000
 	mixPositions      = 1000
+	answersLeast      = 4  // per connection, before a timed job may end ...
+	extendedSeconds   = 60 // ... unless this much time has passed
 	lastPagesFraction = 10
 )
 
@@ -29,6 +31,7 @@ type load struct {
 	cpuBegin   time.Duration
 	inFlight   int
 	issued     int
+	measured   int // answers counted
 	lastAnswer int64
 	first      histogram
 	last       histogram
@@ -153,8 +156,7 @@ func (l *load) serve(c *connection, events uint32) error {
 
 // issue sends the connection's next request unless the job is over.
 func (l *load) issue(c *connection, now int64) error {
-	if l.end == 0 && l.begin > 0 && l.job.Seconds > 0 &&
-		now >= l.begin+int64(l.job.Seconds*float64(time.Second)) {
+	if l.timeIsOver(now) {
 		l.stopClock(now)
 	}
 	if l.finished(c) {
@@ -171,6 +173,19 @@ func (l *load) issue(c *connection, now int64) error {
 	l.inFlight++
 	c.started = l.now()
 	return l.push(c)
+}
+
+// timeIsOver says whether a timed job has measured for long enough: its time, and beyond it, for
+// slow requests, until every connection has had a few answers on average.
+func (l *load) timeIsOver(now int64) bool {
+	if l.end > 0 || l.begin == 0 || l.job.Seconds == 0 {
+		return false
+	}
+	measured := now - l.begin
+	if measured < int64(l.job.Seconds*float64(time.Second)) {
+		return false
+	}
+	return l.measured >= answersLeast*l.job.Connections || measured > int64(extendedSeconds*time.Second)
 }
 
 func (l *load) finished(c *connection) bool {
@@ -228,6 +243,7 @@ func (l *load) account(c *connection, whole int, now int64) {
 	if now < l.begin || l.end > 0 {
 		return
 	}
+	l.measured++
 	l.result.BytesIn += int64(whole)
 	latency := now - c.started
 	c.operation.hist.record(latency)
