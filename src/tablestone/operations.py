@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tablestone.entity import ContinuationToken, Entity, EntityKey
 from tablestone.query.filter_tree import FilterNode
@@ -50,13 +50,20 @@ class QueryTables:
     next_table_name: str | None
 
 
+class Projection(NamedTuple):
+    """What `$select` asks for: these properties, or all (None), and its text as the answer repeats it (wire 5.6)."""
+
+    names: tuple[str, ...] | None
+    as_sent: str
+
+
 @dataclass(frozen=True, slots=True)
 class GetEntity:
-    """Read one entity by its key, if it meets the conditions. `select` None means all properties."""
+    """Read one entity by its key, if it meets the conditions."""
 
     table: str
     key: EntityKey
-    select: tuple[str, ...] | None
+    projection: Projection | None
     if_match: IfMatch | None = None
     if_none_match: IfMatch | None = None
 
@@ -68,7 +75,7 @@ class QueryEntities:
     table: str
     filter: FilterNode | None
     top: int
-    select: tuple[str, ...] | None
+    projection: Projection | None
     token: ContinuationToken | None
 
 

@@ -22,10 +22,10 @@ from tablestone.operations import (
 )
 from tablestone.tables.entity_group import EntityGroup
 from tablestone.tables.service import TableService
-from tablestone.wire.address import parse_query_string, parse_resource
+from tablestone.wire.address import NO_PARAMETERS, parse_query_string, parse_resource
 from tablestone.wire.batch import BatchPart, format_batch_answer, parse_batch
 from tablestone.wire.decode import DecodedRequest, decode_operation, effective_method
-from tablestone.wire.encode import Answer, Form, Stamp, encode_error, encode_result
+from tablestone.wire.encode import Answer, Form, Stamp, encode_error, encode_result, form_for
 from tablestone.wire.messages import RawRequest
 from tablestone.wire.negotiate import negotiate, preference
 
@@ -37,14 +37,17 @@ _INDEXED_ALWAYS = frozenset(
 
 
 class BatchCollector:
-    """Answers one `POST /$batch`. `form` is that of the outer request, whose URL the answers' URLs are built on."""
+    """Answers one `POST /$batch`. `outer` is the form of the outer request: its URL is the base of theirs."""
 
-    def __init__(self, service: TableService, form: Form, stamp: Stamp, clock: Clock) -> None:
+    def __init__(
+        self, service: TableService, account: str, outer: Form, stamp: Stamp, clock: Clock
+    ) -> None:
         self._service = service
-        self._form = form
+        self._account = account
+        self._outer = outer
         self._stamp = stamp
         self._clock = clock
-        self._prefix = f"/{form.account}/".encode("ascii")
+        self._prefix = f"/{account}/".encode("ascii")
 
     async def answer(self, request: RawRequest, body: bytes) -> Answer:
         """The outer answer; raises only for an envelope that cannot be read."""
@@ -63,14 +66,10 @@ class BatchCollector:
         try:
             parameters = parse_query_string(part.request.query_string)
         except StorageError:
-            parameters = self._form.parameters
+            parameters = NO_PARAMETERS
         headers = part.request.headers
-        return self._form._replace(
-            negotiated=negotiate(headers, parameters, self._stamp.version),
-            preference=preference(headers),
-            parameters=parameters,
-            query_string=part.request.query_string,
-        )
+        negotiated = negotiate(headers, parameters, self._stamp.version)
+        return form_for(self._outer.base, self._account, negotiated, preference(headers))
 
     def _operation(self, part: BatchPart, form: Form) -> Operation:
         request = part.request
@@ -95,7 +94,7 @@ class BatchCollector:
             first = group.writes[0]
             partition_key = entity_key(first).partition_key
             transaction = EntityGroupTransaction(first.table, partition_key, group.writes)
-            outcome = await self._service.execute(self._form.account, transaction)
+            outcome = await self._service.execute(self._account, transaction)
         except StorageError as error:
             index = 0 if error.operation_index is None else error.operation_index
             part, form = parts[index]
@@ -130,7 +129,7 @@ class BatchCollector:
             operation = self._operation(part, form)
             if not isinstance(operation, GetEntity | QueryEntities):
                 raise _not_here()
-            result = await self._service.execute(form.account, operation)
+            result = await self._service.execute(self._account, operation)
             return encode_result(operation, result, form), part.content_id
         except StorageError as error:
             return encode_error(error.at(0), form, self._stamp, self._clock()), part.content_id

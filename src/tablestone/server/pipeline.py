@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
+from typing import NamedTuple
 
 from tablestone import limits
 from tablestone.auth.accounts import Account, Accounts
@@ -34,6 +35,7 @@ from tablestone.wire.encode import (
     Stamp,
     encode_error,
     encode_result,
+    form_for,
     respond,
     respond_at_gateway,
 )
@@ -57,6 +59,30 @@ def request_ids() -> Iterator[str]:
         yield f"{prefix}{number:012x}"
 
 
+class FoundAccount(NamedTuple):
+    """The account a URL names: by which segment, and what follows it (still as on the wire)."""
+
+    account: Account
+    segment: str
+    resource: bytes
+
+    @property
+    def is_secondary(self) -> bool:
+        """Whether the URL is that of the read-only secondary."""
+        return self.segment != self.account.name
+
+
+class Authenticated(NamedTuple):
+    """A request after its front door: who asks is known, what for is not yet."""
+
+    request: RawRequest
+    found: FoundAccount
+    parameters: Parameters
+    form: Form
+    stamp: Stamp
+    read_body: ReadBody
+
+
 class Pipeline:
     """One server's accounts and tables behind the steps of a request. `clock` is in ticks."""
 
@@ -76,18 +102,16 @@ class Pipeline:
             client_request_id = None
         request_id = next(self._request_ids)
         stamp = Stamp(request_id, client_request_id, "")
-        form: Form | None = None
+        answer_form: Form | None = None
         try:
             parameters = parse_query_string(request.query_string)
             stamp = Stamp(request_id, client_request_id, _version(request, parameters))
             _require_sound(request)
-            account, resource, secondary = self._find_account(request.raw_path)
-            authenticate(request, account, parameters, stamp.version, self._clock())
-            form = _form(request, account, parameters, stamp.version, secondary=secondary)
-            answer = await self._carry_out(
-                request, form, resource, stamp, read_body, secondary=secondary
-            )
-            return respond(answer, stamp)
+            found = self._find_account(request.raw_path)
+            authenticate(request, found.account, parameters, stamp.version, self._clock())
+            answer_form = _form(request, found, parameters, stamp.version)
+            step = Authenticated(request, found, parameters, answer_form, stamp, read_body)
+            return respond(await self._carry_out(step), stamp)
         except StorageError as error:
             failure = error
         except EngineUnavailable as error:
@@ -96,57 +120,52 @@ class Pipeline:
         except Exception:  # a bug of ours: the client learns its request id, the log the rest
             log.exception("request %s failed: %s", request_id, request.method)
             failure = StorageError("InternalError")
-        if form is None:
+        if answer_form is None:
             return respond_at_gateway(
                 failure, request.headers.get(b"accept", b""), stamp, self._clock()
             )
-        return respond(encode_error(failure, form, stamp, self._clock()), stamp)
+        return respond(encode_error(failure, answer_form, stamp, self._clock()), stamp)
 
-    def _find_account(self, raw_path: bytes) -> tuple[Account, bytes, bool]:
-        """The account a path-style URL names, what follows it, and whether it is the secondary (wire 1.1)."""
+    def _find_account(self, raw_path: bytes) -> FoundAccount:
+        """The account a path-style URL names (wire 1.1)."""
         name, resource = split_account(raw_path)
         account = self._accounts.get(name)
         if account is not None:
-            return account, resource, False
+            return FoundAccount(account, name, resource)
         account = self._accounts.get(name.removesuffix(_SECONDARY))
         if account is None:
             raise StorageError("ResourceNotFound")
         # One SDK keeps the account in the path when it turns to the secondary (auth 1.5).
         doubled = account.name.encode("ascii") + b"/"
-        return account, resource.removeprefix(doubled), True
+        return FoundAccount(account, name, resource.removeprefix(doubled))
 
-    async def _carry_out(
-        self,
-        request: RawRequest,
-        form: Form,
-        resource: bytes,
-        stamp: Stamp,
-        read_body: ReadBody,
-        *,
-        secondary: bool,
-    ) -> Answer:
+    async def _carry_out(self, step: Authenticated) -> Answer:
         """From the resource on: what an authenticated request asks for, and its answer."""
-        address = parse_resource(resource)
+        request, found, parameters, answer_form, _, read_body = step
+        address = parse_resource(found.resource)
         method = request.method if request.method == "GET" else effective_method(request)
-        if secondary and method != "GET":
+        if method != "GET" and found.is_secondary:
             raise StorageError("InsufficientAccountPermissions")
         if address.kind is AddressKind.BATCH:
-            if method != "POST":
-                raise StorageError("MethodNotAllowed", early=True)
-            body = await read_body()
-            collector = BatchCollector(self._service, form, stamp, self._clock)
-            return await collector.answer(request, body)
-        if "comp" in form.parameters:
+            return await self._carry_out_batch(step, method)
+        if "comp" in parameters:
             # Policies, properties and statistics (wire 3.5, 3.7, 3.8): not yet, and never mistaken for OData.
             raise StorageError("NotImplemented", early=True)
-        if form.negotiated.refusal is not None and not (method in _BODILESS and method != "GET"):
-            raise StorageError(form.negotiated.refusal, early=True)
+        refusal = answer_form.negotiated.refusal
+        if refusal is not None and not (method in _BODILESS and method != "GET"):
+            raise StorageError(refusal, early=True)
         body = b"" if request.method in _BODILESS else await read_body()
-        operation = decode_operation(
-            method, DecodedRequest(request, address, form.parameters, body)
-        )
-        result = await self._service.execute(form.account, operation)
-        return encode_result(operation, result, form)
+        operation = decode_operation(method, DecodedRequest(request, address, parameters, body))
+        result = await self._service.execute(found.account.name, operation)
+        return encode_result(operation, result, answer_form)
+
+    async def _carry_out_batch(self, step: Authenticated, method: str) -> Answer:
+        if method != "POST":
+            raise StorageError("MethodNotAllowed", early=True)
+        body = await step.read_body()
+        account = step.found.account.name
+        collector = BatchCollector(self._service, account, step.form, step.stamp, self._clock)
+        return await collector.answer(step.request, body)
 
 
 def _version(request: RawRequest, parameters: Parameters) -> str:
@@ -163,20 +182,15 @@ def _version(request: RawRequest, parameters: Parameters) -> str:
     return version
 
 
-def _form(
-    request: RawRequest, account: Account, parameters: Parameters, version: str, *, secondary: bool
-) -> Form:
+def _form(request: RawRequest, found: FoundAccount, parameters: Parameters, version: str) -> Form:
     host = request.headers.get(b"host")
     if host is None:
         raise StorageError("HostInformationNotPresent")
-    segment = account.name + _SECONDARY if secondary else account.name
-    return Form(
+    return form_for(
+        f"{request.scheme}://{host.decode('latin-1')}/{found.segment}/",
+        found.account.name,
         negotiate(request.headers, parameters, version),
         preference(request.headers),
-        f"{request.scheme}://{host.decode('latin-1')}/{segment}/",
-        account.name,
-        parameters,
-        request.query_string,
     )
 
 

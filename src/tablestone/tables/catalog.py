@@ -23,7 +23,7 @@ from tablestone.engines.contract import (
     Change,
     Conflict,
     Engine,
-    KeyRange,
+    Key,
     Put,
     StoredRow,
     WriteSet,
@@ -60,6 +60,10 @@ def _record_renderer(name: str, table_id: bytes) -> Callable[[int], bytes]:
     return render
 
 
+_KNOWN_MAX = 1024
+"""Names of tables that are remembered, where nobody else can change them."""
+
+
 class Catalog:
     """The tables of all accounts. `fresh_id` gives `keys.TABLE_ID_LENGTH` bytes nobody was given before."""
 
@@ -67,12 +71,30 @@ class Catalog:
         self._engine = engine
         self._clock = clock
         self._fresh_id = fresh_id
+        self._known: dict[tuple[str, str], TableRecord] = {}
+        self._changes = 0
 
     async def find(self, account: str, table: str) -> TableRecord | None:
         """The table of this name, in any case, if there is one."""
-        point = KeyRange.of_row(keys.catalog_partition(account), keys.table_row(table))
-        rows = await self._engine.read((point,), rows_max=1, bytes_max=limits.PAGE_BYTES_MAX)
-        return read_record(rows.values[0]) if rows.values else None
+        known = self._known.get((account, table))
+        if known is not None:
+            return known
+        changes = self._changes
+        place = Key(keys.catalog_partition(account), keys.table_row(table))
+        value = await self._engine.get(place)
+        if value is None:
+            return None
+        record = read_record(value)
+        if self._engine.is_exclusive and changes == self._changes:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[account, table] = record
+        return record
+
+    def _forget(self) -> None:
+        """What is known of tables may no longer be so; what is being read just now may not be remembered either."""
+        self._changes += 1
+        self._known.clear()
 
     async def require(self, account: str, table: str) -> TableRecord:
         """The table of this name, or `TableNotFound`."""
@@ -103,7 +125,10 @@ class Catalog:
                 Put(_record_renderer(record.name, record.table_id)),
             ),
         )
-        outcome = await self._engine.commit(WriteSet(keys.catalog_partition(account), changes))
+        try:
+            outcome = await self._engine.commit(WriteSet(keys.catalog_partition(account), changes))
+        finally:
+            self._forget()
         if isinstance(outcome, Conflict):  # somebody else deleted it between the two
             raise StorageError("ResourceNotFound")
 

@@ -81,13 +81,12 @@ class TableService:
 
     async def _get_entity(self, account: str, operation: GetEntity) -> EntityFound:
         table = await self.catalog.require(account, operation.table)
-        point = keys.entity_range(table.table_id, operation.key)
-        rows = await self._engine.read((point,), rows_max=1, bytes_max=limits.PAGE_BYTES_MAX)
-        if not rows.values:
+        stored = await self._engine.get(keys.entity_place(table.table_id, operation.key))
+        if stored is None:
             raise StorageError("ResourceNotFound")
         if operation.if_match is not None or operation.if_none_match is not None:
-            require_conditions(operation, rows.values[0])
-        return EntityFound(rows.values[0])
+            require_conditions(operation, stored)
+        return EntityFound(stored)
 
     async def _query_entities(self, account: str, operation: QueryEntities) -> EntitiesPage:
         table = await self.catalog.require(account, operation.table)

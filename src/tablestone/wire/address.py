@@ -29,6 +29,8 @@ class AddressKind(enum.Enum):
     BATCH = "batch"
     METADATA = "metadata"
 
+    __hash__ = object.__hash__
+
 
 class Address(NamedTuple):
     """A resource. `table` is empty and `key` is None where the kind has none."""
@@ -141,13 +143,13 @@ def parse_query_string(raw: bytes) -> Parameters:
     return _parse_short(raw) if len(raw) <= _SHORT else _parse_parameters(raw)
 
 
-def select_as_sent(raw: bytes) -> str | None:
+def select_as_sent(raw: bytes) -> str:
     """The text of `$select` as it stands in the URL with only `%2C` decoded, as answers repeat it (wire 5.2)."""
     for pair in raw.decode("latin-1").split("&"):
         name, _, value = pair.partition("=")
         if unquote_plus(name) == "$select":
             return value.replace("%2C", ",").replace("%2c", ",")
-    return None
+    return ""
 
 
 def _parse_parameters(raw: bytes) -> Parameters:

@@ -27,13 +27,14 @@ from tablestone.operations import (
     InsertOrReplaceEntity,
     MergeEntity,
     Operation,
+    Projection,
     QueryEntities,
     QueryTables,
     UpdateEntity,
 )
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.filter_tree import property_names
-from tablestone.wire.address import Address, AddressKind, Parameters
+from tablestone.wire.address import Address, AddressKind, Parameters, select_as_sent
 from tablestone.wire.continuation import parse_entity_token, parse_table_token
 from tablestone.wire.json_payload import decode_entity, decode_table_name
 from tablestone.wire.messages import RawRequest
@@ -181,9 +182,15 @@ def _top(parameters: Parameters) -> int:
     return int(text)
 
 
-def parse_select(parameters: Parameters) -> tuple[str, ...] | None:
-    """The names of `$select`; None for all: absent, empty or `*` (wire 5.6)."""
-    text = parameters.get("$select")
+def _projection(decoded: DecodedRequest) -> Projection | None:
+    """`$select`, if it was sent; empty or `*` it selects everything (wire 5.6)."""
+    text = decoded.parameters.get("$select")
+    if text is None:
+        return None
+    return Projection(_select(text), select_as_sent(decoded.raw.query_string))
+
+
+def _select(text: str) -> tuple[str, ...] | None:
     if not text:
         return None
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
@@ -219,17 +226,17 @@ def _query_entities(decoded: DecodedRequest) -> Operation:
         _table_in_url(decoded.address),
         parse_filter(parameters.get("$filter", "")),
         _top(parameters),
-        parse_select(parameters),
+        _projection(decoded),
         parse_entity_token(parameters),
     )
 
 
 def _get_entity(decoded: DecodedRequest) -> Operation:
     table = _table_in_url(decoded.address)
-    select = parse_select(decoded.parameters) if decoded.parameters else None
+    projection = _projection(decoded) if decoded.parameters else None
     headers = decoded.raw.headers
     if b"if-match" not in headers and b"if-none-match" not in headers:
-        return GetEntity(table, _key(decoded), select)
+        return GetEntity(table, _key(decoded), projection)
     conditions = [decoded.raw.text(name) for name in (b"if-match", b"if-none-match")]
     if None not in conditions:
         raise StorageError("InvalidInput", _BOTH_CONDITIONS, early=True)
@@ -237,7 +244,7 @@ def _get_entity(decoded: DecodedRequest) -> Operation:
         None if text is None else IF_MATCH_ANY if text.strip() == "*" else parse_etag(text.strip())
         for text in conditions
     )
-    return GetEntity(table, _key(decoded), select, match, none_match)
+    return GetEntity(table, _key(decoded), projection, match, none_match)
 
 
 def _key(decoded: DecodedRequest) -> EntityKey:

@@ -6,6 +6,7 @@ makes a whole HTTP response of it, `wire.batch` a part. Header sets are those of
 
 from __future__ import annotations
 
+import functools
 import html
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -29,12 +30,7 @@ from tablestone.operations import (
     TablesPage,
     entity_key,
 )
-from tablestone.wire.address import (
-    Parameters,
-    format_entity_path,
-    format_table_path,
-    select_as_sent,
-)
+from tablestone.wire.address import format_entity_path, format_table_path
 from tablestone.wire.continuation import entity_token_headers, table_token_header
 from tablestone.wire.json_payload import JsonWriter
 from tablestone.wire.messages import RawResponse
@@ -58,13 +54,17 @@ class Form(NamedTuple):
     negotiated: Negotiated
     preference: Preference | None
     base: str
-    account: str
-    parameters: Parameters
-    query_string: bytes
+    writer: JsonWriter
+
+
+@functools.lru_cache(maxsize=512)
+def form_for(base: str, account: str, negotiated: Negotiated, prefer: Preference | None) -> Form:
+    """The form of answers below one base URL (with a slash at its end); clients ask for the same few."""
+    return Form(negotiated, prefer, base, JsonWriter(base, account, negotiated.level))
 
 
 class Stamp(NamedTuple):
-    """What every answer to one request carries: its id, the client's own id, the version, and the time of an error."""
+    """What every answer to one request carries: its id, the client's own id, and the version."""
 
     request_id: str
     client_request_id: bytes | None
@@ -92,21 +92,11 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
     level = form.negotiated.level
     if isinstance(result, EntityFound):
         assert isinstance(operation, GetEntity)
-        if level is MetadataLevel.MINIMAL and operation.select is None and not form.parameters:
-            context = (
-                f'{{"odata.metadata":{quote(f"{form.base}$metadata#{operation.table}/@Element")},'
-            )
-            body = context.encode("ascii") + result.stored[1:]
-        else:
-            select_text = select_as_sent(form.query_string)
-            body = _writer(form).entity(
-                operation.table, result.stored, operation.select, select_text
-            )
+        body = form.writer.entity(operation.table, result.stored, operation.projection)
         return Answer(200, body, JSON_TYPES[level], etag_of(result.stored))
     if isinstance(result, EntitiesPage):
         assert isinstance(operation, QueryEntities)
-        select_text = select_as_sent(form.query_string)
-        body = _writer(form).entities(operation.table, result.stored, operation.select, select_text)
+        body = form.writer.entities(operation.table, result.stored, operation.projection)
         extra = None if result.token is None else entity_token_headers(result.token)
         return Answer(200, body, JSON_TYPES[level], extra=extra)
     if isinstance(result, EntityInserted):
@@ -118,14 +108,10 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
         return answer
     if isinstance(result, TablesPage):
         extra = None if result.next_table is None else [table_token_header(*result.next_table)]
-        return Answer(200, _writer(form).tables(result.tables), JSON_TYPES[level], extra=extra)
+        return Answer(200, form.writer.tables(result.tables), JSON_TYPES[level], extra=extra)
     if isinstance(result, TableFound):
         return _table(operation, result, form)
     return Answer(204, is_delete=True)
-
-
-def _writer(form: Form) -> JsonWriter:
-    return JsonWriter(form.base, form.account, form.negotiated.level)
 
 
 def _applied_to_update(form: Form) -> bytes | None:
@@ -144,20 +130,20 @@ def _inserted(operation: InsertEntity, result: EntityInserted, form: Form) -> An
     if form.preference is not Preference.RETURN_NO_CONTENT:
         answer.status = 201
         answer.content_type = JSON_TYPES[form.negotiated.level]
-        answer.body = _writer(form).entity(operation.table, result.stored, None, None)
+        answer.body = form.writer.entity(operation.table, result.stored, None)
     return answer
 
 
 def _table(operation: Operation, result: TableFound, form: Form) -> Answer:
     content_type = JSON_TYPES[form.negotiated.level]
     if not isinstance(operation, CreateTable):
-        return Answer(200, _writer(form).table(result.table), content_type)
+        return Answer(200, form.writer.table(result.table), content_type)
     answer = Answer(204, location=form.base + format_table_path(result.table), is_insert=True)
     answer.preference_applied = _applied(form)
     if form.preference is not Preference.RETURN_NO_CONTENT:
         answer.status = 201
         answer.content_type = content_type
-        answer.body = _writer(form).table(result.table)
+        answer.body = form.writer.table(result.table)
     return answer
 
 
@@ -187,20 +173,27 @@ def _json_error(error: StorageError, stamp: Stamp, now: int) -> bytes:
     return text.encode("ascii")
 
 
+@functools.lru_cache(maxsize=256)
+def _common_headers(
+    version: str, content_type: bytes | None, status: int, *, early: bool
+) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers that do not depend on what was asked for, only on the kind of answer (wire 2.2)."""
+    headers = [_SERVER, _NOSNIFF, (b"x-ms-version", version.encode("latin-1"))]
+    if not early:
+        headers.append(_NO_CACHE)
+    if content_type is not None:
+        headers.append((b"content-type", content_type))
+    elif status == 204:
+        headers.append((b"content-length", b"0"))
+    return tuple(headers)
+
+
 def respond(answer: Answer, stamp: Stamp) -> RawResponse:
     """A whole response: the answer's own headers and those of every OData answer (wire 2.2)."""
     headers = [
-        _SERVER,
-        _NOSNIFF,
-        (b"x-ms-version", stamp.version.encode("latin-1")),
+        *_common_headers(stamp.version, answer.content_type, answer.status, early=answer.early),
         (b"x-ms-request-id", stamp.request_id.encode("ascii")),
     ]
-    if not answer.early:
-        headers.append(_NO_CACHE)
-    if answer.content_type is not None:
-        headers.append((b"content-type", answer.content_type))
-    elif answer.status == 204:
-        headers.append((b"content-length", b"0"))
     if answer.etag is not None:
         headers.append((b"etag", answer.etag.encode("ascii")))
     if answer.location is not None:

@@ -6,6 +6,7 @@ which is already minimalmetadata. Does not know headers, methods or what an oper
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, cast
@@ -47,6 +48,7 @@ from tablestone.entity_json import (
     without_metadata,
 )
 from tablestone.errors import StorageError
+from tablestone.operations import Projection
 from tablestone.wire.address import format_entity_path, format_table_path
 from tablestone.wire.negotiate import MetadataLevel
 
@@ -259,10 +261,16 @@ _DECODERS: Final[Mapping[str, Callable[[Any], EdmValue]]] = {
 }
 
 
+@functools.lru_cache(maxsize=512)
+def _context(base: str, fragment: str) -> bytes:
+    """The `odata.metadata` member; cached, since the same tables are asked for again and again."""
+    return f'"odata.metadata":{quote(f"{base}$metadata#{fragment}")}'.encode("ascii")
+
+
 class JsonWriter:
     """Writes tables and entities of one account below one base URL.
 
-    `base` is the URL of the account with a slash at the end; `select_text` is `$select` as sent, but for `%2C`.
+    `base` is the URL of the account with a slash at the end.
     """
 
     def __init__(self, base: str, account: str, level: MetadataLevel) -> None:
@@ -270,21 +278,21 @@ class JsonWriter:
         self._account = account
         self._level = level
 
-    def _context(self, fragment: str) -> str:
-        return f'"odata.metadata":{quote(f"{self._base}$metadata#{fragment}")}'
+    def _context(self, fragment: str) -> bytes:
+        return _context(self._base, fragment)
 
     def table(self, table: str) -> bytes:
         """One table (wire 3.2, 3.3)."""
-        members = self._table_members(table)
-        if self._level is not MetadataLevel.NONE:
-            members = self._context("Tables/@Element") + "," + members
-        return f"{{{members}}}".encode("ascii")
+        members = self._table_members(table).encode("ascii")
+        if self._level is MetadataLevel.NONE:
+            return b"{" + members + b"}"
+        return b"{" + self._context("Tables/@Element") + b"," + members + b"}"
 
     def tables(self, tables: Sequence[str]) -> bytes:
         """A list of tables (wire 3.1)."""
-        values = ",".join([f"{{{self._table_members(table)}}}" for table in tables])
-        context = "" if self._level is MetadataLevel.NONE else self._context("Tables") + ","
-        return f'{{{context}"value":[{values}]}}'.encode("ascii")
+        values = ",".join([f"{{{self._table_members(table)}}}" for table in tables]).encode("ascii")
+        context = b"" if self._level is MetadataLevel.NONE else self._context("Tables") + b","
+        return b"{" + context + b'"value":[' + values + b"]}"
 
     def _table_members(self, table: str) -> str:
         name = f'"TableName":{quote(table)}'
@@ -296,40 +304,30 @@ class JsonWriter:
             f'"odata.editLink":{quote(path)},{name}'
         )
 
-    def entity(
-        self, table: str, stored: bytes, select: tuple[str, ...] | None, select_text: str | None
-    ) -> bytes:
+    def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
         """One entity (wire 5.2)."""
-        text = self._members(table, stored, select)
+        text = self._members(table, stored, projection)
         if self._level is MetadataLevel.NONE:
             return text
-        context = self._context(f"{table}/@Element{_selected(select_text)}")
-        separator = b"," if len(text) > 2 else b""
-        return b"{" + context.encode("ascii") + separator + text[1:]
+        return b"{" + self._context(f"{table}/@Element{_selected(projection)}") + b"," + text[1:]
 
-    def entities(
-        self,
-        table: str,
-        stored: Sequence[bytes],
-        select: tuple[str, ...] | None,
-        select_text: str | None,
-    ) -> bytes:
+    def entities(self, table: str, stored: Sequence[bytes], projection: Projection | None) -> bytes:
         """A list of entities: joined, not encoded again, where the level is minimal and everything is selected."""
-        if self._level is MetadataLevel.MINIMAL and select is None:
+        if self._level is MetadataLevel.MINIMAL and projection is None:
             values = b",".join(stored)
         else:
-            values = b",".join([self._members(table, entity, select) for entity in stored])
+            values = b",".join([self._members(table, entity, projection) for entity in stored])
         if self._level is MetadataLevel.NONE:
             return b'{"value":[' + values + b"]}"
-        context = self._context(table + _selected(select_text))
-        return b"{" + context.encode("ascii") + b',"value":[' + values + b"]}"
+        context = self._context(table + _selected(projection))
+        return b"{" + context + b',"value":[' + values + b"]}"
 
-    def _members(self, table: str, stored: bytes, select: tuple[str, ...] | None) -> bytes:
+    def _members(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
         """One entity as it stands in a list."""
         full = self._level is MetadataLevel.FULL
         text = stored
-        if select is not None:
-            text = _project(stored, select, typed_timestamp=full)
+        if projection is not None and projection.names is not None:
+            text = _project(stored, projection.names, typed_timestamp=full)
         elif full:
             text = with_typed_timestamp(stored)
         if full:
@@ -345,9 +343,9 @@ class JsonWriter:
         return b"{" + links.encode("ascii") + etag + edit_link.encode("ascii") + rest
 
 
-def _selected(select_text: str | None) -> str:
+def _selected(projection: Projection | None) -> str:
     """What `odata.metadata` says of a projection: the list as sent, only `%2C` decoded (wire 5.2)."""
-    return "" if select_text is None else f"&$select={select_text}"
+    return "" if projection is None else f"&$select={projection.as_sent}"
 
 
 def _project(stored: bytes, select: tuple[str, ...], *, typed_timestamp: bool) -> bytes:
