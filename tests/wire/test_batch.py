@@ -1,0 +1,164 @@
+"""Entity group transactions: what SDKs of all ages send, the answer to the letter, and every way to fail (wire 7, 12)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from wire.case_tables import Row, check, error_of, expanded, fill, load, parameters, prepare, send
+from wire.service_under_test import Headers, Response, ServiceUnderTest
+
+_TABLE = load("batch.toml")
+_GUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_OPERATION = re.compile(r"(\w+) (\S+)((?: [\w-]+: \S+)*)(?: (\{.*\}))?", re.DOTALL)
+_OUTER = re.compile(rf"multipart/mixed; boundary=(batchresponse_{_GUID})")
+_INNER = re.compile(
+    rf"Content-Type: multipart/mixed; boundary=(changesetresponse_{_GUID})\r\n\r\n--\1\r\n"
+)
+
+
+def _rows(kind: str) -> list[Any]:
+    found: list[Row] = _TABLE[kind]
+    assert len({row["id"] for row in found}) == len(found)
+    assert all(row["source"] for row in found)
+    return [pytest.param(row, id=row["id"]) for row in found]
+
+
+def _readable_parts(response: Response) -> list[str]:
+    """The parts of an answer that has everything some SDK insists on; row by row of wire 12.2."""
+    assert response.status == 202
+    outer = _OUTER.fullmatch(response.headers["content-type"])
+    assert outer, "nothing after the boundary, which is not quoted (.NET)"
+    text = response.body.decode()
+    assert text.startswith(f"--{outer[1]}\r\n"), "no preamble (Java, Go)"
+    assert text.endswith(f"--{outer[1]}--\r\n")
+    assert text.count("\n") == text.count("\r\n"), "CRLF only, JSON on one line (JS, .NET)"
+    content = text[len(f"--{outer[1]}\r\n") : -len(f"--{outer[1]}--\r\n")]
+    boundary = outer[1]
+    inner = _INNER.match(content)
+    if inner is not None:  # a change set's first line follows at once (Go)
+        boundary = inner[1]
+        assert content.endswith(f"--{boundary}--\r\n")
+        content = content[inner.end() : -len(f"--{boundary}--\r\n")]
+    parts = content.split(f"--{boundary}\r\n")
+    for part in parts:
+        _require_readable(part)
+    return parts
+
+
+def _require_readable(part: str) -> None:
+    mime, head, body = part.split("\r\n\r\n", 2)
+    assert "Content-Type: application/http" in mime.split("\r\n"), "exactly that (python)"
+    assert "content-id" not in mime.lower(), "taken for an index (.NET)"
+    status_line, *headers = head.split("\r\n")
+    assert re.fullmatch(r"HTTP/1\.1 \d{3} \S.*", status_line), "three fields (.NET)"
+    assert all(len(line) <= 4096 for line in headers), "line reader's limit (.NET)"
+    assert "transfer-encoding" not in head.lower(), "read as a real response (Go)"
+    status = int(status_line.split(" ")[1])
+    if status == 204:
+        assert body == "\r\n", "any body is a failure (JS)"
+        assert "{" not in part, "a brace is taken for a body (JS)"
+    if status >= 400:
+        assert '"value":"' in body, "compact: the index is looked for behind it (.NET)"
+    else:
+        has_tag = any(line.startswith('ETag: W/"') for line in headers)
+        assert has_tag or "Location" not in head, "spelled like this (JS)"
+
+
+@pytest.mark.parametrize("case", parameters("batch.toml"))
+def test_an_answer_is_exact(service: ServiceUnderTest, case: Row) -> None:
+    prepare(service, case)
+    response = send(service, case)
+    check({"status": 202}, response)
+    _readable_parts(response)
+    text = response.body.decode()
+    for prefix, short in (("batchresponse_", "G1"), ("changesetresponse_", "G2")):
+        text = re.sub(prefix + _GUID, prefix + short, text)
+    text = re.sub(rf"RequestId:{_GUID}", "RequestId:ID", text)
+    assert text == fill(case["content"]).replace("\n", "\r\n")
+    assert response.headers["cache-control"] == "no-cache"
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def _batch(operations: list[str]) -> bytes:
+    """Operations as the parts of one change set, as simply as a client can."""
+    lines = ["--b", "Content-Type: multipart/mixed; boundary=c", ""]
+    for operation in operations:
+        match = _OPERATION.fullmatch(operation)
+        assert match, operation
+        lines += ["--c", "Content-Type: application/http", "Content-Transfer-Encoding: binary", ""]
+        lines += [f"{match[1]} /devstoreaccount1{match[2]} HTTP/1.1"]
+        lines += re.findall(r" ([\w-]+: \S+)", match[3])
+        lines += ["Content-Type: application/json", "", match[4] or ""]
+    return "\r\n".join([*lines, "--c--", "--b--", ""]).encode()
+
+
+_OUTER_HEADERS: Headers = [("Content-Type", "multipart/mixed; boundary=b")]
+
+
+def _everything(service: ServiceUnderTest) -> list[bytes]:
+    return [service.send("GET", path).body for path in ("/Tables", "/tab()", "/other()")]
+
+
+@pytest.mark.parametrize("row", _rows("failure"))
+def test_one_error_answers_all_and_nothing_changes(service: ServiceUnderTest, row: Row) -> None:
+    prepare(service, {"given": [*_TABLE["given"], 'POST /Tables {"TableName":"other"}']})
+    before = _everything(service)
+    operations = [line for text in row["operations"] for line in expanded(text).split("\n") if line]
+    response = service.send("POST", "/$batch", _OUTER_HEADERS, _batch(operations))
+    (part,) = _readable_parts(response)
+    _, head, body = part.split("\r\n\r\n", 2)
+    inner = Response(int(head.split(" ")[1]), response.headers, body.encode())
+    assert error_of(inner) == (row["code"], row["text"], "json")
+    expected = load_status(row["code"])
+    assert inner.status == expected
+    if "phase" in row:
+        is_late = row["phase"] == "late"
+        assert ("Cache-Control: no-cache" in head) == is_late
+        index = int(row["text"].split(":")[0]) if row["text"][0].isdigit() else 0
+        prefers = "Prefer:" in operations[index]
+        assert ("Preference-Applied: return-no-content" in head) == (is_late and prefers)
+    assert _everything(service)[:2] == before[:2]
+
+
+def load_status(code: str) -> int:
+    """The status that errors.toml has for a code."""
+    (status,) = [row["status"] for row in load("errors.toml")["error"] if row["code"] == code]
+    assert isinstance(status, int)
+    return status
+
+
+@pytest.mark.parametrize("row", _rows("refused"))
+def test_what_is_no_batch_is_refused_as_a_whole(service: ServiceUnderTest, row: Row) -> None:
+    prepare(service, {"given": _TABLE["given"]})
+    before = _everything(service)[1]
+    body = row["body"].replace("\n", "\r\n").encode()
+    headers = [("Content-Type", row["content_type"])]
+    response = service.send("POST", "/$batch", headers, body)
+    assert response.status == 400
+    code, _, form = error_of(response)
+    assert (code, form) == ("InvalidInput", "json")
+    assert _everything(service)[1] == before
+
+
+def test_a_hundred_operations_are_one_transaction(service: ServiceUnderTest) -> None:
+    """The most there may be (limits.CHANGE_SET_OPERATIONS_MAX), each answered in order (wire 7.1)."""
+    prepare(service, {"given": _TABLE["given"]})
+    operations = [
+        f'POST /tab Prefer: return-no-content {{"PartitionKey":"p","RowKey":"x{number:03}"}}'
+        for number in range(100)
+    ]
+    response = service.send("POST", "/$batch", _OUTER_HEADERS, _batch(operations))
+    found = [re.search(r"RowKey='(x\d+)'", part) for part in _readable_parts(response)]
+    assert [match and match[1] for match in found] == [f"x{number:03}" for number in range(100)]
+
+
+def test_boundaries_are_fresh(service: ServiceUnderTest) -> None:
+    """They never repeat the request's, nor an earlier answer's (wire 7.2, 13)."""
+    prepare(service, {"given": _TABLE["given"]})
+    body = _batch(["PUT /tab(PartitionKey='p',RowKey='r') {}"])
+    answers = [service.send("POST", "/$batch", _OUTER_HEADERS, body).body for _ in range(2)]
+    guids = [guid for answer in answers for guid in set(re.findall(_GUID, answer.decode()))]
+    assert len(set(guids)) == len(guids) == 4
