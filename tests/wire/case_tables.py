@@ -30,6 +30,7 @@ Row = dict[str, Any]
 _ROW_KEYS = {
     *("id", "source", "given", "send", "target", "headers", "body", "newline"),
     *("status", "code", "text", "phase", "form", "answer", "content", "holds", "limit", "live"),
+    *("first", "second"),
 }
 _REPEATED = re.compile(r"<<((?:(?!<<).)+?)\*(\d+)>>", re.DOTALL)
 _GIVEN = re.compile(r"(\w+) (\S+)(?: (\{.*\}))?", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Entity group transactions: what SDKs of all ages send, the answer to the letter, and every way to fail (wire 7, 12)."""
+"""Entity group transactions: what SDKs of all ages send, answers to the letter, every way to fail (wire 7, 12)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,16 @@ import pytest
 from wire.case_tables import Row, check, parameters, prepare, send
 from wire.service_under_test import ServiceUnderTest
 
-TABLES = ("address", "negotiate", "etag", "continuation", "select", "table_names", "limits")
+TABLES = (
+    "address",
+    "negotiate",
+    "etag",
+    "continuation",
+    "select",
+    "table_names",
+    "limits",
+    "versions",
+)
 
 
 @pytest.mark.parametrize(
