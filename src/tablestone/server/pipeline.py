@@ -105,9 +105,9 @@ class Pipeline:
         answer_form: Form | None = None
         try:
             parameters = parse_query_string(request.query_string)
-            stamp = Stamp(request_id, client_request_id, _version(request, parameters))
-            _require_sound(request)
             found = self._find_account(request.raw_path)
+            _require_sound(request)
+            stamp = Stamp(request_id, client_request_id, _version(request, parameters))
             authenticate(request, found.account, parameters, stamp.version, self._clock())
             answer_form = _form(request, found, parameters, stamp.version)
             step = Authenticated(request, found, parameters, answer_form, stamp, read_body)
