@@ -2,7 +2,7 @@
 
     python bench/engine_layout.py [--rows 40000] [--directory DIR]
 
-Values are of 1.4 KiB, as an entity of ten properties is; inserts come 16 a commit, in random key order and in key order.
+Values are of 1.4 KiB, as an entity of ten properties is; inserts come 16 a commit, in random or in key order.
 Times are processor time, of reads the least of many (other users of the machine count little); bytes sent to the
 log and the database are the disk's share, whatever the disk: use --directory to name one that is not slow.
 docs/decisions/0002-sqlite-layout.md says what was chosen from these figures.

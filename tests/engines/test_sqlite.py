@@ -28,7 +28,7 @@ from tablestone.engines.contract import (
     KeyRange,
     WriteSet,
 )
-from tablestone.engines.sqlite import SCAN, _statement
+from tablestone.engines.sqlite import SCAN, _walk
 from tablestone.engines.sqlite_commit import CHECKPOINT_PAGES, VERSION_OF
 from tablestone.engines.sqlite_directory import PAGE_SIZE_BYTES
 
@@ -278,9 +278,11 @@ async def test_every_range_is_one_search_of_the_index_bounded_at_both_ends(
     engine = open_sqlite(data)
     reader = engine._reader
     search = "SEARCH stored_rows USING INDEX sqlite_autoindex_stored_rows_1 "
+    covering = search.replace("USING INDEX", "USING COVERING INDEX")
     for key_range, bounds in PLANS:
-        sql, bindings = _statement(key_range)
-        assert plan_of(reader, sql, (*bindings, 10)) == [search + bounds]
+        walk, bindings = _walk(key_range)
+        assert plan_of(reader, walk.values, (*bindings, 10)) == [search + bounds]
+        assert plan_of(reader, walk.key, (*bindings, 10)) == [covering + bounds]
     both_ends = "((partition,row)>(?,?) AND (partition,row)<(?,?))"
     assert plan_of(reader, SCAN, (b"", b"", b"q", b"", 1)) == [search + both_ends]
     assert plan_of(reader, VERSION_OF, (b"p", b"r")) == [search + "(partition=? AND row=?)"]

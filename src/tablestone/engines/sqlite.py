@@ -9,7 +9,8 @@ that stops at the range's end (tests look at the query plans).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import apsw
 
@@ -18,25 +19,33 @@ from tablestone.engines.sqlite_commit import GroupCommit
 from tablestone.engines.sqlite_directory import DataDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tablestone.clock import Clock
     from tablestone.engines.contract import Committed, Conflict, KeyRange, WriteSet
 
 READ_POINT: Final = "SELECT value FROM stored_rows WHERE partition = ? AND row = ?"
-READ_ROW_RANGE: Final = """
-SELECT partition, row, value FROM stored_rows
-WHERE partition = ? AND row >= ? AND row < ? ORDER BY row LIMIT ?
-"""
-READ_PARTITION: Final = """
-SELECT partition, row, value FROM stored_rows
-WHERE partition = ? AND row >= ? ORDER BY row LIMIT ?
-"""
-READ_PARTITIONS: Final = """
-SELECT partition, row, value FROM stored_rows
-WHERE (partition, row) >= (?, ?) AND (partition, row) < (?, ?) ORDER BY partition, row LIMIT ?
-"""
+
+
+class _Walk(NamedTuple):
+    """The two statements of a kind of range: its values up to a limit, and the key so many rows from its start.
+
+    A page almost never needs a key, so it does not read them; the index alone finds the one it needs.
+    """
+
+    values: str
+    key: str
+
+    @classmethod
+    def over(cls, bounds: str) -> _Walk:
+        tail = f"FROM stored_rows WHERE {bounds} ORDER BY partition, row"
+        return cls(f"SELECT value {tail} LIMIT ?", f"SELECT partition, row {tail} LIMIT 1 OFFSET ?")
+
+
+ROW_RANGE: Final = _Walk.over("partition = ? AND row >= ? AND row < ?")
+PARTITION: Final = _Walk.over("partition = ? AND row >= ?")
+PARTITIONS: Final = _Walk.over("(partition, row) >= (?, ?) AND (partition, row) < (?, ?)")
 SCAN: Final = """
 SELECT partition, row, version, value FROM stored_rows
 WHERE (partition, row) >= (?, ?) AND (partition, row) < (?, ?) ORDER BY partition, row LIMIT ?
@@ -135,21 +144,22 @@ class SqliteEngine:
         if key_range.is_point:
             value = self._execute(READ_POINT, key_range.start).get
             return Rows([] if value is None else [value], None)
-        sql, bounds = _statement(key_range)
+        walk, bounds = _walk(key_range)
         cursor = self._reader.cursor()
+        found: Iterator[Any] = cursor.execute(walk.values, (*bounds, rows_max + 1))
         values: list[bytes] = []
         bytes_read = 0
-        partition = row = b""
-        for partition, row, value in cursor.execute(sql, (*bounds, rows_max + 1)):
-            if bytes_read >= bytes_max and values:
-                cursor.close()  # also ends the read: an unfinished one would keep the log from shrinking
-                return Rows(values, Key(partition, row))
+        for (value,) in islice(found, rows_max):
             values.append(value)
             bytes_read += len(value)
-        if len(values) <= rows_max:
+            if bytes_read >= bytes_max:
+                break
+        if next(found, None) is None:
             return Rows(values, None)
-        values.pop()
-        return Rows(values, Key(partition, row))
+        # While the first statement is unfinished the second sees the same moment.
+        next_key = self._execute(walk.key, (*bounds, len(values))).get
+        cursor.close()  # an unfinished read would keep the log from being started anew
+        return Rows(values, Key(*next_key))
 
     def _scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
         found: Iterable[Any] = self._execute(SCAN, (*key_range.start, *key_range.end, rows_max))
@@ -172,11 +182,11 @@ class SqliteEngine:
         return broken
 
 
-def _statement(key_range: KeyRange) -> tuple[str, Bindings]:
-    """The narrowest statement that walks the range, with what to bind before its limit."""
+def _walk(key_range: KeyRange) -> tuple[_Walk, Bindings]:
+    """The narrowest statements that walk the range, with what to bind before their limit."""
     start, end = key_range
     if start.partition == end.partition:
-        return READ_ROW_RANGE, (*start, end.row)
+        return ROW_RANGE, (*start, end.row)
     if end == (start.partition + b"\0", b""):
-        return READ_PARTITION, (*start,)
-    return READ_PARTITIONS, (*start, *end)
+        return PARTITION, (*start,)
+    return PARTITIONS, (*start, *end)
