@@ -323,4 +323,6 @@ async def test_close_finishes_what_was_accepted_and_then_nothing_is_answered(
         await engine.read([WHOLE], rows_max=1, bytes_max=1)
     with pytest.raises(EngineUnavailable):
         await engine.scan(WHOLE, rows_max=1)
+    with pytest.raises(EngineUnavailable):
+        await engine.get(Key(b"p", b"1"))
     await engine.close()  # again: nothing happens

@@ -96,6 +96,17 @@ async def test_a_read_finds_the_keys_of_its_ranges_in_order(
     assert rows == Rows(expected, None)
 
 
+@pytest.mark.asyncio
+async def test_get_finds_what_a_read_of_the_key_s_own_range_finds(engine: Engine) -> None:
+    await fill(engine, KEYS[::2])
+    await committed(engine, insert(b"empty", b"value", b""))
+    for key in [*KEYS, (b"empty", b"value")]:
+        rows = await engine.read([KeyRange.of_row(*key)], rows_max=2, bytes_max=1 << 20)
+        assert [await engine.get(Key(*key))] == (rows.values or [None])
+    assert [await engine.get(Key(*key)) for key in KEYS[:2]] == [value_of(*KEYS[0]), None]
+    assert await engine.get(Key(b"empty", b"value")) == b""
+
+
 # rows_max, bytes_max -> how many of five values of 10 bytes, and the row of the next key
 LIMITS: list[tuple[int, int, int, bytes | None]] = [
     (1, 1 << 20, 1, b"1"),
