@@ -92,8 +92,8 @@ def prepare(sender: Sender, row: Row) -> None:
         match = _GIVEN.fullmatch(line)
         assert match, line
         headers = [("If-Match", "*")] if match[1] in ("PUT", "DELETE") and "(" in match[2] else []
-        body = expanded(match[3] or "").encode()
-        response = sender.exchange(match[1], f"/{ACCOUNT}{match[2]}", headers, body)
+        body = "" if match[3] is None else expanded(str(match[3]))
+        response = sender.exchange(match[1], f"/{ACCOUNT}{match[2]}", headers, body.encode())
         assert response.status < 300, (line, response)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from itertools import count
 
 from signing import VERSION, shared_key
 from tablestone.auth.accounts import Account, accounts_by_name
@@ -86,12 +87,13 @@ class ServiceUnderTest:
 
     def __init__(self) -> None:
         self.clock = Clock()
+        self.seconds = count(0, 0)  # what the clock that never steps back says, time after time
         self._loop = asyncio.Runner()
         ids = iter(range(1, 1 << 32))
         service = TableService(
             MemoryEngine(self.clock.ticks),
             self.clock.ticks,
-            lambda: 0.0,
+            lambda: next(self.seconds),
             lambda: next(ids).to_bytes(8, "big"),
         )
         accounts = accounts_by_name([Account(ACCOUNT, (KEY, SECOND_KEY))])

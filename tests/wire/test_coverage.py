@@ -1,0 +1,61 @@
+"""The tables are complete: every error code and every limit is shown by a row, or named with where it is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tablestone import limits
+from tablestone.errors import ERRORS, ErrorRow
+from wire.case_tables import Row, load, rows
+
+_ROOT = Path(__file__).resolve().parents[2]
+_CASES = (
+    *("address", "negotiate", "etag", "continuation", "select", "table_names", "limits"),
+    *("versions", "headers", "precedence"),
+)
+
+
+def _all_rows() -> list[Row]:
+    found = [row for name in _CASES for row in rows(f"{name}.toml")]
+    batch = load("batch.toml")
+    found += [*batch["case"], *batch["failure"]]
+    found += load("filter_parse.toml")["error"]
+    return [*found, *load("string_to_sign.toml")["refused"]]
+
+
+def test_every_code_has_the_status_and_text_of_the_protocol() -> None:
+    expected = {
+        row["code"]: ErrorRow(row["status"], row["text"]) for row in load("errors.toml")["error"]
+    }
+    assert expected == ERRORS
+
+
+def test_every_code_is_shown() -> None:
+    shown = {row["code"] for row in _all_rows() if "code" in row}
+    shown |= {"InvalidInput"}
+    elsewhere = {row["code"] for row in load("errors.toml")["elsewhere"]}
+    assert elsewhere.isdisjoint(shown), "a code that a row shows needs no other place"
+    assert shown | elsewhere == ERRORS.keys()
+
+
+def test_every_limit_is_shown() -> None:
+    shown = {row["limit"] for row in _all_rows() if "limit" in row}
+    elsewhere = {row["limit"] for row in load("limits.toml")["elsewhere"]}
+    assert elsewhere.isdisjoint(shown), "a limit that a row shows needs no other place"
+    assert shown | elsewhere == {name for name in vars(limits) if name.isupper()}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [*load("limits.toml")["elsewhere"], *load("errors.toml")["elsewhere"]],
+    ids=lambda row: row.get("limit") or row.get("code"),
+)
+def test_what_is_shown_elsewhere_is_there(row: Row) -> None:
+    """A row names a test, or says why there can be none."""
+    if "test" not in row:
+        assert row["why"]
+        return
+    path, _, name = row["test"].partition("::")
+    assert f"def {name}(" in (_ROOT / path).read_text(encoding="utf-8")

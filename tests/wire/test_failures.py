@@ -1,0 +1,58 @@
+"""What is not the client's fault: storage that cannot answer, and a bug of ours (wire 11.2)."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.memory import MemoryEngine
+from wire.case_tables import error_of, load, prepare
+from wire.service_under_test import Response, ServiceUnderTest
+
+_GIVEN = {"given": ['POST /Tables {"TableName":"tab"}']}
+_TEXTS = {row["code"]: (row["status"], row["text"]) for row in load("errors.toml")["error"]}
+
+
+@pytest.fixture(params=["/tab()", "/tab(PartitionKey='p',RowKey='r')"])
+def path(request: pytest.FixtureRequest) -> str:
+    """A scan and a point read: they ask the engine in two ways."""
+    return str(request.param)
+
+
+def _answer_when(
+    raised: Exception, service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch, path: str
+) -> Response:
+    prepare(service, _GIVEN)
+
+    async def fail(*_arguments: object, **_named: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(MemoryEngine, "read", fail)
+    monkeypatch.setattr(MemoryEngine, "get", fail)
+    return service.send("GET", path)
+
+
+def test_storage_that_cannot_answer_is_a_busy_server(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    response = _answer_when(EngineUnavailable("no disk"), service, monkeypatch, path)
+    code, text, _ = error_of(response)
+    assert (code, response.status, text) == ("ServerBusy", *_TEXTS["ServerBusy"])
+
+
+def test_a_bug_of_ours_is_an_internal_error(
+    service: ServiceUnderTest,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+) -> None:
+    """The client learns its request id and nothing else; the log has the id and the traceback."""
+    with caplog.at_level(logging.ERROR):
+        response = _answer_when(KeyError("a secret"), service, monkeypatch, path)
+    code, text, _ = error_of(response)
+    assert (code, response.status, text) == ("InternalError", *_TEXTS["InternalError"])
+    assert b"secret" not in response.body
+    assert response.headers["x-ms-request-id"] in caplog.text
+    assert "KeyError: 'a secret'" in caplog.text

@@ -1,0 +1,97 @@
+"""Rows of the tables that are marked `live`, against a real process: what leaves the socket is what the pipeline said.
+
+HTTP itself adds Date, adds Content-Length where there is a body and drops it where there is none, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from email.utils import formatdate, parsedate_to_datetime
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from server_process import start_server
+from wire.case_tables import Row, check, parameters, prepare, send
+from wire.service_under_test import ACCOUNT, Headers, Response, default_headers
+
+_TABLES = ("address", "negotiate", "etag", "continuation", "select", "table_names", "headers")
+_NOT_COMPARED = ("ETag", "Location", "DataServiceId", "Content-Length")
+"""What depends on the clock and the port, and what HTTP itself decides."""
+
+
+class LiveServer:
+    """A connection to a real server."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._connection = HTTPConnection(urlsplit(endpoint).netloc)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def exchange(
+        self, method: str, target: str, headers: Headers = (), body: bytes = b""
+    ) -> Response:
+        pairs = default_headers(method, target, formatdate(usegmt=True), headers, body)
+        self._connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+        for name, value in pairs:
+            self._connection.putheader(name, value)
+        if body:
+            self._connection.putheader("Content-Length", str(len(body)))
+        self._connection.endheaders(body)
+        response = self._connection.getresponse()
+        found = {name.lower(): value for name, value in response.getheaders()}
+        assert len(found) == len(response.getheaders()), "a header was sent twice"
+        return Response(response.status, found, response.read())
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    data_dir: Path = tmp_path_factory.mktemp("live")
+    server = start_server(data_dir, "--engine", "memory:")
+    client = LiveServer(server.endpoint)
+    yield client
+    client.close()
+    assert server.stop() == 0
+
+
+def _emptied(live: LiveServer) -> LiveServer:
+    for table in ("tab", "new", "zzz"):
+        live.exchange("DELETE", f"/{ACCOUNT}/Tables('{table}')")
+    return live
+
+
+def _without_times(row: Row) -> Row:
+    """The row without what depends on the clock, which a real server cannot be told."""
+    answer = {
+        name: value
+        for name, value in row.get("answer", {}).items()
+        if name not in _NOT_COMPARED and value != "*"
+    }
+    kept = {name: value for name, value in row.items() if name not in ("content", "holds")}
+    if not any(word in row.get("content", "TAG") for word in ("TAG", "TIME", "BASE")):
+        kept["content"] = row["content"]
+    return kept | {"answer": answer}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(*case.values, id=f"{name}: {case.id}")
+        for name in _TABLES
+        for case in parameters(f"{name}.toml", live_only=True)
+    ],
+)
+def test_a_real_server_answers_the_same(live: LiveServer, row: Row) -> None:
+    prepare(_emptied(live), row)
+    response = send(live, row)
+    check(_without_times(row), response)
+    assert parsedate_to_datetime(response.headers["date"]).tzinfo is not None
+    if response.status == 204:
+        assert response.body == b""
+        assert "content-length" not in response.headers
+    else:
+        assert response.headers["content-length"] == str(len(response.body))
+    assert "transfer-encoding" not in response.headers

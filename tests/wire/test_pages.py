@@ -1,0 +1,69 @@
+"""Where a page of a query ends: 1,000 entities, about 4 MiB, 5 seconds; then a token, be the page empty (wire 6.6)."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain, count
+from urllib.parse import quote
+
+from tablestone import limits
+from wire.case_tables import prepare
+from wire.service_under_test import Response, ServiceUnderTest
+
+_GIVEN = {"given": ['POST /Tables {"TableName":"tab"}']}
+_NEXT = ("NextPartitionKey", "NextRowKey")
+
+
+def _insert(service: ServiceUnderTest, rows: int, members: str = "") -> None:
+    for number in range(rows):
+        body = f'{{"PartitionKey":"p","RowKey":"{number:05}"{members}}}'
+        headers = [("Prefer", "return-no-content")]
+        assert service.send("POST", "/tab", headers, body.encode()).status == 204
+
+
+def _pages(service: ServiceUnderTest, query: str) -> list[list[str]]:
+    """The RowKeys of every page of a query, following its tokens to the end."""
+    pages = []
+    token = ""
+    while True:
+        response = service.send("GET", f"/tab()?{query}{token}")
+        pages.append([entity["RowKey"] for entity in json.loads(response.body)["value"]])
+        token = _next(response)
+        if not token:
+            return pages
+
+
+def _next(response: Response) -> str:
+    pairs = [(name, response.headers.get(f"x-ms-continuation-{name.lower()}")) for name in _NEXT]
+    return "".join(f"&{name}={quote(value)}" for name, value in pairs if value is not None)
+
+
+def test_a_page_has_a_thousand_entities(service: ServiceUnderTest) -> None:
+    prepare(service, _GIVEN)
+    _insert(service, limits.PAGE_ENTITIES_MAX + 1)
+    pages = _pages(service, "$select=RowKey")
+    assert [len(page) for page in pages] == [1000, 1]
+    assert list(chain.from_iterable(pages)) == [f"{number:05}" for number in range(1001)]
+
+
+def test_a_page_has_about_four_mebibytes(service: ServiceUnderTest) -> None:
+    """The entity that reaches the limit is the page's last (limits.PAGE_BYTES_MAX)."""
+    prepare(service, _GIVEN)
+    _insert(service, 10, "".join(f',"s{n}":"{"x" * 32_000}"' for n in range(16)))
+    pages = _pages(service, "")
+    entity_bytes = 16 * 32_000
+    expected = -(-limits.PAGE_BYTES_MAX // entity_bytes)
+    assert [len(page) for page in pages] == [expected, 10 - expected]
+    assert list(chain.from_iterable(pages)) == [f"{number:05}" for number in range(10)]
+
+
+def test_a_page_takes_five_seconds(service: ServiceUnderTest) -> None:
+    """A scan whose time is up ends its page, be it empty, and the next one goes on (limits.PAGE_SECONDS_MAX)."""
+    prepare(service, _GIVEN)
+    rows = 3 * limits.SCAN_ROWS_PER_READ
+    _insert(service, rows)
+    service.seconds = count(0, limits.PAGE_SECONDS_MAX + 1)
+    pages = _pages(service, f"$filter=RowKey%20eq%20'x'%20or%20RowKey%20eq%20'{rows - 1:05}'")
+    assert len(pages) > 1
+    assert pages[0] == []
+    assert list(chain.from_iterable(pages)) == [f"{rows - 1:05}"]
