@@ -1,0 +1,146 @@
+"""The server's door, in this process: requests go in as signed bytes, answers come out as they would leave.
+
+Each `Door` is a whole server above the socket, on an engine of its own and a clock that the test moves. Knows how to
+send and how to take an answer apart; does not know what an answer should be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from property.model import Refused
+from property.payloads import ACCOUNT, Request
+from tablestone.auth.accounts import Account, accounts_by_name
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.engines.contract import Engine
+from tablestone.engines.registry import open_engine
+from tablestone.server.pipeline import Pipeline
+from tablestone.tables.check import check_rows
+from tablestone.tables.service import TableService
+from tablestone.wire.messages import RawRequest
+from wire.service_under_test import KEY, Clock, default_headers
+
+ETAG_OF_PART = re.compile(rb"^ETag: (.*?)\r?$", re.MULTILINE)
+STATUS_OF_PART = re.compile(rb"^HTTP/1\.1 (\d{3}) ", re.MULTILINE)
+INDEX = re.compile(r"(\d+):")
+MakeService = Callable[..., TableService]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back. Header names are lower-case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def require(self, *statuses: int) -> Answer:
+        """This answer if it is a success with one of these statuses; raises `Refused` for the service's error."""
+        if self.status in statuses:
+            return self
+        assert self.status >= 400, f"status {self.status}"
+        raise refusal(self.body)
+
+
+def refusal(body: bytes) -> Refused:
+    """The error in a body, with the index before its text, 0 without one (wire 7.3)."""
+    error: dict[str, Any] = json.loads(body)["odata.error"]
+    index = INDEX.match(error["message"]["value"])
+    return Refused(error["code"], 0 if index is None else int(index[1]))
+
+
+def batch_etags(answer: Answer) -> list[str | None]:
+    """The ETag of each operation of a transaction; raises `Refused` for the one that failed."""
+    parts = answer.require(202).body.split(b"--changesetresponse_")[1:-1]
+    statuses = [int(found[1]) for part in parts if (found := STATUS_OF_PART.search(part))]
+    if statuses[0] >= 400:
+        assert len(parts) == 1, "a failed change set has one part (wire 7.3)"
+        error = refusal(parts[0][parts[0].index(b'{"odata.error"') :].splitlines()[0])
+        raise error
+    assert set(statuses) <= {201, 204}
+    found_etags = [ETAG_OF_PART.search(part) for part in parts]
+    return [None if found is None else found[1].decode() for found in found_etags]
+
+
+class Door:
+    """One server. `close` says what its storage holds that it must not."""
+
+    def __init__(self, engine: str, make_service: MakeService = TableService) -> None:
+        self.clock = Clock()
+        self._directory = Path(tempfile.mkdtemp()) if engine == "sqlite" else None
+        url = "memory:" if self._directory is None else f"sqlite:{self._directory / 'data'}"
+        self._loop = asyncio.Runner()
+        self._offset = 0
+        self.engine: Engine = self._loop.run(_open(url, self.ticks))
+        ids = iter(range(1, 1 << 32))
+        self.service = make_service(
+            self.engine, self.ticks, lambda: 0.0, lambda: next(ids).to_bytes(8, "big")
+        )
+        accounts = accounts_by_name([Account(ACCOUNT, (KEY,))])
+        self._pipeline = Pipeline(self.service, accounts, self.ticks)
+
+    def ticks(self) -> int:
+        """The server's time, a little off the date in the requests."""
+        return self.clock.ticks() + self._offset
+
+    def move_clock(self, ticks: int) -> None:
+        """Forward or back."""
+        self._offset += ticks
+
+    def close(self) -> list[str]:
+        """Sweep, check everything that is stored, release it."""
+        found = self._loop.run(self._check())
+        self._loop.run(self.engine.close())
+        self._loop.close()
+        if self._directory is not None:
+            shutil.rmtree(self._directory)
+        return found
+
+    async def _check(self) -> list[str]:
+        found = await check_rows(self.engine)
+        while await self.service.catalog.sweep(ACCOUNT):
+            pass
+        self._offset += 3600 * TICKS_PER_SECOND
+        await self.service.catalog.sweep(ACCOUNT)
+        return found + await check_rows(self.engine) + await self.engine.check()
+
+    def send(self, request: Request) -> Answer:
+        """One request, alone."""
+        return self.send_at_once([request])[0]
+
+    def send_at_once(self, requests: Sequence[Request]) -> list[Answer]:
+        """All of them, none waiting for another."""
+        return self._loop.run(self._gather(requests))
+
+    async def _gather(self, requests: Sequence[Request]) -> list[Answer]:
+        return await asyncio.gather(*map(self._answer, requests))
+
+    async def _answer(self, request: Request) -> Answer:
+        target = f"/{ACCOUNT}{request.path}"
+        given = list(request.headers.items())
+        pairs = default_headers(request.method, target, self.clock.http_date(), given, request.body)
+        by_name = {name.lower().encode(): value.encode("latin-1") for name, value in pairs}
+        path, _, query = target.encode().partition(b"?")
+
+        async def read_body() -> bytes:
+            return request.body
+
+        raw = RawRequest(request.method, path, query, by_name)
+        response = await self._pipeline.answer(raw, read_body)
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in response.headers
+        }
+        return Answer(response.status, headers, response.body)
+
+
+async def _open(url: str, clock: Callable[[], int]) -> Engine:
+    return open_engine(url, clock)

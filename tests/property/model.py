@@ -1,0 +1,216 @@
+"""The service as plain dicts, written from the protocol: what every operation does and which error wins.
+
+A value is (EDM name, content): a DateTime's content is its text with seven digits of fraction, so that texts compare
+as moments do; a null is ("", None). Does not know how requests travel, nor anything of the server: ETags are not made
+here, the model is told which ETag a write was given and holds it to the rules of wire 4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Value = tuple[str, Any]
+Properties = Mapping[str, Value]
+Key = tuple[str, str]
+
+PROPERTIES_MAX = 252  # wire 9
+KINDS = ("insert", "update", "merge", "insert_or_replace", "insert_or_merge", "delete")
+NEEDS_MATCH = ("update", "merge", "delete")
+WEAK_TAG = re.compile(r'W/"(.*)"')
+
+
+class Refused(Exception):
+    """An operation fails with this code; `index` is that of the failing operation of a transaction."""
+
+    def __init__(self, code: str, index: int = 0) -> None:
+        super().__init__(code)
+        self.code = code
+        self.index = index
+
+
+@dataclass(frozen=True)
+class Write:
+    """A write of one entity. `if_match` is the header as sent, None for none."""
+
+    kind: str
+    key: Key
+    properties: Properties = field(default_factory=dict)
+    if_match: str | None = None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An entity: its ETag and its properties in the order in which they come back."""
+
+    etag: str
+    properties: Properties
+
+    @property
+    def timestamp(self) -> str:
+        """The Timestamp, which the ETag is made of (wire 4), with seven digits."""
+        return with_seven_digits(tag_content(self.etag).removeprefix("datetime'").rstrip("'"))
+
+
+@dataclass
+class Table:
+    """A table: its name as it was created, and its entities."""
+
+    name: str
+    rows: dict[Key, Stored] = field(default_factory=dict)
+
+
+def with_seven_digits(text: str) -> str:
+    """`...T03:25:45.58Z` or `...T03:25:45Z` with a fraction of seven digits."""
+    seconds, _, fraction = text.removesuffix("Z").partition(".")
+    return f"{seconds}.{fraction:0<7}Z"
+
+
+def tag_content(etag: str) -> str:
+    """What a weak tag holds, colons plain: tags are compared by value (wire 4)."""
+    match = WEAK_TAG.fullmatch(etag)
+    if match is None:
+        raise Refused("InvalidInput")
+    return match[1].replace("%3A", ":")
+
+
+def ordinal(text: str) -> bytes:
+    """What sorts as the service sorts text: by UTF-16 code unit (wire 6.10)."""
+    return text.encode("utf-16-be")
+
+
+def key_order(key: Key) -> tuple[bytes, bytes]:
+    return ordinal(key[0]), ordinal(key[1])
+
+
+def without_nulls(properties: Properties) -> dict[str, Value]:
+    """A null is never stored (wire 5.3)."""
+    return {name: value for name, value in properties.items() if value[1] is not None}
+
+
+def in_ordinal_order(properties: Properties) -> dict[str, Value]:
+    """What every write but an insert leaves behind (wire 3.11)."""
+    return {name: properties[name] for name in sorted(properties, key=ordinal)}
+
+
+class Model:
+    """One account."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Table] = {}
+
+    def copy_of(self, name: str) -> Model:
+        """A model with that one table, which can be changed without changing this one."""
+        copy = Model()
+        if name.lower() in self.tables:
+            table = self.tables[name.lower()]
+            copy.tables[name.lower()] = Table(table.name, dict(table.rows))
+        return copy
+
+    def create_table(self, name: str) -> None:
+        """Names are one whatever their case; the case given is kept (wire 1.4)."""
+        if name.lower() in self.tables:
+            raise Refused("TableAlreadyExists")
+        self.tables[name.lower()] = Table(name)
+
+    def delete_table(self, name: str) -> None:
+        if self.tables.pop(name.lower(), None) is None:
+            raise Refused("ResourceNotFound")
+
+    def get_table(self, name: str) -> str:
+        if name.lower() not in self.tables:
+            raise Refused("ResourceNotFound")
+        return self.tables[name.lower()].name
+
+    def list_tables(self) -> list[str]:
+        return [self.tables[folded].name for folded in sorted(self.tables)]
+
+    def table(self, name: str) -> Table:
+        if name.lower() not in self.tables:
+            raise Refused("TableNotFound")
+        return self.tables[name.lower()]
+
+    def get(self, name: str, key: Key) -> Stored:
+        stored = self.table(name).rows.get(key)
+        if stored is None:
+            raise Refused("ResourceNotFound")
+        return stored
+
+    def has(self, name: str, key: Key) -> bool:
+        return name.lower() in self.tables and key in self.tables[name.lower()].rows
+
+    def entities(self, name: str) -> list[tuple[Key, Stored]]:
+        """All of a table, in key order."""
+        rows = self.table(name).rows
+        return [(key, rows[key]) for key in sorted(rows, key=key_order)]
+
+    def judge(self, name: str, writes: Sequence[Write]) -> None:
+        """Raise what a lone write or an entity group transaction is refused with; change nothing.
+
+        What can be seen in the request comes first, then the table, then what is there (wire 3.9, 7.3).
+        """
+        seen: set[Key] = set()
+        for index, write in enumerate(writes):
+            _judge_request(write, index)
+            if write.key[0] != writes[0].key[0]:
+                raise Refused("CommandsInBatchActOnDifferentPartitions", index)
+            if write.key in seen:
+                raise Refused("InvalidDuplicateRow", index)
+            seen.add(write.key)
+        rows = self.table(name).rows
+        for index, write in enumerate(writes):
+            _judge_stored(write, rows.get(write.key), index)
+
+    def apply(self, name: str, writes: Sequence[Write], etags: Sequence[str | None]) -> None:
+        """Carry out writes that were judged good and were answered with these ETags."""
+        rows = self.table(name).rows
+        for write, etag in zip(writes, etags, strict=True):
+            current = rows.get(write.key)
+            if write.kind == "delete":
+                assert etag is None, "a delete has no ETag (wire 3.9)"
+                del rows[write.key]
+                continue
+            assert etag is not None, "a write answers its ETag (wire 3.9)"
+            properties = without_nulls(write.properties)
+            if write.kind != "insert":
+                properties = in_ordinal_order(_merged(write, current))
+            stored = Stored(etag, properties)
+            if current is not None:
+                assert stored.timestamp > current.timestamp, "Timestamp stood still (wire 4)"
+            rows[write.key] = stored
+
+
+def _merged(write: Write, current: Stored | None) -> dict[str, Value]:
+    """A merge keeps what it does not name, and a null never removes anything (wire 3.10)."""
+    kept = current.properties if current is not None and "merge" in write.kind else {}
+    return {**kept, **without_nulls(write.properties)}
+
+
+def _judge_request(write: Write, index: int) -> None:
+    if write.if_match is None:
+        if write.kind == "delete":
+            raise Refused("MissingRequiredHeader", index)
+    elif write.if_match != "*":
+        try:
+            tag_content(write.if_match)
+        except Refused as refused:
+            raise Refused(refused.code, index) from refused
+    if len(without_nulls(write.properties)) > PROPERTIES_MAX:
+        raise Refused("TooManyProperties", index)
+
+
+def _judge_stored(write: Write, current: Stored | None, index: int) -> None:
+    """The outcome matrix of wire 3.9; then the limits of what a merge makes (wire 9)."""
+    if write.kind == "insert":
+        if current is not None:
+            raise Refused("EntityAlreadyExists", index)
+    elif write.kind in NEEDS_MATCH:
+        if current is None:
+            raise Refused("ResourceNotFound", index)
+        assert write.if_match is not None
+        if write.if_match != "*" and tag_content(write.if_match) != tag_content(current.etag):
+            raise Refused("UpdateConditionNotSatisfied", index)
+    if len(_merged(write, current)) > PROPERTIES_MAX:
+        raise Refused("TooManyProperties", index)

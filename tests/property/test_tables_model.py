@@ -1,0 +1,146 @@
+"""The server against the model, on every engine; and proof that the comparison can fail.
+
+The fixed profile draws the same runs everywhere; HYPOTHESIS_PROFILE=explore looks for new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from property.door import MakeService
+from property.machine import TableMachine
+from tablestone.errors import StorageError
+from tablestone.operations import (
+    IF_MATCH_ANY,
+    DeleteEntity,
+    EntityGroupTransaction,
+    GetEntity,
+    InsertEntity,
+    InsertOrMergeEntity,
+    InsertOrReplaceEntity,
+    MergeEntity,
+    Operation,
+    QueryEntities,
+    Result,
+    TransactionCommitted,
+    UpdateEntity,
+    WriteResult,
+    entity_key,
+)
+from tablestone.tables.service import TableService
+
+QUICK = settings(max_examples=80, stateful_step_count=40)
+FLUSHES = settings(max_examples=40, stateful_step_count=40)
+CANARY = settings(
+    max_examples=300,
+    stateful_step_count=40,
+    phases=[Phase.generate],
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+"""Finding the planted fault is enough; nobody reads its smallest example."""
+
+
+class OnMemory(TableMachine):
+    ENGINE = "memory"
+
+
+class OnSqlite(TableMachine):
+    ENGINE = "sqlite"
+
+
+TestOnMemory = OnMemory.TestCase
+TestOnMemory.settings = QUICK
+TestOnSqlite = OnSqlite.TestCase
+TestOnSqlite.settings = FLUSHES
+
+
+class IgnoresIfMatch(TableService):
+    """Every update, merge and delete succeeds if something is there."""
+
+    async def execute(self, account: str, operation: Operation) -> Result:
+        if isinstance(operation, UpdateEntity | MergeEntity | DeleteEntity):
+            operation = replace(operation, if_match=IF_MATCH_ANY)
+        return await super().execute(account, operation)
+
+
+class CommitsHalfTransactions(TableService):
+    """What came before the operation that fails stays."""
+
+    async def execute(self, account: str, operation: Operation) -> Result:
+        if not isinstance(operation, EntityGroupTransaction):
+            return await super().execute(account, operation)
+        results: list[WriteResult] = []
+        for index, write in enumerate(operation.writes):
+            try:
+                result = await super().execute(account, write)
+            except StorageError as error:
+                raise error.at(index) from error
+            assert isinstance(result, WriteResult)
+            results.append(result)
+        return TransactionCommitted(results)
+
+
+class ReplacesWhereItShouldMerge(TableService):
+    async def execute(self, account: str, operation: Operation) -> Result:
+        if isinstance(operation, InsertOrMergeEntity):
+            operation = InsertOrReplaceEntity(operation.table, operation.entity)
+        return await super().execute(account, operation)
+
+
+class SkipsWhereItShouldGoOn(TableService):
+    """A page that is not the first lacks its first entity."""
+
+    async def execute(self, account: str, operation: Operation) -> Result:
+        if isinstance(operation, QueryEntities) and operation.token is not None:
+            token = operation.token._replace(next_row_key=operation.token.next_row_key + " ")
+            operation = replace(operation, token=token)
+        return await super().execute(account, operation)
+
+
+class ChecksBeforeItInserts(TableService):
+    """Looks whether the key is free, and inserts in a second step: two at the same time may both succeed."""
+
+    async def execute(self, account: str, operation: Operation) -> Result:
+        if not isinstance(operation, InsertEntity):
+            return await super().execute(account, operation)
+        key = entity_key(operation)
+        try:
+            await super().execute(account, GetEntity(operation.table, key, None))
+        except StorageError as error:
+            if error.code == "ResourceNotFound":
+                return await self._take(account, operation)
+        return await super().execute(account, operation)
+
+    async def _take(self, account: str, operation: InsertEntity) -> Result:
+        await asyncio.sleep(0)
+        delete = DeleteEntity(operation.table, entity_key(operation), IF_MATCH_ANY)
+        with suppress(StorageError):
+            await super().execute(account, delete)
+        return await super().execute(account, operation)
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        IgnoresIfMatch,
+        CommitsHalfTransactions,
+        ReplacesWhereItShouldMerge,
+        SkipsWhereItShouldGoOn,
+        ChecksBeforeItInserts,
+    ],
+)
+def test_a_planted_fault_is_found(faulty: MakeService) -> None:
+    class Canary(TableMachine):
+        ENGINE = "memory"
+        MAKE_SERVICE: ClassVar[MakeService] = faulty
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(Canary, settings=CANARY)
