@@ -87,11 +87,11 @@ def expanded(text: str) -> str:
 
 
 def prepare(sender: Sender, row: Row) -> None:
-    """Send what the row takes as given; `POST /t {...}`, and every other method with If-Match: *."""
+    """Send what the row takes as given; `POST /t {...}`, every other write to an entity with If-Match: *."""
     for line in row.get("given", ()):
         match = _GIVEN.fullmatch(line)
         assert match, line
-        headers = [("If-Match", "*")] if match[1] in ("PUT", "DELETE") and "(" in match[2] else []
+        headers = [("If-Match", "*")] if match[1] != "POST" and "PartitionKey=" in line else []
         body = "" if match[3] is None else expanded(str(match[3]))
         response = sender.exchange(match[1], f"/{ACCOUNT}{match[2]}", headers, body.encode())
         assert response.status < 300, (line, response)
@@ -99,7 +99,8 @@ def prepare(sender: Sender, row: Row) -> None:
 
 def send(sender: Sender, row: Row) -> Response:
     """The row's own request."""
-    method, _, path = expanded(row.get("send", row.get("target", ""))).partition(" ")
+    line = row["target"] if "target" in row else row["send"]
+    method, _, path = expanded(line).partition(" ")
     target = path if "target" in row else f"/{ACCOUNT}{path}"
     body = expanded(row.get("body", ""))
     if row.get("newline") == "CRLF":

@@ -77,6 +77,7 @@ def default_headers(method: str, target: str, date: str, given: Headers, body: b
             target=target,
             date=sent.get("x-ms-date", ""),
             content_type=sent.get("content-type", ""),
+            content_md5=sent.get("content-md5", ""),
         )
         headers.append(("Authorization", signed))
     return headers

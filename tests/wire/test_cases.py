@@ -16,6 +16,7 @@ TABLES = (
     "table_names",
     "limits",
     "versions",
+    "writes",
 )
 
 

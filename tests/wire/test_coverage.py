@@ -13,7 +13,7 @@ from wire.case_tables import Row, load, rows
 _ROOT = Path(__file__).resolve().parents[2]
 _CASES = (
     *("address", "negotiate", "etag", "continuation", "select", "table_names", "limits"),
-    *("versions", "headers", "precedence"),
+    *("versions", "headers", "precedence", "writes"),
 )
 
 
