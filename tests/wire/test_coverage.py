@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tablestone.errors import ERRORS, ErrorRow
 from wire.case_tables import Row, load, rows
 
 _ROOT = Path(__file__).resolve().parents[2]
+_COMPATIBILITY = (_ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
 _CASES = (
     *("address", "negotiate", "etag", "continuation", "select", "table_names", "limits"),
     *("versions", "headers", "precedence", "writes"),
@@ -59,3 +61,23 @@ def test_what_is_shown_elsewhere_is_there(row: Row) -> None:
         return
     path, _, name = row["test"].partition("::")
     assert f"def {name}(" in (_ROOT / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "named", sorted(set(re.findall(r"`((?:tests/\S+\.py::\w+|\w+\.toml: [^`]+))`", _COMPATIBILITY)))
+)
+def test_what_the_compatibility_page_names_is_there(named: str) -> None:
+    if named.startswith("tests/"):
+        path, _, name = named.partition("::")
+        assert f"def {name}(" in (_ROOT / path).read_text(encoding="utf-8")
+        return
+    file, _, row_id = named.partition(": ")
+    tables = [table for table in load(file).values() if isinstance(table, list)]
+    rows_found = [row for table in tables for row in table if isinstance(row, dict)]
+    assert row_id in {row["id"] for row in rows_found if "id" in row}
+
+
+def test_every_line_of_its_tables_names_a_test() -> None:
+    lines = [line for line in _COMPATIBILITY.splitlines() if line.startswith("| ")]
+    bare = [line for line in lines if not re.search(r"::|\.toml: | shown by \|$", line)]
+    assert bare == []
