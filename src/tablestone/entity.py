@@ -6,7 +6,6 @@ The order of keys is defined here once: `encode_key` gives bytes that sort as th
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -24,10 +23,14 @@ class EntityKey(NamedTuple):
 
 
 class Entity(NamedTuple):
-    """A whole entity as a client writes it: keys and typed properties, without the server's Timestamp."""
+    """An entity as a client writes it, without the server's Timestamp.
+
+    `members` has each property by its name, as the JSON text in which it is kept and sent (`entity_json.member`): a
+    property is written down once, where it is read, and then only moved.
+    """
 
     key: EntityKey
-    properties: Mapping[str, EdmValue]
+    members: Mapping[str, str]
 
 
 class ContinuationToken(NamedTuple):
@@ -98,7 +101,6 @@ def require_key_length(key: EntityKey) -> None:
             raise StorageError("PropertyValueTooLarge")
 
 
-@functools.lru_cache(maxsize=4096)
 def require_property_name(name: str) -> None:
     """Raise `PropertyNameTooLong` or `PropertyNameInvalid` (wire 9: an identifier as C# has it)."""
     if utf16_length(name) > limits.PROPERTY_NAME_LENGTH_MAX:
@@ -137,24 +139,16 @@ def entity_size(key: EntityKey, properties: Mapping[str, EdmValue]) -> int:
     return size
 
 
-def require_entity_limits(key: EntityKey, properties: Mapping[str, EdmValue]) -> None:
-    """Raise the error of the first limit the whole entity breaks: count, then size, then single values.
-
-    The entity's size is looked at before the size of one property (wire 9, second note).
-    """
-    if len(properties) > limits.ENTITY_PROPERTIES_MAX:
-        raise StorageError("TooManyProperties")
+def require_sizes(key: EntityKey, properties: Mapping[str, EdmValue]) -> None:
+    """Raise `EntityTooLarge` or `PropertyValueTooLarge`; the entity's size is looked at first (wire 9)."""
     if entity_size(key, properties) > limits.ENTITY_SIZE_BYTES_MAX:
         raise StorageError("EntityTooLarge")
-    for value in properties.values():
-        content = value.value
+    for _, content in properties.values():
         if isinstance(content, str):
-            if (
-                len(content) > limits.STRING_LENGTH_MAX // 2
-                and utf16_length(content) > limits.STRING_LENGTH_MAX
-            ):
-                raise StorageError("PropertyValueTooLarge")
-        elif isinstance(content, bytes) and len(content) > limits.BINARY_LENGTH_MAX:
+            too_large = utf16_length(content) > limits.STRING_LENGTH_MAX
+        else:
+            too_large = isinstance(content, bytes) and len(content) > limits.BINARY_LENGTH_MAX
+        if too_large:
             raise StorageError("PropertyValueTooLarge")
 
 

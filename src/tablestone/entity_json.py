@@ -8,6 +8,7 @@ not know requests, tables, engines or `$filter`.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from json.encoder import encode_basestring_ascii
@@ -15,6 +16,7 @@ from typing import Any, Final, cast
 
 import orjson
 
+from tablestone import limits
 from tablestone.edm import (
     EdmType,
     EdmValue,
@@ -25,7 +27,8 @@ from tablestone.edm import (
     parse_binary,
     parse_date_time,
 )
-from tablestone.entity import EntityKey, encode_key
+from tablestone.entity import EntityKey, encode_key, require_sizes
+from tablestone.errors import StorageError
 
 RawEntity = Mapping[str, Any]
 """A stored entity after its JSON was read and before its values are typed: members by name."""
@@ -43,13 +46,12 @@ _ANNOTATION_MEMBER = re.compile(rb'"(?:[^"\\]|\\u[0-9a-f]{4})*@odata\.type":"Edm
 quote: Callable[[str], str] = encode_basestring_ascii
 """A JSON string: non-ASCII as \\uXXXX with lower-case hex, as the service writes it (wire 5.2)."""
 
-_ANNOTATED: Final = {
-    EdmType.INT64: "Edm.Int64",
-    EdmType.GUID: "Edm.Guid",
-    EdmType.BINARY: "Edm.Binary",
-    EdmType.DATE_TIME: "Edm.DateTime",
-    EdmType.GEOGRAPHY_POINT: "Edm.GeographyPoint",
-}
+_TIMESTAMP_TEXT: Final = _TIMESTAMP.decode("ascii")
+# One member with its comma and its annotation, as `member` writes it; a name holds no quote, a point no inner brace.
+_MEMBER = re.compile(
+    r',(?:"[^"]*@odata\.type":"[^"]*",)?"([^"]*)":(?:"[^"\\]*(?:\\.[^"\\]*)*"|\{[^}]*\}|[^,}]*)'
+)
+
 _TYPE_BY_NAME: Final = {kind.value: kind for kind in EdmType}
 _NUMBER_TEXTS: Final = frozenset(("NaN", "Infinity", "-Infinity"))
 
@@ -74,38 +76,49 @@ def geography_json(point: GeographyPoint) -> str:
     return f'{{"type":"Point","coordinates":[{coordinates}]}}'
 
 
+@functools.lru_cache(maxsize=4096)
+def name_part(name: str) -> str:
+    """`"name":`; cached, since the entities of a table name the same properties."""
+    return f"{quote(name)}:"
+
+
+@functools.lru_cache(maxsize=4096)
+def _annotated_name_part(name: str, kind: EdmType) -> str:
+    return f'{quote(name + ANNOTATION)}:"{kind.value}",{quote(name)}:'
+
+
 def member(name: str, typed: EdmValue) -> str:
     """`"name":value`, after its `"name@odata.type"` where minimalmetadata annotates (wire 5.2, 5.3)."""
     kind, value = typed
     if kind is EdmType.STRING:
-        return f"{quote(name)}:{quote(cast('str', value))}"
+        return name_part(name) + quote(cast("str", value))
     if kind is EdmType.INT32:
-        return f"{quote(name)}:{cast('int', value)}"
+        return f"{name_part(name)}{cast('int', value)}"
     if kind is EdmType.BOOLEAN:
-        return f"{quote(name)}:{'true' if value else 'false'}"
+        return name_part(name) + ("true" if value else "false")
     text = _value_text(kind, value)
     if kind is EdmType.DOUBLE and text[0] != '"':
-        return f"{quote(name)}:{text}"
-    return f'{quote(name + ANNOTATION)}:"{kind.value}",{quote(name)}:{text}'
+        return name_part(name) + text
+    return _annotated_name_part(name, kind) + text
 
 
-def members(properties: Iterable[tuple[str, EdmValue]]) -> str:
-    """The members of all properties in the order given, each after a comma."""
-    return "".join(["," + member(name, value) for name, value in properties])
+def members(properties: Mapping[str, EdmValue]) -> dict[str, str]:
+    """The member of each property, by name."""
+    return {name: member(name, typed) for name, typed in properties.items()}
 
 
-def in_ordinal_order(properties: Mapping[str, EdmValue]) -> list[tuple[str, EdmValue]]:
-    """Properties as every write but an insert leaves them: by name, upper case before lower (wire 3.11)."""
-    return sorted(properties.items(), key=lambda item: encode_key(item[0]))
+def in_ordinal_order(texts: Mapping[str, str]) -> list[str]:
+    """Members as every write but an insert leaves them: by name, upper case before lower (wire 3.11)."""
+    return [texts[name] for name in sorted(texts, key=encode_key)]
 
 
-def entity_renderer(key: EntityKey, member_text: str) -> Callable[[int], bytes]:
+def entity_renderer(key: EntityKey, texts: Iterable[str]) -> Callable[[int], bytes]:
     """A function that, given a version, writes the whole entity down with its ETag and Timestamp."""
     head = (
         f'","PartitionKey":{quote(key.partition_key)},"RowKey":{quote(key.row_key)},"Timestamp":"'
     )
     before = "'\\\"" + head
-    after = f'"{member_text}}}'
+    after = '"' + "".join([f",{text}" for text in texts]) + "}"
 
     def render(version: int) -> bytes:
         time = format_date_time(version)
@@ -153,6 +166,29 @@ def read_raw(stored: bytes) -> RawEntity:
 def key_of(raw: RawEntity) -> EntityKey:
     """The key of a stored entity."""
     return EntityKey(raw["PartitionKey"], raw["RowKey"])
+
+
+def split_members(stored: bytes) -> dict[str, str]:
+    """The member of each custom property of a stored entity, by name, in the order in which they are kept."""
+    text = stored.decode("ascii")
+    start = text.index('"', text.index(_TIMESTAMP_TEXT) + len(_TIMESTAMP_TEXT)) + 1
+    found = {}
+    for match in _MEMBER.finditer(text, start, len(text) - 1):
+        name = match[1]
+        found[orjson.loads(f'"{name}"') if "\\" in name else name] = match[0][1:]
+    return found
+
+
+def require_entity_limits(key: EntityKey, texts: Mapping[str, str]) -> None:
+    """Raise the error of the first limit the whole entity breaks: number of properties, its size, single values.
+
+    Members that are short together cannot break a limit of size: a text takes at least a character a UTF-16 unit, a
+    binary more than one a byte, and 252 names and fixed parts are far below a mebibyte. So nothing is measured then.
+    """
+    if len(texts) > limits.ENTITY_PROPERTIES_MAX:
+        raise StorageError("TooManyProperties")
+    if sum(map(len, texts.values())) > limits.STRING_LENGTH_MAX:
+        require_sizes(key, typed_properties(orjson.loads(f"{{{','.join(texts.values())}}}")))
 
 
 def typed_property(raw: RawEntity, name: str) -> EdmValue | None:

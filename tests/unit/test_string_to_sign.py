@@ -16,7 +16,7 @@ from tablestone.auth.canonical import (
     string_to_sign_shared_key,
     string_to_sign_shared_key_lite,
 )
-from tablestone.auth.shared_key import signature, signed_paths
+from tablestone.auth.shared_key import signed_paths
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.errors import StorageError
 from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUNT_NAME
@@ -90,11 +90,11 @@ def test_the_string_to_sign_is_the_documented_one(row: Row) -> None:
                 account.name.encode(), path, None if comp is None else comp.encode()
             ),
         )
-        for path in signed_paths(request.raw_path, account.name)
+        for path in signed_paths(request.raw_path, account.name_bytes)
     ]
     expected = row["to_sign"].replace("DATE", date.decode()).encode()
     assert expected in texts
-    assert signature(account.keys[0], expected).decode() == row["signature"]
+    assert account.keys[0].signature(expected).decode() == row["signature"]
 
 
 @VECTORS
@@ -202,7 +202,7 @@ def test_other_parameters_are_not_signed(row: Row) -> None:
 def test_the_secondary_may_be_signed_in_three_ways(target: str, signed: str) -> None:
     """The forms of the table in auth 1.5 that clients send."""
     account = _account({})
-    given = signature(account.keys[0], f"{_DATE}\n{signed}".encode()).decode()
+    given = account.keys[0].signature(f"{_DATE}\n{signed}".encode()).decode()
     row = {"scheme": "SharedKeyLite", "method": "GET", "target": target, "signature": given}
     assert _outcome(_request(row), account, row) is None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -14,17 +15,47 @@ from types import MappingProxyType
 _NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
 
 
+class SigningKey:
+    """A key made ready once: HMAC-SHA256 with both halves of the key already hashed (RFC 2104).
+
+    Copying two prepared states costs less than half of what a one-shot HMAC does for the length of our texts.
+    """
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes) -> None:
+        block = (hashlib.sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+
+    def signature(self, string_to_sign: bytes) -> bytes:
+        """Base64 of the HMAC-SHA256 of the text (auth 1.1)."""
+        inner = self._inner.copy()
+        inner.update(string_to_sign)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return base64.b64encode(outer.digest())
+
+    def __repr__(self) -> str:
+        return "SigningKey(...)"
+
+
+_BLOCK = 64
+"""Bytes of a block of SHA-256."""
+
+
 class Account:
     """An account: its name (3 to 24 lower-case letters or digits) and one or two keys, all of them valid (auth 6)."""
 
-    __slots__ = ("keys", "name")
+    __slots__ = ("keys", "name", "name_bytes")
 
     def __init__(self, name: str, keys_base64: Iterable[str]) -> None:
         """Raise `ValueError` with one sentence for a name or key that is not one; it never quotes the key."""
         if not _NAME.fullmatch(name):
             raise ValueError(f"'{name}' is no account name: 3 to 24 lower-case letters and digits.")
         self.name = name
-        self.keys = tuple(_decode_key(name, text) for text in keys_base64)
+        self.name_bytes = name.encode("ascii")
+        self.keys = tuple(SigningKey(_decode_key(name, text)) for text in keys_base64)
         if not 1 <= len(self.keys) <= 2:
             raise ValueError(f"Account '{name}' must have one or two keys.")
 

@@ -23,13 +23,13 @@ def authenticate(
     if authorization is None:
         raise _no_credentials(parameters, version)
     scheme, _, credentials = authorization.partition(b" ")
-    scheme_name = scheme.decode("latin-1").lower()
-    if scheme_name in SCHEMES:
+    scheme = scheme.lower()
+    if scheme in SCHEMES:
         comp = parameters.get("comp") if parameters else None
         raw_comp = None if comp is None else comp.encode("utf-8")
-        require_shared_key(request, account, scheme_name, credentials.strip(), raw_comp, now)
+        require_shared_key(request, account, scheme, credentials.strip(), raw_comp, now)
         return
-    if scheme_name == "bearer":
+    if scheme == b"bearer":
         if version >= _VERSION_OF_CHALLENGE:
             raise StorageError("InvalidAuthenticationInfo", CHALLENGE_TEXT, status=401)
         raise StorageError("AuthenticationFailed")

@@ -6,7 +6,6 @@ signature is fine: clients sign once and send that again on every retry (auth 0.
 
 from __future__ import annotations
 
-import base64
 import functools
 import hmac
 from collections.abc import Callable
@@ -26,9 +25,9 @@ from tablestone.errors import StorageError
 from tablestone.wire.messages import Headers, RawRequest
 
 _SKEW_TICKS: Final = limits.CLOCK_SKEW_SECONDS_MAX * TICKS_PER_SECOND
-_STRINGS_TO_SIGN: Final[dict[str, Callable[[str, Headers, bytes, bytes], bytes]]] = {
-    "sharedkey": string_to_sign_shared_key,
-    "sharedkeylite": string_to_sign_shared_key_lite,
+_STRINGS_TO_SIGN: Final[dict[bytes, Callable[[str, Headers, bytes, bytes], bytes]]] = {
+    b"sharedkey": string_to_sign_shared_key,
+    b"sharedkeylite": string_to_sign_shared_key_lite,
 }
 SCHEMES: Final = frozenset(_STRINGS_TO_SIGN)
 """The schemes this module checks, in lower case."""
@@ -46,15 +45,10 @@ def _parse_date(text: bytes) -> int | None:
     return round(moment.timestamp()) * TICKS_PER_SECOND + UNIX_EPOCH_TICKS
 
 
-def signature(key: bytes, string_to_sign: bytes) -> bytes:
-    """Base64 of the HMAC-SHA256 (auth 1.1)."""
-    return base64.b64encode(hmac.digest(key, string_to_sign, "sha256"))
-
-
 def require_shared_key(
     request: RawRequest,
     account: Account,
-    scheme: str,
+    scheme: bytes,
     credentials: bytes,
     comp: bytes | None,
     now: int,
@@ -69,25 +63,21 @@ def require_shared_key(
     headers = request.headers
     date = headers.get(b"x-ms-date") or headers.get(b"date", b"")
     signed_at = _parse_date(date)
-    if (
-        signed_at is None
-        or abs(now - signed_at) > _SKEW_TICKS
-        or name != account.name.encode("ascii")
-    ):
+    if signed_at is None or abs(now - signed_at) > _SKEW_TICKS or name != account.name_bytes:
         raise StorageError("AuthenticationFailed")
     string_to_sign = _STRINGS_TO_SIGN[scheme]
-    for raw_path in signed_paths(request.raw_path, account.name):
+    for raw_path in signed_paths(request.raw_path, account.name_bytes):
         resource = canonicalized_resource(name, raw_path, comp)
         text = string_to_sign(request.method, headers, date, resource)
         for key in account.keys:
-            if hmac.compare_digest(signature(key, text), given):
+            if hmac.compare_digest(key.signature(text), given):
                 return
     raise StorageError("AuthenticationFailed")
 
 
-def signed_paths(raw_path: bytes, account: str) -> tuple[bytes, ...]:
+def signed_paths(raw_path: bytes, account: bytes) -> tuple[bytes, ...]:
     """The paths a client may have signed: the one on the wire and, on the secondary, the primary's (auth 1.5)."""
-    primary = b"/" + account.encode("ascii")
+    primary = b"/" + account
     secondary = primary + b"-secondary"
     if not raw_path.startswith(secondary):
         return (raw_path,)

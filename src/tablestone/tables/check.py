@@ -77,6 +77,6 @@ def _check_entity(row: StoredRow, table_ids: set[bytes]) -> list[str]:
         wrong.append(f"holds the entity {key!r}")
     if raw["Timestamp"] != format_date_time(row.version):
         wrong.append(f"has Timestamp {raw['Timestamp']}, but is stored with version {row.version}")
-    if entity_renderer(key, members(typed_properties(raw).items()))(row.version) != row.value:
+    if entity_renderer(key, members(typed_properties(raw)).values())(row.version) != row.value:
         wrong.append("is not written in the form that the server writes")
     return wrong

@@ -21,6 +21,7 @@ from tablestone.operations import (
     EntitiesPage,
     EntityFound,
     EntityGroupTransaction,
+    EntityWrite,
     GetEntity,
     GetTable,
     Operation,
@@ -30,6 +31,7 @@ from tablestone.operations import (
     TableFound,
     TablesPage,
     TransactionCommitted,
+    WriteResult,
 )
 from tablestone.query.evaluate import Predicate, compile_filter
 from tablestone.query.filter_tree import FilterNode, map_string_literals
@@ -51,33 +53,39 @@ class TableService:
 
     async def execute(self, account: str, operation: Operation) -> Result:
         """Carry the operation out, or raise the `StorageError` that is its answer."""
-        match operation:
-            case GetEntity():
-                return await self._get_entity(account, operation)
-            case QueryEntities():
-                return await self._query_entities(account, operation)
-            case EntityGroupTransaction():
-                return await self._commit_group(account, operation)
-            case QueryTables():
-                return await self._query_tables(account, operation)
-            case CreateTable():
-                await self.catalog.create(account, operation.table)
-                return TableFound(operation.table, created=True)
-            case GetTable():
-                record = await self.catalog.find(account, operation.table)
-                if record is None:
-                    raise StorageError("ResourceNotFound")
-                return TableFound(record.name, created=False)
-            case DeleteTable():
-                await self.catalog.delete(account, operation.table)
-                return Deleted()
-            case _:
-                table = await self.catalog.require(account, operation.table)
-                try:
-                    (result,) = await commit_writes(self._engine, table.table_id, (operation,))
-                except StorageError as error:
-                    raise error.at(None) from error
-                return result
+        if isinstance(operation, GetEntity):
+            return await self._get_entity(account, operation)
+        if isinstance(operation, EntityWrite):
+            return await self._write(account, operation)
+        if isinstance(operation, QueryEntities):
+            return await self._query_entities(account, operation)
+        if isinstance(operation, EntityGroupTransaction):
+            return await self._commit_group(account, operation)
+        return await self._execute_on_tables(account, operation)
+
+    async def _execute_on_tables(
+        self, account: str, operation: QueryTables | CreateTable | GetTable | DeleteTable
+    ) -> Result:
+        if isinstance(operation, QueryTables):
+            return await self._query_tables(account, operation)
+        if isinstance(operation, CreateTable):
+            await self.catalog.create(account, operation.table)
+            return TableFound(operation.table, created=True)
+        if isinstance(operation, DeleteTable):
+            await self.catalog.delete(account, operation.table)
+            return Deleted()
+        record = await self.catalog.find(account, operation.table)
+        if record is None:
+            raise StorageError("ResourceNotFound")
+        return TableFound(record.name, created=False)
+
+    async def _write(self, account: str, write: EntityWrite) -> WriteResult:
+        table = await self.catalog.require(account, write.table)
+        try:
+            (result,) = await commit_writes(self._engine, table.table_id, (write,))
+        except StorageError as error:
+            raise error.at(None) from error
+        return result
 
     async def _get_entity(self, account: str, operation: GetEntity) -> EntityFound:
         table = await self.catalog.require(account, operation.table)

@@ -6,17 +6,16 @@ the service's error (outcome matrix of wire 3.9). Does no I/O and does not know 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from tablestone.edm import EdmValue
 from tablestone.engines.contract import ABSENT, ANY, DELETE, PRESENT, Change, Expectation, Put
-from tablestone.entity import EntityKey, encode_key, require_entity_limits
+from tablestone.entity import EntityKey, encode_key
 from tablestone.entity_json import (
     entity_renderer,
     in_ordinal_order,
-    members,
-    read_raw,
-    typed_properties,
+    require_entity_limits,
+    split_members,
     version_of,
 )
 from tablestone.errors import StorageError
@@ -53,9 +52,9 @@ def _expectation(if_match: IfMatch) -> Expectation:
     return PRESENT if if_match == IF_MATCH_ANY else if_match
 
 
-def _put(key: EntityKey, properties: dict[str, EdmValue]) -> Put:
+def _put(key: EntityKey, texts: Mapping[str, str]) -> Put:
     """A replacement, whose properties the service leaves in ordinal order (wire 3.11)."""
-    return Put(entity_renderer(key, members(in_ordinal_order(properties))))
+    return Put(entity_renderer(key, in_ordinal_order(texts)))
 
 
 def decide(write: EntityWrite, current: bytes | None) -> Decision:
@@ -66,35 +65,33 @@ def decide(write: EntityWrite, current: bytes | None) -> Decision:
     """
     row = encode_key(entity_key(write).row_key)
     if isinstance(write, InsertEntity):
-        text = members(write.entity.properties.items())
-        return Decision(Change(row, ABSENT, Put(entity_renderer(write.entity.key, text))), False)
+        render = entity_renderer(write.entity.key, write.entity.members.values())
+        return Decision(Change(row, ABSENT, Put(render)), False)
     if isinstance(write, DeleteEntity):
         return Decision(Change(row, _expectation(write.if_match), DELETE), False)
     if isinstance(write, MergeEntity | InsertOrMergeEntity):
         return _decide_merge(write, row, current)
     expectation = ANY if isinstance(write, InsertOrReplaceEntity) else _expectation(write.if_match)
-    return Decision(
-        Change(row, expectation, _put(write.entity.key, dict(write.entity.properties))), False
-    )
+    return Decision(Change(row, expectation, _put(write.entity.key, write.entity.members)), False)
 
 
 def _decide_merge(
     write: MergeEntity | InsertOrMergeEntity, row: bytes, current: bytes | None
 ) -> Decision:
     """Merge keeps what the operation does not name; a null never removes anything (wire 3.10)."""
-    properties: dict[str, EdmValue] = {}
+    texts: dict[str, str] = {}
     version = ABSENT
     if current is not None:
-        properties = typed_properties(read_raw(current))
+        texts = split_members(current)
         version = version_of(current)
     named_version = isinstance(write, MergeEntity) and write.if_match != IF_MATCH_ANY
     if isinstance(write, MergeEntity) and not expectation_holds(
         _expectation(write.if_match), version
     ):
         raise conflict_error(write, version)
-    properties.update(write.entity.properties)
-    require_entity_limits(write.entity.key, properties)
-    return Decision(Change(row, version, _put(write.entity.key, properties)), not named_version)
+    texts.update(write.entity.members)
+    require_entity_limits(write.entity.key, texts)
+    return Decision(Change(row, version, _put(write.entity.key, texts)), not named_version)
 
 
 def expectation_holds(expectation: Expectation, version: int) -> bool:

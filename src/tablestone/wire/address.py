@@ -53,6 +53,7 @@ _ONE_KEY = re.compile(rf"([^/\\()']+)\(\s*(?:\w+\s*=\s*)?{_QUOTED}\s*\)")
 _SET = re.compile(r"([^/\\()']+)(?:\(\))?")
 # What stays literal when a key is written into a URL; `{` and `}` must not (wire 1.3, 12.2).
 _LITERAL_IN_KEY: Final = "-_.~'!*()"
+_UNCHANGED = re.compile(r"[A-Za-z0-9_.~!*()-]*", re.ASCII)
 
 
 def split_account(raw_path: bytes) -> tuple[str, bytes]:
@@ -124,9 +125,13 @@ def format_table_path(table: str) -> str:
 
 def format_entity_path(table: str, key: EntityKey) -> str:
     """`t(PartitionKey='p',RowKey='r')`: quotes doubled, then percent-encoded (wire 1.3)."""
-    partition_key = quote(key.partition_key.replace("'", "''"), safe=_LITERAL_IN_KEY)
-    row_key = quote(key.row_key.replace("'", "''"), safe=_LITERAL_IN_KEY)
-    return f"{table}(PartitionKey='{partition_key}',RowKey='{row_key}')"
+    return f"{table}(PartitionKey='{_encode(key.partition_key)}',RowKey='{_encode(key.row_key)}')"
+
+
+def _encode(text: str) -> str:
+    if _UNCHANGED.fullmatch(text):
+        return text
+    return quote(text.replace("'", "''"), safe=_LITERAL_IN_KEY)
 
 
 Parameters = Mapping[str, str]

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from tablestone import limits
 from tablestone.edm import EdmType
-from tablestone.entity import Entity, EntityKey, parse_etag, require_key_length
+from tablestone.entity import EntityKey, parse_etag, require_key_length
 from tablestone.errors import StorageError
 from tablestone.operations import (
     IF_MATCH_ANY,
@@ -256,7 +256,7 @@ def _insert(decoded: DecodedRequest) -> Operation:
     """An If-Match on an insert means nothing (wire 14 row 21)."""
     table = _table_in_url(decoded.address)
     require_json(decoded.raw)
-    entity = Entity(*decode_entity(decoded.body, None))
+    entity = decode_entity(decoded.body, None)
     require_key_length(entity.key)
     return InsertEntity(table, entity)
 
@@ -265,7 +265,7 @@ def _replace(decoded: DecodedRequest) -> Operation:
     table = _table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, "PUT")
     require_json(decoded.raw)
-    entity = Entity(*decode_entity(decoded.body, _key(decoded)))
+    entity = decode_entity(decoded.body, _key(decoded))
     if if_match is None:
         require_key_length(entity.key)  # with If-Match such a key is just not found (wire 9)
         return InsertOrReplaceEntity(table, entity)
@@ -276,7 +276,7 @@ def _merge(decoded: DecodedRequest) -> Operation:
     table = _table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, "MERGE")
     require_json(decoded.raw)
-    entity = Entity(*decode_entity(decoded.body, _key(decoded)))
+    entity = decode_entity(decoded.body, _key(decoded))
     if if_match is None:
         require_key_length(entity.key)  # with If-Match such a key is just not found (wire 9)
         return InsertOrMergeEntity(table, entity)

@@ -31,8 +31,8 @@ from tablestone.edm import (
     parse_integer,
 )
 from tablestone.entity import (
+    Entity,
     EntityKey,
-    require_entity_limits,
     require_key_in_body,
     require_property_name,
 )
@@ -40,8 +40,10 @@ from tablestone.entity_json import (
     ANNOTATION,
     key_of,
     member,
+    name_part,
     quote,
     read_raw,
+    require_entity_limits,
     split_etag,
     typed_property,
     with_typed_timestamp,
@@ -96,29 +98,49 @@ def decode_table_name(body: bytes) -> str:
     return name
 
 
-def decode_entity(
-    body: bytes, key_in_url: EntityKey | None
-) -> tuple[EntityKey, dict[str, EdmValue]]:
+def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:
     """The entity that a body holds: all of it legal, its key from the URL if that names one (wire 3.10, 5.5).
 
     Raises `PropertiesNeedValue` when an insert lacks a key, and the error of the first limit that is broken (wire 9).
+    A value that cannot be read wins over a name that is not legal, whichever comes first.
     """
     found = decode_object(body)
     key = key_in_url or _key_in_body(found)
-    properties: dict[str, EdmValue] = {}
+    texts: dict[str, str] = {}
+    bad_name: StorageError | None = None
     for name, value in found.items():
-        if (
-            value is None
-            or name in _SYSTEM
-            or name.endswith(ANNOTATION)
-            or name.startswith("odata.")
-        ):
+        if value is None or name in _SYSTEM or ("." in name and _is_control_information(name)):
             continue
-        properties[name] = _decode_value(name, value, found.get(name + ANNOTATION))
-    for name in properties:
-        require_property_name(name)
-    require_entity_limits(key, properties)
-    return key, properties
+        annotation = found.get(name + ANNOTATION)
+        try:
+            if annotation is None and type(value) is str:
+                texts[name] = _legal_name_part(name) + quote(
+                    value if value.isascii() else _text(value)
+                )
+            else:
+                typed = _decode_value(name, value, annotation)
+                _legal_name_part(name)
+                texts[name] = member(name, typed)
+        except StorageError as error:
+            if error.early:
+                raise
+            bad_name = bad_name or error
+    if bad_name is not None:
+        raise bad_name
+    require_entity_limits(key, texts)
+    return Entity(key, texts)
+
+
+def _is_control_information(name: str) -> bool:
+    """Annotations, and what clients send back of `odata.metadata`, `odata.etag` and the like (wire 5.5)."""
+    return name.endswith(ANNOTATION) or name.startswith("odata.")
+
+
+@functools.lru_cache(maxsize=4096)
+def _legal_name_part(name: str) -> str:
+    """`"name":` of a name that a property may have."""
+    require_property_name(name)
+    return name_part(name)
 
 
 def _key_in_body(found: Members) -> EntityKey:
@@ -153,7 +175,7 @@ def _decode_value(name: str, value: Any, annotation: Any) -> EdmValue:
         raise _unreadable()
     try:
         typed = decode(value)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise _unreadable() from error
     if typed.type is EdmType.DATE_TIME:
         _require_storable_date(name, cast("int", typed.value))
