@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wire.case_tables import TAG, TIME, Row, error_of, load, prepare
+from wire.case_tables import TAG, TIME, Row, error_of, expanded, load, prepare
 from wire.service_under_test import ServiceUnderTest
 
 _GIVEN: Row = {"given": ['POST /Tables {"TableName":"tab"}']}
@@ -22,7 +22,7 @@ def _parameters() -> list[Any]:
 @pytest.mark.parametrize("row", _parameters())
 def test_a_value_comes_back(service: ServiceUnderTest, row: Row) -> None:
     prepare(service, _GIVEN)
-    body = '{"PartitionKey":"p","RowKey":"r",' + row["in"] + "}"
+    body = '{"PartitionKey":"p","RowKey":"r",' + expanded(row["in"]) + "}"
     inserted = service.send("POST", "/tab", [("Prefer", "return-no-content")], body.encode())
     if "out" not in row:
         text = "An error occurred while processing this request."
