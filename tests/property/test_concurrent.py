@@ -1,0 +1,352 @@
+"""Many clients of one service at once, on every engine; what they saw is judged afterwards.
+
+Storage is made to pause at random around every call, so that the clients meet in every order even where an engine would
+answer at once; the clock jitters, back as well as forth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+import pytest_asyncio
+
+from property.histories import (
+    Done,
+    History,
+    inserts_and_deletes_alternate,
+    nothing_goes_back,
+    nothing_outlives_its_table,
+    one_success_per_version,
+    versions_are_given_once,
+    what_is_written_is_read,
+)
+from property.pausing import JitteringClock, PausingEngine
+from tablestone import limits
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.engines.contract import (
+    Change,
+    Engine,
+    KeyRange,
+    WriteSet,
+)
+from tablestone.engines.contract import Key as Place
+from tablestone.engines.registry import open_engine
+from tablestone.entity import Entity, EntityKey
+from tablestone.entity_json import read_raw, typed_properties, version_of
+from tablestone.errors import StorageError
+from tablestone.operations import (
+    IF_MATCH_ANY,
+    CreateTable,
+    DeleteEntity,
+    DeleteTable,
+    EntitiesPage,
+    EntityFound,
+    EntityGroupTransaction,
+    EntityInserted,
+    EntityWrite,
+    EntityWritten,
+    GetEntity,
+    InsertEntity,
+    InsertOrMergeEntity,
+    InsertOrReplaceEntity,
+    MergeEntity,
+    Operation,
+    QueryEntities,
+    Result,
+)
+from tablestone.tables import keys
+from tablestone.tables.check import check_rows
+from tablestone.tables.service import TableService
+from tablestone.tables.writes import decide
+from tablestone.wire.json_payload import decode_entity
+
+ACCOUNT = "histories"
+TABLE = "Water"
+KEY = EntityKey("a", "b")
+CLIENTS = 6
+ROUNDS = 12
+EVERYTHING = KeyRange(Place(b"", b""), Place(b"\xff" * 16, b""))
+
+
+class Scene:
+    """A service with one empty table, a history, and what clients do with them."""
+
+    def __init__(self, engine: Engine, clock: JitteringClock, random: Random) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.random = random
+        self.history = History()
+        ids = iter(range(1, 1 << 32))
+        self.service = TableService(
+            engine, clock, lambda: 0.0, lambda: next(ids).to_bytes(keys.TABLE_ID_LENGTH, "big")
+        )
+
+    async def execute(self, operation: Operation) -> Result:
+        return await self.service.execute(ACCOUNT, operation)
+
+    async def at_once(
+        self, client: Callable[[int], Awaitable[None]], clients: int = CLIENTS
+    ) -> None:
+        await asyncio.gather(*[client(number) for number in range(clients)])
+
+    async def write(
+        self, kind: str, write: EntityWrite, condition: int | None = None, label: int = 0
+    ) -> Done:
+        """A write, recorded; a refusal that the protocol foresees is an outcome."""
+
+        async def call() -> Done:
+            try:
+                result = await self.execute(write)
+            except StorageError as error:
+                if error.status not in (404, 409, 412):
+                    raise
+                return Done(None, condition)
+            version = result.version if isinstance(result, EntityWritten | EntityInserted) else 0
+            return Done(version, condition, label=label)
+
+        return await self.history.record(kind, call)
+
+    async def get(self) -> tuple[int, dict[str, int]]:
+        """The entity's version and its integers, recorded as a read."""
+        found: dict[str, int] = {}
+
+        async def call() -> Done:
+            result = await self.execute(GetEntity(TABLE, KEY, None))
+            assert isinstance(result, EntityFound)
+            found.update(integers(result.stored))
+            return Done(version_of(result.stored))
+
+        done = await self.history.record("read", call)
+        assert done.outcome is not None
+        return done.outcome, found
+
+    async def entities(self) -> list[bytes]:
+        result = await self.execute(QueryEntities(TABLE, None, 1000, None, None))
+        assert isinstance(result, EntitiesPage)
+        return list(result.stored)
+
+
+def integers(stored: bytes) -> dict[str, int]:
+    found = {}
+    for name, typed in typed_properties(read_raw(stored)).items():
+        assert isinstance(typed.value, int)
+        found[name] = typed.value
+    return found
+
+
+def entity(key: EntityKey, **given: int) -> Entity:
+    body = {"PartitionKey": key.partition_key, "RowKey": key.row_key, **given}
+    return Entity(*decode_entity(json.dumps(body).encode(), None))
+
+
+@pytest_asyncio.fixture(
+    params=[("memory", 1), ("memory", 2), ("sqlite", 1), ("sqlite", 2)], ids=str
+)
+async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
+    """A scene on each engine and with different luck; whatever happened, storage is sound in the end."""
+    name, seed = request.param
+    random = Random(seed)
+    clock = JitteringClock(random)
+    url = "memory:" if name == "memory" else f"sqlite:{tmp_path / 'data'}"
+    engine = open_engine(url, clock)
+    scene = Scene(PausingEngine(engine, random), clock, random)
+    await scene.execute(CreateTable(TABLE))
+    yield scene
+    assert await check_rows(engine) == []
+    assert await engine.check() == []
+    await engine.close()
+
+
+@pytest.mark.asyncio
+async def test_counters_incremented_under_an_etag_lose_nothing(scene: Scene) -> None:
+    await scene.execute(InsertEntity(TABLE, entity(KEY, n=0)))
+
+    async def client(_number: int) -> None:
+        for _ in range(ROUNDS):
+            version, found = await scene.get()
+            merge = MergeEntity(TABLE, entity(KEY, n=found["n"] + 1), version)
+            await scene.write("write", merge, version)
+
+    await scene.at_once(client)
+    writes = scene.history.successes("write")
+    assert len(writes) < CLIENTS * ROUNDS, "nobody lost: the clients never met"
+    assert one_success_per_version(writes) == []
+    assert versions_are_given_once(writes) == []
+    assert nothing_goes_back(scene.history.successes("write", "read")) == []
+    assert (await scene.get())[1] == {"n": len(writes)}
+
+
+@pytest.mark.asyncio
+async def test_merges_of_different_properties_lose_nothing(scene: Scene) -> None:
+    await scene.execute(InsertEntity(TABLE, entity(KEY, n=0)))
+
+    async def client(number: int) -> None:
+        for value in range(1, ROUNDS + 1):
+            given = entity(KEY, **{f"p{number}": value})
+            upsert = InsertOrMergeEntity(TABLE, given)
+            merge = MergeEntity(TABLE, given, IF_MATCH_ANY)
+            await scene.write("write", scene.random.choice((upsert, merge)))
+            _version, found = await scene.get()
+            assert found[f"p{number}"] == value, "a client does not see its own write"
+
+    await scene.at_once(client)
+    writes = scene.history.successes("write")
+    assert len(writes) == CLIENTS * ROUNDS
+    assert versions_are_given_once(writes) == []
+    assert nothing_goes_back(scene.history.successes("write", "read")) == []
+    expected = {f"p{number}": ROUNDS for number in range(CLIENTS)}
+    assert (await scene.get())[1] == {"n": 0, **expected}
+
+
+@pytest.mark.asyncio
+async def test_an_insert_succeeds_once_between_deletes(scene: Scene) -> None:
+    async def client(_number: int) -> None:
+        for _ in range(ROUNDS):
+            if scene.random.random() < 0.6:
+                await scene.write("insert", InsertEntity(TABLE, entity(KEY, n=1)))
+            else:
+                await scene.write("delete", DeleteEntity(TABLE, KEY, IF_MATCH_ANY))
+
+    await scene.at_once(client)
+    inserts, deletes = scene.history.successes("insert"), scene.history.successes("delete")
+    assert min(len(inserts), len(deletes)) > 1
+    assert inserts_and_deletes_alternate(inserts + deletes) == []
+    assert len(inserts) - len(deletes) == len(await scene.entities())
+
+
+@pytest.mark.asyncio
+async def test_a_transaction_is_seen_whole(scene: Scene) -> None:
+    """Every transaction writes the same number into five rows, or deletes all five."""
+    rows = [EntityKey("a", str(number)) for number in range(5)]
+    sizes: set[int] = set()
+    writing = True
+
+    async def client(number: int) -> None:
+        for value in range(ROUNDS):
+            stamp = number * ROUNDS + value
+            kind = scene.random.choice((InsertOrReplaceEntity, InsertOrMergeEntity))
+            writes: list[EntityWrite] = [kind(TABLE, entity(row, n=stamp)) for row in rows]
+            if scene.random.random() < 0.3:
+                writes = [DeleteEntity(TABLE, row, IF_MATCH_ANY) for row in rows]
+            try:
+                await scene.execute(EntityGroupTransaction(TABLE, "a", writes))
+            except StorageError as error:
+                if (error.code, error.operation_index) != ("ResourceNotFound", 0):
+                    raise
+
+    async def reader(_number: int) -> None:
+        while writing:
+            found = [integers(stored)["n"] for stored in await scene.entities()]
+            sizes.add(len(found))
+            assert len(found) in (0, 5)
+            assert len(set(found)) <= 1
+
+    async def write_all(_number: int) -> None:
+        nonlocal writing
+        await scene.at_once(client)
+        writing = False
+
+    await asyncio.gather(scene.at_once(write_all, 1), scene.at_once(reader, 3))
+    assert 5 in sizes, "the readers never met a transaction"
+
+
+@pytest.mark.asyncio
+async def test_nothing_of_a_deleted_table_comes_back(scene: Scene) -> None:
+    """The table is deleted and made again while writers write, and swept meanwhile and after."""
+    labels = iter(range(1, 1 << 32))
+    going = True
+
+    async def writer(number: int) -> None:
+        while going:
+            label = next(labels)
+            key = EntityKey(str(number % 2), str(label))
+            kind = scene.random.choice((InsertOrReplaceEntity, InsertOrMergeEntity))
+            await scene.write("write", kind(TABLE, entity(key, label=label)), label=label)
+
+    async def reader(_number: int) -> None:
+        while going:
+            await scene.history.record("read", read)
+
+    async def read() -> Done:
+        try:
+            found = [integers(stored)["label"] for stored in await scene.entities()]
+        except StorageError as error:
+            if error.code != "TableNotFound":
+                raise
+            return Done(None)
+        return Done(0, seen=frozenset(found))
+
+    async def delete() -> Done:
+        return Done(await tried(scene.execute(DeleteTable(TABLE))))
+
+    async def make_again(_number: int) -> None:
+        """Two do this, so that a deletion may come while a client looks for the table the other has just made."""
+        for _ in range(2 * ROUNDS):
+            await scene.history.record("delete table", delete)
+            await tried(scene.execute(CreateTable(TABLE)))
+            await scene.service.catalog.sweep(ACCOUNT)
+            for _ in range(scene.random.choice((0, 1, 3, 30))):
+                await asyncio.sleep(0)
+
+    async def make_again_and_end(_number: int) -> None:
+        nonlocal going
+        await scene.at_once(make_again, 2)
+        going = False
+
+    await asyncio.gather(
+        scene.at_once(writer), scene.at_once(reader, 2), scene.at_once(make_again_and_end, 1)
+    )
+    reads = [event for event in scene.history.successes("read") if event.seen]
+    assert len(scene.history.successes("write")) > ROUNDS
+    assert len(reads) > ROUNDS
+    assert nothing_outlives_its_table(scene.history.events) == []
+    assert what_is_written_is_read(scene.history.events) == []
+    await sweep_all(scene)
+    stored = await scene.engine.scan(EVERYTHING, rows_max=10_000)
+    assert len(stored) == 1 + len(await scene.entities()), (
+        "the table, its entities and nothing else"
+    )
+
+
+async def tried(call: Awaitable[object]) -> int | None:
+    """0 if it succeeded, None if the table was there already, or not any more."""
+    try:
+        await call
+    except StorageError as error:
+        if error.code not in ("TableAlreadyExists", "ResourceNotFound"):
+            raise
+        return None
+    return 0
+
+
+async def sweep_all(scene: Scene) -> None:
+    """What was written under a deletion's feet is found by the second sweep, a minute later."""
+    while await scene.service.catalog.sweep(ACCOUNT):
+        pass
+    scene.clock.now += (limits.SWEEP_AGAIN_SECONDS + 1) * TICKS_PER_SECOND
+    while await scene.service.catalog.sweep(ACCOUNT):
+        pass
+
+
+@pytest.mark.asyncio
+async def test_a_write_that_lands_after_the_sweep_is_swept_a_minute_later(scene: Scene) -> None:
+    """A writer had found the table just before it was deleted, and commits after the first sweep was through."""
+    record = await scene.service.catalog.require(ACCOUNT, TABLE)
+    await scene.execute(DeleteTable(TABLE))
+    assert not await scene.service.catalog.sweep(ACCOUNT)
+    straggler = InsertEntity(TABLE, entity(KEY, n=1))
+    await scene.engine.commit(straggling(record.table_id, straggler))
+    assert await check_rows(scene.engine) == []
+    await sweep_all(scene)
+    assert await scene.engine.scan(EVERYTHING, rows_max=10) == []
+
+
+def straggling(table_id: bytes, insert: InsertEntity) -> WriteSet:
+    partition = keys.entity_partition(table_id, insert.entity.key.partition_key)
+    change: Change = decide(insert, None).change
+    return WriteSet(partition, [change])
