@@ -11,12 +11,14 @@ from hypothesis import HealthCheck, settings
 
 from server_process import ServerProcess, start_server
 
-# Seeds are fixed, so that a failure here is a failure everywhere; HYPOTHESIS_PROFILE=explore looks for new ones.
+# Seeds are fixed, so that a failure here is a failure everywhere; HYPOTHESIS_PROFILE=explore looks for new ones,
+# `thorough` for many.
 # No deadline: the machine may be busy with other work.
 settings.register_profile(
     "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("explore", parent=settings.get_profile("fixed"), derandomize=False)
+settings.register_profile("thorough", parent=settings.get_profile("explore"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 StartServer = Callable[..., ServerProcess]
