@@ -77,6 +77,8 @@ class BatchCollector:
         path = request.raw_path
         resource = path.removeprefix(self._prefix) if path.startswith(self._prefix) else path[1:]
         parameters = parse_query_string(request.query_string)
+        if "comp" in parameters:  # policies are never mistaken for OData, here as outside
+            raise StorageError("NotImplemented", early=True)
         if form.negotiated.refusal is not None and method != "DELETE":
             raise StorageError(form.negotiated.refusal, early=True)
         return decode_operation(
