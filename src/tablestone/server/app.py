@@ -17,7 +17,14 @@ from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.engines.registry import open_engine
 from tablestone.errors import StorageError
-from tablestone.server.body import Message, Receive, RequestBody, is_worth_discarding
+from tablestone.server.body import (
+    Message,
+    Patience,
+    Receive,
+    RequestBody,
+    announced_length,
+    is_worth_discarding,
+)
 from tablestone.server.configuration import Configuration
 from tablestone.server.pipeline import Pipeline
 from tablestone.tables.keys import TABLE_ID_LENGTH
@@ -42,7 +49,8 @@ class Application:
         )
         self._engine: Engine | None = None
         self._pipeline: Pipeline | None = None
-        self._sweeper: asyncio.Task[None] | None = None
+        self._patience = Patience()
+        self._background: list[asyncio.Task[None]] = []
 
     async def startup(self) -> None:
         """Open the engine; raises `EngineRefused` with one sentence if it cannot be."""
@@ -54,13 +62,17 @@ class Application:
             lambda: secrets.token_bytes(TABLE_ID_LENGTH),
         )
         self._pipeline = Pipeline(service, self._accounts, system_clock)
-        self._sweeper = asyncio.create_task(self._sweep(service))
+        self._background = [
+            asyncio.create_task(self._sweep(service)),
+            asyncio.create_task(self._patience.watch()),
+        ]
 
     async def shutdown(self) -> None:
         """Stop sweeping, finish what was accepted, release the data."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.wait((self._sweeper,))
+        for task in self._background:
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
         if self._engine is not None:
             await self._engine.close()
 
@@ -85,7 +97,7 @@ class Application:
             scope["scheme"],
             duplicated=duplicated,
         )
-        body = RequestBody(receive)
+        body = RequestBody(receive, announced_length(by_name), self._patience)
         response = await self._pipeline.answer(request, body.read)
         if not body.is_read and is_worth_discarding(by_name):
             await body.discard()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from tablestone import limits
+from tablestone.clock import monotonic_seconds
 from tablestone.errors import StorageError
 from tablestone.wire.messages import Headers
 
@@ -18,11 +19,46 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
 
+class Patience:
+    """Ends the reading of bodies that do not come.
+
+    Looked at once a second for all of them together: a timer for each would cost more than reading most bodies.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Task[Any], float] = {}
+        self._ended: set[asyncio.Task[Any]] = set()
+
+    async def watch(self) -> None:
+        """Runs for as long as the server does."""
+        while True:
+            await asyncio.sleep(1)
+            now = monotonic_seconds()
+            for task in [task for task, until in self._waiting.items() if until < now]:
+                del self._waiting[task]
+                self._ended.add(task)
+                task.cancel()
+
+    def begin(self, task: asyncio.Task[Any]) -> None:
+        """The task starts to wait for a body."""
+        self._waiting[task] = monotonic_seconds() + limits.BODY_READ_SECONDS_MAX
+
+    def end(self, task: asyncio.Task[Any]) -> bool:
+        """The task waits no more; True if it was this watch that ended it."""
+        self._waiting.pop(task, None)
+        if task in self._ended:
+            self._ended.remove(task)
+            return True
+        return False
+
+
 class RequestBody:
     """The body of one request. `is_read` tells whether it was asked for at all."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, length: int | None, patience: Patience) -> None:
         self._receive = receive
+        self._length = length
+        self._patience = patience
         self.is_read = False
 
     async def read(self) -> bytes:
@@ -32,11 +68,18 @@ class RequestBody:
         answer; `OperationTimedOut` when it does not come; `InvalidInput` when the client stopped in the middle.
         """
         self.is_read = True
+        task = asyncio.current_task()
+        assert task is not None
+        self._patience.begin(task)
         try:
-            async with asyncio.timeout(limits.BODY_READ_SECONDS_MAX):
-                body = await self._collect(limits.BODY_BYTES_MAX, limits.BODY_BYTES_DISCARDED_MAX)
-        except TimeoutError as error:
+            body = await self._collect(limits.BODY_BYTES_MAX, limits.BODY_BYTES_DISCARDED_MAX)
+        except asyncio.CancelledError as error:
+            if not self._patience.end(task):
+                raise
+            task.uncancel()
             raise StorageError("OperationTimedOut", early=True) from error
+        finally:
+            self._patience.end(task)
         if body is None:
             raise StorageError("RequestBodyTooLarge")
         return body
@@ -61,8 +104,17 @@ class RequestBody:
             size += len(piece)
             if size <= kept_max:
                 pieces.append(piece)
-            if size > read_max or not message.get("more_body", False):
+            # All that was announced is here: the empty message that would say so need not be waited for.
+            if size == self._length or size > read_max or not message.get("more_body", False):
                 return b"".join(pieces) if size <= kept_max else None
+
+
+def announced_length(headers: Headers) -> int | None:
+    """The length a request says its body has; None for a chunked one or one without a length."""
+    text = headers.get(b"content-length")
+    if text is None or not text.isdigit() or b"transfer-encoding" in headers:
+        return None
+    return int(text)
 
 
 def is_worth_discarding(headers: Headers) -> bool:

@@ -7,6 +7,7 @@ answers at once whatever the table's size. The sweep removes the entities in sma
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tablestone.engines.contract import (
     ANY,
     DELETE,
     Change,
+    Committed,
     Conflict,
     Engine,
     Key,
@@ -125,12 +127,18 @@ class Catalog:
                 Put(_record_renderer(record.name, record.table_id)),
             ),
         )
-        try:
-            outcome = await self._engine.commit(WriteSet(keys.catalog_partition(account), changes))
-        finally:
-            self._forget()
+        # Shielded: a caller that gives up must not leave a deletion that is committed later and then never forgotten.
+        outcome = await asyncio.shield(
+            self._commit_and_forget(WriteSet(keys.catalog_partition(account), changes))
+        )
         if isinstance(outcome, Conflict):  # somebody else deleted it between the two
             raise StorageError("ResourceNotFound")
+
+    async def _commit_and_forget(self, write_set: WriteSet) -> Committed | Conflict:
+        try:
+            return await self._engine.commit(write_set)
+        finally:
+            self._forget()
 
     async def page(
         self, account: str, first: str, tables_max: int
