@@ -346,6 +346,23 @@ async def test_a_write_that_lands_after_the_sweep_is_swept_a_minute_later(scene:
     assert await scene.engine.scan(EVERYTHING, rows_max=10) == []
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_deletion_whose_client_gave_up_is_not_half_known(scene: Scene, turns: int) -> None:
+    """Clients write on meanwhile: what the catalog remembers of the table must go with it, however late."""
+    deletion = asyncio.create_task(scene.execute(DeleteTable(TABLE)))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    deletion.cancel()
+    await asyncio.gather(deletion, return_exceptions=True)
+    for number in range(ROUNDS):
+        await scene.write("write", InsertEntity(TABLE, entity(EntityKey("a", str(number)), n=1)))
+    await asyncio.sleep(0.01)
+    listed, _following = await scene.service.catalog.page(ACCOUNT, "", 10)
+    found = await scene.service.catalog.find(ACCOUNT, TABLE)
+    assert listed == ([] if found is None else [found])
+
+
 def straggling(table_id: bytes, insert: InsertEntity) -> WriteSet:
     partition = keys.entity_partition(table_id, insert.entity.key.partition_key)
     change: Change = decide(insert, None).change
