@@ -36,7 +36,9 @@ from tablestone.operations import (
 )
 from tablestone.tables.service import TableService
 
-LONG = settings(stateful_step_count=40)
+LONG = settings(stateful_step_count=30)
+FLUSHING = settings(LONG, max_examples=LONG.max_examples // 2)
+"""Half as many runs where every write waits for a disk."""
 CANARY = settings(
     max_examples=300,
     stateful_step_count=40,
@@ -58,7 +60,7 @@ class OnSqlite(TableMachine):
 TestOnMemory = OnMemory.TestCase
 TestOnMemory.settings = LONG
 TestOnSqlite = OnSqlite.TestCase
-TestOnSqlite.settings = LONG
+TestOnSqlite.settings = FLUSHING
 
 
 class IgnoresIfMatch(TableService):
