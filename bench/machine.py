@@ -32,7 +32,7 @@ def processor() -> str:
 
 
 def versions(servers: list[str]) -> dict[str, str]:
-    found = {"Python": platform.python_version(), "granian": metadata.version("granian")}
+    found = {"Python": platform.python_version(), "uvicorn": metadata.version("uvicorn")}
     if TABLESTONE in servers:
         found["Tablestone"] = f"{metadata.version('tablestone')} ({commit()})"
     if AZURITE in servers:

@@ -37,9 +37,13 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 BODY_BYTES_DISCARDED_MAX: Final = 64 * 1024 * 1024
 """How much of a body that is too long is read and thrown away, so that its sender hears why; ours."""
 HEADERS_BYTES_MAX: Final = 64 * 1024
-"""Bytes of all header values together; more is answered 431 and nothing else. Ours, near what HTTP servers allow."""
-URL_LENGTH_MAX: Final = 64 * 1024 - 2
-"""Bytes of the request target; the HTTP server itself refuses more with 414."""
+"""Bytes of all headers together; more is answered 431 and nothing else. Ours, near what HTTP servers allow."""
+URL_LENGTH_MAX: Final = 64 * 1024
+"""Bytes of the request target; more is answered 414 and nothing else. Ours; filters take tens of KiB (wire 6.6)."""
+REQUEST_HEAD_BYTES_MAX: Final = 256 * 1024
+"""Bytes of a request line and headers that come in pieces, before the connection is ended with 431; ours."""
+REQUEST_HEAD_SECONDS_MAX: Final = 30
+"""How long a request line and headers that come in pieces may take to be whole; ours."""
 CLIENT_REQUEST_ID_LENGTH_MAX: Final = 1024
 """Bytes of x-ms-client-request-id that are echoed (wire 2.2)."""
 CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60

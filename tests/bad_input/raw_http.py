@@ -78,7 +78,7 @@ class RawClient:
         """The answer to the pieces, sent until it comes; None if the server only hangs up."""
         with socket.create_connection(self.address, timeout=ANSWER_SECONDS_MAX) as connection:
             # A server may refuse before it has everything, and close: that is no failure to send.
-            with suppress(BrokenPipeError, ConnectionResetError):
+            with suppress(OSError):
                 for piece in pieces:
                     connection.sendall(piece)
                     if answer_waits(connection):

@@ -159,35 +159,44 @@ def test_the_next_request_on_the_same_connection_works(client: RawClient, case: 
     assert answer is None or answer.status == 200, answer  # None: it may also hang up
 
 
-def test_a_body_that_stops_coming_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Endless in time: the connection stays open and nothing comes (wire 9: OperationTimedOut).
-
-    The server's patience of half a minute is a second here; nothing else of it is changed.
-    """
-    impatient = tmp_path / "impatient"
-    impatient.write_text(
+@pytest.fixture
+def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RawClient]:
+    """A server whose patience of half a minute is a second; nothing else of it is changed."""
+    command = tmp_path / "impatient"
+    command.write_text(
         f"#!{sys.executable}\n"
         "from tablestone import limits\n"
         "from tablestone.cli.main import main\n"
         "limits.BODY_READ_SECONDS_MAX = 1\n"
+        "limits.REQUEST_HEAD_SECONDS_MAX = 1\n"
         "main()\n"
     )
-    impatient.chmod(0o700)
-    monkeypatch.setattr(server_process, "COMMAND", str(impatient))
+    command.chmod(0o700)
+    monkeypatch.setattr(server_process, "COMMAND", str(command))
     server = server_process.start_server(tmp_path / "data")
     try:
-        client = RawClient(server)
-        before = client.everything()
-        case = BadRequest("stalled", "issue", body=INSERT[:20], content_length="41")
-        answer = client.send([client.bytes_of(case)])
-        assert answer is not None
-        assert answer.status == 500, answer
-        assert_is_the_services_error(answer, ("OperationTimedOut",))
-        assert client.everything() == before
+        yield RawClient(server)
     finally:
         server.kill()
+
+
+def test_a_body_that_stops_coming_is_given_up(impatient: RawClient) -> None:
+    """Endless in time: the connection stays open and nothing comes (wire 9: OperationTimedOut)."""
+    before = impatient.everything()
+    case = BadRequest("stalled", "issue", body=INSERT[:20], content_length="41")
+    answer = impatient.send([impatient.bytes_of(case)])
+    assert answer is not None
+    assert answer.status == 500, answer
+    assert_is_the_services_error(answer, ("OperationTimedOut",))
+    assert impatient.everything() == before
+
+
+def test_a_head_that_does_not_come_ends_its_connection(impatient: RawClient) -> None:
+    """A request line and half a header, and then nothing: the server hangs up, and answers others meanwhile."""
+    with socket.create_connection(impatient.address, timeout=10) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: somewhere\r\nx-half: ")
+        impatient.everything()
+        assert connection.recv(1) == b""
 
 
 def test_a_good_request_written_by_the_same_hand_is_accepted(client: RawClient) -> None:

@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 
 Send = Callable[[Message], Awaitable[None]]
 
+_LENGTHLESS = frozenset((204, 304))
+"""Statuses without a body, whose Content-Length, if any, is the answer's own."""
+
 SWEEP_PAUSE_SECONDS = 1.0
 """How long the sweeper rests when no deleted table has rows left."""
 
@@ -85,9 +88,11 @@ class Application:
             by_name = single_headers(headers)
         except StorageError as error:
             by_name, duplicated = dict(headers), error
-        if sum(map(len, by_name.values())) > limits.HEADERS_BYTES_MAX:
-            await send({"type": "http.response.start", "status": 431, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
+        if sum(map(len, by_name)) + sum(map(len, by_name.values())) > limits.HEADERS_BYTES_MAX:
+            await _refuse(431, send)
+            return
+        if len(scope["raw_path"]) + len(scope["query_string"]) > limits.URL_LENGTH_MAX:
+            await _refuse(414, send)
             return
         request = RawRequest(
             method,
@@ -101,6 +106,8 @@ class Application:
         response = await self._pipeline.answer(request, body.read)
         if not body.is_read and is_worth_discarding(by_name):
             await body.discard()
+        if response.status not in _LENGTHLESS:
+            response.headers.append((b"content-length", b"%d" % len(response.body)))
         await send(
             {"type": "http.response.start", "status": response.status, "headers": response.headers}
         )
@@ -118,6 +125,13 @@ class Application:
                 except Exception:
                     log.exception("sweeping deleted tables of %s failed", name)
             await asyncio.sleep(0 if busy else SWEEP_PAUSE_SECONDS)
+
+
+async def _refuse(status: int, send: Send) -> None:
+    """A plain HTTP refusal, for a request that is not even looked at; its connection ends."""
+    headers = [(b"content-length", b"0"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def create_application(configuration: Configuration) -> Application:

@@ -1,30 +1,29 @@
-"""Start, run and stop: the listening socket, granian, the loop, the signals, and nothing of the service.
+"""Start, run and stop: the listening socket, uvicorn, the loop, the signals, and nothing of the service.
 
-Who owns what: the main thread runs the one event loop, and on it the application and its engine; granian's own threads
-speak HTTP and never run Python. The listening socket is made here and handed on as a file descriptor, so that several
-worker processes could share it, each with its own loop, application and granian.
+Who owns what: the main thread runs the one event loop, and on it HTTP, the application and its engine's reads. The
+listening socket is made here and handed on, so that several worker processes could share it, each with its own loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
 import signal
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from typing import Any, Final, Protocol, cast
 
 import uvloop
-from granian._granian import SocketHolder
-from granian.constants import HTTPModes, Interfaces
-from granian.log import LogLevels
-from granian.server.embed import Server
+from uvicorn.config import Config
+from uvicorn.server import Server
 
 from tablestone.engines.contract import EngineRefused
 from tablestone.server.app import create_application
 from tablestone.server.configuration import Configuration
+from tablestone.server.http import HttpConnection
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +31,8 @@ BACKLOG: Final = 1024
 """Connections the kernel keeps for us until they are accepted."""
 CONNECTIONS_MAX: Final = 8192
 """Connections served at a time; the next ones wait in the backlog."""
+KEEP_ALIVE_SECONDS: Final = 120
+"""How long an idle connection is kept; longer than the SDKs' pools keep theirs, so that they close first."""
 STOP_SECONDS_MAX: Final = 10
 """How long requests in flight may take after a signal; one whose body never comes would hold the stop for ever."""
 
@@ -141,47 +142,58 @@ async def _serve(
 
 
 async def _serve_until(stop_asked: asyncio.Event, server: _HttpServer) -> None:
-    serving = asyncio.ensure_future(server.serve())
+    serving = asyncio.ensure_future(server.run_until_stopped())
     stopping = asyncio.ensure_future(stop_asked.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         stopping.cancel()
         serving.result()
         raise RuntimeError("The HTTP server ended by itself.")
-    server.stop()  # type: ignore[no-untyped-call]
+    server.stop()
     await asyncio.wait({serving}, timeout=STOP_SECONDS_MAX)
     if not serving.done():
         logger.warning("Stopped with requests unfinished after %d s.", STOP_SECONDS_MAX)
         # They are cut off when the loop is closed, and would each tell of it in a traceback.
-        logging.getLogger("_granian").setLevel(logging.CRITICAL)
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
 
 
 class _HttpServer(Server):
-    """granian in this process, on a socket that already listens."""
+    """uvicorn in this process, on a socket that already listens; it is told when to stop, and takes no signals."""
 
     def __init__(
         self, application: Application, listener: socket.socket, on_ready: Callable[[], None]
     ) -> None:
         super().__init__(
-            target=application,
-            interface=Interfaces.ASGINL,
-            http=HTTPModes.http1,
-            websockets=False,
-            backlog=BACKLOG,
-            backpressure=CONNECTIONS_MAX,
-            # It warns that embedding is experimental; what it logs as an error goes where our own log goes.
-            log_level=LogLevels.error,
-            log_dictconfig={"handlers": {}, "loggers": {"_granian": {"propagate": True}}},
+            Config(
+                cast("Any", application),
+                http=HttpConnection,
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                backlog=BACKLOG,
+                limit_concurrency=CONNECTIONS_MAX,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                log_config=None,
+                log_level=logging.ERROR,
+            )
         )
         self._listener = listener
         self._on_ready = on_ready
 
-    def _init_shared_socket(self) -> None:
-        holder: Any = SocketHolder
-        self._shd = holder(self._listener.detach(), False, BACKLOG)
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
 
-    def _spawn_workers(self, spawn_target: Any, target_loader: Any) -> None:
-        super()._spawn_workers(spawn_target, target_loader)  # type: ignore[no-untyped-call]
-        # The worker is a task that was made just now: it runs before this does.
-        asyncio.get_running_loop().call_soon(self._on_ready)
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+    async def run_until_stopped(self) -> None:
+        await self.serve([self._listener])
+
+    def stop(self) -> None:
+        self.should_exit = True
