@@ -6,7 +6,7 @@ HTTP or JSON, nor how an operation is carried out. `OPERATIONS` names them all f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -194,9 +194,9 @@ class EntitiesPage:
 
 @dataclass(frozen=True, slots=True)
 class EntityInserted:
-    """An entity as it was stored, in the form of `entity_json`, and its version."""
+    """An entity as it was stored: what gives its text in the form of `entity_json`, and its version."""
 
-    stored: bytes
+    render: Callable[[int], bytes]
     version: int
 
 

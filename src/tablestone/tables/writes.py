@@ -116,5 +116,5 @@ def write_result(write: EntityWrite, change: Change, version: int) -> WriteResul
         return Deleted()
     if isinstance(write, InsertEntity):
         assert isinstance(change.mutation, Put)
-        return EntityInserted(change.mutation.render(version), version)
+        return EntityInserted(change.mutation.render, version)
     return EntityWritten(version)

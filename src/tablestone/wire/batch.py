@@ -6,16 +6,18 @@ the letter what the strictest of them can read. Does not decode the requests ins
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from http import HTTPStatus
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from tablestone.errors import StorageError
 from tablestone.wire.encode import Answer
-from tablestone.wire.messages import RawRequest, single_headers
+from tablestone.wire.messages import Headers, RawRequest, single_headers
 
 _BOUNDARY = re.compile(
     rb'(?:^|[;\s])boundary\s*=\s*(?:"([^"\r\n]{1,200})"|([^\s;"]{1,200}))', re.IGNORECASE
@@ -93,7 +95,7 @@ def _content(part: bytes) -> bytes:
     return _LINE_END.sub(b"", part, count=1)
 
 
-def _mime_headers(part: bytes) -> tuple[dict[bytes, bytes], bytes]:
+def _mime_headers(part: bytes) -> tuple[Headers, bytes]:
     """The headers of a part and what follows its blank line."""
     match = _HEADERS_END.search(part)
     if match is None:
@@ -101,7 +103,9 @@ def _mime_headers(part: bytes) -> tuple[dict[bytes, bytes], bytes]:
     return _parse_headers(part[: match.start()]), part[match.end() :]
 
 
-def _parse_headers(block: bytes) -> dict[bytes, bytes]:
+@functools.lru_cache(maxsize=256)
+def _parse_headers(block: bytes) -> Headers:
+    """The headers of a block; cached, since a batch repeats the same for every operation."""
     pairs = []
     for line in _LINE_END.split(block):
         if line.strip():
@@ -109,7 +113,7 @@ def _parse_headers(block: bytes) -> dict[bytes, bytes]:
             if not colon:
                 raise _malformed()
             pairs.append((name.strip().lower(), value.strip()))
-    return single_headers(pairs)
+    return MappingProxyType(single_headers(pairs))
 
 
 def _operation(part: bytes, outer: RawRequest) -> BatchPart:

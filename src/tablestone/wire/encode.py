@@ -125,12 +125,12 @@ def _applied(form: Form) -> bytes | None:
 
 def _inserted(operation: InsertEntity, result: EntityInserted, form: Form) -> Answer:
     location = form.base + format_entity_path(operation.table, entity_key(operation))
-    answer = Answer(204, etag=etag_of(result.stored), location=location, is_insert=True)
+    answer = Answer(204, etag=format_etag(result.version), location=location, is_insert=True)
     answer.preference_applied = _applied(form)
     if form.preference is not Preference.RETURN_NO_CONTENT:
         answer.status = 201
         answer.content_type = JSON_TYPES[form.negotiated.level]
-        answer.body = form.writer.entity(operation.table, result.stored, None)
+        answer.body = form.writer.entity(operation.table, result.render(result.version), None)
     return answer
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, cast
 
@@ -82,7 +83,7 @@ _READER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_ref
 def decode_object(body: bytes) -> Members:
     """The one JSON object that a body holds; raises `InvalidInput` for anything else."""
     try:
-        found = _READER.decode(body.decode("utf-8-sig"))
+        found = _READER.decode(body.removeprefix(BOM_UTF8).decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise _unreadable() from error
     if not isinstance(found, dict):
