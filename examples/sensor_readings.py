@@ -136,8 +136,8 @@ def entity_of(reading: Reading) -> dict[str, Any]:
 def reading_of(entity: Mapping[str, Any]) -> Reading:
     """What the service gave back. The same instant comes in UTC: Edm.DateTime has no offset."""
     # The SDK gives a value of a type it has no class for as a pair with the name of the type.
-    if "Edm.GeographyPoint" not in entity["position"]:
-        raise DifferenceError(f"position came back as {entity['position']!r}")
+    if "Edm.GeographyPoint" not in entity.get("position", ()):
+        raise DifferenceError(f"{entity} is no reading with its position")
     position = next(part for part in entity["position"] if isinstance(part, dict))
     longitude, latitude = position["coordinates"]
     return Reading(
