@@ -47,10 +47,9 @@ TIMESTAMP: Final = "Timestamp"
 VERSION_OF_NOTHING: Final = 1
 """A version no entity ever has: what a well-formed ETag that is not one of ours stands for."""
 
-_IDENTIFIER = re.compile(r"[^\W\d]\w*")
 # U+0000-U+001F, U+007F-U+009F and / \ # ? may never be in a key (wire 1.3); a lone surrogate is no text at all.
 _FORBIDDEN_IN_KEY = re.compile("[/\\\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_WEAK_TAG = re.compile(r'W/"(.*)"', re.DOTALL)
+_WEAK_TAG = re.compile(r'W/"([^"]*)"')
 _DATE_TIME_TAG = re.compile(r"datetime'([^']*)'", re.IGNORECASE)
 
 
@@ -105,8 +104,13 @@ def require_property_name(name: str) -> None:
     """Raise `PropertyNameTooLong` or `PropertyNameInvalid` (wire 9: an identifier as C# has it)."""
     if utf16_length(name) > limits.PROPERTY_NAME_LENGTH_MAX:
         raise StorageError("PropertyNameTooLong")
-    if not _IDENTIFIER.fullmatch(name):
+    if not is_identifier(name):
         raise StorageError("PropertyNameInvalid")
+
+
+def is_identifier(text: str) -> bool:
+    """A name as C# (and XML) has it: letters, `_`, and after the first also digits and combining marks (wire 9)."""
+    return text.isidentifier()
 
 
 def _value_size(value: EdmValue) -> int:

@@ -26,15 +26,11 @@ CHALLENGE_TEXT: Final = (
     "www-authenticate header."
 )
 """What a 401 says; its code depends on whether there were credentials at all (auth 5.2)."""
-_NOT_AUTHORIZED = "This request is not authorized to perform this operation"
 
 ERRORS: Final[dict[str, ErrorRow]] = {
     # Tables and entities (wire 11.1).
     "TableAlreadyExists": ErrorRow(409, "The table specified already exists."),
     "TableNotFound": ErrorRow(404, "The table specified does not exist."),
-    "TableBeingDeleted": ErrorRow(
-        409, "The specified table is being deleted. Try operation later."
-    ),
     "EntityAlreadyExists": ErrorRow(409, "The specified entity already exists."),
     "UpdateConditionNotSatisfied": ErrorRow(
         412, "The update condition specified in the request was not satisfied."
@@ -87,7 +83,6 @@ ERRORS: Final[dict[str, ErrorRow]] = {
     "InvalidResourceName": ErrorRow(400, "The specifed resource name contains invalid characters."),
     "InvalidInput": ErrorRow(400, "One of the request inputs is not valid."),
     "OutOfRangeInput": ErrorRow(400, "One of the request inputs is out of range."),
-    "InvalidUri": ErrorRow(400, "The requested URI does not represent any resource on the server."),
     "InvalidHttpVerb": ErrorRow(
         400, "The HTTP verb specified is invalid - it is not recognized by the server."
     ),
@@ -96,13 +91,13 @@ ERRORS: Final[dict[str, ErrorRow]] = {
         "The Host information is not present in the request. You must send a non-empty Host header or include the "
         "absolute URI in the request line.",
     ),
-    "RequestUrlFailedToParse": ErrorRow(400, "The url in the request could not be parsed."),
     "InvalidHeaderValue": ErrorRow(
         400, "The value for one of the HTTP headers is not in the correct format."
     ),
     "MissingRequiredHeader": ErrorRow(
         400, "An HTTP header that is mandatory for this request is not specified."
     ),
+    "MissingContentLengthHeader": ErrorRow(411, "The Content-Length header was not specified."),
     "InvalidQueryParameterValue": ErrorRow(
         400, "Value for one of the query parameters specified in the request URI is invalid."
     ),
@@ -130,7 +125,6 @@ ERRORS: Final[dict[str, ErrorRow]] = {
         "Authentication information is not given in the correct format. Check the value of Authorization header.",
     ),
     "NoAuthenticationInformation": ErrorRow(401, CHALLENGE_TEXT),
-    "AuthorizationFailure": ErrorRow(403, _NOT_AUTHORIZED + "."),
     "CorsPreflightFailure": ErrorRow(
         403, "CORS not enabled or no matching rule found for this request."
     ),
@@ -155,7 +149,8 @@ class StorageError(Exception):
     """An answer of the service that is not a success; raised anywhere above the engines, caught in one place.
 
     `early` tells that the service raises this one while parsing or binding, which changes two cosmetic headers
-    (wire 2.2). `operation_index` is the failing operation of an entity group transaction.
+    (wire 2.2). `operation_index` is the failing operation of an entity group transaction. `reason` is for the server's
+    log alone: what exactly was wrong, where the service does not tell; it never holds a key or a signature.
     """
 
     def __init__(
@@ -167,6 +162,7 @@ class StorageError(Exception):
         operation_index: int | None = None,
         status: int | None = None,
         headers: tuple[tuple[str, str], ...] = (),
+        reason: str | None = None,
     ) -> None:
         row = ERRORS[code]
         super().__init__(code)
@@ -176,6 +172,7 @@ class StorageError(Exception):
         self.early = early
         self.operation_index = operation_index
         self.headers = headers
+        self.reason = reason
 
     def at(self, operation_index: int | None) -> StorageError:
         """The same error as the fate of one operation of an entity group transaction."""
@@ -186,4 +183,5 @@ class StorageError(Exception):
             operation_index=operation_index,
             status=self.status,
             headers=self.headers,
+            reason=self.reason,
         )

@@ -48,8 +48,6 @@ CLIENT_REQUEST_ID_LENGTH_MAX: Final = 1024
 """Bytes of x-ms-client-request-id that are echoed (wire 2.2)."""
 CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60
 """How far the signed date may be from the server's, either way (auth 1.4)."""
-TIMEOUT_SECONDS_MAX: Final = 30
-"""A larger `timeout` parameter is lowered to this (wire 1.5)."""
 BODY_READ_SECONDS_MAX: Final = 30
 """How long the server waits for the next piece of a body; the service's own time for a whole request is 30 s."""
 BODY_DISCARD_SECONDS_MAX: Final = 2

@@ -50,6 +50,13 @@ FRAMING = (
     # What follows the announced body is no HTTP, and the connection ends there: the answer to that may come first.
     plain("Content-Length too short", "issue; RFC 9112 6.3", body=INSERT, content_length="30"),
     plain("Content-Length of nothing", "issue; RFC 9112 6.3", body=INSERT, content_length="0"),
+    BadRequest(
+        "no Content-Length",
+        "wire 2.1, 11.2",
+        codes=("MissingContentLengthHeader",),
+        statuses=(411,),
+        content_length="",
+    ),
     plain("Content-Length no number", "issue; RFC 9112 6.3", body=INSERT, content_length="many"),
     plain("Content-Length negative", "issue; RFC 9112 6.3", body=INSERT, content_length="-1"),
     plain(

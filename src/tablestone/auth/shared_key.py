@@ -63,16 +63,25 @@ def require_shared_key(
     headers = request.headers
     date = headers.get(b"x-ms-date") or headers.get(b"date", b"")
     signed_at = _parse_date(date)
-    if signed_at is None or abs(now - signed_at) > _SKEW_TICKS or name != account.name_bytes:
-        raise StorageError("AuthenticationFailed")
+    if signed_at is None:
+        raise _refused(f"no date that can be read: {date!r}")
+    if abs(now - signed_at) > _SKEW_TICKS:
+        raise _refused(f"the date {date!r} is more than 15 minutes from the server's")
+    if name != account.name_bytes:
+        raise _refused(f"signed by account {name!r}, but the URL names {account.name!r}")
     string_to_sign = _STRINGS_TO_SIGN[scheme]
+    text = b""
     for raw_path in signed_paths(request.raw_path, account.name_bytes):
         resource = canonicalized_resource(name, raw_path, comp)
         text = string_to_sign(request.method, headers, date, resource)
         for key in account.keys:
             if hmac.compare_digest(key.signature(text), given):
                 return
-    raise StorageError("AuthenticationFailed")
+    raise _refused(f"no key of the account gives the signature of {text!r}")
+
+
+def _refused(reason: str) -> StorageError:
+    return StorageError("AuthenticationFailed", reason=reason)
 
 
 def signed_paths(raw_path: bytes, account: bytes) -> tuple[bytes, ...]:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tablestone import edm
 from tablestone.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, EdmType, EdmValue
-from tablestone.entity import utf16_length
+from tablestone.entity import is_identifier, utf16_length
 from tablestone.errors import StorageError
 
 NAME: Final = "name"
@@ -38,7 +38,7 @@ class Token(NamedTuple):
 _TOKEN = re.compile(
     r"""\s*+(?:
       (?P<typed>(?i:datetimeoffset|datetime|guid|binary|x|time|geography|geometry|duration)'(?:[^']++|'')*+')
-    | (?P<name>[^\W\d]\w*+)
+    | (?P<name>[^\W\d](?:\w|[^\x00-\x7f\s])*+)
     | (?P<string>'(?:[^']++|'')*+')
     | (?P<unterminated>')
     | (?P<open>\()
@@ -181,6 +181,10 @@ def tokens(text: str) -> Iterator[Token]:
         start, position = match.span(kind)
         written = match[kind]
         if kind == NAME:
+            if not is_identifier(
+                written
+            ):  # the pattern takes any other character for a combining mark
+                raise syntax_error(text, position)
             value = _WORDS.get(written) or (
                 _WORDS.get(written.lower()) if len(written) < 6 else None
             )

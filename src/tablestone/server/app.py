@@ -22,14 +22,13 @@ from tablestone.server.body import (
     Patience,
     Receive,
     RequestBody,
-    announced_length,
     is_worth_discarding,
 )
 from tablestone.server.configuration import Configuration
 from tablestone.server.pipeline import Pipeline
 from tablestone.tables.keys import TABLE_ID_LENGTH
 from tablestone.tables.service import TableService
-from tablestone.wire.messages import RawRequest, single_headers
+from tablestone.wire.messages import RawRequest, RawResponse, single_headers
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +101,10 @@ class Application:
             scope["scheme"],
             duplicated=duplicated,
         )
-        body = RequestBody(receive, announced_length(by_name), self._patience)
+        body = RequestBody(receive, by_name, self._patience)
         response = await self._pipeline.answer(request, body.read)
+        if log.isEnabledFor(logging.INFO):
+            _log_request(request, response)
         if not body.is_read and is_worth_discarding(by_name):
             await body.discard()
         if response.status not in _LENGTHLESS:
@@ -125,6 +126,18 @@ class Application:
                 except Exception:
                     log.exception("sweeping deleted tables of %s failed", name)
             await asyncio.sleep(0 if busy else SWEEP_PAUSE_SECONDS)
+
+
+def _log_request(request: RawRequest, response: RawResponse) -> None:
+    """One line a request. The query string stays out of the log: it may hold a signature."""
+    answered = dict(response.headers)
+    log.info(
+        "%s %s -> %d %s",
+        request.method,
+        request.raw_path.decode("latin-1"),
+        response.status,
+        answered.get(b"x-ms-request-id", b"").decode("ascii"),
+    )
 
 
 async def _refuse(status: int, send: Send) -> None:

@@ -55,19 +55,22 @@ class Patience:
 class RequestBody:
     """The body of one request. `is_read` tells whether it was asked for at all."""
 
-    def __init__(self, receive: Receive, length: int | None, patience: Patience) -> None:
+    def __init__(self, receive: Receive, headers: Headers, patience: Patience) -> None:
         self._receive = receive
-        self._length = length
+        self._headers = headers
+        self._length: int | None = None
         self._patience = patience
         self.is_read = False
 
     async def read(self) -> bytes:
         """The whole body.
 
-        Raises `RequestBodyTooLarge` for one over the limit, after reading on for a while so that its sender hears the
+        Raises `MissingContentLengthHeader` for one that comes neither with its length nor in chunks (wire 2.1);
+        `RequestBodyTooLarge` for one over the limit, after reading on for a while so that its sender hears the
         answer; `OperationTimedOut` when it does not come; `InvalidInput` when the client stopped in the middle.
         """
         self.is_read = True
+        self._length = _announced_length(self._headers)
         task = asyncio.current_task()
         assert task is not None
         self._patience.begin(task)
@@ -109,11 +112,13 @@ class RequestBody:
                 return b"".join(pieces) if size <= kept_max else None
 
 
-def announced_length(headers: Headers) -> int | None:
-    """The length a request says its body has; None for a chunked one or one without a length."""
-    text = headers.get(b"content-length")
-    if text is None or not text.isdigit() or b"transfer-encoding" in headers:
+def _announced_length(headers: Headers) -> int | None:
+    """The length a request says its body has; None for a chunked one."""
+    if b"transfer-encoding" in headers:
         return None
+    text = headers.get(b"content-length")
+    if text is None:
+        raise StorageError("MissingContentLengthHeader")
     return int(text)
 
 

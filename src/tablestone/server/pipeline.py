@@ -114,6 +114,8 @@ class Pipeline:
             return respond(await self._carry_out(step), stamp)
         except StorageError as error:
             failure = error
+            if error.reason is not None:
+                log.debug("request %s: %s: %s", request_id, error.code, error.reason)
         except EngineUnavailable as error:
             log.warning("storage cannot answer request %s: %s", request_id, error)
             failure = StorageError("ServerBusy")
@@ -154,7 +156,7 @@ class Pipeline:
         refusal = answer_form.negotiated.refusal
         if refusal is not None and not (method in _BODILESS and method != "GET"):
             raise StorageError(refusal, early=True)
-        body = b"" if request.method in _BODILESS else await read_body()
+        body = b"" if method in _BODILESS else await read_body()
         operation = decode_operation(method, DecodedRequest(request, address, parameters, body))
         result = await self._service.execute(found.account.name, operation)
         return encode_result(operation, result, answer_form)

@@ -111,6 +111,8 @@ class TableService:
 
     async def _query_tables(self, account: str, operation: QueryTables) -> TablesPage:
         """Names are compared without regard to case, as they are when a table is used (wire 3.1)."""
+        if operation.top == 0:
+            return TablesPage((), None)
         found: list[str] = []
         predicate = _table_predicate(operation.filter)
         first = operation.next_table_name or ""
