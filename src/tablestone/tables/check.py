@@ -10,10 +10,13 @@ import orjson
 
 from tablestone import limits
 from tablestone.edm import format_date_time
-from tablestone.engines.contract import Engine, Key, KeyRange, StoredRow
+from tablestone.engines.contract import Engine, EngineUnavailable, Key, KeyRange, StoredRow
 from tablestone.entity_json import entity_renderer, key_of, members, read_raw, typed_properties
 from tablestone.tables import keys
 from tablestone.tables.catalog import read_record
+
+Tables = dict[bytes, str]
+"""Names of the tables met so far, by their ids."""
 
 _EVERYTHING = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 
@@ -21,32 +24,52 @@ _EVERYTHING = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 async def check_rows(engine: Engine) -> list[str]:
     """What is wrong with the rows of an engine, a sentence each; empty is healthy."""
     found: list[str] = []
-    table_ids: set[bytes] = set()
+    tables: Tables = {}
     rest = _EVERYTHING
-    while rows := await engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
-        # The catalog sorts before all entities, so every table id is known before the first entity is met.
-        for row in rows:
-            found.extend(_check_row(row, table_ids))
-        last = rows[-1]
-        rest = KeyRange(Key(last.partition, last.row + b"\0"), rest.end)
+    try:
+        while rows := await engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
+            # The catalog sorts before all entities, so every table is known before its first entity is met.
+            for row in rows:
+                found.extend(_check_row(row, tables))
+            last = rows[-1]
+            rest = KeyRange(Key(last.partition, last.row + b"\0"), rest.end)
+    except EngineUnavailable as error:
+        found.append(f"from {_place(rest.start, tables)} on nothing can be read: {error}")
     return found
 
 
-def _check_row(row: StoredRow, table_ids: set[bytes]) -> list[str]:
-    place = f"row {row.row!r} of partition {row.partition!r}"
+def _place(key: Key, tables: Tables) -> str:
+    """A place in storage in the words of the service, as far as it has any."""
+    if key.partition.startswith(keys.ENTITIES):
+        try:
+            partition_key, row_key = keys.entity_key(key)
+        except UnicodeDecodeError:
+            return f"row {key.row!r} of partition {key.partition!r}"
+        table_id = key.partition[1 : 1 + keys.TABLE_ID_LENGTH]
+        table = tables.get(table_id, f"of id {table_id.hex()}")
+        return f"the entity PartitionKey={partition_key!r}, RowKey={row_key!r} of table {table}"
+    if key.partition.startswith(keys.CATALOG):
+        return (
+            f"the catalog's {key.row!r} of account {key.partition[1:].decode('ascii', 'replace')}"
+        )
+    return f"row {key.row!r} of partition {key.partition!r}"
+
+
+def _check_row(row: StoredRow, tables: Tables) -> list[str]:
+    place = _place(Key(row.partition, row.row), tables)
     if row.version <= 0:
         return [f"{place}: version {row.version} is not positive"]
     try:
         if row.partition.startswith(keys.CATALOG):
-            return [f"{place}: {text}" for text in _check_catalog_row(row, table_ids)]
+            return [f"{place}: {text}" for text in _check_catalog_row(row, tables)]
         if row.partition.startswith(keys.ENTITIES):
-            return [f"{place}: {text}" for text in _check_entity(row, table_ids)]
+            return [f"{place}: {text}" for text in _check_entity(row, tables)]
     except (ValueError, KeyError, TypeError, AssertionError, orjson.JSONDecodeError) as error:
         return [f"{place}: unreadable ({type(error).__name__}: {error})"]
     return [f"{place}: neither a catalog row nor an entity"]
 
 
-def _check_catalog_row(row: StoredRow, table_ids: set[bytes]) -> list[str]:
+def _check_catalog_row(row: StoredRow, tables: Tables) -> list[str]:
     record = read_record(row.value)
     expected = (
         keys.table_row(record.name)
@@ -58,16 +81,16 @@ def _check_catalog_row(row: StoredRow, table_ids: set[bytes]) -> list[str]:
         wrong.append(f"describes table '{record.name}' with id {record.table_id.hex()}")
     if record.version != row.version:
         wrong.append(f"says version {record.version}, but is stored with {row.version}")
-    if record.table_id in table_ids:
+    if record.table_id in tables:
         wrong.append(f"table id {record.table_id.hex()} is used twice")
-    table_ids.add(record.table_id)
+    tables[record.table_id] = record.name
     return wrong
 
 
-def _check_entity(row: StoredRow, table_ids: set[bytes]) -> list[str]:
+def _check_entity(row: StoredRow, tables: Tables) -> list[str]:
     wrong = []
     table_id = row.partition[1 : 1 + keys.TABLE_ID_LENGTH]
-    if table_id not in table_ids:
+    if table_id not in tables:
         wrong.append(
             f"belongs to table id {table_id.hex()}, which is neither a table nor being swept"
         )
