@@ -31,7 +31,7 @@ key_texts = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\#?"), max_size=20
 )
 names = st.from_regex(r"[^\W\d]\w{0,12}", fullmatch=True).filter(
-    lambda name: name not in ("PartitionKey", "RowKey", "Timestamp")
+    lambda name: name.isidentifier() and name not in ("PartitionKey", "RowKey", "Timestamp")
 )
 moments = st.builds(
     lambda moment, ticks: f"{moment.isoformat(timespec='seconds')}.{ticks:07}Z",
