@@ -81,6 +81,8 @@ class MetadataLevel(enum.Enum):
     MINIMAL = "minimalmetadata"
     FULL = "fullmetadata"
 
+    __hash__ = object.__hash__  # members are looked up for every answer, and Enum's own hash is slow
+
 
 class Negotiated(NamedTuple):
     """How to answer. `refusal` is the error code of a form that cannot be given, raised where a body is due."""
@@ -144,6 +146,8 @@ class Preference(enum.Enum):
 
     RETURN_CONTENT = "return-content"
     RETURN_NO_CONTENT = "return-no-content"
+
+    __hash__ = object.__hash__
 
 
 def preference(headers: Headers) -> Preference | None:
