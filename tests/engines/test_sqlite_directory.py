@@ -65,6 +65,12 @@ def make_directory_of_database(data: Path) -> None:
     (data / "tablestone.db").mkdir(parents=True)
 
 
+def make_files(data: Path, *names: str) -> None:
+    data.mkdir()
+    for name in names:
+        (data / name).touch()
+
+
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (
         make_newer,
@@ -78,6 +84,15 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
         "{data}/tablestone.db cannot be opened: unable to open database file.",
     ),
     (lambda data: data.write_text("a file"), "The data directory {data} is not a directory."),
+    (
+        lambda data: data.symlink_to("nowhere"),
+        "The data directory {data} is not a directory.",
+    ),
+    (
+        lambda data: make_files(data, "b.txt", "a.txt", ".git"),
+        "The data directory {data} holds no Tablestone data but other files, such as 'a.txt': "
+        "name a new or an empty directory.",
+    ),
 ]
 
 
@@ -96,6 +111,36 @@ def test_a_directory_that_cannot_be_written_is_refused(data: Path) -> None:
     data.mkdir(mode=0o500)
     with pytest.raises(EngineRefused, match=r"cannot be used: Permission denied\.$"):
         open_sqlite(data)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for the superuser")
+def test_a_database_that_cannot_be_written_is_refused_and_left_alone(data: Path) -> None:
+    asyncio.run(open_sqlite(data).close())
+    before = sorted(data.iterdir())
+    (data / "tablestone.db").chmod(0o400)
+    with pytest.raises(EngineRefused, match=r": tablestone\.db cannot be written\.$"):
+        open_sqlite(data)
+    assert sorted(data.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "present",
+    [
+        pytest.param((), id="nothing"),
+        pytest.param(("lost+found", ".snapshot"), id="what a volume is born with"),
+        pytest.param(("lock",), id="a start that was killed before it made the database"),
+        pytest.param(("lock", "tablestone.db-wal", "tablestone.db-shm"), id="a deleted database"),
+    ],
+)
+def test_a_directory_that_is_as_good_as_empty_is_taken(
+    data: Path, present: tuple[str, ...]
+) -> None:
+    make_files(data, *present)
+    asyncio.run(close_healthy_after_opening(data))
+
+
+async def close_healthy_after_opening(data: Path) -> None:
+    await close_healthy(open_sqlite(data))
 
 
 def test_a_refused_directory_is_let_go(data: Path) -> None:

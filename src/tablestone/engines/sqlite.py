@@ -168,10 +168,11 @@ class SqliteEngine:
     def _check(self) -> list[str]:
         connection = self._directory.connect_reader()
         try:
-            broken = [line for (line,) in connection.execute("PRAGMA integrity_check")]
-            if broken == ["ok"]:
-                broken = []
-            broken += [
+            answer = [text for (text,) in connection.execute("PRAGMA integrity_check")]
+            if answer != ["ok"]:
+                lines = "\n".join(answer).splitlines()
+                return [line for line in lines if not line.startswith("*** in database")]
+            return [
                 f"the row {row!r} of partition {partition!r} has version {version}"
                 for partition, row, version in connection.execute(WRONG_VERSIONS)
             ]
@@ -179,7 +180,6 @@ class SqliteEngine:
             return [f"the database cannot be read: {error}"]
         finally:
             connection.close()
-        return broken
 
 
 def _walk(key_range: KeyRange) -> tuple[_Walk, Bindings]:

@@ -31,6 +31,8 @@ READER_CACHE_KIB: Final = 32 * 1024
 WRITER_CACHE_KIB: Final = 16 * 1024
 WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
 """A log that one huge transaction made longer than this is cut back when it is next started anew."""
+LOG_NAMES: Final = frozenset({"tablestone.db-wal", "tablestone.db-shm"})
+OWN_NAMES: Final = LOG_NAMES | {"lock", "tablestone.db", "tablestone.db-journal"}
 LOCKED_MS_MAX: Final = 50
 """How long to wait for a lock of another process (a backup tool): the event loop waits too, so not long."""
 
@@ -59,6 +61,7 @@ class DataDirectory:
                 self._require_there()
             else:
                 self._make()
+                self._require_writable()
                 self._lock = self._take_lock()
         try:
             with self._refusing():
@@ -118,12 +121,36 @@ class DataDirectory:
             raise EngineRefused(f"The data directory {self.path} holds no Tablestone data.")
 
     def _make(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise EngineRefused(f"The data directory {self.path} is not a directory.")
-        if not self.path.exists():
+        there = next(path for path in (self.path, *self.path.parents) if os.path.lexists(path))
+        if not there.is_dir():
+            wrong = "" if there == self.path else f"cannot be used: {there} "
+            raise EngineRefused(f"The data directory {self.path} {wrong}is not a directory.")
+        if there == self.path:
+            self._require_ours_or_empty()
+        else:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
             _flush_directory(self.path.parent)
+
+    def _require_ours_or_empty(self) -> None:
+        """Keeps our files from among somebody else's, where --data was mistyped."""
+        present = {path.name for path in self.path.iterdir()}
+        if self.database.name in present:
+            return
+        strangers = {name for name in present - OWN_NAMES - {"lost+found"} if name[0] != "."}
+        if strangers:
+            raise EngineRefused(
+                f"The data directory {self.path} holds no Tablestone data but other files, such as "
+                f"{min(strangers)!r}: name a new or an empty directory."
+            )
+
+    def _require_writable(self) -> None:
+        """SQLite would open what cannot be written for reading, and fail with the first write."""
+        for path in (self.database, *(self.path / name for name in sorted(LOG_NAMES))):
+            if path.exists() and not os.access(path, os.W_OK):
+                raise EngineRefused(
+                    f"The data directory {self.path} cannot be used: {path.name} cannot be written."
+                )
 
     def _take_lock(self) -> int:
         lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
