@@ -12,6 +12,7 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 from server_process import COMMAND, ServerProcess, clean_environment
+from tablestone.engines.sqlite_directory import PAGE_SIZE_BYTES
 
 StartServer = Callable[..., ServerProcess]
 
@@ -65,6 +66,22 @@ def test_a_directory_without_data(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
+def test_an_engine_that_keeps_nothing() -> None:
+    ended = subprocess.run(
+        [COMMAND, "check", "--engine", "memory"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        env=clean_environment(),
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        2,
+        "",
+        "tablestone: There is nothing to check: memory: keeps nothing.\n",
+    )
+
+
 ROW_1 = """instr(CAST(value AS TEXT), '"RowKey":"1"')"""
 ROW_2 = """instr(CAST(value AS TEXT), '"RowKey":"2"')"""
 
@@ -100,6 +117,24 @@ def test_damage_is_put_into_words(data_dir: Path, damage: str, words: str) -> No
     assert (status, sentence) == (1, "")
     assert any(words in line for line in printed[:-1]), printed
     assert printed[-1] == f"{data_dir}: {len(printed) - 1} problems"
+
+
+def test_a_broken_database_is_put_into_words(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path)
+    with TableServiceClient.from_connection_string(server.connection_string) as service:
+        table = service.create_table("readings")
+        for number in range(40):
+            entity = {"PartitionKey": "JFK", "RowKey": f"{number:02}", "text": "x" * 30_000}
+            table.create_entity(entity)
+    server.stop()
+    database = tmp_path / "tablestone.db"
+    with database.open("r+b") as file:
+        file.seek(3 * PAGE_SIZE_BYTES)
+        file.write(b"\xff" * (database.stat().st_size // 2))
+    status, printed, sentence = check(tmp_path)
+    assert (status, sentence) == (1, "")
+    assert len(printed) > 1
+    assert printed[-1] == f"{tmp_path}: {len(printed) - 1} problems"
 
 
 def test_a_file_that_is_no_database(data_dir: Path) -> None:

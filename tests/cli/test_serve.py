@@ -1,4 +1,4 @@
-"""`tablestone serve` as a person meets it: what it prints, how fast it starts, how it stops, why it will not start."""
+"""`tablestone serve` as a person meets it: what it prints, how fast it starts, what it warns of, how it stops."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 import re
 import signal
 import socket
-import sqlite3
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +18,7 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 import tablestone
-from server_process import COMMAND, NotReady, ServerProcess, clean_environment, start_server
+from server_process import NotReady, ServerProcess, start_server
 from signing import signed_headers
 from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY
 from tablestone.server.run import STOP_SECONDS_MAX
@@ -40,19 +38,6 @@ def has_ipv6() -> bool:
 
 
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-
-
-def run_command(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of a command that is expected to end by itself."""
-    ended = subprocess.run(
-        [COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-        env=clean_environment() | (environment or {}),
-    )
-    return ended.returncode, ended.stdout, ended.stderr
 
 
 def connection(server: ServerProcess) -> http.client.HTTPConnection:
@@ -155,10 +140,11 @@ def test_all_addresses_of_ipv6_are_those_of_ipv4_too(
     socket.create_connection(("127.0.0.1", int(str(port)))).close()
 
 
+@pytest.mark.parametrize("engine", ["memory:", "memory"])
 def test_a_memory_engine_says_that_it_keeps_nothing(
-    private_server: StartServer, tmp_path: Path
+    private_server: StartServer, tmp_path: Path, engine: str
 ) -> None:
-    server = private_server(tmp_path, "--engine", "memory:")
+    server = private_server(tmp_path, "--engine", engine)
     assert server.stdout[0].endswith("data in memory, gone when it stops\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -206,6 +192,37 @@ def test_ready_means_that_it_answers(private_server: StartServer, tmp_path: Path
         server.stop()
 
 
+# What it warns of
+
+
+WHO_CAN_WRITE = {
+    "the known key on every address": (["--host", "0.0.0.0"], 1),
+    "the known key on this machine": (["--host", "127.0.0.1"], 0),
+    "the known key on this machine by name": (["--host", "localhost"], 0),
+    "an own account on every address": (["--host", "0.0.0.0", "--account", f"one:{KEY}"], 0),
+    "the known key as a second one": (
+        ["--host", "0.0.0.0", "--account", f"one:{KEY}:{DEVELOPMENT_ACCOUNT_KEY}"],
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "warnings"), WHO_CAN_WRITE.values(), ids=WHO_CAN_WRITE)
+def test_a_key_that_everybody_knows_is_warned_of_where_others_can_connect(
+    private_server: StartServer, tmp_path: Path, arguments: list[str], warnings: int
+) -> None:
+    server = private_server(tmp_path, *arguments)
+    assert server.stop() == 0
+    lines = server.stderr.splitlines()
+    assert len(lines) == warnings
+    for line in lines:
+        assert line.endswith(
+            " WARNING tablestone.cli.serve: Other machines can reach 0.0.0.0, and everybody knows the "
+            "development key: whoever connects can read and change the data. Give accounts of your own "
+            "with --account."
+        )
+
+
 # How it stops
 
 
@@ -249,122 +266,6 @@ def test_a_request_that_never_ends_does_not_hold_the_stop(
         r"[\d: ,-]+ WARNING tablestone.server.run: Stopped with requests unfinished after 10 s.\n",
         server.stderr,
     )
-
-
-# Why it will not start: one sentence and exit status 2
-
-
-def test_a_taken_port(private_server: StartServer, tmp_path: Path) -> None:
-    server = private_server(tmp_path / "one")
-    port = urlsplit(server.endpoint).port
-    assert run_command("serve", "--port", str(port), "--data", str(tmp_path / "two")) == (
-        2,
-        "",
-        f"tablestone: Cannot listen on 127.0.0.1:{port}: address already in use.\n",
-    )
-    assert not (tmp_path / "two").exists()
-
-
-def test_an_unknown_host(tmp_path: Path) -> None:
-    status, _, sentence = run_command(
-        "serve", "--host", "no.such.host.invalid", "--data", str(tmp_path)
-    )
-    assert status == 2
-    assert sentence == (
-        "tablestone: Cannot listen on no.such.host.invalid:10002: the address is not known.\n"
-    )
-
-
-def test_a_data_directory_in_use(private_server: StartServer, tmp_path: Path) -> None:
-    private_server(tmp_path)
-    assert run_command("serve", "--port", "0", "--data", str(tmp_path)) == (
-        2,
-        "",
-        f"tablestone: The data directory {tmp_path} is in use by another Tablestone server.\n",
-    )
-
-
-def test_a_data_directory_written_by_a_newer_version(
-    private_server: StartServer, tmp_path: Path
-) -> None:
-    private_server(tmp_path).stop()
-    with closing(sqlite3.connect(tmp_path / "tablestone.db")) as database:
-        database.execute("PRAGMA user_version = 999")
-    status, printed, sentence = run_command("serve", "--port", "0", "--data", str(tmp_path))
-    assert (status, printed) == (2, "")
-    assert sentence.count("\n") == 1
-    assert sentence.startswith(
-        f"tablestone: The data directory {tmp_path} was written by a newer version of Tablestone"
-    )
-
-
-def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert run_command("serve", "--port", "0", "--data", str(tmp_path / "file")) == (
-        2,
-        "",
-        f"tablestone: The data directory {tmp_path / 'file'} is not a directory.\n",
-    )
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_data_directory_without_permission(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    assert run_command("serve", "--port", "0", "--data", str(tmp_path / "data")) == (
-        2,
-        "",
-        f"tablestone: The data directory {tmp_path / 'data'} cannot be used: Permission denied.\n",
-    )
-
-
-def test_an_unwritable_place(tmp_path: Path) -> None:
-    """What also root may not write: the kernel's own file system."""
-    assert tmp_path.exists()
-    status, printed, sentence = run_command("serve", "--port", "0", "--data", "/proc/tablestone")
-    assert (status, printed) == (2, "")
-    assert re.fullmatch(
-        r"tablestone: The data directory /proc/tablestone cannot be used: .*\.\n", sentence
-    )
-
-
-BROKEN_OPTIONS = {
-    "an unknown option": (
-        ["serve", "--prt", "1"],
-        "No such option '--prt'. Did you mean '--port'?",
-    ),
-    "an option without its value": (["serve", "--port"], "Option '--port' requires an argument."),
-    "an argument": (["serve", "here"], "Got unexpected extra argument (here)"),
-    "an unknown command": (["server"], "No such command 'server'. Did you mean 'serve'?"),
-    "a value": (["serve", "--port", "x"], "--port must be a number from 0 to 65535, not 'x'."),
-    "an engine": (
-        ["serve", "--port", "0", "--engine", "punch-cards:"],
-        "The engine 'punch-cards:' is not known: use memory: or sqlite: followed by a data directory.",
-    ),
-}
-
-
-@pytest.mark.parametrize(("arguments", "sentence"), BROKEN_OPTIONS.values(), ids=BROKEN_OPTIONS)
-def test_a_broken_option(arguments: list[str], sentence: str) -> None:
-    assert run_command(*arguments) == (2, "", f"tablestone: {sentence}\n")
-
-
-def test_a_broken_variable() -> None:
-    assert run_command("serve", environment={"TABLESTONE_LOG_LEVEL": "loud"}) == (
-        2,
-        "",
-        "tablestone: TABLESTONE_LOG_LEVEL must be one of critical, error, warning, info, debug, "
-        "not 'loud'.\n",
-    )
-
-
-def test_no_command_shows_the_commands() -> None:
-    status, printed, help_text = run_command()
-    assert (status, printed) == (2, "")
-    assert "serve" in help_text
-
-
-def test_version() -> None:
-    assert run_command("--version") == (0, f"Tablestone {tablestone.__version__}\n", "")
 
 
 # The test bed itself

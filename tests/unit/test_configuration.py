@@ -18,6 +18,8 @@ from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, AccountKeys, Co
 KEY = "a2V5IG9uZQ=="
 OTHER_KEY = "a2V5IHR3bw=="
 
+BESIDE_FILE = Path("/beside/the/file")
+"""In what is expected: the directory of the file."""
 DEFAULT_DIRECTORY = platformdirs.user_data_path("tablestone", appauthor=False)
 
 
@@ -121,9 +123,28 @@ UNDERSTOOD = {
     "sqlite alone": Given(
         {"engine": "sqlite:/srv/d"}, command_line={"engine": "sqlite:", "data": "/srv/d"}
     ),
+    "sqlite without its colon": Given(
+        {"engine": "sqlite:/srv/d"}, command_line={"engine": "sqlite", "data": "/srv/d"}
+    ),
     "memory": Given(
         {"data_directory": None, "engine": "memory:"},
         command_line={"engine": "memory:", "data": "/d"},
+    ),
+    "memory without its colon": Given(
+        {"data_directory": None, "engine": "memory:"}, environment={"TABLESTONE_ENGINE": "memory"}
+    ),
+    "data in the file is relative to the file": Given(
+        {"data_directory": BESIDE_FILE / "d", "engine": f"sqlite:{BESIDE_FILE / 'd'}"},
+        file='data = "d"',
+    ),
+    "sqlite in the file is relative to the file": Given(
+        {"data_directory": BESIDE_FILE / "d"}, file='engine = "sqlite:d"'
+    ),
+    "engine and data in the file": Given(
+        {"data_directory": BESIDE_FILE / "d"}, file='engine = "sqlite"\ndata = "./d"'
+    ),
+    "data under the home directory in the file": Given(
+        {"data_directory": Path.home() / "d"}, file='data = "~/d"'
     ),
 }
 
@@ -131,7 +152,25 @@ UNDERSTOOD = {
 @pytest.mark.parametrize("given", UNDERSTOOD.values(), ids=UNDERSTOOD)
 def test_understood(given: Given, tmp_path: Path) -> None:
     configuration = configuration_of(given, tmp_path)
-    assert {name: getattr(configuration, name) for name in given.expected} == given.expected
+    found = {name: getattr(configuration, name) for name in given.expected}
+    assert found == {name: seen_from(tmp_path, value) for name, value in given.expected.items()}
+
+
+def seen_from(directory: Path, value: Any) -> Any:
+    """What is expected, once the directory of the file is known."""
+    if isinstance(value, str | Path):
+        return type(value)(str(value).replace(str(BESIDE_FILE), str(directory)))
+    return value
+
+
+def test_a_file_named_from_here_names_a_directory_beside_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/t.toml").write_text('data = "d"')
+    monkeypatch.chdir(tmp_path)
+    configuration = read_configuration({"config": "etc/t.toml"}, {})
+    assert configuration.data_directory == tmp_path / "etc/d"
 
 
 REFUSED = {
@@ -200,6 +239,21 @@ REFUSED = {
     "unknown key": Refused(
         "FILE has the unknown key 'prot'; the keys are accounts, data, engine, host, log-level, port.",
         file="prot = 1",
+    ),
+    "engine unknown": Refused(
+        "--engine must be sqlite, sqlite:DIR or memory, not 'mongo:'.",
+        command_line={"engine": "mongo:"},
+    ),
+    "engine with a place it does not have": Refused(
+        "TABLESTONE_ENGINE must be sqlite, sqlite:DIR or memory, not 'memory:x'.",
+        environment={"TABLESTONE_ENGINE": "memory:x"},
+    ),
+    "engine in the file": Refused(
+        "engine in FILE must be sqlite, sqlite:DIR or memory, not ''.", file='engine = ""'
+    ),
+    "nobody's home directory": Refused(
+        "The data directory ~nobody-of-this-name/d cannot be found: there is no such home directory.",
+        command_line={"data": "~nobody-of-this-name/d"},
     ),
     "two data directories": Refused(
         "Both --data and --engine name a data directory: give one of them.",

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tablestone.cli.configuration import read_configuration
-from tablestone.cli.options import STORAGE_OPTIONS
+from tablestone.cli.options import CHECK_OPTIONS, BrokenOption
 from tablestone.cli.parameters import by_option_name, where, with_options
 from tablestone.clock import system_clock
 from tablestone.engines.registry import open_engine
@@ -19,10 +19,16 @@ FOUND_BROKEN = 1
 
 
 @click.command()
-@with_options(STORAGE_OPTIONS)
+@with_options(CHECK_OPTIONS)
 def check(**given: Any) -> int:
-    """Verify a data directory; exit status 1 if anything is wrong with it."""
+    """Verify a data directory.
+
+    Reads all of it, changes nothing, and may run beside a server that uses it. Exit status: 0 if
+    it is healthy, 1 if something is wrong with it, 2 if it cannot be checked.
+    """
     configuration = read_configuration(by_option_name(given), os.environ)
+    if configuration.data_directory is None:
+        raise BrokenOption(f"There is nothing to check: {configuration.engine} keeps nothing.")
     broken = asyncio.run(_broken(configuration.engine))
     for line in broken:
         print(line)

@@ -1,8 +1,9 @@
 """From command line, environment and file to one `Configuration`: the first of them that names an option wins.
 
 Precedence: command line, environment (TABLESTONE_*), file (--config or TABLESTONE_CONFIG), default. A list of accounts
-replaces a lower one, it is not added to it. Reads the file; otherwise takes values and returns values. An unknown key
-in the file is an error; an unknown TABLESTONE_ variable is not, because the environment is not ours alone.
+replaces a lower one, it is not added to it. A relative directory is seen from where it is named: in the file, from the
+file's own directory. Reads the file; otherwise takes values and returns values. An unknown key in the file is an
+error; an unknown TABLESTONE_ variable is not, because the environment is not ours alone.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         for option in SERVER_OPTIONS
         if (value := _first_given(option, command_line, environment, file)) is not None
     }
-    data_directory, engine = _storage(given.get(DATA.name), given.get(ENGINE.name, ENGINE.default))
+    data_directory, engine = _storage(given.get(DATA.name), given.get(ENGINE.name, "sqlite:"))
     return Configuration(
         host=given.get(HOST.name, HOST.default),
         port=given.get(PORT.name, int(PORT.default)),
@@ -71,8 +72,17 @@ def _storage(data: str | None, engine: str) -> tuple[Path | None, str]:
         return None, engine
     if place and data is not None:
         raise BrokenOption("Both --data and --engine name a data directory: give one of them.")
-    directory = Path(place or data or default_data_directory()).expanduser().absolute()
+    directory = _directory(place or data or str(default_data_directory()), Path.cwd())
     return directory, f"sqlite:{directory}"
+
+
+def _directory(text: str, seen_from: Path) -> Path:
+    try:
+        return seen_from / Path(text).expanduser()
+    except RuntimeError:
+        raise BrokenOption(
+            f"The data directory {text} cannot be found: there is no such home directory."
+        ) from None
 
 
 def _first_given(
@@ -132,7 +142,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         if key == ACCOUNTS_KEY:
             values[ACCOUNT.name] = _file_accounts(value, source)
         elif key in by_key:
-            values[key] = _file_value(by_key[key], value, source)
+            values[key] = _beside(path, key, _file_value(by_key[key], value, source))
         else:
             known = ", ".join(sorted((*by_key, ACCOUNTS_KEY)))
             raise BrokenOption(f"{path} has the unknown key {key!r}; the keys are {known}.")
@@ -146,6 +156,16 @@ def _file_value(option: Option, value: object, source: str) -> Any:
         wanted = "a number" if option is PORT else "a string"
         raise BrokenOption(f"{source} must be {wanted}.")
     return _parsed(option, (value,), source)
+
+
+def _beside(path: Path, key: str, value: Any) -> Any:
+    """A directory that the file names, seen from the file: it is the same from every working directory."""
+    if key == DATA.name:
+        return str(_directory(value, path.absolute().parent))
+    if key == ENGINE.name:
+        scheme, _, place = value.partition(":")
+        return f"{scheme}:{_beside(path, DATA.name, place)}" if place else value
+    return value
 
 
 def _file_accounts(table: object, source: str) -> tuple[AccountKeys, ...]:

@@ -15,7 +15,7 @@ from tablestone import __version__
 from tablestone.cli.check import check
 from tablestone.cli.options import BrokenOption
 from tablestone.cli.serve import serve
-from tablestone.engines.contract import EngineRefused
+from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.server.run import StartRefused
 
 NOT_STARTED = 2
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NOT_STARTED
     except click.ClickException as error:
         return _refuse(error.format_message())
-    except (BrokenOption, StartRefused, EngineRefused) as refused:
+    except (BrokenOption, StartRefused, EngineRefused, EngineUnavailable) as refused:
         return _refuse(str(refused))
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

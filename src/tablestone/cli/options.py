@@ -9,7 +9,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tablestone.server.configuration import AccountKeys
@@ -62,6 +62,14 @@ def _parse_log_level(text: str) -> str:
     return text.lower()
 
 
+def _parse_engine(text: str) -> str:
+    """An engine's URL; one without a place means the same with and without its colon."""
+    scheme, _, place = text.partition(":")
+    if scheme == "sqlite" or (scheme == "memory" and not place):
+        return f"{scheme}:{place}"
+    raise BrokenOption(f"must be sqlite, sqlite:DIR or memory, not {text!r}")
+
+
 def parse_account(text: str) -> AccountKeys:
     """`NAME:KEY1` or `NAME:KEY1:KEY2`; no message ever repeats a key."""
     name, *keys = text.split(":")
@@ -97,9 +105,9 @@ DATA = Option(
 ENGINE = Option(
     "engine",
     "URL",
-    "Storage engine: sqlite: (in the data directory) or memory: (keeps nothing).",
-    "sqlite:",
-    _parse_text,
+    "Storage engine: sqlite (in the data directory), sqlite:DIR (in that one) or memory (keeps nothing).",
+    "sqlite",
+    _parse_engine,
 )
 ACCOUNT = Option(
     "account",
@@ -117,7 +125,12 @@ LOG_LEVEL = Option(
     _parse_log_level,
 )
 
-STORAGE_OPTIONS = (DATA, ENGINE)
+CHECK_OPTIONS = (
+    replace(DATA, help="Directory that keeps the data; it is only read."),
+    replace(
+        ENGINE, help="Storage engine: sqlite (in the data directory) or sqlite:DIR (in that one)."
+    ),
+)
 """What `tablestone check` needs."""
 SERVER_OPTIONS = (HOST, PORT, DATA, ENGINE, ACCOUNT, LOG_LEVEL)
 """What `tablestone serve` needs; also all keys of the file."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
+from ipaddress import ip_address
 from typing import Any
 
 import click
@@ -13,8 +15,15 @@ from tablestone import __version__
 from tablestone.cli.configuration import read_configuration
 from tablestone.cli.options import SERVER_OPTIONS
 from tablestone.cli.parameters import by_option_name, where, with_options
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, AccountKeys, Configuration
+from tablestone.server.configuration import (
+    DEVELOPMENT_ACCOUNT,
+    DEVELOPMENT_ACCOUNT_KEY,
+    AccountKeys,
+    Configuration,
+)
 from tablestone.server.run import serve as run_server
+
+log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -27,9 +36,27 @@ def serve(**given: Any) -> None:
         level=configuration.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    run_server(
-        configuration, lambda address: print(ready_lines(configuration, address), flush=True)
-    )
+    run_server(configuration, lambda address: _tell(configuration, address))
+
+
+def _tell(configuration: Configuration, address: str) -> None:
+    print(ready_lines(configuration, address), flush=True)
+    has_known_key = any(DEVELOPMENT_ACCOUNT_KEY in given.keys for given in configuration.accounts)
+    if has_known_key and not _is_loopback(configuration.host):
+        log.warning(
+            "Other machines can reach %s, and everybody knows the development key: whoever connects can read "
+            "and change the data. Give accounts of your own with --account.",
+            configuration.host,
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server on `host`, which may be a name."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
+        return ip_address(str(found).partition("%")[0]).is_loopback
+    except (OSError, ValueError):
+        return False
 
 
 def ready_lines(configuration: Configuration, address: str) -> str:

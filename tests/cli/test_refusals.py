@@ -1,0 +1,192 @@
+"""What a person is told when a command will not do: one sentence, and exit status 2."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import tablestone
+from server_process import COMMAND, ServerProcess, clean_environment
+
+StartServer = Callable[..., ServerProcess]
+
+
+def run_command(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of a command that is expected to end by itself."""
+    ended = subprocess.run(
+        [COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        env=clean_environment() | (environment or {}),
+    )
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_a_taken_port(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path / "one")
+    port = urlsplit(server.endpoint).port
+    assert run_command("serve", "--port", str(port), "--data", str(tmp_path / "two")) == (
+        2,
+        "",
+        f"tablestone: Cannot listen on 127.0.0.1:{port}: address already in use.\n",
+    )
+    assert not (tmp_path / "two").exists()
+
+
+def test_an_unknown_host(tmp_path: Path) -> None:
+    status, _, sentence = run_command(
+        "serve", "--host", "no.such.host.invalid", "--data", str(tmp_path)
+    )
+    assert status == 2
+    assert sentence == (
+        "tablestone: Cannot listen on no.such.host.invalid:10002: the address is not known.\n"
+    )
+
+
+def test_a_data_directory_in_use(private_server: StartServer, tmp_path: Path) -> None:
+    private_server(tmp_path)
+    assert run_command("serve", "--port", "0", "--data", str(tmp_path)) == (
+        2,
+        "",
+        f"tablestone: The data directory {tmp_path} is in use by another Tablestone server.\n",
+    )
+
+
+def test_a_data_directory_written_by_a_newer_version(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    private_server(tmp_path).stop()
+    with closing(sqlite3.connect(tmp_path / "tablestone.db")) as database:
+        database.execute("PRAGMA user_version = 999")
+    status, printed, sentence = run_command("serve", "--port", "0", "--data", str(tmp_path))
+    assert (status, printed) == (2, "")
+    assert sentence.count("\n") == 1
+    assert sentence.startswith(
+        f"tablestone: The data directory {tmp_path} was written by a newer version of Tablestone"
+    )
+
+
+def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert run_command("serve", "--port", "0", "--data", str(tmp_path / "file")) == (
+        2,
+        "",
+        f"tablestone: The data directory {tmp_path / 'file'} is not a directory.\n",
+    )
+
+
+@pytest.mark.parametrize("below", ["below", "far/below"])
+def test_a_data_directory_below_a_file(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert run_command("serve", "--port", "0", "--data", str(file / below)) == (
+        2,
+        "",
+        f"tablestone: The data directory {file / below} cannot be used: {file} is not a directory.\n",
+    )
+
+
+def test_a_directory_of_somebody_elses_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "package.json").write_text("{}")
+    assert run_command("serve", "--port", "0", "--data", str(tmp_path)) == (
+        2,
+        "",
+        f"tablestone: The data directory {tmp_path} holds no Tablestone data but other files, such as "
+        "'package.json': name a new or an empty directory.\n",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["package.json"]
+
+
+def test_other_files_beside_its_own_data_do_not_matter(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    private_server(tmp_path).stop()
+    (tmp_path / "notes.txt").write_text("ours")
+    assert private_server(tmp_path).stop() == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_data_directory_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert run_command("serve", "--port", "0", "--data", str(tmp_path / "data")) == (
+        2,
+        "",
+        f"tablestone: The data directory {tmp_path / 'data'} cannot be used: Permission denied.\n",
+    )
+
+
+def test_an_unwritable_place(tmp_path: Path) -> None:
+    """What also root may not write: the kernel's own file system."""
+    assert tmp_path.exists()
+    status, printed, sentence = run_command("serve", "--port", "0", "--data", "/proc/tablestone")
+    assert (status, printed) == (2, "")
+    assert re.fullmatch(
+        r"tablestone: The data directory /proc/tablestone cannot be used: .*\.\n", sentence
+    )
+
+
+BROKEN_OPTIONS = {
+    "an unknown option": (
+        ["serve", "--prt", "1"],
+        "No such option '--prt'. Did you mean '--port'?",
+    ),
+    "an option without its value": (["serve", "--port"], "Option '--port' requires an argument."),
+    "an argument": (["serve", "here"], "Got unexpected extra argument (here)"),
+    "an unknown command": (["server"], "No such command 'server'. Did you mean 'serve'?"),
+    "a value": (["serve", "--port", "x"], "--port must be a number from 0 to 65535, not 'x'."),
+    "an engine, found before the address is": (
+        ["serve", "--host", "no.such.host.invalid", "--engine", "punch-cards:"],
+        "--engine must be sqlite, sqlite:DIR or memory, not 'punch-cards:'.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BROKEN_OPTIONS.values(), ids=BROKEN_OPTIONS)
+def test_a_broken_option(arguments: list[str], sentence: str) -> None:
+    assert run_command(*arguments) == (2, "", f"tablestone: {sentence}\n")
+
+
+def test_a_broken_variable() -> None:
+    assert run_command("serve", environment={"TABLESTONE_LOG_LEVEL": "loud"}) == (
+        2,
+        "",
+        "tablestone: TABLESTONE_LOG_LEVEL must be one of critical, error, warning, info, debug, "
+        "not 'loud'.\n",
+    )
+
+
+def test_no_command_shows_the_commands() -> None:
+    status, printed, help_text = run_command()
+    assert (status, printed) == (2, "")
+    assert "serve" in help_text
+
+
+def test_version() -> None:
+    assert run_command("--version") == (0, f"Tablestone {tablestone.__version__}\n", "")
+
+
+def test_the_package_is_the_command_too() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "tablestone", "serve", "--port", "x"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        env=clean_environment(),
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        2,
+        "",
+        "tablestone: --port must be a number from 0 to 65535, not 'x'.\n",
+    )
