@@ -67,7 +67,9 @@ FILTER_DEPTH_MAX: Final = 500
 FILTER_KEY_RANGES_MAX: Final = 1000
 """Disjoint key ranges a plan may have before it falls back to their hull; ours."""
 SCAN_ROWS_PER_READ: Final = 500
-"""Rows a filtered scan asks of the engine at a time, between which other requests get their turn; ours."""
+"""Rows a filtered scan asks of the engine at a time; ours."""
+SCAN_SECONDS_PER_TURN: Final = 0.005
+"""How long a filtered scan goes on before other requests get their turn; ours."""
 
 # Entity group transactions.
 CHANGE_SET_OPERATIONS_MAX: Final = 100

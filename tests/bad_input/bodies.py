@@ -51,6 +51,14 @@ FRAMING = (
     plain("Content-Length too short", "issue; RFC 9112 6.3", body=INSERT, content_length="30"),
     plain("Content-Length of nothing", "issue; RFC 9112 6.3", body=INSERT, content_length="0"),
     BadRequest(
+        "a Content-Length over 4 MiB, and nothing of it comes",
+        "wire 9",
+        codes=("RequestBodyTooLarge",),
+        statuses=(413,),
+        body=INSERT,
+        content_length="1099511627776",
+    ),
+    BadRequest(
         "no Content-Length",
         "wire 2.1, 11.2",
         codes=("MissingContentLengthHeader",),

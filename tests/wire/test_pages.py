@@ -6,6 +6,8 @@ import json
 from itertools import chain, count
 from urllib.parse import quote
 
+import pytest
+
 from tablestone import limits
 from wire.case_tables import prepare
 from wire.service_under_test import Response, ServiceUnderTest
@@ -63,7 +65,27 @@ def test_a_page_takes_five_seconds(service: ServiceUnderTest) -> None:
     rows = 3 * limits.SCAN_ROWS_PER_READ
     _insert(service, rows)
     query = f"$filter=RowKey%20eq%20'x'%20or%20RowKey%20eq%20'{rows - 1:05}'"
-    service.seconds = count(0, 6)
-    assert _pages(service, query) == [[], [], [f"{rows - 1:05}"]]
-    service.seconds = count(0, 1)
+    # Two looks at the clock a row, since every look is longer than a turn: 250 rows take 5 seconds.
+    service.seconds = count(0, 0.01)
+    assert _pages(service, query) == [[]] * 5 + [[f"{rows - 1:05}"]]
+    service.seconds = count(0, 0.0001)
     assert _pages(service, query) == [[f"{rows - 1:05}"]]
+
+
+def test_a_scan_whose_rows_are_costly_lets_others_in_between(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the time rows take, not by their number (limits.SCAN_SECONDS_PER_TURN)."""
+    prepare(service, _GIVEN)
+    _insert(service, 100)
+    turns: list[None] = []
+
+    async def turn(_seconds: float) -> None:
+        turns.append(None)
+
+    monkeypatch.setattr("tablestone.tables.reads.asyncio.sleep", turn)
+    for seconds_a_row, expected in ((0.006, 100), (0.003, 50), (0.00001, 0)):
+        turns.clear()
+        service.seconds = count(0, seconds_a_row)
+        assert _pages(service, "$filter=RowKey%20eq%20'x'") == [[]]
+        assert abs(len(turns) - expected) <= expected // 2, seconds_a_row

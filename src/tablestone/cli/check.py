@@ -33,7 +33,8 @@ def check(**given: Any) -> int:
     for line in broken:
         print(line)
     place = where(configuration.data_directory)
-    print(f"{place}: {len(broken)} problems" if broken else f"{place}: healthy")
+    found = {0: "healthy", 1: "1 problem"}.get(len(broken), f"{len(broken)} problems")
+    print(f"{place}: {found}")
     return FOUND_BROKEN if broken else 0
 
 

@@ -71,6 +71,9 @@ class RequestBody:
         """
         self.is_read = True
         self._length = _announced_length(self._headers)
+        if self._length is not None and self._length > limits.BODY_BYTES_MAX:
+            self.is_read = False  # it need not be waited for, only taken away
+            raise StorageError("RequestBodyTooLarge")
         task = asyncio.current_task()
         assert task is not None
         self._patience.begin(task)
@@ -91,7 +94,7 @@ class RequestBody:
         """Take what is sent off the connection, if it comes soon and is not too much."""
         try:
             async with asyncio.timeout(limits.BODY_DISCARD_SECONDS_MAX):
-                await self._collect(0, limits.BODY_BYTES_MAX)
+                await self._collect(0, limits.BODY_BYTES_DISCARDED_MAX)
         except (TimeoutError, StorageError):
             return  # the connection will be closed instead
 

@@ -72,7 +72,8 @@ class FilteredScan:
 
     async def page(self, ranges: list[KeyRange], top: int) -> EntitiesPage:
         """Up to `top` matching entities; fewer, or none, with a token, when time or size ran out."""
-        deadline = self._seconds() + limits.PAGE_SECONDS_MAX
+        now = self._seconds()
+        deadline, turn_ends = now + limits.PAGE_SECONDS_MAX, now + limits.SCAN_SECONDS_PER_TURN
         found: list[bytes] = []
         size = 0
         while True:
@@ -85,10 +86,16 @@ class FilteredScan:
                     size += len(stored)
                     if len(found) == top or size >= limits.PAGE_BYTES_MAX:
                         return EntitiesPage(found, _token_after(rows, index))
-            if rows.next_key is None or self._seconds() > deadline:
-                return EntitiesPage(found, _token(rows.next_key))
+                # Looked at for every row: what one costs depends on the filter, and nobody else may wait for many.
+                now = self._seconds()
+                if now > turn_ends:
+                    if now > deadline:
+                        return EntitiesPage(found, _token_after(rows, index))
+                    await asyncio.sleep(0)
+                    turn_ends = self._seconds() + limits.SCAN_SECONDS_PER_TURN
+            if rows.next_key is None:
+                return EntitiesPage(found, None)
             ranges = keys.ranges_from(ranges, rows.next_key)
-            await asyncio.sleep(0)
 
     def _matches(self, stored: bytes) -> bool:
         return self._predicate(partial(typed_property, read_raw(stored)))

@@ -81,7 +81,9 @@ class MetadataLevel(enum.Enum):
     MINIMAL = "minimalmetadata"
     FULL = "fullmetadata"
 
-    __hash__ = object.__hash__  # members are looked up for every answer, and Enum's own hash is slow
+    __hash__ = (
+        object.__hash__
+    )  # members are looked up for every answer, and Enum's own hash is slow
 
 
 class Negotiated(NamedTuple):
