@@ -109,6 +109,10 @@ DAMAGE = {
 }
 
 
+def problems(count: int) -> str:
+    return "1 problem" if count == 1 else f"{count} problems"
+
+
 @pytest.mark.parametrize(("damage", "words"), DAMAGE.values(), ids=DAMAGE)
 def test_damage_is_put_into_words(data_dir: Path, damage: str, words: str) -> None:
     with closing(sqlite3.connect(data_dir / "tablestone.db")) as database, database:
@@ -116,7 +120,7 @@ def test_damage_is_put_into_words(data_dir: Path, damage: str, words: str) -> No
     status, printed, sentence = check(data_dir)
     assert (status, sentence) == (1, "")
     assert any(words in line for line in printed[:-1]), printed
-    assert printed[-1] == f"{data_dir}: {len(printed) - 1} problems"
+    assert printed[-1] == f"{data_dir}: {problems(len(printed) - 1)}"
 
 
 def test_a_broken_database_is_put_into_words(private_server: StartServer, tmp_path: Path) -> None:
@@ -134,7 +138,7 @@ def test_a_broken_database_is_put_into_words(private_server: StartServer, tmp_pa
     status, printed, sentence = check(tmp_path)
     assert (status, sentence) == (1, "")
     assert len(printed) > 1
-    assert printed[-1] == f"{tmp_path}: {len(printed) - 1} problems"
+    assert printed[-1] == f"{tmp_path}: {problems(len(printed) - 1)}"
 
 
 def test_a_file_that_is_no_database(data_dir: Path) -> None:
