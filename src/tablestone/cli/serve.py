@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 import sys
-from ipaddress import ip_address
 from typing import Any
 
 import click
@@ -53,10 +52,10 @@ def _tell(configuration: Configuration, address: str) -> None:
 def _is_loopback(host: str) -> bool:
     """Whether only this machine reaches a server on `host`, which may be a name."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
-        return ip_address(str(found).partition("%")[0]).is_loopback
-    except (OSError, ValueError):
+        address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
+    except OSError:
         return False
+    return address == "::1" or str(address).startswith("127.")
 
 
 def ready_lines(configuration: Configuration, address: str) -> str:
