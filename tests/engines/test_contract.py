@@ -262,6 +262,36 @@ async def test_no_reader_sees_half_of_a_write_set(engine: Engine) -> None:
     assert min(reads) > 0
 
 
+async def test_a_snapshot_sees_one_moment_and_others_the_present(engine: Engine) -> None:
+    rows = [b"%02d" % index for index in range(6)]
+    await committed(engine, WriteSet(b"p", [Change(row, ANY, put(b"old")) for row in rows]))
+    snapshot = engine.snapshot()
+    first = await snapshot.read([WHOLE], rows_max=2, bytes_max=1 << 20)
+    assert first.values == [b"old"] * 2
+    assert first.next_key is not None
+    await committed(engine, WriteSet(b"p", [Change(row, ANY, put(b"new")) for row in rows]))
+    rest = [KeyRange(first.next_key, Key(b"p", b"04")), KeyRange(Key(b"p", b"04"), WHOLE.end)]
+    assert (await snapshot.read(rest, rows_max=9, bytes_max=1 << 20)).values == [b"old"] * 4
+    assert await read_all(engine, WHOLE) == [b"new"] * 6
+    snapshot.close()
+    later = engine.snapshot()
+    assert (await later.read([WHOLE], rows_max=9, bytes_max=1 << 20)).values == [b"new"] * 6
+    later.close()
+
+
+async def test_snapshots_are_as_many_as_are_asked_for(engine: Engine) -> None:
+    snapshots = []
+    for generation in range(10):
+        await committed(engine, upsert(b"p", b"r", b"%d" % generation))
+        snapshot = engine.snapshot()
+        await snapshot.read([WHOLE], rows_max=1, bytes_max=1 << 20)
+        snapshots.append(snapshot)
+    for generation, snapshot in enumerate(snapshots):
+        values = (await snapshot.read([WHOLE], rows_max=1, bytes_max=1 << 20)).values
+        assert values == [b"%d" % generation]
+        snapshot.close()
+
+
 async def test_what_nobody_waits_for_any_more_does_not_disturb_the_rest(engine: Engine) -> None:
     abandoned = [
         asyncio.ensure_future(engine.commit(insert(b"p", b"a%d" % index))) for index in range(3)

@@ -28,9 +28,9 @@ from tablestone.engines.contract import (
     KeyRange,
     WriteSet,
 )
-from tablestone.engines.sqlite import SCAN, _walk
 from tablestone.engines.sqlite_commit import CHECKPOINT_PAGES, VERSION_OF
 from tablestone.engines.sqlite_directory import PAGE_SIZE_BYTES
+from tablestone.engines.sqlite_reader import SCAN, _walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ Knows the engine contract and nothing above it. All chance comes from one seeded
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 from tablestone.engines.contract import (
@@ -16,6 +16,7 @@ from tablestone.engines.contract import (
     Key,
     KeyRange,
     Rows,
+    Snapshot,
     StoredRow,
     WriteSet,
 )
@@ -54,6 +55,9 @@ class PausingEngine:
         await self._pause()
         return rows
 
+    def snapshot(self) -> PausingSnapshot:
+        return PausingSnapshot(self._engine.snapshot(), self._pause)
+
     async def get(self, key: Key) -> bytes | None:
         await self._pause()
         value = await self._engine.get(key)
@@ -75,3 +79,20 @@ class PausingEngine:
 
     async def close(self) -> None:
         await self._engine.close()
+
+
+class PausingSnapshot:
+    """A snapshot between whose reads others run."""
+
+    def __init__(self, snapshot: Snapshot, pause: Callable[[], Awaitable[None]]) -> None:
+        self._snapshot = snapshot
+        self._pause = pause
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        await self._pause()
+        rows = await self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+        await self._pause()
+        return rows
+
+    def close(self) -> None:
+        self._snapshot.close()

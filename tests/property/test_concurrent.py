@@ -59,6 +59,7 @@ from tablestone.operations import (
     QueryEntities,
     Result,
 )
+from tablestone.query.filter_parser import parse_filter
 from tablestone.tables import keys
 from tablestone.tables.check import check_rows
 from tablestone.tables.service import TableService
@@ -125,8 +126,9 @@ class Scene:
         assert done.outcome is not None
         return done.outcome, found
 
-    async def entities(self) -> list[bytes]:
-        result = await self.execute(QueryEntities(TABLE, None, 1000, None, None))
+    async def entities(self, filter_text: str = "") -> list[bytes]:
+        query = QueryEntities(TABLE, parse_filter(filter_text), 1000, None, None)
+        result = await self.execute(query)
         assert isinstance(result, EntitiesPage)
         return list(result.stored)
 
@@ -220,8 +222,12 @@ async def test_an_insert_succeeds_once_between_deletes(scene: Scene) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_transaction_is_seen_whole(scene: Scene) -> None:
-    """Every transaction writes the same number into five rows, or deletes all five."""
+async def test_a_transaction_is_seen_whole(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every transaction writes the same number into five rows, or deletes all five.
+
+    A page shows one moment also where a filter has it read piece by piece: two rows at a time here.
+    """
+    monkeypatch.setattr("tablestone.limits.SCAN_ROWS_PER_READ", 2)
     rows = [EntityKey("a", str(number)) for number in range(5)]
     sizes: set[int] = set()
     writing = True
@@ -239,9 +245,10 @@ async def test_a_transaction_is_seen_whole(scene: Scene) -> None:
                 if (error.code, error.operation_index) != ("ResourceNotFound", 0):
                     raise
 
-    async def reader(_number: int) -> None:
+    async def reader(number: int) -> None:
         while writing:
-            found = [integers(stored)["n"] for stored in await scene.entities()]
+            filter_text = ("", "n ge 0", "PartitionKey eq 'a' and n ge 0")[number]
+            found = [integers(stored)["n"] for stored in await scene.entities(filter_text)]
             sizes.add(len(found))
             assert len(found) in (0, 5)
             assert len(set(found)) <= 1

@@ -19,6 +19,10 @@ class EngineUnavailable(Exception):
     """Storage cannot answer now (disk full, locked, a node missing): nothing of the request was applied."""
 
 
+class EngineDamaged(EngineUnavailable):
+    """What is stored cannot be read: trying again is of no use, a person has to look."""
+
+
 class EngineRefused(Exception):
     """The engine cannot be opened; the text is one clear sentence for the person who starts the server."""
 
@@ -145,6 +149,18 @@ class Conflict:
     version_found: int
 
 
+class Snapshot(Protocol):
+    """One moment of the rows, for a reader that comes back for more. To be closed soon: it holds back storage."""
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        """As `Engine.read`, of the moment of this snapshot's first read, whatever is committed meanwhile."""
+        ...
+
+    def close(self) -> None:
+        """The moment is no longer needed."""
+        ...
+
+
 class Engine(Protocol):
     """Ordered rows with one conditional atomic commit.
 
@@ -168,6 +184,10 @@ class Engine(Protocol):
         Never reads outside the ranges. A page ends after the value that brings its total length to `bytes_max`
         or more, so at least one row is returned if there is any.
         """
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """A moment that several reads can see."""
         ...
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:

@@ -48,20 +48,17 @@ class MemoryEngine:
 
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
         self._require_open()
-        values: list[bytes] = []
-        bytes_read = 0
-        for key_range in ranges:
-            for key in self._keys_in(key_range):
-                if len(values) == rows_max or (values and bytes_read >= bytes_max):
-                    return Rows(values, key)
-                value = self._rows[key][1]
-                values.append(value)
-                bytes_read += len(value)
-        return Rows(values, None)
+        return _read(self._keys, self._rows, ranges, rows_max, bytes_max)
+
+    def snapshot(self) -> MemorySnapshot:
+        self._require_open()
+        return MemorySnapshot(self._keys.copy(), self._rows.copy())
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
         self._require_open()
-        return [StoredRow(*key, *self._rows[key]) for key in self._keys_in(key_range)[:rows_max]]
+        return [
+            StoredRow(*key, *self._rows[key]) for key in _keys_in(self._keys, key_range)[:rows_max]
+        ]
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         self._require_open()
@@ -112,10 +109,44 @@ class MemoryEngine:
         self._keys.clear()
         self._rows.clear()
 
-    def _keys_in(self, key_range: KeyRange) -> list[Key]:
-        start, end = key_range
-        return self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]
-
     def _require_open(self) -> None:
         if not self._is_open:
             raise EngineUnavailable("The engine is closed.")
+
+
+class MemorySnapshot:
+    """A copy: rows are values, so that only the two tables of them have to be copied."""
+
+    def __init__(self, ordered: list[Key], rows: dict[Key, tuple[int, bytes]]) -> None:
+        self._keys = ordered
+        self._rows = rows
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        return _read(self._keys, self._rows, ranges, rows_max, bytes_max)
+
+    def close(self) -> None:
+        self._keys, self._rows = [], {}
+
+
+def _keys_in(ordered: list[Key], key_range: KeyRange) -> list[Key]:
+    start, end = key_range
+    return ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]
+
+
+def _read(
+    ordered: list[Key],
+    rows: dict[Key, tuple[int, bytes]],
+    ranges: Sequence[KeyRange],
+    rows_max: int,
+    bytes_max: int,
+) -> Rows:
+    values: list[bytes] = []
+    bytes_read = 0
+    for key_range in ranges:
+        for key in _keys_in(ordered, key_range):
+            if len(values) == rows_max or (values and bytes_read >= bytes_max):
+                return Rows(values, key)
+            value = rows[key][1]
+            values.append(value)
+            bytes_read += len(value)
+    return Rows(values, None)

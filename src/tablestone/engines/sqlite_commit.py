@@ -27,6 +27,7 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     Put,
 )
+from tablestone.engines.sqlite_reader import unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -239,9 +240,9 @@ class GroupCommit:
 
 
 def _unavailable(error: apsw.Error) -> EngineUnavailable:
-    unavailable = EngineUnavailable(f"Storage cannot write now: {error}.")
-    unavailable.__cause__ = error
-    return unavailable
+    refused = unavailable("write", error)
+    refused.__cause__ = error
+    return refused
 
 
 def _answer(group: list[_Accepted], outcomes: Sequence[Committed | Conflict | Exception]) -> None:

@@ -27,6 +27,7 @@ APPLICATION_ID: Final = 0x54425354
 
 PAGE_SIZE_BYTES: Final = 8192
 """Measured, as the layout is: docs/decisions/0002-sqlite-layout.md."""
+SNAPSHOT_CACHE_KIB: Final = 2 * 1024
 READER_CACHE_KIB: Final = 32 * 1024
 WRITER_CACHE_KIB: Final = 16 * 1024
 WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
@@ -82,6 +83,12 @@ class DataDirectory:
         """A connection that can only read, and so only ever sees what is committed."""
         connection = self._connect(apsw.SQLITE_OPEN_READONLY)
         connection.pragma("cache_size", -READER_CACHE_KIB)
+        return connection
+
+    def connect_snapshot(self) -> apsw.Connection:
+        """A connection that can only read, for a while: with a small cache, since there may be many."""
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection.pragma("cache_size", -SNAPSHOT_CACHE_KIB)
         return connection
 
     def connect_writer(self) -> apsw.Connection:

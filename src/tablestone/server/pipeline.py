@@ -17,7 +17,7 @@ from tablestone import limits
 from tablestone.auth.accounts import Account, Accounts
 from tablestone.auth.authenticate import authenticate
 from tablestone.clock import Clock
-from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 from tablestone.errors import StorageError
 from tablestone.server.batch import BatchCollector
 from tablestone.tables.service import TableService
@@ -116,6 +116,9 @@ class Pipeline:
             failure = error
             if error.reason is not None:
                 log.debug("request %s: %s: %s", request_id, error.code, error.reason)
+        except EngineDamaged:
+            log.exception("request %s met damaged storage: run tablestone check", request_id)
+            failure = StorageError("InternalError")
         except EngineUnavailable as error:
             log.warning("storage cannot answer request %s: %s", request_id, error)
             failure = StorageError("ServerBusy")
@@ -186,7 +189,7 @@ def _version(request: RawRequest, parameters: Parameters) -> str:
 
 def _form(request: RawRequest, found: FoundAccount, parameters: Parameters, version: str) -> Form:
     host = request.headers.get(b"host")
-    if host is None:
+    if not host:
         raise StorageError("HostInformationNotPresent")
     return form_for(
         f"{request.scheme}://{host.decode('latin-1')}/{found.segment}/",

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
 from tablestone import limits
-from tablestone.engines.contract import Engine, Key, KeyRange, Rows
+from tablestone.engines.contract import Engine, Key, KeyRange, Rows, Snapshot
 from tablestone.entity import ContinuationToken, EntityKey
 from tablestone.entity_json import key_of, read_raw, typed_property, version_of
 from tablestone.errors import StorageError
@@ -38,8 +39,10 @@ async def query_entities(
     if plan.residual is None:
         rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
         return EntitiesPage(rows.values, _token(rows.next_key))
-    scan = FilteredScan(engine, compile_filter(plan.residual), seconds)
-    return await scan.page(ranges, query.top)
+    # One page shows one moment, however many pieces it is read in: never half of a transaction (wire 7.1).
+    with closing(engine.snapshot()) as moment:
+        scan = FilteredScan(moment, compile_filter(plan.residual), seconds)
+        return await scan.page(ranges, query.top)
 
 
 def require_conditions(get: GetEntity, stored: bytes) -> None:
@@ -65,8 +68,8 @@ def _token_after(rows: Rows, index: int) -> ContinuationToken | None:
 class FilteredScan:
     """A scan of key ranges that keeps only the entities a predicate matches."""
 
-    def __init__(self, engine: Engine, predicate: Predicate, seconds: Seconds) -> None:
-        self._engine = engine
+    def __init__(self, moment: Snapshot, predicate: Predicate, seconds: Seconds) -> None:
+        self._moment = moment
         self._predicate = predicate
         self._seconds = seconds
 
@@ -77,7 +80,7 @@ class FilteredScan:
         found: list[bytes] = []
         size = 0
         while True:
-            rows = await self._engine.read(
+            rows = await self._moment.read(
                 ranges, rows_max=limits.SCAN_ROWS_PER_READ, bytes_max=limits.PAGE_BYTES_MAX
             )
             for index, stored in enumerate(rows.values):
