@@ -1,5 +1,5 @@
 """What a server's processes cost, read from /proc: the CPU they used and the memory they hold.
-A server is its first process and every descendant (granian's workers are children).
+A server is its first process and every descendant (node and npm start some).
 """
 
 from __future__ import annotations

@@ -33,7 +33,10 @@ def test_the_recorded_answers(name: str, outcomes: dict[str, list[Outcome]]) -> 
     in_reach = [outcome for outcome in of_recording if outcome.out_of_reach is None]
     if not in_reach:
         classes = Counter(str(outcome.out_of_reach) for outcome in of_recording)
-        pytest.skip(f"out of reach for now: {dict(classes)}")
+        pytest.skip(
+            "not served yet: "
+            + ", ".join(f"{name} {many}" for name, many in sorted(classes.items()))
+        )
     unexpected = [
         str(outcome)
         for outcome in in_reach
@@ -47,7 +50,7 @@ def test_out_of_reach(row: OutOfReach, recordings: list[Recording]) -> None:
     exchanges = [exchange for recording in recordings for exchange in recording.exchanges]
     waiting = sum(class_out_of_reach(exchange) == row.name for exchange in exchanges)
     assert waiting, "nothing waits for this any more: delete the row"
-    pytest.skip(f"{row.name}: {waiting} exchanges out of reach for now: {row.why}")
+    pytest.skip(f"{row.name}: {waiting} exchanges of what is not served yet: {row.why}")
 
 
 def test_the_expected_differences_still_differ_just_so(outcomes: dict[str, list[Outcome]]) -> None:

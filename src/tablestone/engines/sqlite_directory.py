@@ -144,7 +144,11 @@ class DataDirectory:
         present = {path.name for path in self.path.iterdir()}
         if self.database.name in present:
             return
-        strangers = {name for name in present - OWN_NAMES - {"lost+found"} if name[0] != "."}
+        strangers = {
+            name
+            for name in present - OWN_NAMES - {"lost+found"}
+            if name[0] != "." and not name.endswith(".toml")
+        }
         if strangers:
             raise EngineRefused(
                 f"The data directory {self.path} holds no Tablestone data but other files, such as "
