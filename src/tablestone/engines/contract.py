@@ -89,6 +89,13 @@ Expectation = int
 """`ABSENT`, `ANY`, `PRESENT`, or a version (positive): the row is there and has exactly this version."""
 
 
+def expectation_holds(expectation: Expectation, version_found: int) -> bool:
+    """Whether a row of this version (`ABSENT` for none) is as expected."""
+    if expectation == ANY:
+        return True
+    return version_found != ABSENT if expectation == PRESENT else version_found == expectation
+
+
 @dataclass(frozen=True, slots=True)
 class Put:
     """Write the row. `render` is given the version the engine assigned and returns the value to store.

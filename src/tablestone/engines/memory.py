@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 from tablestone.engines.contract import (
     ABSENT,
-    ANY,
-    PRESENT,
     Committed,
     Conflict,
     EngineUnavailable,
@@ -21,6 +19,7 @@ from tablestone.engines.contract import (
     Put,
     Rows,
     StoredRow,
+    expectation_holds,
 )
 
 if TYPE_CHECKING:
@@ -69,11 +68,7 @@ class MemoryEngine:
         for index, (row, expectation, mutation) in enumerate(write_set.changes):
             key = Key(write_set.partition, row)
             version_found = self._rows[key][0] if key in self._rows else ABSENT
-            if (
-                version_found == ABSENT
-                if expectation == PRESENT
-                else expectation not in (ANY, version_found)
-            ):
+            if not expectation_holds(expectation, version_found):
                 return Conflict(index, version_found)
             if isinstance(mutation, Put):
                 versions[index] = version = max(now, version_found + 1)

@@ -20,12 +20,11 @@ import apsw
 
 from tablestone.engines.contract import (
     ABSENT,
-    ANY,
-    PRESENT,
     Committed,
     Conflict,
     EngineUnavailable,
     Put,
+    expectation_holds,
 )
 from tablestone.engines.sqlite_reader import unavailable
 
@@ -166,11 +165,7 @@ class GroupCommit:
         deletes: list[tuple[bytes, bytes]] = []
         for index, (row, expectation, mutation) in enumerate(write_set.changes):
             version_found = self._execute(VERSION_OF, (partition, row)).get or ABSENT
-            if (
-                version_found == ABSENT
-                if expectation == PRESENT
-                else expectation not in (ANY, version_found)
-            ):
+            if not expectation_holds(expectation, version_found):
                 return Conflict(index, version_found)
             if isinstance(mutation, Put):
                 versions[index] = version = max(now, version_found + 1)

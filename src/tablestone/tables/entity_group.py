@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tablestone import limits
-from tablestone.engines.contract import Change, Committed, Engine, WriteSet
+from tablestone.engines.contract import Change, Committed, Engine, WriteSet, expectation_holds
 from tablestone.entity import EntityKey
 from tablestone.entity_json import key_of, read_raw, version_of
 from tablestone.errors import StorageError
@@ -19,7 +19,6 @@ from tablestone.tables.writes import (
     Decision,
     conflict_error,
     decide,
-    expectation_holds,
     needs_current,
     write_result,
 )

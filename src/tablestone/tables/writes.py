@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tablestone.engines.contract import ABSENT, ANY, DELETE, PRESENT, Change, Expectation, Put
+from tablestone.engines.contract import (
+    ABSENT,
+    ANY,
+    DELETE,
+    PRESENT,
+    Change,
+    Expectation,
+    Put,
+    expectation_holds,
+)
 from tablestone.entity import EntityKey, encode_key
 from tablestone.entity_json import (
     entity_renderer,
@@ -92,13 +101,6 @@ def _decide_merge(
     texts.update(write.entity.members)
     require_entity_limits(write.entity.key, texts)
     return Decision(Change(row, version, _put(write.entity.key, texts)), not named_version)
-
-
-def expectation_holds(expectation: Expectation, version: int) -> bool:
-    """Whether a row of this version (`ABSENT` for none) is as expected."""
-    if expectation == ANY:
-        return True
-    return version != ABSENT if expectation == PRESENT else version == expectation
 
 
 def conflict_error(write: EntityWrite, version_found: int) -> StorageError:

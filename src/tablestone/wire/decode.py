@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from tablestone import limits
 from tablestone.edm import EdmType
-from tablestone.entity import EntityKey, parse_etag, require_key_length
+from tablestone.entity import Entity, EntityKey, parse_etag, require_key_length
 from tablestone.errors import StorageError
 from tablestone.operations import (
     IF_MATCH_ANY,
@@ -261,24 +261,27 @@ def _insert(decoded: DecodedRequest) -> Operation:
     return InsertEntity(table, entity)
 
 
-def _replace(decoded: DecodedRequest) -> Operation:
+def _entity_write(decoded: DecodedRequest, method: str) -> tuple[str, Entity, IfMatch | None]:
+    """What replacing and merging have in common: table, entity and condition; without one the key must be legal."""
     table = _table_in_url(decoded.address)
-    if_match = _if_match(decoded.raw, "PUT")
+    if_match = _if_match(decoded.raw, method)
     require_json(decoded.raw)
     entity = decode_entity(decoded.body, _key(decoded))
     if if_match is None:
         require_key_length(entity.key)  # with If-Match such a key is just not found (wire 9)
+    return table, entity, if_match
+
+
+def _replace(decoded: DecodedRequest) -> Operation:
+    table, entity, if_match = _entity_write(decoded, "PUT")
+    if if_match is None:
         return InsertOrReplaceEntity(table, entity)
     return UpdateEntity(table, entity, if_match)
 
 
 def _merge(decoded: DecodedRequest) -> Operation:
-    table = _table_in_url(decoded.address)
-    if_match = _if_match(decoded.raw, "MERGE")
-    require_json(decoded.raw)
-    entity = decode_entity(decoded.body, _key(decoded))
+    table, entity, if_match = _entity_write(decoded, "MERGE")
     if if_match is None:
-        require_key_length(entity.key)  # with If-Match such a key is just not found (wire 9)
         return InsertOrMergeEntity(table, entity)
     return MergeEntity(table, entity, if_match)
 
