@@ -28,12 +28,15 @@ WRITERS = 16
 PREFIX = f"/{DEVELOPMENT_ACCOUNT.name}/"
 PROPERTIES: dict[str, Any] = {
     **{f"text{number}": "x" * 200 for number in range(4)},
-    "count": 5, "ratio": 1.5, "flag": True, "big": "123", "big@odata.type": "Edm.Int64",
-    "time": "2020-01-01T00:00:00Z", "time@odata.type": "Edm.DateTime",
-
-        "id": "dd3cb8f8-93b7-44e2-b74a-c0aa3b27a6d2",
-        "id@odata.type": "Edm.Guid"
-    ,
+    "count": 5,
+    "ratio": 1.5,
+    "flag": True,
+    "big": "123",
+    "big@odata.type": "Edm.Int64",
+    "time": "2020-01-01T00:00:00Z",
+    "time@odata.type": "Edm.DateTime",
+    "id": "dd3cb8f8-93b7-44e2-b74a-c0aa3b27a6d2",
+    "id@odata.type": "Edm.Guid",
 }
 
 Message = MutableMapping[str, Any]
