@@ -223,9 +223,9 @@ class GroupCommit:
                 return
 
     def _checkpoint(self) -> None:
-        """Copies the log into the database, all of it: no write is under way, and every read that began
-        before the last commit has ended, for reads run on the loop and the loop asked for this. So
-        later reads need nothing of the log and the next write starts it anew, which is what bounds it.
+        """Copies the log into the database: no write is under way, and single reads have ended, for they run on the
+        loop and the loop asked for this. Where no snapshot is held either, later reads need nothing of the log and
+        the next write starts it anew, which is what bounds it; a snapshot puts that off until it is closed.
         """
         self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
