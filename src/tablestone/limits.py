@@ -84,11 +84,3 @@ SWEEP_ROWS_PER_STEP: Final = 500
 """Rows of a deleted table that are removed at a time, between which requests get their turn; ours."""
 SWEEP_AGAIN_SECONDS: Final = 60
 """A deleted table is swept once more after this, for writes that were under way when it was deleted; ours."""
-
-# Service resources.
-SIGNED_IDENTIFIERS_MAX: Final = 5
-"""Stored access policies of one table (auth 7)."""
-SIGNED_IDENTIFIER_ID_LENGTH_MAX: Final = 64
-"""Characters (auth 7)."""
-CORS_RULES_MAX: Final = 5
-"""Rules of an account (auth 8.2)."""

@@ -12,13 +12,15 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+KEYS_MAX = 2
+"""Keys of an account, all valid at once (auth 1, 6)."""
 _NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
 
 
 class SigningKey:
     """A key made ready once: HMAC-SHA256 with both halves of the key already hashed (RFC 2104).
 
-    Copying two prepared states costs less than half of what a one-shot HMAC does for the length of our texts.
+    Copying two prepared states costs less than a one-shot HMAC, which makes both for every text.
     """
 
     __slots__ = ("_inner", "_outer")
@@ -51,25 +53,31 @@ class Account:
 
     def __init__(self, name: str, keys_base64: Iterable[str]) -> None:
         """Raise `ValueError` with one sentence for a name or key that is not one; it never quotes the key."""
-        if not _NAME.fullmatch(name):
+        if not is_account_name(name):
             raise ValueError(f"'{name}' is no account name: 3 to 24 lower-case letters and digits.")
         self.name = name
         self.name_bytes = name.encode("ascii")
-        self.keys = tuple(SigningKey(_decode_key(name, text)) for text in keys_base64)
-        if not 1 <= len(self.keys) <= 2:
+        self.keys = tuple(SigningKey(decode_key(text)) for text in keys_base64)
+        if not 1 <= len(self.keys) <= KEYS_MAX:
             raise ValueError(f"Account '{name}' must have one or two keys.")
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {len(self.keys)} keys)"
 
 
-def _decode_key(name: str, text: str) -> bytes:
+def is_account_name(text: str) -> bool:
+    """3 to 24 lower-case letters and digits (auth 6)."""
+    return _NAME.fullmatch(text) is not None
+
+
+def decode_key(text: str) -> bytes:
+    """The bytes of a key; raises `ValueError` for what is not base64, and never quotes it."""
     try:
         key = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         key = b""
     if not key:
-        raise ValueError(f"A key of account '{name}' is not valid base64.")
+        raise ValueError("A key is not valid base64.")
     return key
 
 

@@ -5,19 +5,15 @@ Knows each option's name, help, default and how its text becomes a value. Does n
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tablestone.auth.accounts import KEYS_MAX, decode_key, is_account_name
 from tablestone.server.configuration import AccountKeys
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
-ACCOUNT_NAME = re.compile(r"[a-z0-9]{3,24}\Z")  # wire 1.1
-ACCOUNT_KEYS_MAX = 2  # auth 1
 
 
 class BrokenOption(Exception):
@@ -77,19 +73,19 @@ def parse_account(text: str) -> AccountKeys:
 
 
 def checked_account(name: str, keys: list[str]) -> AccountKeys:
-    if not ACCOUNT_NAME.match(name):
+    if not is_account_name(name):
         raise BrokenOption(
             f"has the account name {name[:40]!r}; a name is 3 to 24 lower-case letters and digits"
         )
-    if not 1 <= len(keys) <= ACCOUNT_KEYS_MAX:
+    if not 1 <= len(keys) <= KEYS_MAX:
         raise BrokenOption(f"must give the account {name} one or two keys, as NAME:KEY1[:KEY2]")
     for number, key in enumerate(keys, start=1):
         try:
-            decoded = base64.b64decode(key, validate=True)
-        except (binascii.Error, ValueError):
-            decoded = b""
-        if not decoded:
-            raise BrokenOption(f"has a key that is not base64: key {number} of the account {name}")
+            decode_key(key)
+        except ValueError:
+            raise BrokenOption(
+                f"has a key that is not base64: key {number} of the account {name}"
+            ) from None
     return AccountKeys(name, tuple(keys))
 
 

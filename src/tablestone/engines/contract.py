@@ -62,7 +62,7 @@ class Rows(NamedTuple):
 
     `next_key` is the key of the first row that was left unread because of `rows_max` or `bytes_max`; None when
     the ranges are exhausted. Values alone are given (no keys, no versions): what is stored above this seam
-    names both inside the value, and leaving them out makes a page a third quicker.
+    names both inside the value, and leaving them out makes a page quicker.
     """
 
     values: list[bytes]

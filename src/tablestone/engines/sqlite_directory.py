@@ -75,10 +75,6 @@ class DataDirectory:
     def database(self) -> Path:
         return self.path / "tablestone.db"
 
-    @property
-    def write_ahead_log(self) -> Path:
-        return self.path / "tablestone.db-wal"
-
     def connect_reader(self) -> apsw.Connection:
         """A connection that can only read, and so only ever sees what is committed."""
         connection = self._connect(apsw.SQLITE_OPEN_READONLY)

@@ -24,7 +24,12 @@ from tablestone.tables.entity_group import EntityGroup
 from tablestone.tables.service import TableService
 from tablestone.wire.address import NO_PARAMETERS, parse_query_string, parse_resource
 from tablestone.wire.batch import BatchPart, format_batch_answer, parse_batch
-from tablestone.wire.decode import DecodedRequest, decode_operation, effective_method
+from tablestone.wire.decode import (
+    DecodedRequest,
+    decode_operation,
+    effective_method,
+    require_answerable,
+)
 from tablestone.wire.encode import Answer, Form, Stamp, encode_error, encode_result, form_for
 from tablestone.wire.messages import RawRequest
 from tablestone.wire.negotiate import negotiate, preference
@@ -77,10 +82,7 @@ class BatchCollector:
         path = request.raw_path
         resource = path.removeprefix(self._prefix) if path.startswith(self._prefix) else path[1:]
         parameters = parse_query_string(request.query_string)
-        if "comp" in parameters:  # policies are never mistaken for OData, here as outside
-            raise StorageError("NotImplemented", early=True)
-        if form.negotiated.refusal is not None and method != "DELETE":
-            raise StorageError(form.negotiated.refusal, early=True)
+        require_answerable(method, parameters, form.negotiated.refusal)
         return decode_operation(
             method, DecodedRequest(request, parse_resource(resource), parameters, part.body)
         )

@@ -28,7 +28,12 @@ from tablestone.wire.address import (
     parse_resource,
     split_account,
 )
-from tablestone.wire.decode import DecodedRequest, decode_operation, effective_method
+from tablestone.wire.decode import (
+    DecodedRequest,
+    decode_operation,
+    effective_method,
+    require_answerable,
+)
 from tablestone.wire.encode import (
     Answer,
     Form,
@@ -141,8 +146,7 @@ class Pipeline:
         if account is None:
             raise StorageError("ResourceNotFound")
         # One SDK keeps the account in the path when it turns to the secondary (auth 1.5).
-        doubled = account.name.encode("ascii") + b"/"
-        return FoundAccount(account, name, resource.removeprefix(doubled))
+        return FoundAccount(account, name, resource.removeprefix(account.name_bytes + b"/"))
 
     async def _carry_out(self, step: Authenticated) -> Answer:
         """From the resource on: what an authenticated request asks for, and its answer."""
@@ -153,12 +157,7 @@ class Pipeline:
             raise StorageError("InsufficientAccountPermissions")
         if address.kind is AddressKind.BATCH:
             return await self._carry_out_batch(step, method)
-        if "comp" in parameters:
-            # Policies, properties and statistics (wire 3.5, 3.7, 3.8): not yet, and never mistaken for OData.
-            raise StorageError("NotImplemented", early=True)
-        refusal = answer_form.negotiated.refusal
-        if refusal is not None and not (method in _BODILESS and method != "GET"):
-            raise StorageError(refusal, early=True)
+        require_answerable(method, parameters, answer_form.negotiated.refusal)
         body = b"" if method in _BODILESS else await read_body()
         operation = decode_operation(method, DecodedRequest(request, address, parameters, body))
         result = await self._service.execute(found.account.name, operation)

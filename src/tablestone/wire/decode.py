@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
 from tablestone import limits
-from tablestone.edm import EdmType
 from tablestone.entity import Entity, EntityKey, parse_etag, require_key_length
 from tablestone.errors import StorageError
 from tablestone.operations import (
@@ -32,7 +31,7 @@ from tablestone.operations import (
     QueryTables,
     UpdateEntity,
 )
-from tablestone.query.filter_parser import parse_filter
+from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
 from tablestone.query.filter_tree import property_names
 from tablestone.wire.address import Address, AddressKind, Parameters, select_as_sent
 from tablestone.wire.continuation import parse_entity_token, parse_table_token
@@ -41,6 +40,7 @@ from tablestone.wire.messages import RawRequest
 
 _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "MERGE", "PATCH", "DELETE", "OPTIONS"))
+_WITHOUT_ANSWER_BODY: Final = frozenset(("HEAD", "DELETE"))
 _TUNNELLED: Final = frozenset(("MERGE", "PUT", "DELETE", "PATCH"))
 _UNSUPPORTED_OPTIONS: Final = frozenset(
     (
@@ -55,7 +55,6 @@ _UNSUPPORTED_OPTIONS: Final = frozenset(
         "$compute",
     )
 )
-_TABLE_PROPERTIES: Final = {"TableName": EdmType.STRING}
 _NO_ETAGS: Final = (
     "If-Match or If-None-Match headers cannot be specified if the target type does not have etag "
     "properties defined."
@@ -90,6 +89,15 @@ def effective_method(request: RawRequest) -> str:
     if meant not in _TUNNELLED:
         raise StorageError("XMethodIncorrectValue", early=True)
     return meant
+
+
+def require_answerable(method: str, parameters: Parameters, refusal: str | None) -> None:
+    """Refuse by name what is not served, and a form of answer that cannot be given where an answer has a body."""
+    if "comp" in parameters:
+        # Policies, properties and statistics (wire 3.5, 3.7, 3.8): never mistaken for OData.
+        raise StorageError("NotImplemented", early=True)
+    if refusal is not None and method not in _WITHOUT_ANSWER_BODY:
+        raise StorageError(refusal, early=True)
 
 
 def decode_operation(method: str, decoded: DecodedRequest) -> Operation:
@@ -214,8 +222,8 @@ def _delete_table(decoded: DecodedRequest) -> Operation:
 
 def _query_tables(decoded: DecodedRequest) -> Operation:
     parameters = decoded.parameters
-    filter_node = parse_filter(parameters.get("$filter", ""), declared=_TABLE_PROPERTIES)
-    if not property_names(filter_node) <= _TABLE_PROPERTIES.keys():
+    filter_node = parse_filter(parameters.get("$filter", ""), declared=TABLE_PROPERTIES)
+    if not property_names(filter_node) <= TABLE_PROPERTIES.keys():
         raise StorageError("InvalidInput", early=True)
     return QueryTables(filter_node, _top(parameters), parse_table_token(parameters))
 

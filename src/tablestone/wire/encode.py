@@ -82,7 +82,6 @@ class Answer:
     location: str | None = None
     preference_applied: bytes | None = None
     is_insert: bool = False
-    is_delete: bool = False
     early: bool = False
     extra: list[tuple[bytes, bytes]] | None = None
 
@@ -111,7 +110,7 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
         return Answer(200, form.writer.tables(result.tables), JSON_TYPES[level], extra=extra)
     if isinstance(result, TableFound):
         return _table(operation, result, form)
-    return Answer(204, is_delete=True)
+    return Answer(204)
 
 
 def _applied_to_update(form: Form) -> bytes | None:
