@@ -93,7 +93,7 @@ def effective_method(request: RawRequest) -> str:
 
 def require_answerable(method: str, parameters: Parameters, refusal: str | None) -> None:
     """Refuse by name what is not served, and a form of answer that cannot be given where an answer has a body."""
-    if "comp" in parameters:
+    if "comp" in parameters or "restype" in parameters:
         # Policies, properties and statistics (wire 3.5, 3.7, 3.8): never mistaken for OData.
         raise StorageError("NotImplemented", early=True)
     if refusal is not None and method not in _WITHOUT_ANSWER_BODY:
