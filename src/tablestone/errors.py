@@ -101,6 +101,7 @@ ERRORS: Final[dict[str, ErrorRow]] = {
     "InvalidQueryParameterValue": ErrorRow(
         400, "Value for one of the query parameters specified in the request URI is invalid."
     ),
+    "InvalidXmlDocument": ErrorRow(400, "XML specified is not syntactically valid."),
     "MultipleVersionsSpecified": ErrorRow(
         400,
         "Request can specify either x-ms-version header or api-version query parameter but not both.",

@@ -40,6 +40,12 @@ HEADERS_BYTES_MAX: Final = 64 * 1024
 """Bytes of all headers together; more is answered 431 and nothing else. Ours, near what HTTP servers allow."""
 URL_LENGTH_MAX: Final = 64 * 1024
 """Bytes of the request target; more is answered 414 and nothing else. Ours; filters take tens of KiB (wire 6.6)."""
+XML_NODES_MAX: Final = 4096
+"""Elements and attributes of an XML document; an entity of 252 properties has about 800. Ours."""
+XML_TAG_BYTES_MAX: Final = 64 * 1024
+"""About how long a tag of an XML document may be with all its attributes: this is refused, or a little more. Ours."""
+XML_DEPTH_MAX: Final = 16
+"""Elements inside each other in an XML document; CORS rules need 4, an Atom entry 4. Ours."""
 REQUEST_HEAD_BYTES_MAX: Final = 256 * 1024
 """Bytes of a request line and headers that come in pieces, before the connection is ended with 431; ours."""
 REQUEST_HEAD_SECONDS_MAX: Final = 30
