@@ -86,7 +86,7 @@ def percentile_us(seconds: list[float], share: float) -> str:
 
 async def measure(design: str, data: Path, writers: int, seconds: float, *, reads: bool) -> None:
     directory = DataDirectory(data, read_only=False)
-    commits = DESIGNS[design](directory.connect_writer(), system_clock)
+    commits = DESIGNS[design](directory.connect_writer(), system_clock, directory.open_generation())
     reader = SqliteEngine(data, system_clock, read_only=True)
     end = time.perf_counter() + seconds
     commit_seconds: list[float] = []

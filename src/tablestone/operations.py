@@ -1,7 +1,7 @@
 """Every operation of the service as a value, and every result: what passes between the wire and the tables.
 
 An operation is legal by construction: names, types and limits were checked where its bytes were read. Does not know
-HTTP or JSON, nor how an operation is carried out. `OPERATIONS` names them all for tables of permissions.
+HTTP or JSON, nor how an operation is carried out. What each needs of a caller stands in `auth/permissions.py`.
 """
 
 from __future__ import annotations

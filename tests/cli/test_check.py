@@ -104,7 +104,7 @@ DAMAGE = {
     ),
     "a stranger's row": (
         "INSERT INTO stored_rows VALUES (x'7a', x'7a', 1, x'7b7d')",
-        "neither a catalog row nor an entity",
+        "neither a catalog row, an entity nor a document",
     ),
 }
 

@@ -43,7 +43,10 @@ class PausingEngine:
     def __init__(self, engine: Engine, random: Random) -> None:
         self._engine = engine
         self._random = random
-        self.is_exclusive = engine.is_exclusive
+
+    @property
+    def generation(self) -> int | None:
+        return self._engine.generation
 
     async def _pause(self) -> None:
         for _ in range(self._random.randrange(4)):

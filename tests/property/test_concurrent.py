@@ -273,10 +273,14 @@ async def test_nothing_of_a_deleted_table_comes_back(scene: Scene) -> None:
             label = next(labels)
             key = EntityKey(str(number % 2), str(label))
             kind = scene.random.choice((InsertOrReplaceEntity, InsertOrMergeEntity))
+            await asyncio.sleep(
+                0
+            )  # that there is no table may be known without waiting for anybody
             await scene.write("write", kind(TABLE, entity(key, label=label)), label=label)
 
     async def reader(_number: int) -> None:
         while going:
+            await asyncio.sleep(0)
             await scene.history.record("read", read)
 
     async def read() -> Done:

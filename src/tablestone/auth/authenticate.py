@@ -1,4 +1,4 @@
-"""Picks the scheme a request authenticates with and has it checked (auth 11, step 3 on).
+"""Picks the scheme a request authenticates with, has it checked, and says who asks (auth 11, step 3 on).
 
 The only door to authentication. SAS and bearer tokens are refused by name: nothing that is not checked gets in.
 """
@@ -6,6 +6,7 @@ The only door to authentication. SAS and bearer tokens are refused by name: noth
 from __future__ import annotations
 
 from tablestone.auth.accounts import Account
+from tablestone.auth.callers import OWNER, Caller
 from tablestone.auth.shared_key import SCHEMES, require_shared_key
 from tablestone.errors import CHALLENGE_TEXT, StorageError
 from tablestone.wire.address import Parameters
@@ -17,8 +18,8 @@ _VERSION_OF_CHALLENGE = "2020-12-06"
 
 def authenticate(
     request: RawRequest, account: Account, parameters: Parameters, version: str, now: int
-) -> None:
-    """Return if the account's owner asks; raise the service's error otherwise. `now` is in ticks."""
+) -> Caller:
+    """Who asks; raises the service's error for who does not get in. `now` is in ticks."""
     authorization = request.headers.get(b"authorization")
     if authorization is None:
         raise _no_credentials(parameters, version)
@@ -28,7 +29,7 @@ def authenticate(
         comp = parameters.get("comp") if parameters else None
         raw_comp = None if comp is None else comp.encode("utf-8")
         require_shared_key(request, account, scheme, credentials.strip(), raw_comp, now)
-        return
+        return OWNER
     if scheme == b"bearer":
         if version >= _VERSION_OF_CHALLENGE:
             raise StorageError("InvalidAuthenticationInfo", CHALLENGE_TEXT, status=401)

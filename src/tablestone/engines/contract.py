@@ -129,10 +129,14 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriteSet:
-    """Changes to rows of one partition, applied all or not at all; each row appears once."""
+    """Changes to rows of one partition, applied all or not at all; each row appears once.
+
+    `announced` says that somebody may keep these rows in memory: see `Engine.generation`.
+    """
 
     partition: bytes
     changes: Sequence[Change]
+    announced: bool = False
 
 
 class Committed(NamedTuple):
@@ -176,10 +180,14 @@ class Engine(Protocol):
     a thread hop.
     """
 
-    is_exclusive: bool
-    """True when no other process can change the rows while this engine is open: what was read through it stays
-    true until something is committed through it.
-    """
+    @property
+    def generation(self) -> int | None:
+        """A number that is another one after every announced commit, by whatever process; cheap to ask.
+
+        What was read of announced rows after this was asked stays true for as long as the answer is the same. None
+        while an announced commit is under way, and where it cannot be known: then nothing may be kept.
+        """
+        ...
 
     async def get(self, key: Key) -> bytes | None:
         """The value of one row, None if there is no such row: what `read` finds in the key's own range."""

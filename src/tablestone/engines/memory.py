@@ -32,13 +32,16 @@ if TYPE_CHECKING:
 class MemoryEngine:
     """An `Engine` over a sorted list."""
 
-    is_exclusive = True
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._keys: list[Key] = []
         self._rows: dict[Key, tuple[int, bytes]] = {}
+        self._generation = 0
         self._is_open = True
+
+    @property
+    def generation(self) -> int | None:
+        return self._generation
 
     async def get(self, key: Key) -> bytes | None:
         self._require_open()
@@ -75,6 +78,7 @@ class MemoryEngine:
                 puts.append((key, version, mutation.render(version)))
             elif mutation is not None and version_found != ABSENT:
                 deletes.append(key)
+        self._generation += write_set.announced
         for key, version, value in puts:
             if key not in self._rows:
                 insort(self._keys, key)

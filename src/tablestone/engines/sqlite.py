@@ -48,10 +48,17 @@ class SqliteEngine:
         self._reader = self._directory.connect_reader()
         self._rows = RowReader(self._reader)
         self._idle_snapshots: list[apsw.Connection] = []
-        self._commits = None if read_only else GroupCommit(self._directory.connect_writer(), clock)
+        self._generation = None if read_only else self._directory.open_generation()
+        self._commits = (
+            None
+            if self._generation is None
+            else GroupCommit(self._directory.connect_writer(), clock, self._generation)
+        )
         self._is_open = True
-        # The directory's lock keeps every other writer out; one who only looks has no lock.
-        self.is_exclusive = not read_only
+
+    @property
+    def generation(self) -> int | None:
+        return None if self._generation is None else self._generation.current
 
     async def get(self, key: Key) -> bytes | None:
         self._require_open()
@@ -101,6 +108,9 @@ class SqliteEngine:
         self._reader.close()  # before the writer: who closes last empties and removes the log
         if self._commits is not None:
             await self._commits.close()
+        if self._generation is not None:
+            self._generation.close()
+            self._generation = None
         self._directory.release()
 
     def _require_open(self) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from tablestone.clock import Clock
     from tablestone.engines.contract import WriteSet
+    from tablestone.engines.sqlite_generation import Generation
 
 GROUP_CHANGES_MAX: Final = 200
 """A group takes no more once it has this many changes, so that applying it never holds the loop for long."""
@@ -74,9 +75,10 @@ class _Task(NamedTuple):
 class GroupCommit:
     """Accepts write sets and commits them in groups, in the order of their arrival."""
 
-    def __init__(self, writer: apsw.Connection, clock: Clock) -> None:
+    def __init__(self, writer: apsw.Connection, clock: Clock, generation: Generation) -> None:
         self._writer = writer
         self._clock = clock
+        self._generation = generation
         self._execute = writer.cursor().execute
         self._waiting: deque[_Accepted] = deque()
         self._one_by_one = 0
@@ -132,6 +134,8 @@ class GroupCommit:
             changes_before = self._writer.total_changes()
             outcomes = [self._apply(each.write_set) for each in accepted]
             if self._writer.total_changes() != changes_before:
+                if any(each.write_set.announced for each in accepted):
+                    self._generation.begin()
                 finish = partial(self._finish, _Group(accepted, outcomes))
                 self._tasks.put(_Task(loop, partial(self._execute, "COMMIT"), finish))
                 return
@@ -181,6 +185,7 @@ class GroupCommit:
     def _finish(
         self, group: _Group, loop: asyncio.AbstractEventLoop, error: Exception | None
     ) -> None:
+        self._generation.end()
         if error is not None:
             self._undo(group.accepted, error)
         else:

@@ -1,8 +1,8 @@
 """The data directory of the SQLite engine: who may open it, what stands in it, and the connections to it.
 
 DIR/tablestone.db is the database (with SQLite's own -wal and -shm beside it), DIR/lock is held by the one server
-that writes. Everything that can be wrong with a directory is refused here in one sentence; the engine that
-follows finds a database of its own format. Nothing here reads or writes a row.
+that writes, DIR/generation is `sqlite_generation`'s. Everything that can be wrong with a directory is refused here in
+one sentence; the engine that follows finds a database of its own format. Nothing here reads or writes a row.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import apsw
 
 from tablestone.engines.contract import EngineRefused
+from tablestone.engines.sqlite_generation import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ WRITER_CACHE_KIB: Final = 16 * 1024
 WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
 """A log that one huge transaction made longer than this is cut back when it is next started anew."""
 LOG_NAMES: Final = frozenset({"tablestone.db-wal", "tablestone.db-shm"})
-OWN_NAMES: Final = LOG_NAMES | {"lock", "tablestone.db", "tablestone.db-journal"}
+OWN_NAMES: Final = LOG_NAMES | {"lock", "generation", "tablestone.db", "tablestone.db-journal"}
 LOCKED_MS_MAX: Final = 50
 """How long to wait for a lock of another process (a backup tool): the event loop waits too, so not long."""
 
@@ -74,6 +75,13 @@ class DataDirectory:
     @property
     def database(self) -> Path:
         return self.path / "tablestone.db"
+
+    def open_generation(self) -> Generation:
+        """Where processes tell each other of announced commits; what one that died left open is ended here."""
+        with self._refusing():
+            generation = Generation(self.path / "generation")
+        generation.end()
+        return generation
 
     def connect_reader(self) -> apsw.Connection:
         """A connection that can only read, and so only ever sees what is committed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 
 from tablestone import limits
+from tablestone.auth.callers import OWNER, Caller
 from tablestone.clock import Clock
 from tablestone.errors import StorageError
 from tablestone.operations import (
@@ -45,10 +46,17 @@ class BatchCollector:
     """Answers one `POST /$batch`. `outer` is the form of the outer request: its URL is the base of theirs."""
 
     def __init__(
-        self, service: TableService, account: str, outer: Form, stamp: Stamp, clock: Clock
+        self,
+        service: TableService,
+        account: str,
+        caller: Caller,
+        outer: Form,
+        stamp: Stamp,
+        clock: Clock,
     ) -> None:
         self._service = service
         self._account = account
+        self._caller = caller
         self._outer = outer
         self._stamp = stamp
         self._clock = clock
@@ -83,9 +91,10 @@ class BatchCollector:
         resource = path.removeprefix(self._prefix) if path.startswith(self._prefix) else path[1:]
         parameters = parse_query_string(request.query_string)
         require_answerable(method, parameters, form.negotiated.refusal)
-        return decode_operation(
+        operation = decode_operation(
             method, DecodedRequest(request, parse_resource(resource), parameters, part.body)
         )
+        return operation if self._caller is OWNER else self._caller.permit(operation)
 
     async def _change_set(
         self, parts: list[tuple[BatchPart, Form]]

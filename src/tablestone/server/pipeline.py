@@ -16,6 +16,7 @@ from typing import NamedTuple
 from tablestone import limits
 from tablestone.auth.accounts import Account, Accounts
 from tablestone.auth.authenticate import authenticate
+from tablestone.auth.callers import OWNER, Caller
 from tablestone.clock import Clock
 from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 from tablestone.errors import StorageError
@@ -83,6 +84,7 @@ class Authenticated(NamedTuple):
     request: RawRequest
     found: FoundAccount
     parameters: Parameters
+    caller: Caller
     form: Form
     stamp: Stamp
     read_body: ReadBody
@@ -113,9 +115,10 @@ class Pipeline:
             found = self._find_account(request.raw_path)
             _require_sound(request)
             stamp = Stamp(request_id, client_request_id, _version(request, parameters))
-            authenticate(request, found.account, parameters, stamp.version, self._clock())
+            now = self._clock()
+            caller = authenticate(request, found.account, parameters, stamp.version, now)
             answer_form = _form(request, found, parameters, stamp.version)
-            step = Authenticated(request, found, parameters, answer_form, stamp, read_body)
+            step = Authenticated(request, found, parameters, caller, answer_form, stamp, read_body)
             return respond(await self._carry_out(step), stamp)
         except StorageError as error:
             failure = error
@@ -150,7 +153,7 @@ class Pipeline:
 
     async def _carry_out(self, step: Authenticated) -> Answer:
         """From the resource on: what an authenticated request asks for, and its answer."""
-        request, found, parameters, answer_form, _, read_body = step
+        request, found, parameters, caller, answer_form, _, read_body = step
         address = parse_resource(found.resource)
         method = request.method if request.method == "GET" else effective_method(request)
         if method != "GET" and found.is_secondary:
@@ -160,6 +163,8 @@ class Pipeline:
         require_answerable(method, parameters, answer_form.negotiated.refusal)
         body = b"" if method in _BODILESS else await read_body()
         operation = decode_operation(method, DecodedRequest(request, address, parameters, body))
+        if caller is not OWNER:
+            operation = caller.permit(operation)
         result = await self._service.execute(found.account.name, operation)
         return encode_result(operation, result, answer_form)
 
@@ -167,8 +172,14 @@ class Pipeline:
         if method != "POST":
             raise StorageError("MethodNotAllowed", early=True)
         body = await step.read_body()
-        account = step.found.account.name
-        collector = BatchCollector(self._service, account, step.form, step.stamp, self._clock)
+        collector = BatchCollector(
+            self._service,
+            step.found.account.name,
+            step.caller,
+            step.form,
+            step.stamp,
+            self._clock,
+        )
         return await collector.answer(step.request, body)
 
 

@@ -7,7 +7,6 @@ answers at once whatever the table's size. The sweep removes the entities in sma
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from tablestone.engines.contract import (
     ANY,
     DELETE,
     Change,
-    Committed,
     Conflict,
     Engine,
     Key,
@@ -32,6 +30,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.errors import StorageError
 from tablestone.tables import keys
+from tablestone.tables.announced import AnnouncedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,6 @@ class TableRecord:
     version: int
 
 
-@functools.lru_cache(maxsize=1024)
 def read_record(stored: bytes) -> TableRecord:
     """A catalog row's value, read."""
     raw = orjson.loads(stored)
@@ -62,8 +60,9 @@ def _record_renderer(name: str, table_id: bytes) -> Callable[[int], bytes]:
     return render
 
 
-_KNOWN_MAX = 1024
-"""Names of tables that are remembered, where nobody else can change them."""
+@functools.lru_cache(maxsize=4096)
+def _table_place(account: str, table: str) -> Key:
+    return Key(keys.catalog_partition(account), keys.table_row(table))
 
 
 class Catalog:
@@ -73,30 +72,11 @@ class Catalog:
         self._engine = engine
         self._clock = clock
         self._fresh_id = fresh_id
-        self._known: dict[tuple[str, str], TableRecord] = {}
-        self._changes = 0
+        self._rows = AnnouncedRows(engine)
 
     async def find(self, account: str, table: str) -> TableRecord | None:
         """The table of this name, in any case, if there is one."""
-        known = self._known.get((account, table))
-        if known is not None:
-            return known
-        changes = self._changes
-        place = Key(keys.catalog_partition(account), keys.table_row(table))
-        value = await self._engine.get(place)
-        if value is None:
-            return None
-        record = read_record(value)
-        if self._engine.is_exclusive and changes == self._changes:
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            self._known[account, table] = record
-        return record
-
-    def _forget(self) -> None:
-        """What is known of tables may no longer be so; what is being read just now may not be remembered either."""
-        self._changes += 1
-        self._known.clear()
+        return await self._rows.get(_table_place(account, table), read_record)
 
     async def require(self, account: str, table: str) -> TableRecord:
         """The table of this name, or `TableNotFound`."""
@@ -110,8 +90,8 @@ class Catalog:
         change = Change(
             keys.table_row(table), ABSENT, Put(_record_renderer(table, self._fresh_id()))
         )
-        outcome = await self._engine.commit(WriteSet(keys.catalog_partition(account), (change,)))
-        if isinstance(outcome, Conflict):
+        write_set = WriteSet(keys.catalog_partition(account), (change,), announced=True)
+        if isinstance(await self._engine.commit(write_set), Conflict):
             raise StorageError("TableAlreadyExists")
 
     async def delete(self, account: str, table: str) -> None:
@@ -127,18 +107,10 @@ class Catalog:
                 Put(_record_renderer(record.name, record.table_id)),
             ),
         )
-        # Shielded: a caller that gives up must not leave a deletion that is committed later and then never forgotten.
-        outcome = await asyncio.shield(
-            self._commit_and_forget(WriteSet(keys.catalog_partition(account), changes))
-        )
-        if isinstance(outcome, Conflict):  # somebody else deleted it between the two
+        write_set = WriteSet(keys.catalog_partition(account), changes, announced=True)
+        if isinstance(await self._engine.commit(write_set), Conflict):
+            # Somebody else deleted it between the two.
             raise StorageError("ResourceNotFound")
-
-    async def _commit_and_forget(self, write_set: WriteSet) -> Committed | Conflict:
-        try:
-            return await self._engine.commit(write_set)
-        finally:
-            self._forget()
 
     async def page(
         self, account: str, first: str, tables_max: int

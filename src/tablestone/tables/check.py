@@ -14,10 +14,12 @@ from tablestone.engines.contract import Engine, EngineUnavailable, Key, KeyRange
 from tablestone.entity_json import entity_renderer, key_of, members, read_raw, typed_properties
 from tablestone.tables import keys
 from tablestone.tables.catalog import read_record
+from tablestone.tables.documents import DocumentKind, read_document
 
 Tables = dict[bytes, str]
 """Names of the tables met so far, by their ids."""
 
+_DOCUMENT_KINDS = {kind.value for kind in DocumentKind}
 _EVERYTHING = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 
 
@@ -52,6 +54,9 @@ def _place(key: Key, tables: Tables) -> str:
         return (
             f"the catalog's {key.row!r} of account {key.partition[1:].decode('ascii', 'replace')}"
         )
+    if key.partition.startswith(keys.DOCUMENTS):
+        kind = key.partition.removeprefix(keys.DOCUMENTS).decode("ascii", "replace")
+        return f"the document {key.row!r} of kind {kind!r}"
     return f"row {key.row!r} of partition {key.partition!r}"
 
 
@@ -64,9 +69,11 @@ def _check_row(row: StoredRow, tables: Tables) -> list[str]:
             return [f"{place}: {text}" for text in _check_catalog_row(row, tables)]
         if row.partition.startswith(keys.ENTITIES):
             return [f"{place}: {text}" for text in _check_entity(row, tables)]
+        if row.partition.startswith(keys.DOCUMENTS):
+            return [f"{place}: {text}" for text in _check_document(row)]
     except (ValueError, KeyError, TypeError, AssertionError, orjson.JSONDecodeError) as error:
         return [f"{place}: unreadable ({type(error).__name__}: {error})"]
-    return [f"{place}: neither a catalog row nor an entity"]
+    return [f"{place}: neither a catalog row, an entity nor a document"]
 
 
 def _check_catalog_row(row: StoredRow, tables: Tables) -> list[str]:
@@ -84,6 +91,16 @@ def _check_catalog_row(row: StoredRow, tables: Tables) -> list[str]:
     if record.table_id in tables:
         wrong.append(f"table id {record.table_id.hex()} is used twice")
     tables[record.table_id] = record.name
+    return wrong
+
+
+def _check_document(row: StoredRow) -> list[str]:
+    version, _members = read_document(row.value)
+    wrong = []
+    if row.partition.removeprefix(keys.DOCUMENTS) not in _DOCUMENT_KINDS:
+        wrong.append("is a document of no known kind")
+    if version != row.version:
+        wrong.append(f"says version {version}, but is stored with {row.version}")
     return wrong
 
 

@@ -1,13 +1,15 @@
 r"""Where things stand in storage: accounts, tables and entities as ordered byte keys, and back.
 
-Two kinds of partitions, told apart by their first byte:
+Three kinds of partitions, told apart by their first byte:
   `\x01` account          the catalog of an account: one row a table, one row a deleted table that is being swept
   `\x02` table id, key    one partition of a table's entities; a row is an encoded RowKey
+  `\x03` kind             documents beside the tables (`documents`): one row each, by its name
 The table id is fresh at every creation, so the entities of a deleted table can never be seen in a new one of its name.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from tablestone.engines.contract import Key, KeyRange
@@ -16,6 +18,7 @@ from tablestone.query.plan import KeyInterval
 
 CATALOG: Final = b"\x01"
 ENTITIES: Final = b"\x02"
+DOCUMENTS: Final = b"\x03"
 TABLE_ID_LENGTH: Final = 8
 """Bytes of a table id."""
 
@@ -53,6 +56,22 @@ def deleted_rows(account: str) -> KeyRange:
 def is_table_row(row: bytes) -> bool:
     """True for the catalog row of a table, False for that of a deleted one."""
     return row.startswith(_TABLE_ROW)
+
+
+@functools.lru_cache(maxsize=4096)
+def document_place(kind: bytes, name: str) -> Key:
+    """The place in storage of a document."""
+    return Key(DOCUMENTS + kind, name.encode("utf-8"))
+
+
+def documents_of(kind: bytes) -> KeyRange:
+    """All documents of a kind."""
+    return KeyRange.of_partition(DOCUMENTS + kind)
+
+
+def after(key_range: KeyRange, row: bytes) -> KeyRange:
+    """What is left of a range within one partition after a row."""
+    return KeyRange(Key(key_range.start.partition, row + b"\0"), key_range.end)
 
 
 def entity_partition(table_id: bytes, partition_key: str) -> bytes:

@@ -1,0 +1,80 @@
+"""What each operation needs of a caller who is not the account's owner: one row an operation, one column a way to ask.
+
+The one table of permissions: account SAS (auth 2.4), table SAS (auth 3.6, 3.8) and roles (auth 4.4) are checked against
+it, and the documentation prints it. An operation without a row fails a test.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from tablestone.operations import (
+    CreateTable,
+    DeleteEntity,
+    DeleteTable,
+    EntityGroupTransaction,
+    GetEntity,
+    GetTable,
+    InsertEntity,
+    InsertOrMergeEntity,
+    InsertOrReplaceEntity,
+    MergeEntity,
+    QueryEntities,
+    QueryTables,
+    UpdateEntity,
+)
+
+TABLES: Final = "Microsoft.Storage/storageAccounts/tableServices/tables"
+ENTITIES: Final = f"{TABLES}/entities"
+
+AnyOf = tuple[frozenset[str], ...]
+"""Alternatives: all that is in one of them must be held. Without an alternative it can never be had."""
+
+
+class Need(NamedTuple):
+    """What an operation needs. None: it cannot be had in this way at all.
+
+    `resource_type` and `account_sas` are a letter of `srt` and letters of `sp` of an account SAS, `table_sas` letters
+    of `sp` of a table SAS, `actions` the actions of a role. A transaction itself needs nothing: its operations do.
+    """
+
+    resource_type: str | None
+    account_sas: AnyOf
+    table_sas: AnyOf
+    actions: AnyOf
+
+
+def _any_of(*alternatives: str) -> AnyOf:
+    """Each alternative is a text of letters."""
+    return tuple(frozenset(letters) for letters in alternatives)
+
+
+def _actions(*alternatives: tuple[str, ...]) -> AnyOf:
+    return tuple(map(frozenset, alternatives))
+
+
+_WRITE: Final = f"{ENTITIES}/write"
+_ADD: Final = f"{ENTITIES}/add/action"
+_UPDATE: Final = f"{ENTITIES}/update/action"
+
+_UPSERT: Final = Need("o", _any_of("au"), _any_of("au"), _actions((_WRITE,), (_ADD, _UPDATE)))
+_CHANGE: Final = Need("o", _any_of("u"), _any_of("u"), _actions((_WRITE,), (_UPDATE,)))
+_READ: Final = Need("o", _any_of("r"), _any_of("r"), _actions((f"{ENTITIES}/read",)))
+_LIST: Final = Need("c", _any_of("l"), (), _actions((f"{TABLES}/read",)))
+
+NEEDS: Final[dict[type, Need]] = {
+    QueryTables: _LIST,
+    GetTable: _LIST,
+    CreateTable: Need("c", _any_of("c", "w"), (), _actions((f"{TABLES}/write",))),
+    DeleteTable: Need("c", _any_of("d"), (), _actions((f"{TABLES}/delete",))),
+    QueryEntities: _READ,
+    GetEntity: _READ,
+    InsertEntity: Need("o", _any_of("a"), _any_of("a"), _actions((_WRITE,), (_ADD,))),
+    UpdateEntity: _CHANGE,
+    MergeEntity: _CHANGE,
+    InsertOrReplaceEntity: _UPSERT,
+    InsertOrMergeEntity: _UPSERT,
+    DeleteEntity: Need("o", _any_of("d"), _any_of("d"), _actions((f"{ENTITIES}/delete",))),
+    EntityGroupTransaction: Need(None, (), (), ()),
+}
+"""By the type of the operation."""

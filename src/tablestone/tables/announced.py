@@ -1,0 +1,44 @@
+"""Rows that almost every request reads and that seldom change, kept in memory while they are known to be right.
+
+Whoever changes such a row says so (`WriteSet.announced`); the engine's `generation` then differs in every process, and
+everything kept here is dropped. Where an engine cannot tell, nothing is kept. Knows engines, not what the rows mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+from tablestone.engines.contract import Engine, Key
+
+Found = TypeVar("Found")
+
+KEPT_MAX: Final = 4096
+"""Rows (and places without one) that are kept; then all are dropped, for names that are asked for come from anybody."""
+
+
+class AnnouncedRows:
+    """A reader of announced rows. One place must always be read as the same kind of value."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._generation: int | None = None
+        self._kept: dict[Key, Any] = {}
+
+    async def get(self, place: Key, read: Callable[[bytes], Found]) -> Found | None:
+        """The row at this place, as `read` makes it of the stored value; None if there is no row."""
+        generation = self._engine.generation
+        if generation != self._generation:
+            self._kept = {}
+            self._generation = generation
+        kept = self._kept
+        if place in kept:
+            return cast("Found | None", kept[place])
+        value = await self._engine.get(place)
+        found = None if value is None else read(value)
+        if generation is not None:
+            # Into the dictionary of the generation that was current before the read: it may be dropped by now.
+            if len(kept) >= KEPT_MAX:
+                kept.clear()
+            kept[place] = found
+        return found
