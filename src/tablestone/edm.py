@@ -77,6 +77,13 @@ _DATE_TIME = re.compile(
     r"\s?(Z|z|[+-]\d\d:?\d\d)?",
     re.ASCII,
 )
+# A date and time that `format_date_time` would write just so; the days of February end at 28 here.
+_WRITTEN_DATE_TIME = re.compile(
+    r"(?:160[1-9]|16[1-9]\d|1[7-9]\d\d|[2-9]\d{3})-"
+    r"(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+    r"T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{0,6}[1-9])?Z",
+    re.ASCII,
+)
 _NOT_NUMBERS: Final = {
     "NaN": math.nan,
     "INF": math.inf,
@@ -118,6 +125,10 @@ def format_double(number: float) -> str:
     """
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
+    # Python's shortest text is the same where it has at most 15 digits and no exponent, and quicker.
+    text = repr(number)
+    if len(text) <= 16 and "e" not in text:
+        return text
     text = f"{number:.15g}"
     if float(text) != number:
         text = f"{number:.17g}"
@@ -154,6 +165,16 @@ def format_binary(value: bytes) -> str:
     return base64.b64encode(value).decode("ascii")
 
 
+def rewrite_binary(text: str) -> str:
+    """Base64 as the service writes it; `ValueError` for what is none. Text that is written so is only looked at."""
+    try:
+        rewritten = binascii.b2a_base64(binascii.a2b_base64(text), newline=False).decode("ascii")
+    except binascii.Error as error:
+        raise ValueError(text) from error
+    # Decoding skips over what is not base64: whatever does not come back the same is looked at closely.
+    return text if rewritten == text else format_binary(parse_binary(text))
+
+
 def parse_date_time(text: str) -> int:
     """Ticks of an ISO 8601 date and time; no zone means UTC, an offset is converted to UTC (wire 5.3).
 
@@ -178,6 +199,27 @@ def parse_date_time(text: str) -> int:
         offset = (offset_hours * 60 + offset_minutes) * 60 * TICKS_PER_SECOND
         ticks += offset if zone[0] == "-" else -offset
     return ticks
+
+
+class DateTimeOutOfRange(ValueError):
+    """A moment that is none the service can store: `ticks` is before `DATE_TIME_MIN` or after `DATE_TIME_MAX`."""
+
+    def __init__(self, ticks: int) -> None:
+        super().__init__(ticks)
+        self.ticks = ticks
+
+
+def rewrite_date_time(text: str) -> str:
+    """A date and time as the service writes it; `ValueError` for what is none or cannot be stored.
+
+    Text that is written so already is not taken apart.
+    """
+    if _WRITTEN_DATE_TIME.fullmatch(text):
+        return text
+    ticks = parse_date_time(text)
+    if not DATE_TIME_MIN <= ticks <= DATE_TIME_MAX:
+        raise DateTimeOutOfRange(ticks)
+    return format_date_time(ticks)
 
 
 @functools.lru_cache(maxsize=256)

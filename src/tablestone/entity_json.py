@@ -83,7 +83,8 @@ def name_part(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _annotated_name_part(name: str, kind: EdmType) -> str:
+def annotated_name_part(name: str, kind: EdmType) -> str:
+    """The same after the annotation of the type."""
     return f'{quote(name + ANNOTATION)}:"{kind.value}",{quote(name)}:'
 
 
@@ -99,7 +100,7 @@ def member(name: str, typed: EdmValue) -> str:
     text = _value_text(kind, value)
     if kind is EdmType.DOUBLE and text[0] != '"':
         return name_part(name) + text
-    return _annotated_name_part(name, kind) + text
+    return annotated_name_part(name, kind) + text
 
 
 def members(properties: Mapping[str, EdmValue]) -> dict[str, str]:

@@ -64,7 +64,7 @@ from tablestone.tables import keys
 from tablestone.tables.check import check_rows
 from tablestone.tables.service import TableService
 from tablestone.tables.writes import decide
-from tablestone.wire.json_payload import decode_entity
+from tablestone.wire.json_reader import decode_entity
 
 ACCOUNT = "histories"
 TABLE = "Water"

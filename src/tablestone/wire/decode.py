@@ -35,7 +35,7 @@ from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
 from tablestone.query.filter_tree import property_names
 from tablestone.wire.address import Address, AddressKind, Parameters, select_as_sent
 from tablestone.wire.continuation import parse_entity_token, parse_table_token
-from tablestone.wire.json_payload import decode_entity, decode_table_name
+from tablestone.wire.json_reader import decode_entity, decode_table_name
 from tablestone.wire.messages import RawRequest
 
 _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)

@@ -1,0 +1,304 @@
+"""Entities and tables as clients send them in JSON: what is legal, and each property as it is kept (wire 5.3-5.5).
+
+A value goes straight from what the body says to the text that is stored (`entity_json`), and one that is already
+written as the service writes it is kept as it is. Does not know headers, methods or what an operation does with the
+payload. Writing stands in `json_payload`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from codecs import BOM_UTF8
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, NoReturn
+
+import orjson
+
+from tablestone.edm import (
+    DATE_TIME_MAX,
+    INT32_MAX,
+    INT32_MIN,
+    INT64_MAX,
+    INT64_MIN,
+    DateTimeOutOfRange,
+    EdmType,
+    finite,
+    format_date_time,
+    format_double,
+    geography_point,
+    parse_boolean,
+    parse_double,
+    parse_guid,
+    parse_integer,
+    rewrite_binary,
+    rewrite_date_time,
+)
+from tablestone.entity import Entity, EntityKey, require_key_in_body, require_property_name
+from tablestone.entity_json import (
+    ANNOTATION,
+    annotated_name_part,
+    geography_json,
+    name_part,
+    quote,
+    require_entity_limits,
+)
+from tablestone.errors import StorageError
+
+Members = dict[str, Any]
+
+_UNREADABLE: Final = "An error occurred while processing this request."
+_SYSTEM: Final = frozenset(("PartitionKey", "RowKey", "Timestamp"))
+
+
+def _unreadable() -> StorageError:
+    return StorageError("InvalidInput", _UNREADABLE, early=True)
+
+
+def _refuse_constant(_name: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are no JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Members:
+    """The members of one object; a name that comes twice is refused (wire 5.5)."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise StorageError("DuplicatePropertiesSpecified", early=True)
+    return found
+
+
+_STRICT_READER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
+
+
+def decode_object(body: bytes) -> Members:
+    """The one JSON object that a body holds; raises `InvalidInput` for anything else.
+
+    Read by orjson, which is quick but keeps the last of two members of one name and says nothing; where it may have
+    done so, and where it refuses, the standard library's reader decides.
+    """
+    body = body.removeprefix(BOM_UTF8)
+    try:
+        found = orjson.loads(body)
+        if not _has_all_members(body, found):
+            found = _decode_strictly(body)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        found = _decode_strictly(body)
+    if not isinstance(found, dict):
+        raise _unreadable()
+    return found
+
+
+def _has_all_members(body: bytes, found: Any) -> bool:
+    """Whether nothing of the body is missing in what was read: a colon stands in a text, or makes a member.
+
+    A text may also hold an escaped colon, which the count of the body would not see.
+    """
+    if b"\\" in body and b"\\u003a" in body.lower():
+        return False
+    return body.count(b":") == orjson.dumps(found).count(b":")
+
+
+def _decode_strictly(body: bytes) -> Any:
+    try:
+        return _STRICT_READER.decode(body.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise _unreadable() from error
+
+
+def decode_table_name(body: bytes) -> str:
+    """The TableName that a Create Table request names."""
+    name = decode_object(body).get("TableName")
+    if not isinstance(name, str):
+        raise StorageError("PropertiesNeedValue" if name is None else "InvalidInput")
+    return name
+
+
+def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:
+    """The entity that a body holds: all of it legal, its key from the URL if that names one (wire 3.10, 5.5)."""
+    return entity_of_members(decode_object(body), key_in_url)
+
+
+def entity_of_members(found: Members, key_in_url: EntityKey | None) -> Entity:
+    """The entity that the members of one object make, annotations among them.
+
+    Raises `PropertiesNeedValue` when an insert lacks a key, and the error of the first limit that is broken (wire 9).
+    A value that cannot be read wins over a name that is not legal, whichever comes first.
+    """
+    key = key_in_url or _key_in_body(found)
+    texts: dict[str, str] = {}
+    bad_name: StorageError | None = None
+    for name, value in found.items():
+        if value is None or name in _SYSTEM or ("." in name and _is_control_information(name)):
+            continue
+        annotation = found.get(name + ANNOTATION)
+        if annotation is None:
+            text, shown = _inferred(value), None
+        else:
+            text, shown = _annotated(name, value, annotation)
+        try:
+            texts[name] = _legal_name_part(name, shown) + text
+        except StorageError as error:
+            bad_name = bad_name or error
+    if bad_name is not None:
+        raise bad_name
+    require_entity_limits(key, texts)
+    return Entity(key, texts)
+
+
+def _is_control_information(name: str) -> bool:
+    """Annotations, and what clients send back of `odata.metadata`, `odata.etag` and the like (wire 5.5)."""
+    return name.endswith(ANNOTATION) or name.startswith("odata.")
+
+
+@functools.lru_cache(maxsize=4096)
+def _legal_name_part(name: str, shown: EdmType | None) -> str:
+    """What stands before a value: `"name":` of a name that a property may have, after the type that is shown."""
+    require_property_name(name)
+    return name_part(name) if shown is None else annotated_name_part(name, shown)
+
+
+def _key_in_body(found: Members) -> EntityKey:
+    return EntityKey(_key_part(found, "PartitionKey"), _key_part(found, "RowKey"))
+
+
+def _key_part(found: Members, name: str) -> str:
+    value = found.get(name)
+    if value is None:
+        raise StorageError("PropertiesNeedValue")
+    if not isinstance(value, str) or found.get(name + ANNOTATION, "Edm.String") != "Edm.String":
+        raise _unreadable()
+    require_key_in_body(name, _text(value))
+    return value
+
+
+def _text(value: str) -> str:
+    """Text as it is, if it is text: a lone surrogate has no UTF-8 and could never be given back."""
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise _unreadable() from error
+    return value
+
+
+def _inferred(value: Any) -> str:
+    """The text of a value whose type is the one that the JSON shows (wire 5.4)."""
+    if isinstance(value, str):
+        return quote(_text(value))
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, int) and INT32_MIN <= value <= INT32_MAX:
+        return str(value)
+    if isinstance(value, int | float):
+        try:
+            return format_double(finite(float(value)))
+        except (ValueError, OverflowError) as error:
+            raise _unreadable() from error
+    raise _unreadable()
+
+
+def _annotated(name: str, value: Any, annotation: Any) -> tuple[str, EdmType | None]:
+    """The text of a value of the type it is annotated with, and the type where it is shown beside it (wire 5.4)."""
+    reader = _READERS.get(annotation) if isinstance(annotation, str) else None
+    if reader is None:
+        raise _unreadable()
+    try:
+        text = reader.text(value)
+    except DateTimeOutOfRange as error:
+        raise _unstorable_date(name, error.ticks) from error
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise _unreadable() from error
+    if reader.shown is EdmType.DOUBLE and text[0] != '"':
+        return text, None  # only what is no number needs its type
+    return text, reader.shown
+
+
+def _unstorable_date(name: str, ticks: int) -> StorageError:
+    shown = "01/01/0001 00:00:00" if ticks < 0 else _american(ticks)
+    text = f"The '{name}' parameter of value '{shown}' is out of range."
+    return StorageError("OutOfRangeInput", text, early=True)
+
+
+def _american(ticks: int) -> str:
+    """MM/dd/yyyy HH:mm:ss, as the error text has it (wire 9)."""
+    text = format_date_time(min(ticks, DATE_TIME_MAX))
+    return f"{text[5:7]}/{text[8:10]}/{text[:4]} {text[11:19]}"
+
+
+class _Reader(NamedTuple):
+    """How values of one annotated type are read."""
+
+    text: Callable[[Any], str]
+    """The JSON text in which a value is kept; an error of Python for what is no value of the type."""
+    shown: EdmType | None
+    """The type in the annotation that is kept with it, None for those that JSON shows by itself (wire 5.3)."""
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return quote(_text(value))
+
+
+def _integer(least: int, greatest: int) -> Callable[[Any], int]:
+    def number(value: Any) -> int:
+        if isinstance(value, str):
+            return parse_integer(value, least, greatest)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= greatest:
+            raise ValueError
+        return value
+
+    return number
+
+
+_int32: Final = _integer(INT32_MIN, INT32_MAX)
+_int64: Final = _integer(INT64_MIN, INT64_MAX)
+
+
+def _double(value: Any) -> str:
+    if isinstance(value, str):
+        text = format_double(parse_double(value))
+        return text if text[-1].isdecimal() else f'"{text}"'
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    return format_double(finite(float(value)))
+
+
+def _boolean(value: Any) -> str:
+    if isinstance(value, str):
+        value = parse_boolean(value.strip())
+    if not isinstance(value, bool):
+        raise TypeError
+    return "true" if value else "false"
+
+
+def _geography(value: Any) -> str:
+    """GeoJSON as an object, or as text that holds one: some SDKs can send no object (docs/compatibility.md)."""
+    if isinstance(value, str):
+        value = _STRICT_READER.decode(value)
+    if set(value) - {"type", "coordinates", "crs"} or value["type"] != "Point":
+        raise ValueError
+    coordinates = value["coordinates"]
+    if not isinstance(coordinates, list) or len(coordinates) not in (2, 3):
+        raise ValueError
+    if any(isinstance(part, bool) or not isinstance(part, int | float) for part in coordinates):
+        raise ValueError
+    return geography_json(geography_point(*coordinates))
+
+
+def _date_time(value: Any) -> str:
+    return f'"{rewrite_date_time(value)}"'
+
+
+_READERS: Final[Mapping[str, _Reader]] = {
+    "Edm.String": _Reader(_string, None),
+    "Edm.Int32": _Reader(lambda value: str(_int32(value)), None),
+    "Edm.Int64": _Reader(lambda value: f'"{_int64(value)}"', EdmType.INT64),
+    "Edm.Double": _Reader(_double, EdmType.DOUBLE),
+    "Edm.Boolean": _Reader(_boolean, None),
+    "Edm.DateTime": _Reader(_date_time, EdmType.DATE_TIME),
+    "Edm.DateTimeOffset": _Reader(_date_time, EdmType.DATE_TIME),
+    "Edm.Guid": _Reader(lambda value: f'"{parse_guid(value)}"', EdmType.GUID),
+    "Edm.Binary": _Reader(lambda value: f'"{rewrite_binary(value)}"', EdmType.BINARY),
+    "Edm.GeographyPoint": _Reader(_geography, EdmType.GEOGRAPHY_POINT),
+}
