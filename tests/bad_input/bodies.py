@@ -180,6 +180,13 @@ DUPLICATES = tuple(
         ("a property with the same value", entity(b'"a":1,"a":1')),
         ("a property, once in escapes", entity(b'"a":1,"\\u0061":2')),
         ("a property, once null", entity(b'"a":1,"a":null')),
+        ("a property, where another holds a colon", entity(b'"b":":","a":1,"a":2')),
+        ("a property, where another holds an escaped colon", entity(b'"b":"\\u003a","a":1,"a":2')),
+        (
+            "a property, where another holds an escaped colon in capitals",
+            entity(b'"b":"\\u003A","a":1,"a":2'),
+        ),
+        ("a property, once before a blank and a colon", entity(b'"a":1,"a" :2')),
         ("an annotation", entity(b'"a@odata.type":"Edm.Int64","a@odata.type":"Edm.Guid","a":"1"')),
         ("the RowKey", entity(b'"RowKey":"other"')),
         ("the PartitionKey", entity(b'"PartitionKey":"p"')),
