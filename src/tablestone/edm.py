@@ -123,12 +123,12 @@ def format_double(number: float) -> str:
     "R" tries 15 digits and takes 17 if those do not give the same number back; C's %g switches to an exponent at
     the same places. Never called with NaN or an infinity in JSON; those give NaN, Infinity, -Infinity.
     """
+    # Python's shortest text is the same, and quicker, where it has at most 15 digits and no letter: e, nan, inf.
+    text = repr(number)
+    if len(text) <= 16 and "e" not in text and "n" not in text:
+        return text
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
-    # Python's shortest text is the same where it has at most 15 digits and no exponent, and quicker.
-    text = repr(number)
-    if len(text) <= 16 and "e" not in text:
-        return text
     text = f"{number:.15g}"
     if float(text) != number:
         text = f"{number:.17g}"

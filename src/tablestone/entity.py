@@ -6,6 +6,7 @@ The order of keys is defined here once: `encode_key` gives bytes that sort as th
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -156,8 +157,12 @@ def require_sizes(key: EntityKey, properties: Mapping[str, EdmValue]) -> None:
             raise StorageError("PropertyValueTooLarge")
 
 
+@functools.lru_cache(maxsize=256)
 def format_etag(version: int) -> str:
-    """The ETag of a version: its Timestamp's text with `:` as `%3A` in a weak tag (wire 4)."""
+    """The ETag of a version: its Timestamp's text with `:` as `%3A` in a weak tag (wire 4).
+
+    Cached, since the writes of a transaction share one version.
+    """
     return "W/\"datetime'" + format_date_time(version).replace(":", "%3A") + "'\""
 
 

@@ -27,7 +27,7 @@ from tablestone.edm import (
     parse_binary,
     parse_date_time,
 )
-from tablestone.entity import EntityKey, encode_key, require_sizes
+from tablestone.entity import EntityKey, encode_key, format_etag, require_sizes
 from tablestone.errors import StorageError
 
 RawEntity = Mapping[str, Any]
@@ -115,18 +115,21 @@ def in_ordinal_order(texts: Mapping[str, str]) -> list[str]:
 
 def entity_renderer(key: EntityKey, texts: Iterable[str]) -> Callable[[int], bytes]:
     """A function that, given a version, writes the whole entity down with its ETag and Timestamp."""
-    head = (
-        f'","PartitionKey":{quote(key.partition_key)},"RowKey":{quote(key.row_key)},"Timestamp":"'
-    )
-    before = "'\\\"" + head
-    after = '"' + "".join([f",{text}" for text in texts]) + "}"
+    keys = f'"PartitionKey":{quote(key.partition_key)},"RowKey":{quote(key.row_key)}'
+    properties = "".join([f",{text}" for text in texts])
 
     def render(version: int) -> bytes:
-        time = format_date_time(version)
-        etag_time = time.replace(":", "%3A")
-        return f'{{"odata.etag":"W/\\"datetime\'{etag_time}{before}{time}{after}'.encode("ascii")
+        etag, timestamp = _version_members(version)
+        return f"{{{etag},{keys},{timestamp}{properties}}}".encode("ascii")
 
     return render
+
+
+@functools.lru_cache(maxsize=256)
+def _version_members(version: int) -> tuple[str, str]:
+    """The ETag and the Timestamp of a version as members; cached, since the writes of a transaction share one."""
+    etag, time = quote(format_etag(version)), format_date_time(version)
+    return f'"odata.etag":{etag}', f'"Timestamp":"{time}"'
 
 
 def etag_of(stored: bytes) -> str:

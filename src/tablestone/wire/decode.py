@@ -146,7 +146,7 @@ def _table_in_url(address: Address) -> str:
 def require_json(request: RawRequest) -> None:
     """A body must be JSON; Atom and anything else is refused by name (wire 5.1). No Content-Type is taken as JSON."""
     content_type = request.headers.get(b"content-type")
-    if content_type is None:
+    if content_type is None or content_type == b"application/json":
         return
     media_type = content_type.split(b";", 1)[0].strip().lower()
     if media_type == b"application/json":
