@@ -15,6 +15,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 COMMAND = str(Path(sys.executable).with_name("tablestone"))
 """The console script of the environment the tests run in."""
@@ -39,6 +40,12 @@ class ServerProcess:
     endpoint: str = ""
     connection_string: str = ""
     _readers: list[threading.Thread] = field(default_factory=list)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens, for a socket."""
+        parts = urlsplit(self.endpoint)
+        return str(parts.hostname), int(str(parts.port))
 
     @property
     def account_name(self) -> str:

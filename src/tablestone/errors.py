@@ -129,6 +129,7 @@ ERRORS: Final[dict[str, ErrorRow]] = {
     "CorsPreflightFailure": ErrorRow(
         403, "CORS not enabled or no matching rule found for this request."
     ),
+    "AccountRequiresHttps": ErrorRow(400, "The account being accessed does not support http."),
     "InsufficientAccountPermissions": ErrorRow(403, "Write operations are not allowed."),
 }
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import tablestone
+from certificates import key_pem, make_key, write_pair
 from server_process import COMMAND, ServerProcess, clean_environment
 
 StartServer = Callable[..., ServerProcess]
@@ -138,13 +139,17 @@ def test_an_unwritable_place(tmp_path: Path) -> None:
 
 BROKEN_OPTIONS = {
     "an unknown option": (
-        ["serve", "--prt", "1"],
-        "No such option '--prt'. Did you mean '--port'?",
+        ["serve", "--log-levle", "1"],
+        "No such option '--log-levle'. Did you mean '--log-level'?",
     ),
     "an option without its value": (["serve", "--port"], "Option '--port' requires an argument."),
     "an argument": (["serve", "here"], "Got unexpected extra argument (here)"),
     "an unknown command": (["server"], "No such command 'server'. Did you mean 'serve'?"),
     "a value": (["serve", "--port", "x"], "--port must be a number from 0 to 65535, not 'x'."),
+    "TLS of an unknown kind": (
+        ["serve", "--tls", "yes"],
+        "--tls must be self-signed, not 'yes'; a certificate of your own is given with --tls-certificate.",
+    ),
     "an engine, found before the address is": (
         ["serve", "--host", "no.such.host.invalid", "--engine", "punch-cards:"],
         "--engine must be sqlite, sqlite:DIR or memory, not 'punch-cards:'.",
@@ -189,4 +194,73 @@ def test_the_package_is_the_command_too() -> None:
         2,
         "",
         "tablestone: --port must be a number from 0 to 65535, not 'x'.\n",
+    )
+
+
+CertificateFile = Callable[[Path], object]
+
+UNUSABLE_CERTIFICATES: dict[str, tuple[CertificateFile, str]] = {
+    "a certificate that is not there": (
+        lambda place: (place / "certificate.pem").unlink(),
+        "CERTIFICATE cannot be read: no such file or directory.",
+    ),
+    "a key that is not there": (
+        lambda place: (place / "key.pem").unlink(),
+        "KEY cannot be read: no such file or directory.",
+    ),
+    "half a certificate": (
+        lambda place: os.truncate(place / "certificate.pem", 300),
+        "The certificate CERTIFICATE and the key KEY cannot be used: a PEM block is missing or broken.",
+    ),
+    "the key of another certificate": (
+        lambda place: (place / "key.pem").write_bytes(key_pem(make_key())),
+        "The key KEY is not that of the certificate CERTIFICATE.",
+    ),
+    "a key with a password": (
+        lambda place: (place / "key.pem").write_bytes(key_pem(make_key(), b"secret")),
+        "The key KEY is encrypted: give one without a password.",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"), UNUSABLE_CERTIFICATES.values(), ids=UNUSABLE_CERTIFICATES
+)
+def test_an_unusable_certificate(tmp_path: Path, spoil: CertificateFile, sentence: str) -> None:
+    """Told before the data directory is made."""
+    certificate, key = write_pair(tmp_path, "spoilt")
+    spoil(tmp_path)
+    files = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
+    sentence = sentence.replace("CERTIFICATE", str(certificate)).replace("KEY", str(key))
+    data = tmp_path / "data"
+    assert run_command("serve", "--port", "0", "--data", str(data), *files) == (
+        2,
+        "",
+        f"tablestone: {sentence}\n",
+    )
+    assert not data.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_key_without_permission(tmp_path: Path) -> None:
+    certificate, key = write_pair(tmp_path, "closed")
+    key.chmod(0)
+    files = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
+    assert run_command("serve", "--port", "0", "--data", str(tmp_path / "data"), *files) == (
+        2,
+        "",
+        f"tablestone: {key} cannot be read: permission denied.\n",
+    )
+
+
+def test_a_self_signed_certificate_that_cannot_be_kept(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    private_server(tmp_path).stop()
+    (tmp_path / "tls").write_text("")
+    options = ["--port", "0", "--data", str(tmp_path), "--tls", "self-signed"]
+    assert run_command("serve", *options) == (
+        2,
+        "",
+        f"tablestone: The certificate for --tls self-signed cannot be kept in {tmp_path / 'tls'}: file exists.\n",
     )

@@ -3,54 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 
-from tablestone.cli.configuration import CommandLine, read_configuration
+from tablestone.cli.configuration import read_configuration
 from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
 from tablestone.cli.parameters import where
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, AccountKeys, Configuration
-
-KEY = "a2V5IG9uZQ=="
-OTHER_KEY = "a2V5IHR3bw=="
-
-BESIDE_FILE = Path("/beside/the/file")
-"""In what is expected: the directory of the file."""
-DEFAULT_DIRECTORY = platformdirs.user_data_path("tablestone", appauthor=False)
-
-
-@dataclass(frozen=True)
-class Given:
-    """The three sources, and what of the configuration is expected of them."""
-
-    expected: dict[str, Any]
-    command_line: CommandLine = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
-    file: str | None = None
-
-
-@dataclass(frozen=True)
-class Refused:
-    """The three sources, and the sentence that refuses them (FILE stands for the file's path)."""
-
-    sentence: str
-    command_line: CommandLine = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
-    file: str | None = None
-
-
-def configuration_of(given: Given | Refused, tmp_path: Path) -> Configuration:
-    environment = dict(given.environment)
-    if given.file is not None:
-        path = tmp_path / "tablestone.toml"
-        path.write_text(given.file, encoding="utf-8")
-        environment["TABLESTONE_CONFIG"] = str(path)
-    return read_configuration(given.command_line, environment)
-
+from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, AccountKeys
+from unit.given_options import (
+    BESIDE_FILE,
+    DEFAULT_DIRECTORY,
+    KEY,
+    OTHER_KEY,
+    Given,
+    Refused,
+    configuration_of,
+    seen_from,
+)
 
 UNDERSTOOD = {
     "nothing given": Given(
@@ -61,6 +32,9 @@ UNDERSTOOD = {
             "engine": f"sqlite:{DEFAULT_DIRECTORY}",
             "accounts": (DEVELOPMENT_ACCOUNT,),
             "log_level": "warning",
+            "tls": None,
+            "https_only": False,
+            "trusted_proxies": (),
         }
     ),
     "file": Given(
@@ -156,13 +130,6 @@ def test_understood(given: Given, tmp_path: Path) -> None:
     assert found == {name: seen_from(tmp_path, value) for name, value in given.expected.items()}
 
 
-def seen_from(directory: Path, value: Any) -> Any:
-    """What is expected, once the directory of the file is known."""
-    if isinstance(value, str | Path):
-        return type(value)(str(value).replace(str(BESIDE_FILE), str(directory)))
-    return value
-
-
 def test_a_file_named_from_here_names_a_directory_beside_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,7 +204,8 @@ REFUSED = {
         file="accounts = []",
     ),
     "unknown key": Refused(
-        "FILE has the unknown key 'prot'; the keys are accounts, data, engine, host, log-level, port.",
+        "FILE has the unknown key 'prot'; the keys are accounts, data, engine, host, https-only, log-level, "
+        "port, tls, tls-certificate, tls-key, tls-name, trusted-proxy.",
         file="prot = 1",
     ),
     "engine unknown": Refused(

@@ -1,9 +1,9 @@
 """From command line, environment and file to one `Configuration`: the first of them that names an option wins.
 
-Precedence: command line, environment (TABLESTONE_*), file (--config or TABLESTONE_CONFIG), default. A list of accounts
-replaces a lower one, it is not added to it. A relative directory is seen from where it is named: in the file, from the
-file's own directory. Reads the file; otherwise takes values and returns values. An unknown key in the file is an
-error; an unknown TABLESTONE_ variable is not, because the environment is not ours alone.
+Precedence: command line, environment (TABLESTONE_*), file (--config or TABLESTONE_CONFIG), default. A list replaces a
+lower one, it is not added to it. A relative path is seen from where it is named: in the file, from the file's own
+directory. Reads the file; otherwise takes values and returns values. An unknown key in the file is an error; an
+unknown TABLESTONE_ variable is not, because the environment is not ours alone.
 """
 
 from __future__ import annotations
@@ -18,21 +18,35 @@ from tablestone.cli.options import (
     DATA,
     ENGINE,
     HOST,
+    HTTPS_ONLY,
     LOG_LEVEL,
     PORT,
     SERVER_OPTIONS,
+    TLS,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    TLS_NAME,
+    TRUSTED_PROXY,
     BrokenOption,
     Option,
     checked_account,
 )
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, AccountKeys, Configuration
+from tablestone.server.configuration import (
+    DEVELOPMENT_ACCOUNT,
+    AccountKeys,
+    CertificateFiles,
+    Configuration,
+    SelfSigned,
+)
 
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "TABLESTONE_CONFIG"
 ACCOUNTS_KEY = "accounts"
 """The file has a table `[accounts]`, NAME = "KEY" or NAME = ["KEY1", "KEY2"], where a command repeats --account."""
-ACCOUNT_SEPARATOR = ";"
-"""Between the accounts in TABLESTONE_ACCOUNT."""
+LIST_SEPARATOR = ";"
+"""Between the values of an option that can be repeated, in its variable."""
+CERTIFICATE_DIRECTORY = "tls"
+"""Where in the data directory the self-signed certificate is kept."""
 
 CommandLine = Mapping[str, str | tuple[str, ...] | None]
 """What was typed, by option name; None, an empty tuple or no entry where an option was not given."""
@@ -48,13 +62,17 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         if (value := _first_given(option, command_line, environment, file)) is not None
     }
     data_directory, engine = _storage(given.get(DATA.name), given.get(ENGINE.name, "sqlite:"))
+    host = given.get(HOST.name, HOST.default)
     return Configuration(
-        host=given.get(HOST.name, HOST.default),
+        host=host,
         port=given.get(PORT.name, int(PORT.default)),
         data_directory=data_directory,
         engine=engine,
         accounts=given.get(ACCOUNT.name, (DEVELOPMENT_ACCOUNT,)),
         log_level=given.get(LOG_LEVEL.name, LOG_LEVEL.default),
+        tls=_tls(given, host, data_directory),
+        https_only=given.get(HTTPS_ONLY.name, False),
+        trusted_proxies=given.get(TRUSTED_PROXY.name, ()),
     )
 
 
@@ -65,6 +83,32 @@ def default_data_directory() -> Path:
     return platformdirs.user_data_path("tablestone", appauthor=False)
 
 
+def _tls(
+    given: Mapping[str, Any], host: str, data_directory: Path | None
+) -> CertificateFiles | SelfSigned | None:
+    certificate, key = given.get(TLS_CERTIFICATE.name), given.get(TLS_KEY.name)
+    if key is not None and certificate is None:
+        raise BrokenOption("--tls-key names the key of a certificate: give --tls-certificate too.")
+    if TLS.name in given:
+        if certificate is not None:
+            raise BrokenOption("Both --tls and --tls-certificate are given: give one of them.")
+        directory = data_directory or _cache_directory()
+        return SelfSigned(directory / CERTIFICATE_DIRECTORY, (host, *given.get(TLS_NAME.name, ())))
+    if TLS_NAME.name in given:
+        raise BrokenOption("--tls-name is for a self-signed certificate: give --tls too.")
+    if certificate is None:
+        return None
+    files = [_path(text, Path.cwd()) for text in (certificate, key or certificate)]
+    return CertificateFiles(*files)
+
+
+def _cache_directory() -> Path:
+    """For what an engine without a data directory would else make anew at each start."""
+    import platformdirs  # noqa: PLC0415 - as above
+
+    return platformdirs.user_cache_path("tablestone", appauthor=False)
+
+
 def _storage(data: str | None, engine: str) -> tuple[Path | None, str]:
     """The data directory, absolute, and the engine's full URL."""
     scheme, _, place = engine.partition(":")
@@ -72,16 +116,16 @@ def _storage(data: str | None, engine: str) -> tuple[Path | None, str]:
         return None, engine
     if place and data is not None:
         raise BrokenOption("Both --data and --engine name a data directory: give one of them.")
-    directory = _directory(place or data or str(default_data_directory()), Path.cwd())
+    directory = _path(place or data or str(default_data_directory()), Path.cwd(), "data directory")
     return directory, f"sqlite:{directory}"
 
 
-def _directory(text: str, seen_from: Path) -> Path:
+def _path(text: str, seen_from: Path, what: str = "file") -> Path:
     try:
         return seen_from / Path(text).expanduser()
     except RuntimeError:
         raise BrokenOption(
-            f"The data directory {text} cannot be found: there is no such home directory."
+            f"The {what} {text} cannot be found: there is no such home directory."
         ) from None
 
 
@@ -99,7 +143,7 @@ def _first_given(
         raise BrokenOption(f"{option.flag} must not be empty.")
     if environment.get(option.variable):
         text = environment[option.variable]
-        texts = tuple(filter(None, text.split(ACCOUNT_SEPARATOR))) if option.repeatable else (text,)
+        texts = tuple(filter(None, text.split(LIST_SEPARATOR))) if option.repeatable else (text,)
         return _parsed(option, texts, option.variable)
     return file.get(option.name)
 
@@ -112,7 +156,7 @@ def _parsed(option: Option, texts: tuple[str, ...], source: str) -> Any:
             return _distinct(values)
     except BrokenOption as broken:
         raise BrokenOption(f"{source} {broken}.") from None
-    return values[0]
+    return values if option.repeatable else values[0]
 
 
 def _distinct(accounts: tuple[AccountKeys, ...]) -> tuple[AccountKeys, ...]:
@@ -150,18 +194,30 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _file_value(option: Option, value: object, source: str) -> Any:
-    if option is PORT and type(value) is int:
-        return _parsed(option, (str(value),), source)
-    if option is PORT or not isinstance(value, str):
-        wanted = "a number" if option is PORT else "a string"
+    if option.repeatable and isinstance(value, list) and all(type(one) is str for one in value):
+        return _parsed(option, tuple(value), source)
+    kind, wanted = _FILE_KINDS.get(option.name, _FILE_TEXT)
+    if type(value) is not kind:
         raise BrokenOption(f"{source} must be {wanted}.")
-    return _parsed(option, (value,), source)
+    return _parsed(option, (str(value),), source)
+
+
+_FILE_TEXT = (str, "a string")
+_FILE_KINDS: Mapping[str, tuple[type, str]] = {
+    PORT.name: (int, "a number"),
+    HTTPS_ONLY.name: (bool, "true or false"),
+    TLS_NAME.name: (str, "a string or a list of strings"),
+    TRUSTED_PROXY.name: (str, "a string or a list of strings"),
+}
+"""What the file gives an option as; most are texts."""
 
 
 def _beside(path: Path, key: str, value: Any) -> Any:
-    """A directory that the file names, seen from the file: it is the same from every working directory."""
+    """A path that the file names, seen from the file: it is the same from every working directory."""
     if key == DATA.name:
-        return str(_directory(value, path.absolute().parent))
+        return str(_path(value, path.absolute().parent, "data directory"))
+    if key in {TLS_CERTIFICATE.name, TLS_KEY.name}:
+        return str(_path(value, path.absolute().parent))
     if key == ENGINE.name:
         scheme, _, place = value.partition(":")
         return f"{scheme}:{_beside(path, DATA.name, place)}" if place else value

@@ -5,12 +5,14 @@ Knows each option's name, help, default and how its text becomes a value. Does n
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tablestone.auth.accounts import KEYS_MAX, decode_key, is_account_name
 from tablestone.server.configuration import AccountKeys
+from tablestone.server.tls import is_certifiable
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
@@ -89,6 +91,37 @@ def checked_account(name: str, keys: list[str]) -> AccountKeys:
     return AccountKeys(name, tuple(keys))
 
 
+def _parse_tls(text: str) -> str:
+    if text != SELF_SIGNED:
+        raise BrokenOption(
+            f"must be {SELF_SIGNED}, not {text!r}; a certificate of your own is given with --tls-certificate"
+        )
+    return text
+
+
+def _parse_truth(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise BrokenOption(f"must be true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _parse_certified_name(text: str) -> str:
+    if not is_certifiable(text):
+        raise BrokenOption(f"must be a host name or an IP address, not {text!r}")
+    return text
+
+
+def _parse_network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text) if "/" in text else ipaddress.ip_address(text))
+    except ValueError:
+        raise BrokenOption(
+            f"must be an IP address or a network such as 10.0.0.0/8, not {text!r}"
+        ) from None
+
+
+SELF_SIGNED = "self-signed"
+
 HOST = Option("host", "ADDRESS", "Address to listen on.", "127.0.0.1", _parse_text)
 PORT = Option("port", "PORT", "Port to listen on; 0 takes a free one.", "10002", _parse_port)
 DATA = Option(
@@ -113,6 +146,50 @@ ACCOUNT = Option(
     parse_account,
     repeatable=True,
 )
+TLS = Option(
+    "tls",
+    SELF_SIGNED,
+    "Speak TLS with a certificate for development, made at the first start and kept.",
+    "plain HTTP",
+    _parse_tls,
+)
+TLS_NAME = Option(
+    "tls-name",
+    "NAME",
+    "Another host name or address for the self-signed certificate.",
+    "localhost, its addresses and the host",
+    _parse_certified_name,
+    repeatable=True,
+)
+TLS_CERTIFICATE = Option(
+    "tls-certificate",
+    "FILE",
+    "Speak TLS with this certificate chain (PEM); read again when it changes.",
+    "none",
+    _parse_text,
+)
+TLS_KEY = Option(
+    "tls-key",
+    "FILE",
+    "Private key of the certificate (PEM), if it is not in the same file.",
+    "the certificate's file",
+    _parse_text,
+)
+HTTPS_ONLY = Option(
+    "https-only",
+    "true|false",
+    "Refuse requests that come over http, as supportsHttpsTrafficOnly does.",
+    "false",
+    _parse_truth,
+)
+TRUSTED_PROXY = Option(
+    "trusted-proxy",
+    "ADDRESS",
+    "Address or network of a proxy whose X-Forwarded-Proto and X-Forwarded-For are believed.",
+    "none",
+    _parse_network,
+    repeatable=True,
+)
 LOG_LEVEL = Option(
     "log-level",
     "LEVEL",
@@ -128,5 +205,9 @@ CHECK_OPTIONS = (
     ),
 )
 """What `tablestone check` needs."""
-SERVER_OPTIONS = (HOST, PORT, DATA, ENGINE, ACCOUNT, LOG_LEVEL)
+SERVER_OPTIONS = (
+    *(HOST, PORT, DATA, ENGINE, ACCOUNT),
+    *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
+    LOG_LEVEL,
+)
 """What `tablestone serve` needs; also all keys of the file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import socket
 import sys
 from typing import Any
@@ -19,6 +20,7 @@ from tablestone.server.configuration import (
     DEVELOPMENT_ACCOUNT_KEY,
     AccountKeys,
     Configuration,
+    SelfSigned,
 )
 from tablestone.server.run import serve as run_server
 
@@ -48,6 +50,11 @@ def _tell(configuration: Configuration, address: str) -> None:
             configuration.host,
         )
 
+    if configuration.https_only and not configuration.tls and not configuration.trusted_proxies:
+        log.warning(
+            "--https-only refuses every request: there is neither TLS nor a trusted proxy that speaks it."
+        )
+
 
 def _is_loopback(host: str) -> bool:
     """Whether only this machine reaches a server on `host`, which may be a name."""
@@ -61,6 +68,8 @@ def _is_loopback(host: str) -> bool:
 def ready_lines(configuration: Configuration, address: str) -> str:
     """Where the data is, and what to paste into a program, for each account."""
     lines = [f"Tablestone {__version__}: data in {where(configuration.data_directory)}"]
+    if isinstance(configuration.tls, SelfSigned):
+        lines += _how_to_trust(str(configuration.tls.files.certificate))
     for account in configuration.accounts:
         endpoint = f"{address}/{account.name}"
         lines.append(f"Table endpoint: {endpoint}")
@@ -68,10 +77,23 @@ def ready_lines(configuration: Configuration, address: str) -> str:
     return "\n".join(lines)
 
 
+def _how_to_trust(certificate: str) -> list[str]:
+    """What clients are started with so that they believe the certificate; each line can be pasted into a shell."""
+    path = shlex.quote(certificate)
+    return [
+        f"Self-signed certificate: {certificate}",
+        "A client trusts it when it is started with:",
+        f"    export SSL_CERT_FILE={path} REQUESTS_CA_BUNDLE={path}    # Python, Go, curl, .NET on Linux",
+        f"    export NODE_EXTRA_CA_CERTS={path}    # JavaScript",
+        f"    keytool -importcert -noprompt -alias tablestone -file {path} -keystore trusted.p12 -storepass changeit"
+        "    # Java, then -Djavax.net.ssl.trustStore=trusted.p12",
+    ]
+
+
 def _connection_string(account: AccountKeys, endpoint: str) -> str:
     # A key is a secret, but for the one that stands in every SDK.
     shown = account.keys[0] if account == DEVELOPMENT_ACCOUNT else f"<key of {account.name}>"
     return (
-        f"DefaultEndpointsProtocol=http;AccountName={account.name};"
+        f"DefaultEndpointsProtocol={endpoint.partition(':')[0]};AccountName={account.name};"
         f"AccountKey={shown};TableEndpoint={endpoint};"
     )

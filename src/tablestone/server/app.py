@@ -63,7 +63,9 @@ class Application:
             monotonic_seconds,
             lambda: secrets.token_bytes(TABLE_ID_LENGTH),
         )
-        self._pipeline = Pipeline(service, self._accounts, system_clock)
+        self._pipeline = Pipeline(
+            service, self._accounts, system_clock, https_only=self._configuration.https_only
+        )
         self._background = [
             asyncio.create_task(self._sweep(service)),
             asyncio.create_task(self._patience.watch()),
@@ -99,7 +101,8 @@ class Application:
             scope["query_string"],
             by_name,
             scope["scheme"],
-            duplicated=duplicated,
+            _address(scope["client"]),
+            duplicated,
         )
         body = RequestBody(receive, by_name, self._patience)
         response = await self._pipeline.answer(request, body.read)
@@ -126,6 +129,11 @@ class Application:
                 except Exception:
                     log.exception("sweeping deleted tables of %s failed", name)
             await asyncio.sleep(0 if busy else SWEEP_PAUSE_SECONDS)
+
+
+def _address(client: tuple[str, int] | None) -> str:
+    """Who sent a request, or for whom a trusted proxy did; IPv4 as such also on a socket for both families."""
+    return client[0].removeprefix("::ffff:") if client else ""
 
 
 def _log_request(request: RawRequest, response: RawResponse) -> None:

@@ -28,8 +28,36 @@ DEVELOPMENT_ACCOUNT = AccountKeys(DEVELOPMENT_ACCOUNT_NAME, (DEVELOPMENT_ACCOUNT
 
 
 @dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """A certificate chain and its private key as PEM files, which may be one and the same."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SelfSigned:
+    """A certificate the server makes for itself and keeps in `directory`.
+
+    `names` are hosts and addresses beside those of this machine; one that stands for every address is not certified.
+    """
+
+    directory: Path
+    names: tuple[str, ...]
+
+    @property
+    def files(self) -> CertificateFiles:
+        """Where it is once it is made."""
+        return CertificateFiles(self.directory / "certificate.pem", self.directory / "key.pem")
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
-    """Everything a server is told. `data_directory` is None when the engine keeps nothing on disk."""
+    """Everything a server is told. `data_directory` is None when the engine keeps nothing on disk.
+
+    Without `tls` it speaks plain HTTP. `https_only` refuses requests that came over http, `trusted_proxies` are the
+    addresses and networks that are believed when they say how a request came to them (auth 6).
+    """
 
     host: str
     port: int
@@ -37,3 +65,6 @@ class Configuration:
     engine: str
     accounts: tuple[AccountKeys, ...]
     log_level: str
+    tls: CertificateFiles | SelfSigned | None = None
+    https_only: bool = False
+    trusted_proxies: tuple[str, ...] = ()

@@ -1,18 +1,23 @@
-"""One HTTP connection: uvicorn's, with bounds on the head of a request, which it has none of itself.
+"""One HTTP connection: uvicorn's, with bounds on what a peer may make it wait for, which it has none of itself.
 
-A head that is too long or too slow ends its connection; nothing else is changed. Knows no ASGI application.
+A head that is too long or too slow ends its connection, and a stop does not wait for TLS peers that say no goodbye;
+nothing else is changed. Knows no ASGI application.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tablestone import limits
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+TLS_CLOSE_SECONDS_MAX: Final = 2.0
+"""How long a stop waits for a TLS peer to say goodbye, which idle ones never do; the loop would wait for 30 s."""
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -50,6 +55,17 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.scheme == "https":
+            self.loop.call_later(TLS_CLOSE_SECONDS_MAX, self._end_tls)
+
+    def _end_tls(self) -> None:
+        if self.transport.is_closing() and self.transport.get_write_buffer_size() == 0:
+            self.transport.abort()
+        else:
+            self.loop.call_later(TLS_CLOSE_SECONDS_MAX, self._end_tls)
 
     def _end_head(self) -> None:
         self._head_is_open = False

@@ -93,8 +93,11 @@ class Authenticated(NamedTuple):
 class Pipeline:
     """One server's accounts and tables behind the steps of a request. `clock` is in ticks."""
 
-    def __init__(self, service: TableService, accounts: Accounts, clock: Clock) -> None:
+    def __init__(
+        self, service: TableService, accounts: Accounts, clock: Clock, *, https_only: bool = False
+    ) -> None:
         self._service = service
+        self._https_only = https_only
         self._accounts = accounts
         self._clock = clock
         self._request_ids = request_ids()
@@ -113,7 +116,7 @@ class Pipeline:
         try:
             parameters = parse_query_string(request.query_string)
             found = self._find_account(request.raw_path)
-            _require_sound(request)
+            _require_sound(request, https_only=self._https_only)
             stamp = Stamp(request_id, client_request_id, _version(request, parameters))
             now = self._clock()
             caller = authenticate(request, found.account, parameters, stamp.version, now)
@@ -209,11 +212,13 @@ def _form(request: RawRequest, found: FoundAccount, parameters: Parameters, vers
     )
 
 
-def _require_sound(request: RawRequest) -> None:
-    """Raise for headers that contradict each other, and for a preflight request.
+def _require_sound(request: RawRequest, *, https_only: bool) -> None:
+    """Raise for http where it must be https, headers that contradict each other, and a preflight request.
 
     No account has CORS rules, so every well-formed preflight request is refused (auth 8.3).
     """
+    if https_only and request.scheme != "https":
+        raise StorageError("AccountRequiresHttps")  # wire 1.1
     if request.duplicated is not None:
         raise request.duplicated
     if request.method != "OPTIONS":

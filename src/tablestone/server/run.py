@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import resource
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 import uvloop
 from uvicorn.config import Config
 from uvicorn.server import Server
 
+from tablestone.clock import system_clock
 from tablestone.engines.contract import EngineRefused
 from tablestone.server.app import create_application
-from tablestone.server.configuration import Configuration
+from tablestone.server.configuration import CertificateFiles, Configuration, SelfSigned
 from tablestone.server.http import HttpConnection
+from tablestone.server.tls import CertificateRefused, ServedCertificate
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +41,7 @@ STOP_SECONDS_MAX: Final = 10
 
 Message = MutableMapping[str, Any]
 OnReady = Callable[[str], None]
-"""Told the base address, `http://HOST:PORT`, once connections are answered."""
+"""Told the base address, `http://HOST:PORT` or https, once connections are answered."""
 
 
 class StartRefused(Exception):
@@ -66,7 +69,9 @@ def serve(
     on_ready: OnReady,
     create: CreateApplication = create_application,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `StartRefused` if the port or the data cannot be had."""
+    """Serve until SIGINT or SIGTERM. `StartRefused` if the port, the data or the certificate cannot be had."""
+    if isinstance(configuration.tls, CertificateFiles):
+        open_certificate(configuration.tls)  # what is wrong with it is told before data is touched
     with listen(configuration.host, configuration.port) as listener:
         _allow_many_connections()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -91,11 +96,23 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def base_address(listener: socket.socket) -> str:
+def base_address(listener: socket.socket, scheme: str = "http") -> str:
     """Where a client on this machine finds the listener."""
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    return f"http://{_authority(reachable, port)}"
+    return f"{scheme}://{_authority(reachable, port)}"
+
+
+def open_certificate(tls: CertificateFiles | SelfSigned) -> ServedCertificate:
+    """The certificate to answer handshakes with; one of our own is made if it has to be. Raises `StartRefused`."""
+    try:
+        if isinstance(tls, CertificateFiles):
+            return ServedCertificate(tls)
+        from tablestone.server.self_signed import keeper  # noqa: PLC0415 - imports a library for it
+
+        return ServedCertificate(tls.files, keeper(tls, system_clock))
+    except CertificateRefused as refused:
+        raise StartRefused(str(refused)) from None
 
 
 def _authority(host: str, port: int) -> str:
@@ -132,12 +149,21 @@ async def _serve(
         await application.startup()
     except EngineRefused as refused:
         raise StartRefused(str(refused)) from None
+    watching: asyncio.Task[None] | None = None
     try:
-        address = base_address(listener)
-        await _serve_until(
-            stop_asked, _HttpServer(application, listener, lambda: on_ready(address))
+        certificate: ServedCertificate | None = None
+        if configuration.tls is not None:
+            # Only now: a certificate of our own stands in the data directory, which the engine has made its own.
+            certificate = open_certificate(configuration.tls)
+            watching = asyncio.create_task(certificate.watch())
+        address = base_address(listener, "https" if certificate else "http")
+        server = _HttpServer(
+            configuration, application, listener, certificate, lambda: on_ready(address)
         )
+        await _serve_until(stop_asked, server)
     finally:
+        if watching is not None:
+            watching.cancel()
         await application.shutdown()
 
 
@@ -158,11 +184,27 @@ async def _serve_until(stop_asked: asyncio.Event, server: _HttpServer) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
 
 
+def _as_seen(addresses: Sequence[str]) -> list[str]:
+    """Those of IPv4 also as a socket for both families shows them."""
+    networks = [ipaddress.ip_network(address) for address in addresses]
+    mapped = [
+        f"::ffff:{network.network_address}/{96 + network.prefixlen}"
+        for network in networks
+        if network.version == 4
+    ]
+    return [*addresses, *mapped]
+
+
 class _HttpServer(Server):
     """uvicorn in this process, on a socket that already listens; it is told when to stop, and takes no signals."""
 
     def __init__(
-        self, application: Application, listener: socket.socket, on_ready: Callable[[], None]
+        self,
+        configuration: Configuration,
+        application: Application,
+        listener: socket.socket,
+        certificate: ServedCertificate | None,
+        on_ready: Callable[[], None],
     ) -> None:
         super().__init__(
             Config(
@@ -176,11 +218,14 @@ class _HttpServer(Server):
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,
+                proxy_headers=bool(configuration.trusted_proxies),
+                forwarded_allow_ips=_as_seen(configuration.trusted_proxies),
                 log_config=None,
                 log_level=logging.ERROR,
             )
         )
+        self.config.load()
+        self.config.ssl = None if certificate is None else certificate.context
         self._listener = listener
         self._on_ready = on_ready
 

@@ -39,6 +39,7 @@ _LIST_HEADERS = frozenset((b"accept", b"if-match", b"if-none-match"))
 class RawRequest:
     """A request without its body. `raw_path` and `query_string` are the two sides of the first `?` on the wire.
 
+    `scheme` and `client`, an IP address, tell how it came and from where; a trusted proxy may have said so (auth 6).
     `duplicated` is what is wrong with its headers: one came twice that must not (see `single_headers`).
     """
 

@@ -1,0 +1,218 @@
+"""The certificate a server makes for itself, the one it answers with, and what it learns of a client."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from certificates import key_pem, make_key, write_pair
+from tablestone.server.app import Application
+from tablestone.server.configuration import (
+    DEVELOPMENT_ACCOUNT,
+    CertificateFiles,
+    Configuration,
+    SelfSigned,
+)
+from tablestone.server.self_signed import RENEWED_BEFORE, VALID, keep_self_signed, keeper, moment
+from tablestone.server.tls import CertificateRefused, ServedCertificate
+from tablestone.wire.messages import RawRequest, RawResponse
+
+NOW = datetime(2026, 3, 1, 12, 30, 15, 250_000, UTC)
+ALWAYS = {"localhost", "*.localhost", "*.table.localhost", "127.0.0.1", "::1"}
+
+
+def made(self_signed: SelfSigned, now: datetime = NOW) -> x509.Certificate:
+    keep_self_signed(self_signed, now)
+    return x509.load_pem_x509_certificate(self_signed.files.certificate.read_bytes())
+
+
+def names_of(certificate: x509.Certificate) -> set[str]:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {str(name.value) for name in names}
+
+
+NAMES = {
+    "none": ((), set()),
+    "an address that is always there": (("127.0.0.1",), set()),
+    "another spelling of it": (("0:0:0:0:0:0:0:1",), set()),
+    "another address": (("10.1.2.3", "fd00::1"), {"10.1.2.3", "fd00::1"}),
+    "a host": (("Tables.Example.com",), {"tables.example.com"}),
+    "hosts below one": (("*.table.example.com",), {"*.table.example.com"}),
+    "what no certificate can carry": (("a_b", "ä.example"), set()),
+    "every address": (("0.0.0.0", "::"), {socket.gethostname().lower()}),
+}
+
+
+@pytest.mark.parametrize(("given", "more"), NAMES.values(), ids=NAMES)
+def test_names(tmp_path: Path, given: tuple[str, ...], more: set[str]) -> None:
+    assert names_of(made(SelfSigned(tmp_path / "tls", given))) == ALWAYS | more
+
+
+def test_who_trusts_it_trusts_nothing_it_signs(tmp_path: Path) -> None:
+    certificate = made(SelfSigned(tmp_path, ()))
+    constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    assert constraints.critical
+    assert not constraints.value.ca
+
+
+def test_it_is_kept_until_it_is_about_to_expire(tmp_path: Path) -> None:
+    self_signed = SelfSigned(tmp_path, ("a.example",))
+    first = made(self_signed)
+    renewal = keep_self_signed(self_signed, NOW)
+    assert renewal == first.not_valid_after_utc - RENEWED_BEFORE
+    assert abs(first.not_valid_after_utc - NOW - VALID) < timedelta(seconds=1)
+    assert made(self_signed, renewal - timedelta(seconds=1)) == first
+    second = made(self_signed, renewal)
+    assert second.serial_number != first.serial_number
+    assert second.public_key() == first.public_key()
+    assert names_of(second) == names_of(first)
+    assert second.not_valid_before_utc < renewal < second.not_valid_after_utc
+
+
+def test_a_new_name_makes_a_new_one_that_has_the_old_names_too(tmp_path: Path) -> None:
+    first = made(SelfSigned(tmp_path, ("a.example",)))
+    both = made(SelfSigned(tmp_path, ("b.example",)))
+    assert names_of(both) == names_of(first) | {"b.example"}
+    assert made(SelfSigned(tmp_path, ("a.example",))) == both
+
+
+SPOILT = {
+    "no certificate": ("certificate.pem", None),
+    "no key": ("key.pem", None),
+    "a broken certificate": ("certificate.pem", b"-----BEGIN CERTIFICATE-----\n"),
+    "a broken key": ("key.pem", b""),
+    "another key": ("key.pem", key_pem(make_key())),
+    "a key of another kind": ("key.pem", key_pem(make_key("rsa"))),
+    "a key with a password": ("key.pem", key_pem(make_key(), b"secret")),
+}
+
+
+@pytest.mark.parametrize(("name", "text"), SPOILT.values(), ids=SPOILT)
+def test_what_cannot_be_used_is_made_anew(tmp_path: Path, name: str, text: bytes | None) -> None:
+    self_signed = SelfSigned(tmp_path, ())
+    first = made(self_signed)
+    (tmp_path / name).unlink()
+    if text is not None:
+        (tmp_path / name).write_bytes(text)
+    second = made(self_signed)
+    assert second != first
+    ServedCertificate(self_signed.files)
+
+
+def test_many_at_once_make_one(tmp_path: Path) -> None:
+    self_signed = SelfSigned(tmp_path / "tls", ())
+    with ThreadPoolExecutor(8) as threads:
+        shown = set(threads.map(lambda _: made(self_signed), range(32)))
+    assert len(shown) == 1
+
+
+def test_the_keeper_asks_the_clock(tmp_path: Path) -> None:
+    ticks = (NOW - datetime(1, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 10
+    assert moment(ticks) == NOW
+    times = iter([ticks, ticks, ticks + VALID.days * 86_400 * 10_000_000])
+    self_signed = SelfSigned(tmp_path, ())
+    keep = keeper(self_signed, lambda: next(times))
+    first = self_signed.files.certificate.read_bytes()
+    keep()
+    assert self_signed.files.certificate.read_bytes() == first
+    keep()
+    assert self_signed.files.certificate.read_bytes() != first
+
+
+# What is answered with
+
+
+def test_what_is_broken_is_told_at_the_second_look_and_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = ServedCertificate(CertificateFiles(*write_pair(tmp_path, "first")))
+    first = served._current
+    (tmp_path / "key.pem").write_bytes(key_pem(make_key()))
+    told = []
+    for _ in range(4):
+        served.look()
+        told.append(len(caplog.records))
+    assert told == [0, 1, 1, 1]
+    assert served._current is first
+    (tmp_path / "key.pem").write_bytes(b"")
+    for _ in range(4):
+        served.look()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    write_pair(tmp_path, "second")
+    served.look()
+    assert served._current is not first
+    (tmp_path / "key.pem").unlink()
+    served.look()
+    served.look()
+    assert len(caplog.records) == 3
+
+
+def test_a_certificate_that_cannot_be_renewed_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def renew() -> None:
+        raise CertificateRefused("The disk is full.")
+
+    served = ServedCertificate(CertificateFiles(*write_pair(tmp_path, "first")), renew)
+    for _ in range(4):
+        served.look()
+    assert [record.getMessage() for record in caplog.records] == [
+        "The certificate before stays in use: The disk is full."
+    ]
+
+
+# What a request says of its client
+
+
+CLIENTS = {
+    "IPv4": (("10.1.2.3", 4711), "10.1.2.3"),
+    "IPv6": (("fd00::1", 4711), "fd00::1"),
+    "IPv4 on a socket for both": (("::ffff:10.1.2.3", 4711), "10.1.2.3"),
+    "nobody, as on a Unix socket": (None, ""),
+}
+
+
+class Recording:
+    """Stands where the steps of a request are, and keeps the requests."""
+
+    def __init__(self) -> None:
+        self.requests: list[RawRequest] = []
+
+    async def answer(self, request: RawRequest, _read_body: object) -> RawResponse:
+        self.requests.append(request)
+        return RawResponse(204, [])
+
+
+@pytest.mark.parametrize(("client", "expected"), CLIENTS.values(), ids=CLIENTS)
+def test_a_request_knows_its_client_and_scheme(
+    client: tuple[str, int] | None, expected: str
+) -> None:
+    application = Application(
+        Configuration("", 0, None, "memory:", (DEVELOPMENT_ACCOUNT,), "error")
+    )
+    recording: Any = Recording()
+    application._pipeline = recording
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "GET",
+        "raw_path": b"/a",
+        "query_string": b"",
+    }
+    scope |= {"headers": [(b"host", b"h")], "scheme": "https", "client": client}
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(_message: object) -> None:
+        pass
+
+    asyncio.run(application(scope, receive, send))
+    (request,) = recording.requests
+    assert (request.client, request.scheme) == (expected, "https")
