@@ -21,6 +21,23 @@ IfMatch = int
 
 
 @dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """What a stored access policy says; None: it leaves that to the signature (auth 7). Times are in ticks."""
+
+    start: int | None
+    expiry: int | None
+    permission: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIdentifier:
+    """A stored access policy under the id by which signatures name it; without a policy it only revokes (auth 3.9)."""
+
+    id: str
+    policy: AccessPolicy | None
+
+
+@dataclass(frozen=True, slots=True)
 class CreateTable:
     """Create a table; the name keeps the case given here."""
 
