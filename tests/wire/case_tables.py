@@ -1,10 +1,11 @@
 """The tables of tests/spec whose rows are requests: how a row is read, sent and compared with what came back.
 
 A row has an `id` and a `source`; before it, the requests in `given` must succeed. `send` is the method and the path
-below the account (`target`: the whole of it), `headers` beside the usual ones ("-" leaves one out), `body` the body;
-`<<text*n>>` is the text n times, `#` in it the number of the repetition. Expected: `status`; `code` and `text` of an
-error (from errors.toml if absent), its `phase` and `form`; `answer` headers, exact ("-" for none); the `content` of the
-body to the byte, and what it `holds`. BASE, TAG, JSONTAG and TIME stand for the account's URL and the clock's time.
+below the account (`target`: the whole of it), `headers` beside the usual ones ("-" leaves one out), `body` the body
+(`entry`: the properties of an Atom entry); `<<text*n>>` is the text n times, `#` in it the number of the repetition.
+Expected: `status`; `code` and `text` of an error (from errors.toml if absent), its `phase` and `form`; `answer`
+headers, exact ("-" for none); the `content` of the body to the byte (XML with CRLF), and what it `holds`. BASE, TAG,
+JSONTAG, TIME and SECOND stand for the account's URL and the clock's time, NAMESPACES for those of Atom.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from wire.service_under_test import ACCOUNT, HOST, Headers, Response
 SPEC = Path(__file__).resolve().parents[1] / "spec"
 BASE = f"http://{HOST}/{ACCOUNT}"
 TIME = "2017-01-05T03:25:45.588957Z"
+SECOND = "2017-01-05T03:25:45Z"
 TAG = "W/\"datetime'2017-01-05T03%3A25%3A45.588957Z'\""
 
 Row = dict[str, Any]
 
 _ROW_KEYS = {
-    *("id", "source", "given", "send", "target", "headers", "body", "newline"),
+    *("id", "source", "given", "send", "target", "headers", "body", "entry", "newline"),
     *("status", "code", "text", "phase", "form", "answer", "content", "holds", "limit", "live"),
     *("first", "second"),
 }
@@ -38,7 +40,17 @@ _MESSAGE = re.compile(
     r"(?s)(.*)\nRequestId:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\n"
     r"Time:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z"
 )
-_NAMESPACE = "{http://schemas.microsoft.com/ado/2007/08/dataservices/metadata}"
+_DATA = "http://schemas.microsoft.com/ado/2007/08/dataservices"
+_NAMESPACE = f"{{{_DATA}/metadata}}"
+_PREFIXES = f'xmlns:d="{_DATA}" xmlns:m="{_DATA}/metadata"'
+_ATOM = "http://www.w3.org/2005/Atom"
+# What the service's own libraries sent around the properties (wire 5.7).
+_ENTRY = (
+    f'<?xml version="1.0" encoding="utf-8" standalone="yes"?><entry {_PREFIXES} xmlns="{_ATOM}"><title />'
+    "<updated>2008-09-18T23:46:19.3857256Z</updated><author><name /></author><id />"
+    '<content type="application/xml"><m:properties>%s</m:properties></content></entry>'
+)
+_ATOM_ERROR = b'<?xml version="1.0" encoding="utf-8" standalone="yes"?>\r\n<error xmlns="'
 
 
 class Sender(Protocol):
@@ -106,6 +118,10 @@ def send(sender: Sender, row: Row) -> Response:
     if row.get("newline") == "CRLF":
         body = body.replace("\n", "\r\n")
     headers = [(name, expanded(value)) for name, value in row.get("headers", {}).items()]
+    if "entry" in row:
+        body = _ENTRY % expanded(row["entry"])
+        if not any(name.lower() == "content-type" for name, _ in headers):
+            headers.append(("Content-Type", "application/atom+xml"))
     return sender.exchange(method, target, headers, body.encode())
 
 
@@ -119,7 +135,10 @@ def check(row: Row, response: Response) -> None:
         expected = None if value == "-" else fill(expanded(value))
         assert response.headers.get(name.lower()) == expected, (name, response.headers)
     if "content" in row:
-        assert response.body.decode() == fill(row["content"])
+        expected = fill(row["content"])
+        if expected.startswith("<"):
+            expected = expected.strip("\n").replace("\n", "\r\n")
+        assert response.body.decode() == expected
     for text in row.get("holds", ()):
         assert fill(text) in response.body.decode(), response.body
 
@@ -129,6 +148,8 @@ def fill(text: str) -> str:
     json_tag = TAG.replace('"', '\\"')
     return (
         text.replace("BASE", BASE)
+        .replace("NAMESPACES", _PREFIXES)
+        .replace("SECOND", SECOND)
         .replace("JSONTAG", json_tag)
         .replace("TAG", TAG)
         .replace("TIME", TIME)
@@ -143,7 +164,8 @@ def error_of(response: Response) -> tuple[str, str, str]:
         code, message = root.findtext(f"{_NAMESPACE}code"), root.findtext(f"{_NAMESPACE}message")
         assert code
         assert message
-        form = "xml"
+        form = "atom" if response.body.startswith(_ATOM_ERROR) else "xml"
+        assert response.headers["content-type"] == "application/xml"
     else:
         error = json.loads(response.body)["odata.error"]
         assert error.keys() == {"code", "message"}

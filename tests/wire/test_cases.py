@@ -10,6 +10,7 @@ from wire.service_under_test import ServiceUnderTest
 TABLES = (
     "address",
     "negotiate",
+    "atom",
     "etag",
     "continuation",
     "select",

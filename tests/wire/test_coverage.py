@@ -14,7 +14,7 @@ from wire.case_tables import Row, load, rows
 _ROOT = Path(__file__).resolve().parents[2]
 _COMPATIBILITY = (_ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
 _CASES = (
-    *("address", "negotiate", "etag", "continuation", "select", "table_names", "limits"),
+    *("address", "negotiate", "atom", "etag", "continuation", "select", "table_names", "limits"),
     *("versions", "headers", "precedence", "writes"),
 )
 

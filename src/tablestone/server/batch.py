@@ -82,7 +82,8 @@ class BatchCollector:
             parameters = NO_PARAMETERS
         headers = part.request.headers
         negotiated = negotiate(headers, parameters, self._stamp.version)
-        return form_for(self._outer.base, self._account, negotiated, preference(headers))
+        prefer = preference(headers, self._stamp.version)
+        return form_for(self._outer.base, self._account, negotiated, prefer, self._clock())
 
     def _operation(self, part: BatchPart, form: Form) -> Operation:
         request = part.request
@@ -91,8 +92,9 @@ class BatchCollector:
         resource = path.removeprefix(self._prefix) if path.startswith(self._prefix) else path[1:]
         parameters = parse_query_string(request.query_string)
         require_answerable(method, parameters, form.negotiated.refusal)
+        address, version = parse_resource(resource), self._stamp.version
         operation = decode_operation(
-            method, DecodedRequest(request, parse_resource(resource), parameters, part.body)
+            method, DecodedRequest(request, address, parameters, part.body, version)
         )
         return operation if self._caller is OWNER else self._caller.permit(operation)
 

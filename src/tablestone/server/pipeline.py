@@ -120,7 +120,7 @@ class Pipeline:
             stamp = Stamp(request_id, client_request_id, _version(request, parameters))
             now = self._clock()
             caller = authenticate(request, found.account, parameters, stamp.version, now)
-            answer_form = _form(request, found, parameters, stamp.version)
+            answer_form = _form(request, found, parameters, stamp.version, now)
             step = Authenticated(request, found, parameters, caller, answer_form, stamp, read_body)
             return respond(await self._carry_out(step), stamp)
         except StorageError as error:
@@ -165,7 +165,8 @@ class Pipeline:
             return await self._carry_out_batch(step, method)
         require_answerable(method, parameters, answer_form.negotiated.refusal)
         body = b"" if method in _BODILESS else await read_body()
-        operation = decode_operation(method, DecodedRequest(request, address, parameters, body))
+        decoded = DecodedRequest(request, address, parameters, body, step.stamp.version)
+        operation = decode_operation(method, decoded)
         if caller is not OWNER:
             operation = caller.permit(operation)
         result = await self._service.execute(found.account.name, operation)
@@ -200,7 +201,9 @@ def _version(request: RawRequest, parameters: Parameters) -> str:
     return version
 
 
-def _form(request: RawRequest, found: FoundAccount, parameters: Parameters, version: str) -> Form:
+def _form(
+    request: RawRequest, found: FoundAccount, parameters: Parameters, version: str, now: int
+) -> Form:
     host = request.headers.get(b"host")
     if not host:
         raise StorageError("HostInformationNotPresent")
@@ -208,7 +211,8 @@ def _form(request: RawRequest, found: FoundAccount, parameters: Parameters, vers
         f"{request.scheme}://{host.decode('latin-1')}/{found.segment}/",
         found.account.name,
         negotiate(request.headers, parameters, version),
-        preference(request.headers),
+        preference(request.headers, version),
+        now,
     )
 
 

@@ -6,6 +6,7 @@ service's rules for values; does not know what is stored.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
@@ -33,10 +34,16 @@ from tablestone.operations import (
 )
 from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
 from tablestone.query.filter_tree import property_names
+from tablestone.wire import atom_payload, json_reader
 from tablestone.wire.address import Address, AddressKind, Parameters, select_as_sent
 from tablestone.wire.continuation import parse_entity_token, parse_table_token
-from tablestone.wire.json_reader import decode_entity, decode_table_name
 from tablestone.wire.messages import RawRequest
+from tablestone.wire.negotiate import (
+    ATOM_TYPES,
+    VERSION_JSON,
+    VERSION_JSON_ONLY,
+    VERSION_UPSERTS,
+)
 
 _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "MERGE", "PATCH", "DELETE", "OPTIONS"))
@@ -72,6 +79,7 @@ class DecodedRequest(NamedTuple):
     address: Address
     parameters: Parameters
     body: bytes
+    version: str
 
 
 def effective_method(request: RawRequest) -> str:
@@ -143,16 +151,38 @@ def _table_in_url(address: Address) -> str:
     return address.table
 
 
-def require_json(request: RawRequest) -> None:
-    """A body must be JSON; Atom and anything else is refused by name (wire 5.1). No Content-Type is taken as JSON."""
-    content_type = request.headers.get(b"content-type")
-    if content_type is None or content_type == b"application/json":
-        return
-    media_type = content_type.split(b";", 1)[0].strip().lower()
-    if media_type == b"application/json":
-        return
-    if media_type in (b"application/atom+xml", b"application/xml", b"text/xml"):
-        raise StorageError("AtomFormatNotSupported", early=True)
+class _Reader(NamedTuple):
+    """How bodies of one form are read."""
+
+    table_name: Callable[[bytes], str]
+    entity: Callable[[bytes, EntityKey | None], Entity]
+
+
+_JSON: Final = _Reader(json_reader.decode_table_name, json_reader.decode_entity)
+_ATOM: Final = _Reader(atom_payload.decode_table_name, atom_payload.decode_entity)
+
+
+def _reader(decoded: DecodedRequest) -> _Reader:
+    return _reader_for(decoded.raw.headers.get(b"content-type"), decoded.version)
+
+
+@functools.lru_cache(maxsize=256)
+def _reader_for(content_type: bytes | None, version: str) -> _Reader:
+    """How to read a body: by its Content-Type, if the version knows that form; else refused by name (wire 5.1).
+
+    Without a Content-Type it is taken as JSON, by versions that know no JSON as Atom.
+    """
+    if content_type is None:
+        return _JSON if version >= VERSION_JSON else _ATOM
+    media_type = content_type.split(b";", 1)[0].strip().lower().decode("latin-1")
+    if media_type == "application/json":
+        if version < VERSION_JSON:
+            raise StorageError("JsonFormatNotSupported", early=True)
+        return _JSON
+    if media_type in ATOM_TYPES:
+        if version >= VERSION_JSON_ONLY:
+            raise StorageError("AtomFormatNotSupported", early=True)
+        return _ATOM
     raise StorageError("MediaTypeNotSupported", early=True)
 
 
@@ -195,6 +225,8 @@ def _projection(decoded: DecodedRequest) -> Projection | None:
     text = decoded.parameters.get("$select")
     if text is None:
         return None
+    if decoded.version < VERSION_UPSERTS:
+        raise StorageError("NotImplemented", early=True)
     return Projection(_select(text), select_as_sent(decoded.raw.query_string))
 
 
@@ -209,8 +241,7 @@ def _select(text: str) -> tuple[str, ...] | None:
 
 def _create_table(decoded: DecodedRequest) -> Operation:
     _refuse_conditions(decoded.raw)
-    require_json(decoded.raw)
-    name = decode_table_name(decoded.body)
+    name = _reader(decoded).table_name(decoded.body)
     require_new_table_name(name)
     return CreateTable(name)
 
@@ -263,8 +294,7 @@ def _key(decoded: DecodedRequest) -> EntityKey:
 def _insert(decoded: DecodedRequest) -> Operation:
     """An If-Match on an insert means nothing (wire 14 row 21)."""
     table = _table_in_url(decoded.address)
-    require_json(decoded.raw)
-    entity = decode_entity(decoded.body, None)
+    entity = _reader(decoded).entity(decoded.body, None)
     require_key_length(entity.key)
     return InsertEntity(table, entity)
 
@@ -273,8 +303,9 @@ def _entity_write(decoded: DecodedRequest, method: str) -> tuple[str, Entity, If
     """What replacing and merging have in common: table, entity and condition; without one the key must be legal."""
     table = _table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, method)
-    require_json(decoded.raw)
-    entity = decode_entity(decoded.body, _key(decoded))
+    if if_match is None and decoded.version < VERSION_UPSERTS:
+        raise StorageError("MissingRequiredHeader", early=True)
+    entity = _reader(decoded).entity(decoded.body, _key(decoded))
     if if_match is None:
         require_key_length(entity.key)  # with If-Match such a key is just not found (wire 9)
     return table, entity, if_match

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from tablestone.edm import format_date_time_fixed
 from tablestone.entity import format_etag
-from tablestone.entity_json import etag_of, quote
+from tablestone.entity_json import etag_of
 from tablestone.errors import StorageError
 from tablestone.operations import (
     CreateTable,
@@ -24,6 +25,7 @@ from tablestone.operations import (
     GetEntity,
     InsertEntity,
     Operation,
+    Projection,
     QueryEntities,
     Result,
     TableFound,
@@ -31,21 +33,43 @@ from tablestone.operations import (
     entity_key,
 )
 from tablestone.wire.address import format_entity_path, format_table_path
+from tablestone.wire.atom_payload import AtomWriter
 from tablestone.wire.continuation import entity_token_headers, table_token_header
-from tablestone.wire.json_payload import JsonWriter
+from tablestone.wire.json_payload import JsonWriter, json_error
 from tablestone.wire.messages import RawResponse
-from tablestone.wire.negotiate import MetadataLevel, Negotiated, Preference
+from tablestone.wire.negotiate import (
+    VERSION_ECHOED,
+    AtomForm,
+    MetadataLevel,
+    Negotiated,
+    Preference,
+)
 
 SERVER: Final = b"Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0"
 SERVER_GATEWAY: Final = b"Microsoft-HTTPAPI/2.0"
-JSON_TYPES: Final = {
-    level: f"application/json;odata={level.value};streaming=true;charset=utf-8".encode("ascii")
-    for level in MetadataLevel
-}
 _NO_CACHE: Final = (b"cache-control", b"no-cache")
 _NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 _SERVER: Final = (b"server", SERVER)
 _ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/ado/2007/08/dataservices/metadata"
+
+
+class PayloadWriter(Protocol):
+    """Writes answers down in one form, below one base URL."""
+
+    entry_type: bytes
+    """The Content-Type of a single table or entity."""
+    feed_type: bytes
+    """The Content-Type of a list."""
+    error_type: bytes
+    """The Content-Type of an error."""
+
+    def table(self, table: str) -> bytes: ...
+    def tables(self, tables: Sequence[str]) -> bytes: ...
+    def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes: ...
+    def entities(
+        self, table: str, stored: Sequence[bytes], projection: Projection | None
+    ) -> bytes: ...
+    def error(self, code: str, message: str) -> bytes: ...
 
 
 class Form(NamedTuple):
@@ -54,13 +78,23 @@ class Form(NamedTuple):
     negotiated: Negotiated
     preference: Preference | None
     base: str
-    writer: JsonWriter
+    writer: PayloadWriter
+
+
+def form_for(
+    base: str, account: str, negotiated: Negotiated, prefer: Preference | None, now: int
+) -> Form:
+    """The form of answers below one base URL (with a slash at its end). `now`, in ticks, is written in Atom."""
+    if isinstance(negotiated.form, AtomForm):
+        return Form(negotiated, prefer, base, AtomWriter(base, account, negotiated.form, now))
+    return _json_form(base, account, negotiated, prefer)
 
 
 @functools.lru_cache(maxsize=512)
-def form_for(base: str, account: str, negotiated: Negotiated, prefer: Preference | None) -> Form:
-    """The form of answers below one base URL (with a slash at its end); clients ask for the same few."""
-    return Form(negotiated, prefer, base, JsonWriter(base, account, negotiated.level))
+def _json_form(base: str, account: str, negotiated: Negotiated, prefer: Preference | None) -> Form:
+    """Cached, since clients ask for the same few."""
+    assert isinstance(negotiated.form, MetadataLevel)
+    return Form(negotiated, prefer, base, JsonWriter(base, account, negotiated.form))
 
 
 class Stamp(NamedTuple):
@@ -88,16 +122,16 @@ class Answer:
 
 def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
     """The answer of an operation that succeeded."""
-    level = form.negotiated.level
+    writer = form.writer
     if isinstance(result, EntityFound):
         assert isinstance(operation, GetEntity)
-        body = form.writer.entity(operation.table, result.stored, operation.projection)
-        return Answer(200, body, JSON_TYPES[level], etag_of(result.stored))
+        body = writer.entity(operation.table, result.stored, operation.projection)
+        return Answer(200, body, writer.entry_type, etag_of(result.stored))
     if isinstance(result, EntitiesPage):
         assert isinstance(operation, QueryEntities)
-        body = form.writer.entities(operation.table, result.stored, operation.projection)
+        body = writer.entities(operation.table, result.stored, operation.projection)
         extra = None if result.token is None else entity_token_headers(result.token)
-        return Answer(200, body, JSON_TYPES[level], extra=extra)
+        return Answer(200, body, writer.feed_type, extra=extra)
     if isinstance(result, EntityInserted):
         assert isinstance(operation, InsertEntity)
         return _inserted(operation, result, form)
@@ -107,7 +141,7 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
         return answer
     if isinstance(result, TablesPage):
         extra = None if result.next_table is None else [table_token_header(*result.next_table)]
-        return Answer(200, form.writer.tables(result.tables), JSON_TYPES[level], extra=extra)
+        return Answer(200, writer.tables(result.tables), writer.feed_type, extra=extra)
     if isinstance(result, TableFound):
         return _table(operation, result, form)
     return Answer(204)
@@ -128,13 +162,13 @@ def _inserted(operation: InsertEntity, result: EntityInserted, form: Form) -> An
     answer.preference_applied = _applied(form)
     if form.preference is not Preference.RETURN_NO_CONTENT:
         answer.status = 201
-        answer.content_type = JSON_TYPES[form.negotiated.level]
+        answer.content_type = form.writer.entry_type
         answer.body = form.writer.entity(operation.table, result.render(result.version), None)
     return answer
 
 
 def _table(operation: Operation, result: TableFound, form: Form) -> Answer:
-    content_type = JSON_TYPES[form.negotiated.level]
+    content_type = form.writer.entry_type
     if not isinstance(operation, CreateTable):
         return Answer(200, form.writer.table(result.table), content_type)
     answer = Answer(204, location=form.base + format_table_path(result.table), is_insert=True)
@@ -147,13 +181,9 @@ def _table(operation: Operation, result: TableFound, form: Form) -> Answer:
 
 
 def encode_error(error: StorageError, form: Form, stamp: Stamp, now: int) -> Answer:
-    """The answer of an operation that failed, as JSON (wire 8.1). `now` is in ticks."""
-    answer = Answer(
-        error.status,
-        _json_error(error, stamp, now),
-        JSON_TYPES[form.negotiated.level],
-        early=error.early,
-    )
+    """The answer of an operation that failed, in the form of its answers (wire 8.1, 8.2). `now` is in ticks."""
+    body = form.writer.error(error.code, _message(error, stamp, now))
+    answer = Answer(error.status, body, form.writer.error_type, early=error.early)
     if not error.early:
         answer.preference_applied = _applied(form)
     if error.status == 304:
@@ -166,18 +196,14 @@ def _message(error: StorageError, stamp: Stamp, now: int) -> str:
     return f"{index}{error.text}\nRequestId:{stamp.request_id}\nTime:{format_date_time_fixed(now)}"
 
 
-def _json_error(error: StorageError, stamp: Stamp, now: int) -> bytes:
-    message = quote(_message(error, stamp, now))
-    text = f'{{"odata.error":{{"code":"{error.code}","message":{{"lang":"en-US","value":{message}}}}}}}'
-    return text.encode("ascii")
-
-
 @functools.lru_cache(maxsize=256)
 def _common_headers(
     version: str, content_type: bytes | None, status: int, *, early: bool
 ) -> tuple[tuple[bytes, bytes], ...]:
     """The headers that do not depend on what was asked for, only on the kind of answer (wire 2.2)."""
-    headers = [_SERVER, _NOSNIFF, (b"x-ms-version", version.encode("latin-1"))]
+    headers = [_SERVER, _NOSNIFF]
+    if version >= VERSION_ECHOED:
+        headers.append((b"x-ms-version", version.encode("latin-1")))
     if not early:
         headers.append(_NO_CACHE)
     if content_type is not None:
@@ -215,7 +241,10 @@ def respond_at_gateway(error: StorageError, accept: bytes, stamp: Stamp, now: in
     As recorded, it carries `x-ms-error-code` and neither a version nor the headers of OData answers (wire 8.3).
     """
     if b"application/json" in accept.lower():
-        content_type, body = b"application/json", _json_error(error, stamp, now)
+        content_type, body = (
+            b"application/json",
+            json_error(error.code, _message(error, stamp, now)),
+        )
     else:
         content_type, body = b"application/xml", _xml_error(error, stamp, now)
     headers = [

@@ -1,14 +1,14 @@
 """Entities and tables written as JSON, at every metadata level (wire 5.2).
 
 Starts from the stored form of `entity_json`, which is already minimalmetadata: the other forms are cut from its text.
-Does not know headers or methods. Reading stands in `json_reader`.
+Errors are the same at every level. Does not know headers or methods. Reading stands in `json_reader`.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tablestone.entity import EntityKey
 from tablestone.entity_json import (
@@ -24,6 +24,18 @@ from tablestone.entity_json import (
 from tablestone.operations import Projection
 from tablestone.wire.address import format_entity_path, format_table_path
 from tablestone.wire.negotiate import MetadataLevel
+
+JSON_TYPES: Final = {
+    level: f"application/json;odata={level.value};streaming=true;charset=utf-8".encode("ascii")
+    for level in MetadataLevel
+}
+"""The Content-Type of everything written at a level, errors too (wire 2.3)."""
+
+
+def json_error(code: str, message: str) -> bytes:
+    """The body of an error, the same at every level; `message` is its whole text (wire 8.1)."""
+    text = f'{{"odata.error":{{"code":"{code}","message":{{"lang":"en-US","value":{quote(message)}}}}}}}'
+    return text.encode("ascii")
 
 
 @functools.lru_cache(maxsize=512)
@@ -42,6 +54,11 @@ class JsonWriter:
         self._base = base
         self._account = account
         self._level = level
+        self.entry_type = self.feed_type = self.error_type = JSON_TYPES[level]
+
+    def error(self, code: str, message: str) -> bytes:
+        """An error; `message` is its whole text (wire 8.1)."""
+        return json_error(code, message)
 
     def _context(self, fragment: str) -> bytes:
         return _context(self._base, fragment)

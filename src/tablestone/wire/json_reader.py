@@ -51,7 +51,8 @@ _UNREADABLE: Final = "An error occurred while processing this request."
 _SYSTEM: Final = frozenset(("PartitionKey", "RowKey", "Timestamp"))
 
 
-def _unreadable() -> StorageError:
+def unreadable() -> StorageError:
+    """What a body is told that cannot be read, or holds a value that is not of its type (wire 5.5)."""
     return StorageError("InvalidInput", _UNREADABLE, early=True)
 
 
@@ -84,7 +85,7 @@ def decode_object(body: bytes) -> Members:
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         found = _decode_strictly(body)
     if not isinstance(found, dict):
-        raise _unreadable()
+        raise unreadable()
     return found
 
 
@@ -102,7 +103,7 @@ def _decode_strictly(body: bytes) -> Any:
     try:
         return _STRICT_READER.decode(body.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise _unreadable() from error
+        raise unreadable() from error
 
 
 def decode_table_name(body: bytes) -> str:
@@ -166,7 +167,7 @@ def _key_part(found: Members, name: str) -> str:
     if value is None:
         raise StorageError("PropertiesNeedValue")
     if not isinstance(value, str) or found.get(name + ANNOTATION, "Edm.String") != "Edm.String":
-        raise _unreadable()
+        raise unreadable()
     require_key_in_body(name, _text(value))
     return value
 
@@ -177,7 +178,7 @@ def _text(value: str) -> str:
         try:
             value.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise _unreadable() from error
+            raise unreadable() from error
     return value
 
 
@@ -193,21 +194,21 @@ def _inferred(value: Any) -> str:
         try:
             return format_double(finite(float(value)))
         except (ValueError, OverflowError) as error:
-            raise _unreadable() from error
-    raise _unreadable()
+            raise unreadable() from error
+    raise unreadable()
 
 
 def _annotated(name: str, value: Any, annotation: Any) -> tuple[str, EdmType | None]:
     """The text of a value of the type it is annotated with, and the type where it is shown beside it (wire 5.4)."""
     reader = _READERS.get(annotation) if isinstance(annotation, str) else None
     if reader is None:
-        raise _unreadable()
+        raise unreadable()
     try:
         text = reader.text(value)
     except DateTimeOutOfRange as error:
         raise _unstorable_date(name, error.ticks) from error
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise _unreadable() from error
+        raise unreadable() from error
     if reader.shown is EdmType.DOUBLE and text[0] != '"':
         return text, None  # only what is no number needs its type
     return text, reader.shown

@@ -1,4 +1,4 @@
-"""How the answer is to be written: version, metadata level, and what the client prefers.
+"""How the answer is to be written: version, JSON at which metadata level or Atom, and what the client prefers.
 
 `negotiate` never fails: a request for a form that cannot be given is remembered in `refusal`, so that every error, this
 one too, can be written in a form the client reads (wire 5.1, 10). Cached, because clients repeat themselves.
@@ -68,8 +68,12 @@ VERSIONS: Final = frozenset(
 )
 """Versions that are accepted (wire 10.1)."""
 VERSION_LATEST: Final = max(VERSIONS)
+VERSION_ECHOED: Final = "2009-09-19"
+"""From here on answers carry x-ms-version (wire 10.1)."""
+VERSION_UPSERTS: Final = "2011-08-18"
+"""From here on `$select`, and writes without If-Match (wire 10.1)."""
 VERSION_JSON: Final = "2013-08-15"
-"""From here on JSON (wire 10.1)."""
+"""From here on JSON, OData 3 and Prefer (wire 10.1)."""
 VERSION_JSON_ONLY: Final = "2015-12-11"
 """From here on no Atom (wire 10.1)."""
 
@@ -86,20 +90,32 @@ class MetadataLevel(enum.Enum):
     )  # members are looked up for every answer, and Enum's own hash is slow
 
 
+class AtomForm(enum.Enum):
+    """How Atom names its Content-Type: recorded plain in 2011-08-18, with `type=` since OData 3 (wire 2.3, 10.1)."""
+
+    PLAIN = "application/atom+xml"
+    TYPED = "application/atom+xml;type="
+
+    __hash__ = object.__hash__
+
+
+PayloadForm = MetadataLevel | AtomForm
+
+
 class Negotiated(NamedTuple):
     """How to answer. `refusal` is the error code of a form that cannot be given, raised where a body is due."""
 
-    level: MetadataLevel
+    form: PayloadForm
     refusal: str | None
 
 
 _MINIMAL: Final = Negotiated(MetadataLevel.MINIMAL, None)
-_ATOM_REFUSED: Final = Negotiated(MetadataLevel.MINIMAL, "AtomFormatNotSupported")
-_JSON_REFUSED: Final = Negotiated(MetadataLevel.MINIMAL, "JsonFormatNotSupported")
 _LEVELS: Final = {f"odata={level.value}": level for level in MetadataLevel}
-_ATOM_TYPES: Final = frozenset(("application/atom+xml", "application/xml", "text/xml"))
-_ANY_TYPES: Final = frozenset(("*/*", "application/*"))
+_ANY_TYPES: Final = frozenset(("", "*/*", "application/*"))
 _DATA_SERVICE_VERSION = re.compile(r"\s*(\d+)\.\d+")
+
+ATOM_TYPES: Final = frozenset(("application/atom+xml", "application/xml", "text/xml"))
+"""Media types that mean Atom, in what is asked for and in what is sent."""
 
 
 def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotiated:
@@ -107,33 +123,50 @@ def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotia
     wanted = parameters.get("$format") if parameters else None
     if wanted is None:
         wanted = headers.get(b"accept", b"").decode("latin-1")
-    data_version = (
-        headers.get(b"maxdataserviceversion") or headers.get(b"dataserviceversion") or b""
-    )
-    return _negotiate(wanted, version, data_version)
+    return _negotiate(wanted, version, _data_version(headers))
+
+
+def _data_version(headers: Headers) -> bytes:
+    """What the client says it understands: of two headers MaxDataServiceVersion wins (wire 2.1)."""
+    return headers.get(b"maxdataserviceversion") or headers.get(b"dataserviceversion") or b""
+
+
+def default_form(version: str) -> PayloadForm:
+    """The form of answers to a request that asks for none: Atom as long as a version knows it (wire 5.1)."""
+    if version >= VERSION_JSON_ONLY:
+        return MetadataLevel.MINIMAL
+    return AtomForm.PLAIN if version < VERSION_JSON else AtomForm.TYPED
 
 
 @functools.lru_cache(maxsize=256)
 def _negotiate(wanted: str, version: str, data_version: bytes) -> Negotiated:
-    """The first form asked for that is known decides."""
+    """The first form asked for that can be given; if there is none, the reason why the first one cannot."""
     refused: Negotiated | None = None
-    atom_by_default = version < VERSION_JSON_ONLY
     for media_range in wanted.lower().split(","):
         media_type, *parameters = (part.strip() for part in media_range.split(";"))
-        if media_type == "application/json":
-            return _json(parameters, version, data_version)
-        if media_type in _ATOM_TYPES:
-            refused = _ATOM_REFUSED
-        elif media_type in _ANY_TYPES or not media_type:
-            return _ATOM_REFUSED if atom_by_default and refused else _MINIMAL
-    return refused or Negotiated(MetadataLevel.MINIMAL, "MediaTypeNotSupported")
+        if media_type in _ANY_TYPES:
+            found = Negotiated(default_form(version), None)
+        elif media_type == "application/json":
+            found = _json(parameters, version, data_version)
+        elif media_type in ATOM_TYPES:
+            found = _atom(version)
+        else:
+            continue
+        if found.refusal is None:
+            return found
+        refused = refused or found
+    return refused or Negotiated(default_form(version), "MediaTypeNotSupported")
+
+
+def _atom(version: str) -> Negotiated:
+    form = default_form(version)
+    return Negotiated(form, None if isinstance(form, AtomForm) else "AtomFormatNotSupported")
 
 
 def _json(parameters: list[str], version: str, data_version: bytes) -> Negotiated:
     """JSON at the level asked for; refused to software that says it is too old for it (wire 5.1)."""
-    declared = _DATA_SERVICE_VERSION.match(data_version.decode("latin-1"))
-    if version < VERSION_JSON or (declared is not None and int(declared[1]) < 3):
-        return _JSON_REFUSED
+    if version < VERSION_JSON or _is_before_odata_3(data_version):
+        return Negotiated(MetadataLevel.MINIMAL, "JsonFormatNotSupported")
     for parameter in parameters:
         setting = parameter.replace(" ", "")
         if setting in _LEVELS:
@@ -141,6 +174,11 @@ def _json(parameters: list[str], version: str, data_version: bytes) -> Negotiate
         if setting == "odata=verbose":
             return Negotiated(MetadataLevel.MINIMAL, "JsonVerboseFormatNotSupported")
     return _MINIMAL
+
+
+def _is_before_odata_3(data_version: bytes) -> bool:
+    declared = _DATA_SERVICE_VERSION.match(data_version.decode("latin-1"))
+    return declared is not None and int(declared[1]) < 3
 
 
 class Preference(enum.Enum):
@@ -152,10 +190,10 @@ class Preference(enum.Enum):
     __hash__ = object.__hash__
 
 
-def preference(headers: Headers) -> Preference | None:
-    """The Prefer header, if it was sent and is one we know."""
+def preference(headers: Headers, version: str) -> Preference | None:
+    """The Prefer header, if it was sent and is one we know; it came with 2013-08-15 and OData 3 (wire 10.1)."""
     value = headers.get(b"prefer")
-    if value is None:
+    if value is None or version < VERSION_JSON or _is_before_odata_3(_data_version(headers)):
         return None
     return _PREFERENCES.get(value.strip().lower())
 

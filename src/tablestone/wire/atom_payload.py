@@ -1,0 +1,249 @@
+"""Entities and tables in Atom, the form of versions before 2015-12-11: reading and writing (wire 5.7).
+
+An entry is read as the JSON object that says the same, so that the rules for both stand in `json_reader`; what is
+written starts from the stored form of `entity_json`. Layout, order and line ends are those of the service's recorded
+answers. Does not know headers, methods or what an operation does with the payload.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+from xml.etree.ElementTree import Element
+
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.edm import GeographyPoint, format_date_time, format_double
+from tablestone.entity import TIMESTAMP, Entity, EntityKey, is_identifier
+from tablestone.entity_json import (
+    ANNOTATION,
+    RawEntity,
+    geography_json,
+    key_of,
+    name_part,
+    read_raw,
+)
+from tablestone.errors import StorageError
+from tablestone.operations import Projection
+from tablestone.wire.address import format_entity_path, format_table_path
+from tablestone.wire.json_reader import Members, entity_of_members, unreadable
+from tablestone.wire.negotiate import AtomForm
+from tablestone.wire.xml_input import parse_xml
+
+_ATOM: Final = "http://www.w3.org/2005/Atom"
+_DATA: Final = "http://schemas.microsoft.com/ado/2007/08/dataservices"
+_METADATA: Final = f"{_DATA}/metadata"
+_SCHEME: Final = f"{_DATA}/scheme"
+
+_NEGATIVE_ZERO = re.compile(r"-0*\.?0*(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_XML_BOOLEANS: Final = {"1": "true", "0": "false"}
+
+
+def _members(body: bytes) -> Members:
+    """The properties of the one entry that a body holds; nothing else of it means anything (wire 5.7)."""
+    try:
+        entry = parse_xml(body)
+    except StorageError as error:
+        raise unreadable() from error
+    if entry.tag != f"{{{_ATOM}}}entry":
+        raise unreadable()
+    found: Members = {}
+    for element in entry.iterfind(f"{{{_ATOM}}}content/{{{_METADATA}}}properties/*"):
+        namespace, _, name = element.tag.rpartition("}")
+        if namespace == "{" + _DATA:
+            if name in found:
+                raise StorageError("DuplicatePropertiesSpecified", early=True)
+            found |= _member(name, element)
+    return found
+
+
+def _member(name: str, element: Element) -> Members:
+    """A property and its annotation: no type is a string; null is as in JSON (wire 5.7)."""
+    if element.get(f"{{{_METADATA}}}null") in ("true", "1"):
+        return {name: None}
+    if len(element):
+        raise unreadable()
+    text = element.text or ""
+    edm_type = element.get(f"{{{_METADATA}}}type", "Edm.String")
+    if edm_type == "Edm.String":
+        return {name: text}
+    text = text.strip(" \t\r\n")
+    if edm_type == "Edm.Boolean":
+        text = _XML_BOOLEANS.get(text, text)
+    return {name: text, name + ANNOTATION: edm_type}
+
+
+def decode_table_name(body: bytes) -> str:
+    """The TableName that a Create Table request names."""
+    name: str | None = _members(body).get("TableName")
+    if name is None:
+        raise StorageError("PropertiesNeedValue")
+    return name
+
+
+def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:
+    """The entity that a body holds: by the rules of JSON, but that a negative zero is kept (wire 5.7)."""
+    found = _members(body)
+    key, texts = entity_of_members(found, key_in_url)
+    negative = {
+        name: name_part(name) + "-0.0"
+        for name in texts
+        if found.get(name + ANNOTATION) == "Edm.Double" and _NEGATIVE_ZERO.fullmatch(found[name])
+    }
+    return Entity(key, {**texts, **negative})
+
+
+_DECLARATION: Final = '<?xml version="1.0" encoding="utf-8" standalone="yes"?>\r\n'
+_PREFIXES: Final = f' xmlns:d="{_DATA}" xmlns:m="{_METADATA}"'
+_NEWLINE: Final = "\r\n"
+_NUMBER_TEXTS: Final = {"Infinity": "INF", "-Infinity": "-INF"}
+# What XML has no way to write, .NET writes as a character reference all the same; a carriage return would be lost.
+_NOT_PLAIN = re.compile("[&<>\r\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_TYPES: Final = {
+    AtomForm.PLAIN: (b"application/atom+xml;charset=utf-8", b"application/atom+xml;charset=utf-8"),
+    AtomForm.TYPED: (
+        b"application/atom+xml;type=entry;charset=utf-8",
+        b"application/atom+xml;type=feed;charset=utf-8",
+    ),
+}
+
+
+def _reference(match: re.Match[str]) -> str:
+    return _ENTITIES.get(match[0]) or f"&#x{ord(match[0]):X};"
+
+
+def _escaped(text: str) -> str:
+    return _NOT_PLAIN.sub(_reference, text)
+
+
+def _attribute(text: str) -> str:
+    return _escaped(text).replace('"', "&quot;")
+
+
+class AtomWriter:
+    """Writes tables and entities of one account below one base URL, and errors.
+
+    `base` is the URL of the account with a slash at the end; `now`, in ticks, is what entries and feeds give as the
+    time at which they were updated, to the second (recorded so).
+    """
+
+    def __init__(self, base: str, account: str, form: AtomForm, now: int) -> None:
+        self._base = _attribute(base)
+        self._account = account
+        self._updated = format_date_time(now - now % TICKS_PER_SECOND)
+        self.entry_type, self.feed_type = _TYPES[form]
+        self.error_type = b"application/xml"
+
+    def error(self, code: str, message: str) -> bytes:
+        """An error; `message` is its whole text (wire 8.2)."""
+        text = (
+            f'{_DECLARATION}<error xmlns="{_METADATA}">\r\n  <code>{code}</code>\r\n'
+            f'  <message xml:lang="en-US">{_escaped(message)}</message>\r\n</error>'
+        )
+        return text.encode("utf-8", "replace")
+
+    def table(self, table: str) -> bytes:
+        """One table (wire 3.2, 3.3)."""
+        return self._document("entry", "", self._table_lines(table))
+
+    def tables(self, tables: Sequence[str]) -> bytes:
+        """A list of tables (wire 3.1)."""
+        return self._feed("Tables", [("", self._table_lines(table)) for table in tables])
+
+    def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
+        """One entity; of a projection only what was selected, what is missing as a null (wire 5.7)."""
+        return self._document("entry", *self._entity_entry(table, stored, projection))
+
+    def entities(self, table: str, stored: Sequence[bytes], projection: Projection | None) -> bytes:
+        """A list of entities."""
+        return self._feed(table, [self._entity_entry(table, each, projection) for each in stored])
+
+    def _table_lines(self, table: str) -> list[str]:
+        name = f"<d:TableName>{table}</d:TableName>"
+        return self._entry_lines("Tables", format_table_path(table), [name])
+
+    def _entity_entry(
+        self, table: str, stored: bytes, projection: Projection | None
+    ) -> tuple[str, list[str]]:
+        """The attributes of an entity's entry, and its lines."""
+        raw = read_raw(stored)
+        names = None if projection is None else projection.names
+        lines = self._entry_lines(
+            table, format_entity_path(table, key_of(raw)), _property_elements(raw, names)
+        )
+        return f' m:etag="{_attribute(raw["odata.etag"])}"', lines
+
+    def _entry_lines(self, title: str, path: str, properties: Sequence[str]) -> list[str]:
+        return [
+            f"<id>{self._base}{path}</id>",
+            '<title type="text"></title>',
+            f"<updated>{self._updated}</updated>",
+            "<author>",
+            "  <name />",
+            "</author>",
+            f'<link rel="edit" title="{title}" href="{path}" />',
+            f'<category term="{self._account}.{title}" scheme="{_SCHEME}" />',
+            '<content type="application/xml">',
+            "  <m:properties>",
+            *[f"    {element}" for element in properties],
+            "  </m:properties>",
+            "</content>",
+        ]
+
+    def _feed(self, title: str, entries: Sequence[tuple[str, list[str]]]) -> bytes:
+        lines = [
+            f'<title type="text">{title}</title>',
+            f"<id>{self._base}{title}</id>",
+            f"<updated>{self._updated}</updated>",
+        ]
+        if not entries:  # recorded: only a feed without entries has an author
+            lines += ["<author>", "  <name />", "</author>"]
+        lines.append(f'<link rel="self" title="{title}" href="{title}" />')
+        for attributes, entry in entries:
+            lines.append(f"<entry{attributes}>")
+            lines += [f"  {line}" for line in entry]
+            lines.append("</entry>")
+        return self._document("feed", "", lines)
+
+    def _document(self, tag: str, attributes: str, lines: Sequence[str]) -> bytes:
+        inner = "".join([f"  {line}\r\n" for line in lines])
+        opening = f'<{tag} xml:base="{self._base}"{_PREFIXES}{attributes} xmlns="{_ATOM}">'
+        return f"{_DECLARATION}{opening}\r\n{inner}</{tag}>".encode()
+
+
+def _property_elements(raw: RawEntity, names: tuple[str, ...] | None) -> list[str]:
+    """The elements of an entity's properties in its order, or of those that were selected.
+
+    A name that no property can have is left out: it would be no XML.
+    """
+    present = [name for name in raw if name != "odata.etag" and not name.endswith(ANNOTATION)]
+    if names is None:
+        return [_element(raw, name) for name in present]
+    selected = [_element(raw, name) for name in present if name in names]
+    missing = [name for name in names if name not in raw and is_identifier(name)]
+    return [*selected, *[f'<d:{name} m:null="true" />' for name in missing]]
+
+
+def _element(raw: RawEntity, name: str) -> str:
+    value = raw[name]
+    annotation = raw.get(name + ANNOTATION)
+    if annotation is None and name != TIMESTAMP and isinstance(value, str):
+        # Marked as the library marks it that the service is built on: some readers strip what is not.
+        kept = ' xml:space="preserve"' if value != value.strip() else ""
+        return f"<d:{name}{kept}>{_escaped(value)}</d:{name}>"
+    edm_type, text = _typed_text(value, annotation or "Edm.DateTime")
+    return f'<d:{name} m:type="{edm_type}">{text}</d:{name}>'
+
+
+def _typed_text(value: Any, annotation: str) -> tuple[str, str]:
+    """The type and text of a stored value that is no string; texts of annotated ones are the same in JSON."""
+    if isinstance(value, bool):
+        return "Edm.Boolean", "true" if value else "false"
+    if isinstance(value, int):
+        return "Edm.Int32", str(value)
+    if isinstance(value, float):
+        return "Edm.Double", format_double(value).removesuffix(".0")
+    if isinstance(value, dict):
+        return annotation, geography_json(GeographyPoint(*value["coordinates"]))
+    return annotation, _NUMBER_TEXTS.get(value, value)
