@@ -126,6 +126,9 @@ ERRORS: Final[dict[str, ErrorRow]] = {
         "Authentication information is not given in the correct format. Check the value of Authorization header.",
     ),
     "NoAuthenticationInformation": ErrorRow(401, CHALLENGE_TEXT),
+    "AuthorizationPermissionMismatch": ErrorRow(
+        403, "This request is not authorized to perform this operation using this permission."
+    ),
     "CorsPreflightFailure": ErrorRow(
         403, "CORS not enabled or no matching rule found for this request."
     ),

@@ -24,8 +24,11 @@ from tablestone.operations import (
     UpdateEntity,
 )
 
-TABLES: Final = "Microsoft.Storage/storageAccounts/tableServices/tables"
+SERVICE: Final = "Microsoft.Storage/storageAccounts/tableServices"
+TABLES: Final = f"{SERVICE}/tables"
 ENTITIES: Final = f"{TABLES}/entities"
+GENERATE_USER_DELEGATION_KEY: Final = f"{SERVICE}/generateUserDelegationKey/action"
+"""The action of Get User Delegation Key (auth 3.11)."""
 
 AnyOf = tuple[frozenset[str], ...]
 """Alternatives: all that is in one of them must be held. Without an alternative it can never be had."""

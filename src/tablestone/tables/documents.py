@@ -40,6 +40,8 @@ class DocumentKind(enum.Enum):
     """Service properties, by the account's name."""
     ROLES = b"roles"
     """Role assignments, by the account's name."""
+    SECRETS = b"secrets"
+    """What the server itself signs with, by what it is for."""
 
     __hash__ = object.__hash__
 
