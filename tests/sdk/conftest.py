@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol, cast
 
 import pytest
 
 from sdk.endpoint import Endpoint, endpoint_from_environment
+from server_process import start_server
 
 
 class RunningServer(Protocol):
@@ -23,3 +29,29 @@ def endpoint(request: pytest.FixtureRequest) -> Endpoint:
         return elsewhere
     server = cast("RunningServer", request.getfixturevalue("tablestone_server"))
     return Endpoint(server.endpoint.rstrip("/"), server.account_name, server.account_key)
+
+
+@pytest.fixture(scope="session")
+def tls_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A server of our own that speaks TLS with a certificate of its own; programs do as it says to trust it."""
+    server = start_server(tmp_path_factory.mktemp("tls-data"), "--tls", "self-signed")
+    trust = obeyed(server.stdout, tmp_path_factory.mktemp("trust"))
+    yield Endpoint(server.endpoint, server.account_name, server.account_key, trust)
+    assert server.stop() == 0, server.stderr
+
+
+def obeyed(ready_lines: list[str], directory: Path) -> tuple[tuple[str, str], ...]:
+    """The environment after somebody has pasted the indented lines into a shell."""
+    pasted = "".join(line for line in ready_lines if line.startswith("    "))
+    if shutil.which("keytool") is None:
+        pasted = "".join(
+            line for line in pasted.splitlines(keepends=True) if "#" in line and "Java," not in line
+        )
+    ended = subprocess.run(
+        ["bash", "-ec", f"{{ {pasted} }} >&2; env -0"],
+        cwd=directory,
+        check=True,
+        capture_output=True,
+    )
+    shown = dict(entry.split("=", 1) for entry in ended.stdout.decode().split("\0") if entry)
+    return tuple(sorted(shown.items() - os.environ.items()))

@@ -20,17 +20,28 @@ DEVELOPMENT_KEY = (
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One account of a running server, path style: `http://127.0.0.1:10002/devstoreaccount1`."""
+    """One account of a running server, path style: `http://127.0.0.1:10002/devstoreaccount1`.
+
+    `trust` is what a program is started with, beside the rest, so that it believes the server's certificate.
+    """
 
     url: str
     account_name: str
     account_key: str
+    trust: tuple[tuple[str, str], ...] = ()
 
     @property
     def connection_string(self) -> str:
         return (
-            f"DefaultEndpointsProtocol=http;AccountName={self.account_name};"
+            f"DefaultEndpointsProtocol={self.url.partition(':')[0]};AccountName={self.account_name};"
             f"AccountKey={self.account_key};TableEndpoint={self.url};"
+        )
+
+    def connection_string_with(self, token: str) -> str:
+        """One that has a shared access signature in the place of the key."""
+        return (
+            f"AccountName={self.account_name};TableEndpoint={self.url};"
+            f"SharedAccessSignature={token};"
         )
 
 
@@ -46,14 +57,28 @@ def endpoint_from_environment() -> Endpoint | None:
     )
 
 
+def environment_with_signature(endpoint: Endpoint, token: str) -> dict[str, str]:
+    """The same for a program that is to know a shared access signature and no key."""
+    environment = environment_for(endpoint) | {
+        CONNECTION_STRING_VARIABLE: endpoint.connection_string_with(token),
+        "TABLESTONE_TEST_SIGNATURE": token,
+    }
+    del environment["TABLESTONE_TEST_KEY"]
+    return environment
+
+
 def environment_for(endpoint: Endpoint) -> dict[str, str]:
     """What a program in another language is started with."""
-    return os.environ | {
-        CONNECTION_STRING_VARIABLE: endpoint.connection_string,
-        "TABLESTONE_TEST_ENDPOINT": endpoint.url,
-        "TABLESTONE_TEST_ACCOUNT": endpoint.account_name,
-        "TABLESTONE_TEST_KEY": endpoint.account_key,
-    }
+    return (
+        os.environ
+        | dict(endpoint.trust)
+        | {
+            CONNECTION_STRING_VARIABLE: endpoint.connection_string,
+            "TABLESTONE_TEST_ENDPOINT": endpoint.url,
+            "TABLESTONE_TEST_ACCOUNT": endpoint.account_name,
+            "TABLESTONE_TEST_KEY": endpoint.account_key,
+        }
+    )
 
 
 def fresh_table_name() -> str:

@@ -85,8 +85,10 @@ def _how_to_trust(certificate: str) -> list[str]:
         "A client trusts it when it is started with:",
         f"    export SSL_CERT_FILE={path} REQUESTS_CA_BUNDLE={path}    # Python, Go, curl, .NET on Linux",
         f"    export NODE_EXTRA_CA_CERTS={path}    # JavaScript",
-        f"    keytool -importcert -noprompt -alias tablestone -file {path} -keystore trusted.p12 -storepass changeit"
-        "    # Java, then -Djavax.net.ssl.trustStore=trusted.p12",
+        f"    keytool -importcert -noprompt -alias tablestone -file {path} -keystore tablestone.p12"
+        " -storepass changeit    # Java, once, and",
+        '    export JAVA_TOOL_OPTIONS="-Djavax.net.ssl.trustStore=$PWD/tablestone.p12'
+        ' -Djavax.net.ssl.trustStorePassword=changeit"',
     ]
 
 

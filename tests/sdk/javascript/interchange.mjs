@@ -1,7 +1,12 @@
-// The JavaScript side of the interchange (tests/sdk/interchange/README.md): `write TABLE FILE` and `read TABLE`.
+// The JavaScript side of the interchange (tests/sdk/interchange/README.md): `write TABLE FILE`, `read TABLE`, `sign TABLE`.
 
 import { readFile } from "node:fs/promises";
-import { TableClient } from "@azure/data-tables";
+import {
+  AzureNamedKeyCredential,
+  TableClient,
+  generateAccountSas,
+  generateTableSas,
+} from "@azure/data-tables";
 
 const CONTRACT = 1;
 
@@ -95,10 +100,28 @@ async function read(table) {
   }
 }
 
+function sign(tableName) {
+  const credential = new AzureNamedKeyCredential(process.env.TABLESTONE_TEST_ACCOUNT, process.env.TABLESTONE_TEST_KEY);
+  const expiresOn = new Date(Date.now() + 3_600_000);
+  const everything = { query: true, write: true, delete: true, list: true, add: true, update: true };
+  const account = generateAccountSas(credential, {
+    expiresOn,
+    permissions: everything,
+    resourceTypes: "sco",
+    services: { table: true },
+  });
+  const permissions = { query: true, add: true, update: true, delete: true };
+  const table = generateTableSas(tableName, credential, { expiresOn, permissions });
+  for (const [signature, token] of [["account", account], ["table", table]]) {
+    process.stdout.write(JSON.stringify({ signature, token }) + "\n");
+  }
+}
+
 const [command, tableName, path] = process.argv.slice(2);
 const table = TableClient.fromConnectionString(process.env.TABLESTONE_TEST_CONNECTION_STRING, tableName, {
   allowInsecureConnection: true,
 });
 if (command === "write") await write(table, path);
 else if (command === "read") await read(table);
-else throw new Error("write TABLE ENTITIES_JSON | read TABLE");
+else if (command === "sign") sign(tableName);
+else throw new Error("write TABLE ENTITIES_JSON | read TABLE | sign TABLE");

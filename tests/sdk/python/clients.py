@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from azure.core.credentials import AzureNamedKeyCredential
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.data.tables import TableClient as SyncTableClient
 from azure.data.tables import TableServiceClient as SyncTableServiceClient
 from azure.data.tables.aio import TableClient, TableServiceClient
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from azure.core.exceptions import HttpResponseError
 
     from sdk.endpoint import Endpoint
+
+Credential = AzureNamedKeyCredential | AzureSasCredential
 
 PAGED_CALLS = frozenset({"list_entities", "query_entities", "list_tables", "query_tables"})
 
@@ -104,7 +106,7 @@ class Clients:
         return AzureNamedKeyCredential(self.endpoint.account_name, self.endpoint.account_key)
 
     def service(
-        self, *, url: str | None = None, credential: AzureNamedKeyCredential | None = None
+        self, *, url: str | None = None, credential: Credential | None = None
     ) -> TableServiceClient:
         kind = SyncTableServiceClient if self.synchronous else TableServiceClient
         return self.faced(
@@ -119,11 +121,13 @@ class Clients:
         kind = SyncTableServiceClient if self.synchronous else TableServiceClient
         return self.faced(kind.from_connection_string(connection_string, retry_total=0))
 
-    def table(self, name: str, *, url: str | None = None) -> TableClient:
-        where = url or self.endpoint.url
+    def table(
+        self, name: str, *, url: str | None = None, credential: Credential | None = None
+    ) -> TableClient:
+        where, who = url or self.endpoint.url, credential or self.credential()
         if not self.synchronous:
-            return TableClient(where, name, credential=self.credential(), retry_total=0)
-        client = SyncTableClient(where, name, credential=self.credential(), retry_total=0)
+            return TableClient(where, name, credential=who, retry_total=0)
+        client = SyncTableClient(where, name, credential=who, retry_total=0)
         return cast("TableClient", Awaited(client))
 
     def table_from(self, connection_string: str, name: str) -> TableClient:

@@ -1,4 +1,4 @@
-"""The Python side of the interchange (tests/sdk/interchange/README.md): `write TABLE FILE` and `read TABLE`.
+"""The Python side of the interchange (tests/sdk/interchange/README.md): `write TABLE FILE`, `read TABLE`, `sign TABLE`.
 
 Knows the SDK's types and the contract's canonical text; a program, not a test.
 """
@@ -11,12 +11,21 @@ import math
 import os
 import struct
 import sys
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from azure.data.tables import EdmType, EntityProperty, TableClient, TableEntity
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.data.tables import (
+    EdmType,
+    EntityProperty,
+    ResourceTypes,
+    TableClient,
+    TableEntity,
+    generate_account_sas,
+    generate_table_sas,
+)
 
 CONTRACT = 1
 
@@ -105,6 +114,18 @@ def read(table: TableClient) -> None:
         print(line("get", table.get_entity(entity["PartitionKey"], entity["RowKey"])))
 
 
+def sign(table: str) -> None:
+    credential = AzureNamedKeyCredential(
+        os.environ["TABLESTONE_TEST_ACCOUNT"], os.environ["TABLESTONE_TEST_KEY"]
+    )
+    expiry = datetime.now(UTC) + timedelta(hours=1)
+    everything = ResourceTypes(service=True, container=True, object=True)
+    account = generate_account_sas(credential, everything, "rwdlacu", expiry)
+    print(json.dumps({"signature": "account", "token": account}))
+    service = generate_table_sas(credential, table, permission="raud", expiry=expiry)
+    print(json.dumps({"signature": "table", "token": service}))
+
+
 def main(arguments: list[str]) -> None:
     connection_string = os.environ["TABLESTONE_TEST_CONNECTION_STRING"]
     with TableClient.from_connection_string(connection_string, arguments[1]) as table:
@@ -113,8 +134,10 @@ def main(arguments: list[str]) -> None:
                 write(table, Path(path))
             case ["read", _]:
                 read(table)
+            case ["sign", name]:
+                sign(name)
             case _:
-                raise SystemExit("write TABLE ENTITIES_JSON | read TABLE")
+                raise SystemExit("write TABLE ENTITIES_JSON | read TABLE | sign TABLE")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,15 @@ package tablestone.sdk;
 
 import com.azure.core.http.rest.PagedIterable;
 import com.azure.data.tables.TableClient;
+import com.azure.data.tables.TableServiceClient;
 import com.azure.data.tables.TableServiceClientBuilder;
 import com.azure.data.tables.models.TableEntity;
+import com.azure.data.tables.sas.TableAccountSasPermission;
+import com.azure.data.tables.sas.TableAccountSasResourceType;
+import com.azure.data.tables.sas.TableAccountSasService;
+import com.azure.data.tables.sas.TableAccountSasSignatureValues;
+import com.azure.data.tables.sas.TableSasPermission;
+import com.azure.data.tables.sas.TableSasSignatureValues;
 import com.azure.json.JsonProviders;
 import com.azure.json.JsonReader;
 import com.azure.json.JsonWriter;
@@ -39,14 +46,38 @@ public final class Interchange {
             write(table(arguments[1]), Path.of(arguments[2]));
         } else if (arguments.length == 2 && arguments[0].equals("read")) {
             read(table(arguments[1]));
+        } else if (arguments.length == 2 && arguments[0].equals("sign")) {
+            sign(arguments[1]);
         } else {
-            throw new IllegalArgumentException("usage: write TABLE ENTITIES_JSON | read TABLE");
+            throw new IllegalArgumentException("usage: write TABLE ENTITIES_JSON | read TABLE | sign TABLE");
         }
     }
 
-    private static TableClient table(String name) {
+    private static TableServiceClient service() {
         return new TableServiceClientBuilder().connectionString(System.getenv("TABLESTONE_TEST_CONNECTION_STRING"))
-            .buildClient().getTableClient(name);
+            .buildClient();
+    }
+
+    private static TableClient table(String name) {
+        return service().getTableClient(name);
+    }
+
+    private static void sign(String name) throws IOException {
+        OffsetDateTime expiry = OffsetDateTime.now().plusHours(1);
+        print("account", service().generateAccountSas(new TableAccountSasSignatureValues(expiry,
+            TableAccountSasPermission.parse("rwdlacu"), new TableAccountSasService().setTableAccess(true),
+            new TableAccountSasResourceType().setService(true).setContainer(true).setObject(true))));
+        print("table", table(name).generateSas(
+            new TableSasSignatureValues(expiry, TableSasPermission.parse("raud"))));
+    }
+
+    private static void print(String signature, String token) throws IOException {
+        ByteArrayOutputStream line = new ByteArrayOutputStream();
+        try (JsonWriter writer = JsonProviders.createWriter(line)) {
+            writer.writeStartObject().writeStringField("signature", signature).writeStringField("token", token)
+                .writeEndObject();
+        }
+        OUT.println(line.toString(StandardCharsets.UTF_8));
     }
 
     @SuppressWarnings("unchecked")
