@@ -1,17 +1,26 @@
 """One HTTP connection: uvicorn's, with bounds on what a peer may make it wait for, which it has none of itself.
 
-A head that is too long or too slow ends its connection, and a stop does not wait for TLS peers that say no goodbye;
-nothing else is changed. Knows no ASGI application.
+A head that is too long or too slow ends its connection, and a stop does not wait for TLS peers that say no goodbye.
+An answer leaves with one write where it is of the usual kind. Nothing else is changed. Knows no ASGI
+application.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from tablestone import limits
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application, ASGISendEvent, HTTPResponseBodyEvent
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -67,8 +76,60 @@ class HttpConnection(HttpToolsProtocol):
         else:
             self.loop.call_later(TLS_CLOSE_SECONDS_MAX, self._end_tls)
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        cycle.__class__ = _Exchange
+        super()._start_asgi_task(cycle, app)
+
     def _end_head(self) -> None:
         self._head_is_open = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+class _Exchange(RequestResponseCycle):
+    """One request and its answer, which leaves with one write where it is one body of known length.
+
+    uvicorn writes head and body one after the other, each a call of the system and a packet, and looks at each header.
+    """
+
+    held_head: bytes | None = None
+    """The head of the answer, until its body comes."""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        if message["type"] == "http.response.start" and not self.response_started:
+            self.held_head = self._usual_head(message["status"], message["headers"])
+            if self.held_head is not None:
+                return
+        elif self.held_head is not None and message["type"] == "http.response.body":
+            head, self.held_head = self.held_head, None
+            self.response_started, self.chunked_encoding = True, False
+            if len(message["body"]) == self.expected_content_length and not self.disconnected:
+                self.transport.writelines((head, message["body"]))
+                self.expected_content_length = 0
+                message = _NOTHING_MORE
+            else:
+                self.transport.write(head)
+        await super().send(message)
+
+    def _usual_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+        """The head of an answer of known length after which the connection goes on; None for any other."""
+        fields = [*self.default_headers, *headers]
+        by_name = dict(fields)
+        length = by_name.get(b"content-length")
+        if length is None or b"connection" in by_name or b"transfer-encoding" in by_name:
+            return None
+        if not self.keep_alive or self.flow.write_paused or self.scope["method"] == "HEAD":
+            return None
+        lines = b"\r\n".join(map(b": ".join, fields))
+        if lines.count(b"\n") != len(fields) - 1 or lines.count(b"\r") != len(fields) - 1:
+            return None  # a line end inside a header: uvicorn refuses to send it
+        self.expected_content_length = int(length)
+        return b"".join((STATUS_LINE[status], lines, b"\r\n\r\n"))
+
+
+_NOTHING_MORE: Final[HTTPResponseBodyEvent] = {
+    "type": "http.response.body",
+    "body": b"",
+    "more_body": False,
+}
