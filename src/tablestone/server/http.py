@@ -102,15 +102,23 @@ class _Exchange(RequestResponseCycle):
             if self.held_head is not None:
                 return
         elif self.held_head is not None and message["type"] == "http.response.body":
-            head, self.held_head = self.held_head, None
             self.response_started, self.chunked_encoding = True, False
-            if len(message["body"]) == self.expected_content_length and not self.disconnected:
-                self.transport.writelines((head, message["body"]))
-                self.expected_content_length = 0
-                message = _NOTHING_MORE
-            else:
-                self.transport.write(head)
+            if not self.disconnected:
+                message = self._write_with_head(self.held_head, message)
+            self.held_head = None
         await super().send(message)
+
+    def _write_with_head(
+        self, head: bytes, message: HTTPResponseBodyEvent
+    ) -> HTTPResponseBodyEvent:
+        """Write the head and, if it is all of it, the body; gives back what is left to send."""
+        body = message["body"]
+        if len(body) != self.expected_content_length:
+            self.transport.write(head)
+            return message
+        self.transport.writelines((head, body))
+        self.expected_content_length = 0
+        return _NOTHING_MORE
 
     def _usual_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
         """The head of an answer of known length after which the connection goes on; None for any other."""
