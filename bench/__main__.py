@@ -33,7 +33,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="names from below, or all")
     parser.add_argument(
-        "--servers", default="tablestone,azurite,floor", help="default: %(default)s"
+        "--servers",
+        default="tablestone,azurite,floor",
+        help="default: %(default)s; tablestone:1 and floor:1 have one worker, and so on",
     )
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
     parser.add_argument(
@@ -57,7 +59,7 @@ def arguments() -> argparse.Namespace:
     if unknown:
         parser.error(f"no such workload: {', '.join(unknown)}; --help lists them")
     options.servers = options.servers.split(",")
-    unknown = [name for name in options.servers if name not in servers.STARTERS]
+    unknown = [name for name in options.servers if not servers.is_known(name)]
     if unknown:
         parser.error(
             f"no such server: {', '.join(unknown)}; there are {', '.join(servers.STARTERS)}"

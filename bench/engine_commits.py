@@ -27,7 +27,8 @@ from tablestone.engines import sqlite_commit
 from tablestone.engines.contract import ABSENT, Change, KeyRange, Put, WriteSet
 from tablestone.engines.sqlite import SqliteEngine
 from tablestone.engines.sqlite_commit import GroupCommit, _Group, _Task
-from tablestone.engines.sqlite_directory import DataDirectory
+from tablestone.engines.sqlite_commit_lock import CommitLock
+from tablestone.engines.sqlite_directory import DataDirectory, Opening
 
 if TYPE_CHECKING:
     from queue import SimpleQueue
@@ -67,9 +68,10 @@ class _OneThreadCommit(GroupCommit):
         self._tasks.put(_Task(loop, partial(self._run, group), partial(self._finish, group)))
 
     def _run(self, group: _Group) -> None:
+        self._lock.take()
         self._execute("BEGIN IMMEDIATE")
         group.outcomes.extend(self._apply(each.write_set) for each in group.accepted)
-        self._execute("COMMIT")
+        self._commit()
 
 
 DESIGNS: Final[dict[str, type[GroupCommit]]] = {
@@ -85,9 +87,11 @@ def percentile_us(seconds: list[float], share: float) -> str:
 
 
 async def measure(design: str, data: Path, writers: int, seconds: float, *, reads: bool) -> None:
-    directory = DataDirectory(data, read_only=False)
-    commits = DESIGNS[design](directory.connect_writer(), system_clock, directory.open_generation())
-    reader = SqliteEngine(data, system_clock, read_only=True)
+    directory = DataDirectory(data, Opening.SERVER)
+    commits = DESIGNS[design](
+        directory.connect_writer(), CommitLock(data), system_clock, directory.open_generation()
+    )
+    reader = SqliteEngine(data, system_clock, Opening.READ_ONLY)
     end = time.perf_counter() + seconds
     commit_seconds: list[float] = []
     read_seconds: list[float] = []

@@ -1,12 +1,15 @@
 """The HTTP floor: Tablestone's own HTTP server, answering every request with the same 1 KiB.
 
-Started as `python -m bench.floor`. The server is the one that `tablestone serve` runs, with its options,
+Started as `python -m bench.floor WORKERS`. The server is the one that `tablestone serve` runs, with its options,
 its loop and its socket; only the application behind it differs. It reads the request's body, as any
 server must, and looks at nothing. What Tablestone needs beyond this is Tablestone's own work.
 """
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, Configuration
@@ -57,9 +60,10 @@ class Constant:
 
 def main() -> None:
     serve(
-        CONFIGURATION,
+        replace(CONFIGURATION, workers=int(sys.argv[1])),
         lambda address: print(f"{address}/{DEVELOPMENT_ACCOUNT.name}", flush=True),
-        lambda _configuration: Constant(),
+        lambda _configuration, _place: Constant(),
+        lambda _engine: nullcontext(),
     )
 
 

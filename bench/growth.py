@@ -56,7 +56,7 @@ def measure_size(
         resident = processes.resident_mib(server.tree())
     finally:
         server.stop()
-    keeps = name == servers.TABLESTONE
+    keeps = name.startswith(servers.TABLESTONE)
     starts = [start_seconds(name, data, answers=keeps) for _ in range(STARTS)]
     tell(f"  {name} {size:,}: {resident:,.0f} MiB, start {median(starts):.3f} s")
     return {

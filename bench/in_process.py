@@ -21,7 +21,7 @@ from typing import Any
 import uvloop
 
 from tablestone.server.app import Application
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, Configuration
+from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, Configuration, Place
 
 REQUESTS = 10_000
 WRITERS = 16
@@ -85,7 +85,8 @@ async def timed(name: str, requests: int, work: Callable[[], Awaitable[None]]) -
 
 async def measure(directory: Path) -> None:
     application = Application(
-        Configuration("", 0, directory, f"sqlite:{directory}", (DEVELOPMENT_ACCOUNT,), "error")
+        Configuration("", 0, directory, f"sqlite:{directory}", (DEVELOPMENT_ACCOUNT,), "error"),
+        Place(),
     )
     await application.startup()
     table = json.dumps({"TableName": "bench"}).encode()

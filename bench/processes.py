@@ -51,12 +51,12 @@ def busy() -> float:
 
 
 def resident_mib(tree: list[int]) -> float:
-    """The resident memory of all processes. Pages that two of them share count twice."""
+    """The resident memory of all processes; what several of them share counts once (PSS)."""
     kib = 0
     for process in tree:
         try:
-            lines = (PROC / str(process) / "status").read_text().splitlines()
+            lines = (PROC / str(process) / "smaps_rollup").read_text().splitlines()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        kib += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+        kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return kib / 1024

@@ -1,6 +1,7 @@
 """The three servers of a run: how each is started, and when it is ready.
 
-All run at the same time, on ports the system chose; only one of them is under load at any moment.
+All run at the same time, on ports the system chose; only one of them is under load at any moment. Tablestone and
+the floor have their default number of workers, or the one in their name: `tablestone:1`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bench import paths, processes
 from bench.prerequisites import PrerequisiteError, install_azurite
+from tablestone.cli.configuration import default_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,12 +55,18 @@ class Server:
             self.process.wait()
 
 
+def is_known(name: str) -> bool:
+    kind, colon, workers = name.partition(":")
+    return kind in STARTERS and (not colon or (kind != AZURITE and workers.isdigit()))
+
+
 def start(name: str, data: Path) -> Server:
     """Start a server; one that keeps its data keeps it in the directory given."""
-    return STARTERS[name](data)
+    kind, _, workers = name.partition(":")
+    return STARTERS[kind](name, data, workers)
 
 
-def start_tablestone(data: Path) -> Server:
+def start_tablestone(name: str, data: Path, workers: str) -> Server:
     command = Path(sys.executable).parent / "tablestone"
     if not command.exists():
         raise PrerequisiteError(
@@ -66,11 +74,13 @@ def start_tablestone(data: Path) -> Server:
         )
     data.mkdir(parents=True, exist_ok=True)
     serve = [str(command), "serve", "--port", "0", "--data", str(data)]
-    return start_announced(TABLESTONE, serve, constant=False)
+    serve += ["--workers", workers] if workers else []
+    return start_announced(name, serve, constant=False)
 
 
-def start_floor(_data: Path) -> Server:
-    return start_announced(FLOOR, [sys.executable, "-m", "bench.floor"], constant=True)
+def start_floor(name: str, _data: Path, workers: str) -> Server:
+    floor = [sys.executable, "-m", "bench.floor", workers or str(default_workers())]
+    return start_announced(name, floor, constant=True)
 
 
 def start_announced(name: str, command: list[str], *, constant: bool) -> Server:
@@ -82,7 +92,7 @@ def start_announced(name: str, command: list[str], *, constant: bool) -> Server:
     return Server(name, address, f"/{account}", process, constant=constant)
 
 
-def start_azurite(_data: Path) -> Server:
+def start_azurite(_name: str, _data: Path, _workers: str) -> Server:
     port = free_port()
     log = fresh_log(AZURITE)
     options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry"]
@@ -92,7 +102,7 @@ def start_azurite(_data: Path) -> Server:
     return Server(AZURITE, address, f"/{ACCOUNT}", process, constant=False)
 
 
-STARTERS: dict[str, Callable[[Path], Server]] = {
+STARTERS: dict[str, Callable[[str, Path, str], Server]] = {
     TABLESTONE: start_tablestone,
     AZURITE: start_azurite,
     FLOOR: start_floor,

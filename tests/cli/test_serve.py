@@ -21,7 +21,7 @@ import tablestone
 from server_process import NotReady, ServerProcess, start_server
 from signing import signed_headers
 from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY
-from tablestone.server.run import STOP_SECONDS_MAX
+from tablestone.server.worker import STOP_SECONDS_MAX
 
 KEY = "a2V5IG9uZQ=="
 READY_SECONDS_WANTED = 0.5

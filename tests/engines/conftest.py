@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
+from engines.two_engines import TwoEngines
 from tablestone.engines.registry import open_engine
 
 if TYPE_CHECKING:
@@ -37,15 +38,18 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'data'}"
+@pytest.fixture(params=["memory", "sqlite", "two on sqlite"])
+def opened(request: pytest.FixtureRequest, clock: HeldClock, data: Path) -> Engine:
+    """The engine under test, opened."""
+    if request.param == "two on sqlite":
+        return TwoEngines(data, clock)
+    return open_engine("memory:" if request.param == "memory" else f"sqlite:{data}", clock)
 
 
 @pytest_asyncio.fixture
-async def engine(url: str, clock: HeldClock) -> AsyncIterator[Engine]:
+async def engine(opened: Engine) -> AsyncIterator[Engine]:
     """The engine under test; whatever the test did, its invariants hold in the end."""
-    engine = open_engine(url, clock)
+    engine = opened
     yield engine
     assert await engine.check() == []
     await engine.close()

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     import apsw
 
+    from tablestone.engines.contract import Engine
+
 
 def open_sqlite(data: Path, *, read_only: bool = False) -> SqliteEngine:
     engine = open_engine(f"sqlite:{data}", HeldClock(), read_only=read_only)
@@ -25,6 +27,6 @@ def writer_of(engine: SqliteEngine) -> apsw.Connection:
     return engine._commits._writer
 
 
-async def close_healthy(engine: SqliteEngine) -> None:
+async def close_healthy(engine: Engine) -> None:
     assert await engine.check() == []
     await engine.close()

@@ -35,7 +35,6 @@ from tablestone.engines.contract import (
     StoredRow,
     WriteSet,
 )
-from tablestone.engines.registry import open_engine
 
 if TYPE_CHECKING:
     from engines.conftest import HeldClock
@@ -338,9 +337,9 @@ async def test_scan_gives_keys_and_versions_in_key_order(engine: Engine, clock: 
 
 
 async def test_close_finishes_what_was_accepted_and_then_nothing_is_answered(
-    url: str, clock: HeldClock
+    opened: Engine,
 ) -> None:
-    engine = open_engine(url, clock)
+    engine = opened
     accepted = [
         asyncio.ensure_future(engine.commit(insert(b"p", b"%d" % index))) for index in range(50)
     ]

@@ -75,17 +75,27 @@ EVERYTHING = KeyRange(Place(b"", b""), Place(b"\xff" * 16, b""))
 
 
 class Scene:
-    """A service with one empty table, a history, and what clients do with them."""
+    """A service with one empty table, a history, and what clients do with them.
 
-    def __init__(self, engine: Engine, clock: JitteringClock, random: Random) -> None:
-        self.engine = engine
+    With several engines it is several services, as a server of several processes is: each request meets any of them.
+    """
+
+    def __init__(self, engines: list[Engine], clock: JitteringClock, random: Random) -> None:
+        self.engine = engines[0]
         self.clock = clock
         self.random = random
         self.history = History()
         ids = iter(range(1, 1 << 32))
-        self.service = TableService(
-            engine, clock, lambda: 0.0, lambda: next(ids).to_bytes(keys.TABLE_ID_LENGTH, "big")
-        )
+        self.services = [
+            TableService(
+                engine, clock, lambda: 0.0, lambda: next(ids).to_bytes(keys.TABLE_ID_LENGTH, "big")
+            )
+            for engine in engines
+        ]
+
+    @property
+    def service(self) -> TableService:
+        return self.random.choice(self.services)
 
     async def execute(self, operation: Operation) -> Result:
         return await self.service.execute(ACCOUNT, operation)
@@ -147,7 +157,8 @@ def entity(key: EntityKey, **given: int) -> Entity:
 
 
 @pytest_asyncio.fixture(
-    params=[("memory", 1), ("memory", 2), ("sqlite", 1), ("sqlite", 2)], ids=str
+    params=[(engine, seed) for engine in ("memory", "sqlite", "two on sqlite") for seed in (1, 2)],
+    ids=str,
 )
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
     """A scene on each engine and with different luck; whatever happened, storage is sound in the end."""
@@ -155,13 +166,15 @@ async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     random = Random(seed)
     clock = JitteringClock(random)
     url = "memory:" if name == "memory" else f"sqlite:{tmp_path / 'data'}"
-    engine = open_engine(url, clock)
-    scene = Scene(PausingEngine(engine, random), clock, random)
+    are_two = name.startswith("two")
+    engines = [open_engine(url, clock, shared=are_two) for _ in range(1 + are_two)]
+    scene = Scene([PausingEngine(engine, random) for engine in engines], clock, random)
     await scene.execute(CreateTable(TABLE))
     yield scene
-    assert await check_rows(engine) == []
-    assert await engine.check() == []
-    await engine.close()
+    for engine in engines:
+        assert await check_rows(engine) == []
+        assert await engine.check() == []
+        await engine.close()
 
 
 @pytest.mark.asyncio

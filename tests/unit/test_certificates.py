@@ -195,7 +195,7 @@ def test_a_request_knows_its_client_and_scheme(
     client: tuple[str, int] | None, expected: str
 ) -> None:
     application = Application(
-        Configuration("", 0, None, "memory:", (DEVELOPMENT_ACCOUNT,), "error")
+        Configuration("", 0, None, "memory:", (DEVELOPMENT_ACCOUNT,), "error"), Place()
     )
     recording: Any = Recording()
     application._pipeline = recording

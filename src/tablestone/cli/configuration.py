@@ -8,6 +8,7 @@ unknown TABLESTONE_ variable is not, because the environment is not ours alone.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from tablestone.cli.options import (
     TLS_KEY,
     TLS_NAME,
     TRUSTED_PROXY,
+    WORKERS,
     BrokenOption,
     Option,
     checked_account,
@@ -47,6 +49,9 @@ LIST_SEPARATOR = ";"
 """Between the values of an option that can be repeated, in its variable."""
 CERTIFICATE_DIRECTORY = "tls"
 """Where in the data directory the self-signed certificate is kept."""
+
+DEFAULT_WORKERS_MAX = 4
+"""More processes than this are only started when they are asked for: docs/decisions/0004-workers.md."""
 
 CommandLine = Mapping[str, str | tuple[str, ...] | None]
 """What was typed, by option name; None, an empty tuple or no entry where an option was not given."""
@@ -73,6 +78,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         tls=_tls(given, host, data_directory),
         https_only=given.get(HTTPS_ONLY.name, False),
         trusted_proxies=given.get(TRUSTED_PROXY.name, ()),
+        workers=_workers(given.get(WORKERS.name), engine),
     )
 
 
@@ -107,6 +113,26 @@ def _cache_directory() -> Path:
     import platformdirs  # noqa: PLC0415 - as above
 
     return platformdirs.user_cache_path("tablestone", appauthor=False)
+
+
+def default_workers() -> int:
+    """One for each processor that this process may use, as far as more of them have been seen to help."""
+    try:
+        processors = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        processors = os.cpu_count() or 1
+    return min(processors, DEFAULT_WORKERS_MAX)
+
+
+def _workers(given: int | None, engine: str) -> int:
+    """How many processes serve: rows kept in the memory of one cannot be those of several."""
+    if not engine.startswith("memory:"):
+        return given or default_workers()
+    if given not in (None, 1):
+        raise BrokenOption(
+            f"{given} workers cannot share the engine memory, which keeps its rows in one process."
+        )
+    return 1
 
 
 def _storage(data: str | None, engine: str) -> tuple[Path | None, str]:
@@ -205,6 +231,7 @@ def _file_value(option: Option, value: object, source: str) -> Any:
 _FILE_TEXT = (str, "a string")
 _FILE_KINDS: Mapping[str, tuple[type, str]] = {
     PORT.name: (int, "a number"),
+    WORKERS.name: (int, "a number"),
     HTTPS_ONLY.name: (bool, "true or false"),
     TLS_NAME.name: (str, "a string or a list of strings"),
     TRUSTED_PROXY.name: (str, "a string or a list of strings"),

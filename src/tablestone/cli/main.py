@@ -16,7 +16,7 @@ from tablestone.cli.check import check
 from tablestone.cli.options import BrokenOption
 from tablestone.cli.serve import serve
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
-from tablestone.server.run import StartRefused
+from tablestone.server.worker import StartRefused
 
 NOT_STARTED = 2
 INTERRUPTED = 130

@@ -16,6 +16,7 @@ from tablestone.server.tls import is_certifiable
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
+WORKERS_MAX = 64
 
 
 class BrokenOption(Exception):
@@ -51,6 +52,12 @@ def _parse_text(text: str) -> str:
 def _parse_port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > PORT_MAX:
         raise BrokenOption(f"must be a number from 0 to {PORT_MAX}, not {text!r}")
+    return int(text)
+
+
+def _parse_workers(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= WORKERS_MAX:
+        raise BrokenOption(f"must be a number from 1 to {WORKERS_MAX}, not {text!r}")
     return int(text)
 
 
@@ -190,6 +197,13 @@ TRUSTED_PROXY = Option(
     _parse_network,
     repeatable=True,
 )
+WORKERS = Option(
+    "workers",
+    "N",
+    "Processes that serve.",
+    "one for each processor, at most 4; one where the engine is memory",
+    _parse_workers,
+)
 LOG_LEVEL = Option(
     "log-level",
     "LEVEL",
@@ -208,6 +222,6 @@ CHECK_OPTIONS = (
 SERVER_OPTIONS = (
     *(HOST, PORT, DATA, ENGINE, ACCOUNT),
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
-    LOG_LEVEL,
+    *(WORKERS, LOG_LEVEL),
 )
 """What `tablestone serve` needs; also all keys of the file."""

@@ -14,7 +14,8 @@ import apsw
 
 from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.sqlite_commit import GroupCommit
-from tablestone.engines.sqlite_directory import DataDirectory
+from tablestone.engines.sqlite_commit_lock import CommitLock
+from tablestone.engines.sqlite_directory import DataDirectory, Opening
 from tablestone.engines.sqlite_reader import RowReader, unavailable
 
 if TYPE_CHECKING:
@@ -43,16 +44,20 @@ IDLE_SNAPSHOTS_MAX: Final = 4
 class SqliteEngine:
     """An `Engine` in a data directory."""
 
-    def __init__(self, path: Path, clock: Clock, *, read_only: bool = False) -> None:
-        self._directory = DataDirectory(path, read_only=read_only)
+    def __init__(self, path: Path, clock: Clock, opening: Opening) -> None:
+        self._directory = DataDirectory(path, opening)
         self._reader = self._directory.connect_reader()
         self._rows = RowReader(self._reader)
         self._idle_snapshots: list[apsw.Connection] = []
-        self._generation = None if read_only else self._directory.open_generation()
+        self._generation = (
+            None if opening is Opening.READ_ONLY else self._directory.open_generation()
+        )
         self._commits = (
             None
             if self._generation is None
-            else GroupCommit(self._directory.connect_writer(), clock, self._generation)
+            else GroupCommit(
+                self._directory.connect_writer(), CommitLock(path), clock, self._generation
+            )
         )
         self._is_open = True
 

@@ -2,8 +2,9 @@
 
 A group is applied on the event loop's thread; then only its COMMIT, with the flush inside, runs in a thread of its
 own, and so do checkpoints. Whatever arrives meanwhile is the next group. The connection has one user at a time: the
-next step starts on the loop when the thread has reported the last. Every write set has its own fate: it is
-decided by reading before anything of it is written. Nothing is answered before the flush it depends on.
+next step starts on the loop when the thread has reported the last. Other processes may write too: a group begins
+when the commit lock is ours, waited for in the thread, and ends when it is released. Every write set has its own fate:
+it is decided by reading before anything of it is written. Nothing is answered before the flush it depends on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -33,12 +35,15 @@ if TYPE_CHECKING:
 
     from tablestone.clock import Clock
     from tablestone.engines.contract import WriteSet
+    from tablestone.engines.sqlite_commit_lock import CommitLock
     from tablestone.engines.sqlite_generation import Generation
 
 GROUP_CHANGES_MAX: Final = 200
 """A group takes no more once it has this many changes, so that applying it never holds the loop for long."""
 CHECKPOINT_PAGES: Final = 1000
 """Pages in the write-ahead log from which it is copied into the database, before the next group starts."""
+RESTART_PAGES: Final = 2 * CHECKPOINT_PAGES
+"""Pages in the log from which the copying waits for reads that are under way, so that the log can start anew."""
 
 VERSION_OF: Final = "SELECT version FROM stored_rows WHERE partition = ? AND row = ?"
 PUT: Final = """
@@ -75,8 +80,11 @@ class _Task(NamedTuple):
 class GroupCommit:
     """Accepts write sets and commits them in groups, in the order of their arrival."""
 
-    def __init__(self, writer: apsw.Connection, clock: Clock, generation: Generation) -> None:
+    def __init__(
+        self, writer: apsw.Connection, lock: CommitLock, clock: Clock, generation: Generation
+    ) -> None:
         self._writer = writer
+        self._lock = lock
         self._clock = clock
         self._generation = generation
         self._execute = writer.cursor().execute
@@ -86,6 +94,7 @@ class GroupCommit:
         self._is_busy = False
         self._idle = asyncio.Event()
         self._log_pages = 0
+        self._restart_at = RESTART_PAGES
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         writer.set_wal_hook(self._note_log_pages)
         self._thread = Thread(target=self._work_until_told, name="tablestone-flush", daemon=True)
@@ -106,29 +115,46 @@ class GroupCommit:
         """Waits for the fate of everything accepted, then ends the thread and the connection."""
         if self._is_busy:
             await self._idle.wait()
+        loop = asyncio.get_running_loop()
+        closed: asyncio.Future[None] = loop.create_future()
+        self._tasks.put(_Task(loop, self._close_writer, partial(_report, closed)))
         self._tasks.put(None)
+        await closed
         self._thread.join()
-        try:
-            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.Error as error:  # the log stays and is read at the next start
-            _log.warning("The write-ahead log was not emptied at the end: %s", error)
-        self._writer.close()
+        self._lock.close()
 
     # On the event loop's thread.
 
     def _start_group(self, loop: asyncio.AbstractEventLoop) -> None:
-        accepted = self._take_group()
-        if not accepted:
+        if not self._waiting:
             self._is_busy = False
             self._idle.set()
+        elif self._lock.try_take():
+            self._apply_group(loop)
+        else:  # another process writes; what arrives meanwhile joins the group
+            self._tasks.put(_Task(loop, self._lock.take, self._after_lock))
+
+    def _after_lock(self, loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
+        if error is None:
+            self._apply_group(loop)
+        else:
+            refused = EngineUnavailable(f"Storage cannot write now: {error}.")
+            group = self._take_group()
+            _answer(group, [refused for _each in group])
+            self._start_group(loop)
+
+    def _apply_group(self, loop: asyncio.AbstractEventLoop) -> None:
+        accepted = self._take_group()
+        if not accepted:
+            self._end_group(loop)
             return
         try:
             self._execute("BEGIN IMMEDIATE")
         except (
             apsw.Error
-        ) as error:  # another process holds the lock: it would be the same for each alone
+        ) as error:  # another program holds SQLite's lock: alone none would fare better
             _answer(accepted, [_unavailable(error) for _each in accepted])
-            loop.call_soon(self._start_group, loop)
+            self._end_group(loop)
             return
         try:
             changes_before = self._writer.total_changes()
@@ -137,13 +163,17 @@ class GroupCommit:
                 if any(each.write_set.announced for each in accepted):
                     self._generation.begin()
                 finish = partial(self._finish, _Group(accepted, outcomes))
-                self._tasks.put(_Task(loop, partial(self._execute, "COMMIT"), finish))
+                self._tasks.put(_Task(loop, self._commit, finish))
                 return
             self._execute("ROLLBACK")  # nothing was written: no flush, no hop
         except Exception as error:  # noqa: BLE001 - a caller's `render` may raise anything
             self._undo(accepted, error)
         else:
             _answer(accepted, outcomes)
+        self._end_group(loop)
+
+    def _end_group(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._lock.release()
         loop.call_soon(self._start_group, loop)
 
     def _take_group(self) -> list[_Accepted]:
@@ -185,12 +215,13 @@ class GroupCommit:
     def _finish(
         self, group: _Group, loop: asyncio.AbstractEventLoop, error: Exception | None
     ) -> None:
-        self._generation.end()
         if error is not None:
             self._undo(group.accepted, error)
+            self._generation.end()
+            self._lock.release()
         else:
             _answer(group.accepted, group.outcomes)
-            if self._log_pages >= CHECKPOINT_PAGES:
+            if self._lock.is_held:
                 self._tasks.put(_Task(loop, self._checkpoint, self._after_checkpoint))
                 return
         self._start_group(loop)
@@ -227,16 +258,47 @@ class GroupCommit:
             except RuntimeError:  # the loop was closed without `close`: nobody is left to answer
                 return
 
+    def _commit(self) -> None:
+        """Commits, and lets the next process write; but keeps the lock where the log is to be copied first."""
+        self._execute("COMMIT")
+        self._generation.end()
+        if self._log_pages < CHECKPOINT_PAGES:
+            self._lock.release()
+
     def _checkpoint(self) -> None:
-        """Copies the log into the database: no write is under way, and single reads have ended, for they run on the
-        loop and the loop asked for this. Where no snapshot is held either, later reads need nothing of the log and
-        the next write starts it anew, which is what bounds it; a snapshot puts that off until it is closed.
+        """Copies the log into the database: no write is under way in any process, and single reads of this one have
+        ended, for they run on the loop and the loop asked for this. Where nobody reads an older moment either, later
+        reads need nothing of the log and the next write starts it anew, which is what bounds it. A read of another
+        process may put that off; when it did so often, its end is waited for. A snapshot is not: it may be held for
+        long, and the log grows until it is closed.
         """
-        self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        try:
+            if self._log_pages < self._restart_at:
+                self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                return
+            self._restart_at = self._log_pages + CHECKPOINT_PAGES
+            with suppress(apsw.BusyError):
+                self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+                self._restart_at = RESTART_PAGES
+        finally:
+            self._lock.release()
+
+    def _close_writer(self) -> None:
+        """If nobody else has the database open, SQLite now copies the log into it and removes the log."""
+        with self._lock.held():
+            self._writer.close()
 
     def _note_log_pages(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
         self._log_pages = pages
         return apsw.SQLITE_OK
+
+
+def _report(
+    closed: asyncio.Future[None], _loop: asyncio.AbstractEventLoop, error: Exception | None
+) -> None:
+    if error is not None:  # what is committed stands in the log, which is read at the next start
+        _log.warning("The database could not be closed: %s", error)
+    closed.set_result(None)
 
 
 def _unavailable(error: apsw.Error) -> EngineUnavailable:

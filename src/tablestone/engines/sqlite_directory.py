@@ -1,20 +1,23 @@
 """The data directory of the SQLite engine: who may open it, what stands in it, and the connections to it.
 
-DIR/tablestone.db is the database (with SQLite's own -wal and -shm beside it), DIR/lock is held by the one server
-that writes, DIR/generation is `sqlite_generation`'s. Everything that can be wrong with a directory is refused here in
-one sentence; the engine that follows finds a database of its own format. Nothing here reads or writes a row.
+DIR/tablestone.db is the database (with SQLite's own -wal and -shm beside it), DIR/lock is held by the one server,
+whatever the number of its processes; the two of `sqlite_commit_lock` keep those who write apart, and DIR/generation is
+`sqlite_generation`'s. Everything that can be wrong with a directory is refused here in one sentence; the engine that
+follows finds a database of its own format. Nothing here reads or writes a row.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 import apsw
 
 from tablestone.engines.contract import EngineRefused
+from tablestone.engines.sqlite_commit_lock import COMMIT_LOCK_NAMES, CommitLock
 from tablestone.engines.sqlite_generation import Generation
 
 if TYPE_CHECKING:
@@ -34,7 +37,9 @@ WRITER_CACHE_KIB: Final = 16 * 1024
 WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
 """A log that one huge transaction made longer than this is cut back when it is next started anew."""
 LOG_NAMES: Final = frozenset({"tablestone.db-wal", "tablestone.db-shm"})
-OWN_NAMES: Final = LOG_NAMES | {"lock", "generation", "tablestone.db", "tablestone.db-journal"}
+OWN_NAMES: Final = (
+    LOG_NAMES | COMMIT_LOCK_NAMES | {"lock", "generation", "tablestone.db", "tablestone.db-journal"}
+)
 LOCKED_MS_MAX: Final = 50
 """How long to wait for a lock of another process (a backup tool): the event loop waits too, so not long."""
 
@@ -51,23 +56,37 @@ CREATE TABLE stored_rows (
 """
 
 
-class DataDirectory:
-    """An opened data directory; it is this process's own until `release`, unless opened `read_only`."""
+class Opening(Enum):
+    """What a process opens a directory for, and whom it keeps out by that."""
 
-    def __init__(self, path: Path, *, read_only: bool) -> None:
+    SERVER = auto()
+    """To serve it: the only server, until `release`."""
+    SHARED = auto()
+    """To read and commit, beside a server or without one."""
+    READ_ONLY = auto()
+    """To look at it, beside anybody: nothing is made, changed or locked."""
+
+
+class DataDirectory:
+    """An opened data directory."""
+
+    def __init__(self, path: Path, opening: Opening) -> None:
         self.path = path
-        self.read_only = read_only
         self._lock: int | None = None
         with self._refusing():
-            if read_only:
+            if opening is Opening.READ_ONLY:
                 self._require_there()
             else:
                 self._make()
                 self._require_writable()
+            if opening is Opening.SERVER:
                 self._lock = self._take_lock()
         try:
             with self._refusing():
-                self._prepare()
+                if opening is Opening.READ_ONLY:
+                    self._prepare(read_only=True)
+                else:
+                    self._prepare_alone()
         except BaseException:
             self.release()
             raise
@@ -80,7 +99,8 @@ class DataDirectory:
         """Where processes tell each other of announced commits; what one that died left open is ended here."""
         with self._refusing():
             generation = Generation(self.path / "generation")
-        generation.end()
+            with closing(CommitLock(self.path)) as lock, lock.held():
+                generation.end()
         return generation
 
     def connect_reader(self) -> apsw.Connection:
@@ -183,14 +203,19 @@ class DataDirectory:
         connection.set_busy_timeout(LOCKED_MS_MAX)
         return connection
 
-    def _prepare(self) -> None:
+    def _prepare_alone(self) -> None:
+        """Two that come at once must not both make the database, nor meet one who is just leaving it."""
+        with closing(CommitLock(self.path)) as lock, lock.held():
+            self._prepare(read_only=False)
+
+    def _prepare(self, *, read_only: bool) -> None:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        connection = self._connect(apsw.SQLITE_OPEN_READONLY if self.read_only else flags)
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY if read_only else flags)
         try:
             version = connection.pragma("user_version")
             application_id = connection.pragma("application_id")
             is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
-            if not self.read_only and is_empty and version == application_id == 0:
+            if not read_only and is_empty and version == application_id == 0:
                 self._create(connection)
             elif application_id != APPLICATION_ID:
                 raise EngineRefused(
@@ -201,7 +226,7 @@ class DataDirectory:
                     f"The data directory {self.path} was written by a newer version of Tablestone "
                     f"(format {version}; this one reads {FORMAT_VERSION})."
                 )
-            elif not self.read_only:
+            elif not read_only:
                 connection.execute("BEGIN IMMEDIATE; ROLLBACK")  # a file that cannot be written
         finally:
             connection.close()

@@ -24,7 +24,7 @@ from tablestone.server.body import (
     RequestBody,
     is_worth_discarding,
 )
-from tablestone.server.configuration import Configuration
+from tablestone.server.configuration import Configuration, Place
 from tablestone.server.pipeline import Pipeline
 from tablestone.tables.keys import TABLE_ID_LENGTH
 from tablestone.tables.service import TableService
@@ -42,10 +42,11 @@ SWEEP_PAUSE_SECONDS = 1.0
 
 
 class Application:
-    """The ASGI application of one server. `startup` before the first request, `shutdown` after the last."""
+    """The ASGI application of one process. `startup` before the first request, `shutdown` after the last."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, place: Place) -> None:
         self._configuration = configuration
+        self._place = place
         self._accounts = accounts_by_name(
             Account(given.name, given.keys) for given in configuration.accounts
         )
@@ -56,7 +57,9 @@ class Application:
 
     async def startup(self) -> None:
         """Open the engine; raises `EngineRefused` with one sentence if it cannot be."""
-        self._engine = open_engine(self._configuration.engine, system_clock)
+        self._engine = open_engine(
+            self._configuration.engine, system_clock, shared=self._place.workers > 1
+        )
         service = TableService(
             self._engine,
             system_clock,
@@ -66,10 +69,9 @@ class Application:
         self._pipeline = Pipeline(
             service, self._accounts, system_clock, https_only=self._configuration.https_only
         )
-        self._background = [
-            asyncio.create_task(self._sweep(service)),
-            asyncio.create_task(self._patience.watch()),
-        ]
+        self._background = [asyncio.create_task(self._patience.watch())]
+        if self._place.worker == 0:  # one sweeper is enough, and two would be in each other's way
+            self._background.append(asyncio.create_task(self._sweep(service)))
 
     async def shutdown(self) -> None:
         """Stop sweeping, finish what was accepted, release the data."""
@@ -155,6 +157,6 @@ async def _refuse(status: int, send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def create_application(configuration: Configuration) -> Application:
-    """The application of a server that is told this."""
-    return Application(configuration)
+def create_application(configuration: Configuration, place: Place) -> Application:
+    """The application of this process of a server that is told this."""
+    return Application(configuration, place)

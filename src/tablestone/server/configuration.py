@@ -68,3 +68,12 @@ class Configuration:
     tls: CertificateFiles | SelfSigned | None = None
     https_only: bool = False
     trusted_proxies: tuple[str, ...] = ()
+    workers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which of the server's processes this is: `worker` counts from 0 to `workers` - 1."""
+
+    worker: int = 0
+    workers: int = 1

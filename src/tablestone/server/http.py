@@ -8,7 +8,7 @@ application.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -30,10 +30,13 @@ TLS_CLOSE_SECONDS_MAX: Final = 2.0
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection whose request heads are bounded in bytes and in time."""
+    """A connection whose request heads are bounded in bytes and in time. `on_lost` is told of its end."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, on_lost: Callable[[], None] | None = None, **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
+        self._on_lost = on_lost
         self._head_is_open = False
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
@@ -64,6 +67,8 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
         super().connection_lost(exc)
+        if self._on_lost is not None:
+            self._on_lost()
 
     def shutdown(self) -> None:
         super().shutdown()

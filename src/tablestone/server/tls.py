@@ -66,14 +66,16 @@ class ServedCertificate:
         self.context = self._current = _context(files)
         self.context.sni_callback = self._choose
 
-    async def watch(self) -> None:
-        """Look at the files for as long as the server lives."""
+    async def watch(self, *, renews: bool = True) -> None:
+        """Look at the files for as long as the server lives; where several processes do, one of them renews."""
+        if not renews:
+            self._renew = None
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
             try:
-                self.look()
+                self.look()  # at once: a process may start long after the certificate was loaded
             except Exception:
                 log.exception("looking at the certificate failed")
+            await asyncio.sleep(LOOK_SECONDS)
 
     def look(self) -> None:
         """Take what the files hold if they changed; what cannot be used is told once, and the old one stays."""

@@ -1,0 +1,72 @@
+"""Two engines open on one directory, as two processes have them, behind one door: every call goes to the other one.
+
+What is committed through one is looked for through the other at once. That the contract's suite passes on this shows
+that a caller cannot tell how many processes serve.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+from tablestone.engines.registry import held_for_processes, open_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tablestone.clock import Clock
+    from tablestone.engines.contract import (
+        Committed,
+        Conflict,
+        Engine,
+        Key,
+        KeyRange,
+        Rows,
+        Snapshot,
+        StoredRow,
+        WriteSet,
+    )
+
+
+class TwoEngines:
+    """An `Engine` that is two."""
+
+    def __init__(self, data: Path, clock: Clock) -> None:
+        self._held = held_for_processes(f"sqlite:{data}")
+        self._held.__enter__()
+        self.engines = [open_engine(f"sqlite:{data}", clock, shared=True) for _ in range(2)]
+        self._turns = cycle(self.engines)
+        self._is_open = True
+
+    @property
+    def generation(self) -> int | None:
+        return self._next().generation
+
+    async def get(self, key: Key) -> bytes | None:
+        return await self._next().get(key)
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        return await self._next().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+
+    def snapshot(self) -> Snapshot:
+        return self._next().snapshot()
+
+    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
+        return await self._next().scan(key_range, rows_max=rows_max)
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        return await self._next().commit(write_set)
+
+    async def check(self) -> list[str]:
+        return [line for engine in self.engines for line in await engine.check()]
+
+    async def close(self) -> None:
+        for engine in self.engines:
+            await engine.close()
+        if self._is_open:
+            self._is_open = False
+            self._held.__exit__(None, None, None)
+
+    def _next(self) -> Engine:
+        return next(self._turns)
