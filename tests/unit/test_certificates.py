@@ -18,6 +18,7 @@ from tablestone.server.configuration import (
     DEVELOPMENT_ACCOUNT,
     CertificateFiles,
     Configuration,
+    Place,
     SelfSigned,
 )
 from tablestone.server.self_signed import RENEWED_BEFORE, VALID, keep_self_signed, keeper, moment

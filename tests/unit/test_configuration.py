@@ -154,6 +154,18 @@ REFUSED = {
     "port in other digits": Refused(
         "--port must be a number from 0 to 65535, not '٣'.", command_line={"port": "٣"}
     ),
+    "no worker": Refused(
+        "--workers must be a number from 1 to 64, not '0'.", command_line={"workers": "0"}
+    ),
+    "too many workers": Refused(
+        "TABLESTONE_WORKERS must be a number from 1 to 64, not '65'.",
+        environment={"TABLESTONE_WORKERS": "65"},
+    ),
+    "workers as text": Refused("workers in FILE must be a number.", file='workers = "2"'),
+    "workers that cannot share memory": Refused(
+        "2 workers cannot share the engine memory, which keeps its rows in one process.",
+        command_line={"workers": "2", "engine": "memory"},
+    ),
     "port as text": Refused("port in FILE must be a number.", file='port = "1"'),
     "port as truth": Refused("port in FILE must be a number.", file="port = true"),
     "host as number": Refused("host in FILE must be a string.", file="host = 1"),
@@ -205,7 +217,7 @@ REFUSED = {
     ),
     "unknown key": Refused(
         "FILE has the unknown key 'prot'; the keys are accounts, data, engine, host, https-only, log-level, "
-        "port, tls, tls-certificate, tls-key, tls-name, trusted-proxy.",
+        "port, tls, tls-certificate, tls-key, tls-name, trusted-proxy, workers.",
         file="prot = 1",
     ),
     "engine unknown": Refused(

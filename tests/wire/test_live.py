@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from email.utils import formatdate, parsedate_to_datetime
 from http.client import HTTPConnection
+from itertools import cycle
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,35 +24,48 @@ _NOT_COMPARED = ("ETag", "Location", "DataServiceId", "Content-Length")
 
 
 class LiveServer:
-    """A connection to a real server."""
+    """A real server through several connections, used in turn: consecutive requests meet different workers."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._connection = HTTPConnection(urlsplit(endpoint).netloc)
+    def __init__(self, endpoint: str, connections: int) -> None:
+        self._connections = [HTTPConnection(urlsplit(endpoint).netloc) for _ in range(connections)]
+        self._turns = cycle(self._connections)
 
     def close(self) -> None:
-        self._connection.close()
+        for connection in self._connections:
+            connection.close()
 
     def exchange(
         self, method: str, target: str, headers: Headers = (), body: bytes = b""
     ) -> Response:
         pairs = default_headers(method, target, formatdate(usegmt=True), headers, body)
-        self._connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+        connection = next(self._turns)
+        connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
         for name, value in pairs:
-            self._connection.putheader(name, value)
+            connection.putheader(name, value)
         if body:
-            self._connection.putheader("Content-Length", str(len(body)))
-        self._connection.endheaders(body)
-        response = self._connection.getresponse()
+            connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body)
+        response = connection.getresponse()
         found = {name.lower(): value for name, value in response.getheaders()}
         assert len(found) == len(response.getheaders()), "a header was sent twice"
         return Response(response.status, found, response.read())
 
 
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+_SERVERS = {
+    "memory": ("--engine", "memory:"),
+    "one worker": ("--workers", "1"),
+    "two workers": ("--workers", "2"),
+    "three workers": ("--workers", "3"),
+}
+
+
+@pytest.fixture(scope="module", params=_SERVERS.values(), ids=_SERVERS)
+def live(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveServer]:
     data_dir: Path = tmp_path_factory.mktemp("live")
-    server = start_server(data_dir, "--engine", "memory:")
-    client = LiveServer(server.endpoint)
+    server = start_server(data_dir, *request.param)
+    client = LiveServer(server.endpoint, connections=4)
     yield client
     client.close()
     assert server.stop() == 0

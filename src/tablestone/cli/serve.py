@@ -35,7 +35,7 @@ def serve(**given: Any) -> None:
     logging.basicConfig(
         stream=sys.stderr,
         level=configuration.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        format="%(asctime)s [%(process)d] %(levelname)s %(name)s: %(message)s",
     )
     run_server(configuration, lambda address: _tell(configuration, address))
 
