@@ -59,7 +59,7 @@ _SERVERS = {
 }
 
 
-@pytest.fixture(scope="module", params=_SERVERS.values(), ids=_SERVERS)
+@pytest.fixture(scope="module", params=list(_SERVERS.values()), ids=list(_SERVERS))
 def live(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LiveServer]:
