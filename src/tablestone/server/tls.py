@@ -60,16 +60,16 @@ class ServedCertificate:
     def __init__(self, files: CertificateFiles, renew: Callable[[], None] | None = None) -> None:
         self._files = files
         self._renew = renew
+        self._leads = True
         self._loaded = _look(files)
         self._refused: Seen | None = None
         self._told: Seen | None = None
         self.context = self._current = _context(files)
         self.context.sni_callback = self._choose
 
-    async def watch(self, *, renews: bool = True) -> None:
-        """Look at the files for as long as the server lives; where several processes do, one of them renews."""
-        if not renews:
-            self._renew = None
+    async def watch(self, *, leads: bool = True) -> None:
+        """Look at the files for as long as the server lives; where several processes do, one leads: renews and tells."""
+        self._leads = leads
         while True:
             try:
                 self.look()  # at once: a process may start long after the certificate was loaded
@@ -80,7 +80,7 @@ class ServedCertificate:
     def look(self) -> None:
         """Take what the files hold if they changed; what cannot be used is told once, and the old one stays."""
         try:
-            if self._renew is not None:
+            if self._renew is not None and self._leads:
                 self._renew()
             seen = _look(self._files)
             if seen == self._loaded:
@@ -95,7 +95,7 @@ class ServedCertificate:
     def _tell(self, sentence: str) -> None:
         """Once for each state of the files, at the second look: one file is replaced after the other."""
         seen = _look(self._files)
-        if seen == self._refused and seen != self._told:
+        if seen == self._refused and seen != self._told and self._leads:
             log.error("The certificate before stays in use: %s", sentence)
             self._told = seen
         self._refused = seen

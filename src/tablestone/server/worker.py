@@ -98,8 +98,8 @@ class Worker:
         try:
             certificate = self._open_certificate()
             if certificate is not None:
-                renews = self._place.worker == 0  # two would write over each other
-                watching = asyncio.create_task(certificate.watch(renews=renews))
+                leads = self._place.worker == 0
+                watching = asyncio.create_task(certificate.watch(leads=leads))
             config = _uvicorn_config(self._configuration, application, certificate)
             await _serve_until(stop_asked, _HttpServer(config, source, on_ready))
         finally:
