@@ -68,7 +68,7 @@ class ServedCertificate:
         self.context.sni_callback = self._choose
 
     async def watch(self, *, leads: bool = True) -> None:
-        """Look at the files for as long as the server lives; where several processes do, one leads: renews and tells."""
+        """Look at the files while the server lives; where several processes do, one leads: it renews and tells."""
         self._leads = leads
         while True:
             try:
