@@ -41,6 +41,44 @@ class ContinuationToken(NamedTuple):
     next_row_key: str
 
 
+class KeyBounds(NamedTuple):
+    """The entities a caller is limited to: keys from the first to the last, both inclusive (auth 3.5).
+
+    None is no limit. A row key limits the rows of the partition at its end only, and never stands without one.
+    """
+
+    start_partition_key: str | None
+    start_row_key: str | None
+    end_partition_key: str | None
+    end_row_key: str | None
+
+    def hold(self, key: EntityKey) -> bool:
+        """Whether an entity of this key is within the bounds, in the order of keys."""
+        if not self.hold_partition(key.partition_key):
+            return False
+        row = encode_key(key.row_key)
+        return not (
+            (
+                self.start_row_key is not None
+                and key.partition_key == self.start_partition_key
+                and row < encode_key(self.start_row_key)
+            )
+            or (
+                self.end_row_key is not None
+                and key.partition_key == self.end_partition_key
+                and row > encode_key(self.end_row_key)
+            )
+        )
+
+    def hold_partition(self, partition_key: str) -> bool:
+        """Whether any entity of this partition is within the bounds."""
+        partition = encode_key(partition_key)
+        first, last = self.start_partition_key, self.end_partition_key
+        return (first is None or partition >= encode_key(first)) and (
+            last is None or partition <= encode_key(last)
+        )
+
+
 PARTITION_KEY: Final = "PartitionKey"
 ROW_KEY: Final = "RowKey"
 TIMESTAMP: Final = "Timestamp"

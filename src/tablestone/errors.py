@@ -126,8 +126,24 @@ ERRORS: Final[dict[str, ErrorRow]] = {
         "Authentication information is not given in the correct format. Check the value of Authorization header.",
     ),
     "NoAuthenticationInformation": ErrorRow(401, CHALLENGE_TEXT),
+    "AuthorizationFailure": ErrorRow(
+        403, "This request is not authorized to perform this operation."
+    ),
     "AuthorizationPermissionMismatch": ErrorRow(
         403, "This request is not authorized to perform this operation using this permission."
+    ),
+    "AuthorizationServiceMismatch": ErrorRow(
+        403, "This request is not authorized to perform this operation using this service."
+    ),
+    "AuthorizationResourceTypeMismatch": ErrorRow(
+        403, "This request is not authorized to perform this operation using this resource type."
+    ),
+    "AuthorizationProtocolMismatch": ErrorRow(
+        403, "This request is not authorized to perform this operation using this protocol."
+    ),
+    "AuthorizationSourceIPMismatch": ErrorRow(
+        403,
+        "This request is not authorized to perform this operation using this source IP {SourceIP}.",
     ),
     "CorsPreflightFailure": ErrorRow(
         403, "CORS not enabled or no matching rule found for this request."
@@ -144,6 +160,7 @@ PRECEDENCE: Final = (
     "negotiation: can the answer be written as asked",
     "body: its length, its media type, its syntax",
     "values: names, types, ranges, limits of single values and of the entity",
+    "authorization: may the caller do this, where signatures and roles limit them",
     "table: does it exist",
     "entity: does it exist, does its ETag match",
 )

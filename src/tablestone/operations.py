@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tablestone.entity import ContinuationToken, Entity, EntityKey
+from tablestone.entity import ContinuationToken, Entity, EntityKey, KeyBounds
 from tablestone.query.filter_tree import FilterNode
 
 IF_MATCH_ANY: Final = -1
@@ -87,13 +87,14 @@ class GetEntity:
 
 @dataclass(frozen=True, slots=True)
 class QueryEntities:
-    """Read entities in key order, a page at a time."""
+    """Read entities in key order, a page at a time, and none outside the bounds."""
 
     table: str
     filter: FilterNode | None
     top: int
     projection: Projection | None
     token: ContinuationToken | None
+    bounds: KeyBounds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ class ServiceUnderTest:
 
     def __init__(self) -> None:
         self.clock = Clock()
+        self.client, self.scheme = "127.0.0.1", "http"
         self.seconds = count(0, 0)  # what the clock that never steps back says, time after time
         self._loop = asyncio.Runner()
         ids = iter(range(1, 1 << 32))
@@ -122,7 +123,9 @@ class ServiceUnderTest:
         except StorageError as error:
             by_name, duplicated = dict(raw), error
         path, _, query = target.encode().partition(b"?")
-        request = RawRequest(method, path, query, by_name, duplicated=duplicated)
+        request = RawRequest(
+            method, path, query, by_name, self.scheme, self.client, duplicated=duplicated
+        )
 
         async def read_body() -> bytes:
             return body

@@ -15,7 +15,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _COMPATIBILITY = (_ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
 _CASES = (
     *("address", "negotiate", "atom", "etag", "continuation", "select", "table_names", "limits"),
-    *("versions", "headers", "precedence", "writes"),
+    *("versions", "headers", "precedence", "writes", "sas"),
 )
 
 

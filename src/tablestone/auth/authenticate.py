@@ -1,13 +1,17 @@
 """Picks the scheme a request authenticates with, has it checked, and says who asks (auth 11, step 3 on).
 
-The only door to authentication. SAS and bearer tokens are refused by name: nothing that is not checked gets in.
+The only door to authentication: an Authorization header decides alone, without one a signature in the URL (auth 5.1).
+Bearer tokens and what belongs to a user's key are refused by name: nothing that is not checked gets in.
 """
 
 from __future__ import annotations
 
+from tablestone.auth.account_sas import authenticate_account_sas
 from tablestone.auth.accounts import Account
 from tablestone.auth.callers import OWNER, Caller
+from tablestone.auth.sas_parameters import refused
 from tablestone.auth.shared_key import SCHEMES, require_shared_key
+from tablestone.auth.table_sas import TableSasOfPolicy, authenticate_table_sas
 from tablestone.errors import CHALLENGE_TEXT, StorageError
 from tablestone.wire.address import Parameters
 from tablestone.wire.messages import RawRequest
@@ -18,11 +22,16 @@ _VERSION_OF_CHALLENGE = "2020-12-06"
 
 def authenticate(
     request: RawRequest, account: Account, parameters: Parameters, version: str, now: int
-) -> Caller:
-    """Who asks; raises the service's error for who does not get in. `now` is in ticks."""
+) -> Caller | TableSasOfPolicy:
+    """Who asks; raises the service's error for who does not get in. `now` is in ticks.
+
+    A signature that names a stored access policy is a caller once it is given the table's policies.
+    """
     authorization = request.headers.get(b"authorization")
     if authorization is None:
-        raise _no_credentials(parameters, version)
+        if "sig" in parameters:
+            return _authenticate_sas(request, account, parameters, now)
+        raise _no_credentials(version)
     scheme, _, credentials = authorization.partition(b" ")
     scheme = scheme.lower()
     if scheme in SCHEMES:
@@ -37,9 +46,18 @@ def authenticate(
     raise StorageError("InvalidAuthenticationInfo")
 
 
-def _no_credentials(parameters: Parameters, version: str) -> StorageError:
-    if "sig" in parameters:
-        return StorageError("AuthenticationFailed")
+def _authenticate_sas(
+    request: RawRequest, account: Account, parameters: Parameters, now: int
+) -> Caller | TableSasOfPolicy:
+    """The kind is told by parameters that only one kind has (auth 2.1, 3.11)."""
+    if "skoid" in parameters:
+        raise refused("signatures of users' keys are not served")
+    if "ss" in parameters or "srt" in parameters:
+        return authenticate_account_sas(request, account, parameters, now)
+    return authenticate_table_sas(request, account, parameters, now)
+
+
+def _no_credentials(version: str) -> StorageError:
     if version >= _VERSION_OF_CHALLENGE:
         return StorageError("NoAuthenticationInformation")
     return StorageError("ResourceNotFound")

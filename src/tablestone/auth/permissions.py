@@ -34,6 +34,11 @@ AnyOf = tuple[frozenset[str], ...]
 """Alternatives: all that is in one of them must be held. Without an alternative it can never be had."""
 
 
+def is_met(alternatives: AnyOf, held: frozenset[str]) -> bool:
+    """Whether what is held is all that one of the alternatives asks for."""
+    return any(alternative <= held for alternative in alternatives)
+
+
 class Need(NamedTuple):
     """What an operation needs. None: it cannot be had in this way at all.
 

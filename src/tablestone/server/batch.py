@@ -36,9 +36,13 @@ from tablestone.wire.messages import RawRequest
 from tablestone.wire.negotiate import negotiate, preference
 
 # Errors that a lone operation of a change set meets when it is carried out have no index before their text, those of
-# reading it have one (wire 7.3).
+# reading it have one (wire 7.3), and so has the one of a caller who may not (auth 3.7).
 _INDEXED_ALWAYS = frozenset(
-    ("PropertiesNeedValue", "OutOfRangeInput", "InvalidInput", "TableNotFound")
+    (
+        *("PropertiesNeedValue", "OutOfRangeInput", "InvalidInput", "TableNotFound"),
+        *("AuthenticationFailed", "AuthorizationFailure", "AuthorizationPermissionMismatch"),
+        "AuthorizationResourceTypeMismatch",
+    )
 )
 
 

@@ -17,6 +17,7 @@ from tablestone import limits
 from tablestone.auth.accounts import Account, Accounts
 from tablestone.auth.authenticate import authenticate
 from tablestone.auth.callers import OWNER, Caller
+from tablestone.auth.table_sas import TableSasOfPolicy
 from tablestone.clock import Clock
 from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 from tablestone.errors import StorageError
@@ -120,6 +121,8 @@ class Pipeline:
             stamp = Stamp(request_id, client_request_id, _version(request, parameters))
             now = self._clock()
             caller = authenticate(request, found.account, parameters, stamp.version, now)
+            if isinstance(caller, TableSasOfPolicy):
+                caller = await self._completed(caller, request, found.account, now)
             answer_form = _form(request, found, parameters, stamp.version, now)
             step = Authenticated(request, found, parameters, caller, answer_form, stamp, read_body)
             return respond(await self._carry_out(step), stamp)
@@ -141,6 +144,13 @@ class Pipeline:
                 failure, request.headers.get(b"accept", b""), stamp, self._clock()
             )
         return respond(encode_error(failure, answer_form, stamp, self._clock()), stamp)
+
+    async def _completed(
+        self, sas: TableSasOfPolicy, request: RawRequest, account: Account, now: int
+    ) -> Caller:
+        """The caller whose signature names a stored access policy, by the policies of this moment (auth 3.9)."""
+        identifiers = await self._service.signed_identifiers(account.name, sas.table)
+        return sas.completed(identifiers, request, now)
 
     def _find_account(self, raw_path: bytes) -> FoundAccount:
         """The account a path-style URL names (wire 1.1)."""

@@ -29,18 +29,20 @@ from tablestone.engines.contract import (
     WriteSet,
 )
 from tablestone.errors import StorageError
+from tablestone.operations import SignedIdentifier
 from tablestone.tables import keys
 from tablestone.tables.announced import AnnouncedRows
 
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """A table in the catalog: its name as created, its id, when it was created or deleted (ticks)."""
+    """A table in the catalog: its name as created, its id, when it was created or deleted (ticks), its policies."""
 
     name: str
     table_id: bytes
     ticks: int
     version: int
+    identifiers: tuple[SignedIdentifier, ...] = ()
 
 
 def read_record(stored: bytes) -> TableRecord:

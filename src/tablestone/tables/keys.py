@@ -13,7 +13,7 @@ import functools
 from typing import Final
 
 from tablestone.engines.contract import Key, KeyRange
-from tablestone.entity import EntityKey, decode_key, encode_key
+from tablestone.entity import EntityKey, KeyBounds, decode_key, encode_key
 from tablestone.query.plan import KeyInterval
 
 CATALOG: Final = b"\x01"
@@ -100,6 +100,25 @@ def key_ranges(table_id: bytes, intervals: tuple[KeyInterval, ...]) -> list[KeyR
             end_of_table if end is None else Key(prefix + end[0], end[1]),
         )
         for start, end in intervals
+    ]
+
+
+def ranges_within(table_id: bytes, ranges: list[KeyRange], bounds: KeyBounds) -> list[KeyRange]:
+    """What is left of ascending ranges of a table within the bounds."""
+    start, end = table_range(table_id)
+    if bounds.start_partition_key is not None:
+        first = EntityKey(bounds.start_partition_key, bounds.start_row_key or "")
+        start = entity_place(table_id, first)
+    if bounds.end_partition_key is not None:
+        partition = entity_partition(table_id, bounds.end_partition_key)
+        if bounds.end_row_key is None:
+            end = Key(partition + b"\0", b"")
+        else:
+            end = Key(partition, encode_key(bounds.end_row_key) + b"\0")
+    return [
+        KeyRange(max(key_range.start, start), min(key_range.end, end))
+        for key_range in ranges
+        if max(key_range.start, start) < min(key_range.end, end)
     ]
 
 

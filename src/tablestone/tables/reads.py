@@ -14,7 +14,7 @@ from functools import partial
 
 from tablestone import limits
 from tablestone.engines.contract import Engine, Key, KeyRange, Rows, Snapshot
-from tablestone.entity import ContinuationToken, EntityKey
+from tablestone.entity import ContinuationToken, EntityKey, KeyBounds
 from tablestone.entity_json import key_of, read_raw, typed_property, version_of
 from tablestone.errors import StorageError
 from tablestone.operations import IF_MATCH_ANY, EntitiesPage, GetEntity, QueryEntities
@@ -32,6 +32,8 @@ async def query_entities(
     """One page of the query, in key order (wire 6.6, 6.7)."""
     plan = plan_query(query.filter)
     ranges = keys.key_ranges(table_id, plan.ranges)
+    if query.bounds is not None:
+        ranges = _within_bounds(table_id, ranges, query.bounds, query.token)
     if query.token is not None:
         ranges = keys.ranges_from(ranges, keys.entity_place(table_id, EntityKey(*query.token)))
     if not ranges or query.top == 0:
@@ -43,6 +45,15 @@ async def query_entities(
     with closing(engine.snapshot()) as moment:
         scan = FilteredScan(moment, compile_filter(plan.residual), seconds)
         return await scan.page(ranges, query.top)
+
+
+def _within_bounds(
+    table_id: bytes, ranges: list[KeyRange], bounds: KeyBounds, token: ContinuationToken | None
+) -> list[KeyRange]:
+    """What a caller who is limited may read; to go on from a partition that is not theirs yields nothing (auth 3.6)."""
+    if token is not None and not bounds.hold_partition(token.next_partition_key):
+        return []
+    return keys.ranges_within(table_id, ranges, bounds)
 
 
 def require_conditions(get: GetEntity, stored: bytes) -> None:

@@ -28,6 +28,7 @@ from tablestone.operations import (
     QueryEntities,
     QueryTables,
     Result,
+    SignedIdentifier,
     TableFound,
     TablesPage,
     TransactionCommitted,
@@ -62,6 +63,11 @@ class TableService:
         if isinstance(operation, EntityGroupTransaction):
             return await self._commit_group(account, operation)
         return await self._execute_on_tables(account, operation)
+
+    async def signed_identifiers(self, account: str, table: str) -> tuple[SignedIdentifier, ...]:
+        """The stored access policies of a table, none of one that is not there; true at this moment (auth 3.9)."""
+        record = await self.catalog.find(account, table)
+        return () if record is None else record.identifiers
 
     async def _execute_on_tables(
         self, account: str, operation: QueryTables | CreateTable | GetTable | DeleteTable
