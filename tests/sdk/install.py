@@ -1,4 +1,4 @@
-"""Installs what the SDK tests need: `python tests/sdk/install.py [python] [javascript] [go] [java]`.
+"""Installs what the SDK tests need: `python tests/sdk/install.py [python] [javascript] [go] [java] [legacy]`.
 
 Without arguments every language whose tools are on the path is prepared; a language named on the
 command line must succeed. Each language's own `prepare.py` knows how; this file only finds them.
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Protocol, cast
 
 LANGUAGES = ("python", "javascript", "go", "java")
+CLIENTS = (*LANGUAGES, "legacy")
+"""What can be installed: today's SDK of each language, and SDKs that are no longer kept (`legacy/`)."""
 
 
 class Language(Protocol):
@@ -42,12 +44,10 @@ def language(name: str) -> Language:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Install what the SDK tests need.")
-    parser.add_argument(
-        "languages", nargs="*", choices=[[], *LANGUAGES], metavar="|".join(LANGUAGES)
-    )
+    parser.add_argument("languages", nargs="*", choices=[[], *CLIENTS], metavar="|".join(CLIENTS))
     named: list[str] = parser.parse_args(arguments).languages
     failed = False
-    for name in named or LANGUAGES:
+    for name in named or CLIENTS:
         try:
             language(name).prepare()
         except Exception as error:  # noqa: BLE001 - one language's failure must not hide the next one's

@@ -59,7 +59,7 @@ def python_files(*directories: str) -> list[Path]:
         path
         for directory in directories
         for path in (ROOT / directory).rglob("*.py")
-        if "node_modules" not in path.parts
+        if not {"node_modules", ".packages"} & set(path.parts)
     )
 
 
