@@ -22,8 +22,11 @@ from tablestone.auth.accounts import Account, accounts_by_name
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
+from tablestone.server.configuration import TokenRules
+from tablestone.server.identities import Identities
 from tablestone.server.pipeline import Pipeline
 from tablestone.tables.check import check_rows
+from tablestone.tables.documents import Documents
 from tablestone.tables.service import TableService
 from tablestone.wire.messages import RawRequest
 from wire.service_under_test import KEY, Clock, default_headers
@@ -84,8 +87,9 @@ class Door:
         self.service = make_service(
             self.engine, self.ticks, lambda: 0.0, lambda: next(ids).to_bytes(8, "big")
         )
+        identities = Identities(Documents(self.engine), TokenRules(), lambda: 0.0)
         accounts = accounts_by_name([Account(ACCOUNT, (KEY,))])
-        self._pipeline = Pipeline(self.service, accounts, self.ticks)
+        self._pipeline = Pipeline(self.service, accounts, identities, self.ticks)
 
     def ticks(self) -> int:
         """The server's time, a little off the date in the requests."""

@@ -41,9 +41,11 @@ ASYNC_PLACES = {
     "tables/catalog.py",
     "tables/documents.py",
     "tables/entity_group.py",
-    "tables/service_properties.py",
     "tables/check.py",
     "cli/check.py",
+    "cli/role.py",
+    "cli/stored.py",
+    "cli/token.py",
 }
 """Everything else can be called from a plain unit test with no loop."""
 

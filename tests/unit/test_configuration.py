@@ -217,7 +217,8 @@ REFUSED = {
     ),
     "unknown key": Refused(
         "FILE has the unknown key 'prot'; the keys are accounts, data, engine, host, https-only, log-level, "
-        "port, tls, tls-certificate, tls-key, tls-name, trusted-proxy, workers.",
+        "port, tls, tls-certificate, tls-key, tls-name, token-audience, token-authority, token-issuer, token-tenant, "
+        "trusted-proxy, workers.",
         file="prot = 1",
     ),
     "engine unknown": Refused(

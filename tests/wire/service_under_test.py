@@ -15,10 +15,18 @@ from itertools import count
 
 from signing import VERSION, shared_key
 from tablestone.auth.accounts import Account, accounts_by_name
+from tablestone.auth.roles import Assignment, Assignments
+from tablestone.clock import monotonic_seconds
 from tablestone.engines.memory import MemoryEngine
 from tablestone.errors import StorageError
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUNT_NAME
+from tablestone.server.configuration import (
+    DEVELOPMENT_ACCOUNT_KEY,
+    DEVELOPMENT_ACCOUNT_NAME,
+    TokenRules,
+)
+from tablestone.server.identities import Identities
 from tablestone.server.pipeline import Pipeline
+from tablestone.tables.documents import DocumentKind, Documents
 from tablestone.tables.service import TableService
 from tablestone.wire.messages import RawRequest, single_headers
 
@@ -84,28 +92,33 @@ def default_headers(method: str, target: str, date: str, given: Headers, body: b
 
 
 class ServiceUnderTest:
-    """One service with one account, empty at first or on the engine of another one. Close it when done."""
+    """One service with one account, empty at first. Close it when done."""
 
-    def __init__(self, other: ServiceUnderTest | None = None) -> None:
-        self.clock: Clock = Clock() if other is None else other.clock
-        self.client, self.scheme = "127.0.0.1", "http"
-        self.engine: MemoryEngine = (
-            MemoryEngine(self.clock.ticks) if other is None else other.engine
-        )
+    def __init__(self, tokens: TokenRules = TokenRules(), scheme: str = "http") -> None:  # noqa: B008 - frozen
+        self.clock = Clock()
+        self.client, self.scheme = "127.0.0.1", scheme
         self.seconds = count(0, 0)  # what the clock that never steps back says, time after time
         self._loop = asyncio.Runner()
         ids = iter(range(1, 1 << 32))
+        engine = MemoryEngine(self.clock.ticks)
+        self.documents = Documents(engine)
         service = TableService(
-            self.engine,
+            engine,
             self.clock.ticks,
             lambda: next(self.seconds),
             lambda: next(ids).to_bytes(8, "big"),
         )
         accounts = accounts_by_name([Account(ACCOUNT, (KEY, SECOND_KEY))])
-        self._pipeline = Pipeline(service, accounts, self.clock.ticks)
+        identities = Identities(self.documents, tokens, monotonic_seconds)
+        self._pipeline = Pipeline(service, accounts, identities, self.clock.ticks)
 
     def close(self) -> None:
         self._loop.close()
+
+    def assign(self, *assignments: Assignment) -> None:
+        """Make these the roles that are assigned in the account."""
+        members = Assignments(assignments).members()
+        self._loop.run(self.documents.change(DocumentKind.ROLES, ACCOUNT, lambda _before: members))
 
     def exchange(
         self, method: str, target: str, headers: Headers = (), body: bytes = b""

@@ -18,8 +18,6 @@ TABLES = (
     "limits",
     "versions",
     "writes",
-    "table_acl",
-    "service_properties",
 )
 
 

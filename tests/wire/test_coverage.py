@@ -16,7 +16,6 @@ _COMPATIBILITY = (_ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8
 _CASES = (
     *("address", "negotiate", "atom", "etag", "continuation", "select", "table_names", "limits"),
     *("versions", "headers", "precedence", "writes", "sas"),
-    *("table_acl", "service_properties"),
 )
 
 
@@ -25,6 +24,7 @@ def _all_rows() -> list[Row]:
     batch = load("batch.toml")
     found += [*batch["case"], *batch["failure"]]
     found += load("filter_parse.toml")["error"]
+    found += load("bearer.toml")["case"]
     return [*found, *load("string_to_sign.toml")["refused"]]
 
 

@@ -1,10 +1,12 @@
 """Picks the scheme a request authenticates with, has it checked, and says who asks (auth 11, step 3 on).
 
 The only door to authentication: an Authorization header decides alone, without one a signature in the URL (auth 5.1).
-Bearer tokens and what belongs to a user's key are refused by name: nothing that is not checked gets in.
+What belongs to a user's key is refused by name: nothing that is not checked gets in.
 """
 
 from __future__ import annotations
+
+from typing import Final, NamedTuple
 
 from tablestone.auth.account_sas import authenticate_account_sas
 from tablestone.auth.accounts import Account
@@ -16,16 +18,34 @@ from tablestone.errors import CHALLENGE_TEXT, StorageError
 from tablestone.wire.address import Parameters
 from tablestone.wire.messages import RawRequest
 
-_VERSION_OF_CHALLENGE = "2020-12-06"
+_VERSION_OF_CHALLENGE: Final = "2020-12-06"
 """From here on a request without credentials is answered 401 (auth 4.2)."""
+_VERSION_OF_TOKENS: Final = "2017-11-09"
+"""From here on bearer tokens (auth 4.1)."""
+
+
+class PresentedToken(NamedTuple):
+    """A bearer token that may be looked at; who checks it says who its holder is."""
+
+    text: bytes
+    version: str
+
+    def refusal(self, reason: str) -> StorageError:
+        """What its sender hears if it is not believed (auth 4.2); `reason` must hold nothing of it."""
+        if self.version >= _VERSION_OF_CHALLENGE:
+            return StorageError(
+                "InvalidAuthenticationInfo", CHALLENGE_TEXT, status=401, reason=reason
+            )
+        return StorageError("AuthenticationFailed", reason=reason)
 
 
 def authenticate(
     request: RawRequest, account: Account, parameters: Parameters, version: str, now: int
-) -> Caller | TableSasOfPolicy:
+) -> Caller | TableSasOfPolicy | PresentedToken:
     """Who asks; raises the service's error for who does not get in. `now` is in ticks.
 
-    A signature that names a stored access policy is a caller once it is given the table's policies.
+    A signature that names a stored access policy is a caller once it is given the table's policies, a bearer token
+    once it is given the keys and roles of this moment.
     """
     authorization = request.headers.get(b"authorization")
     if authorization is None:
@@ -40,9 +60,7 @@ def authenticate(
         require_shared_key(request, account, scheme, credentials.strip(), raw_comp, now)
         return OWNER
     if scheme == b"bearer":
-        if version >= _VERSION_OF_CHALLENGE:
-            raise StorageError("InvalidAuthenticationInfo", CHALLENGE_TEXT, status=401)
-        raise StorageError("AuthenticationFailed")
+        return _presented(PresentedToken(credentials.strip(), version), request.scheme)
     raise StorageError("InvalidAuthenticationInfo")
 
 
@@ -55,6 +73,14 @@ def _authenticate_sas(
     if "ss" in parameters or "srt" in parameters:
         return authenticate_account_sas(request, account, parameters, now)
     return authenticate_table_sas(request, account, parameters, now)
+
+
+def _presented(token: PresentedToken, scheme: str) -> PresentedToken:
+    if scheme != "https":
+        raise token.refusal("a bearer token came over plain HTTP")
+    if token.version < _VERSION_OF_TOKENS:
+        raise token.refusal("a bearer token came with a version before there were any")
+    return token
 
 
 def _no_credentials(version: str) -> StorageError:

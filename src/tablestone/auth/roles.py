@@ -7,7 +7,7 @@ it was assigned here, for a whole account or for one table. Values only: neither
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from tablestone.auth.permissions import (
@@ -103,7 +103,7 @@ class Assignments:
         for assignment in assignments:
             self._by_principal.setdefault(assignment.principal.lower(), []).append(assignment)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Assignment]:
         return (one for of_principal in self._by_principal.values() for one in of_principal)
 
     def of(self, principals: Iterable[str]) -> list[Assignment]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ from tablestone.cli.options import (
     TLS_CERTIFICATE,
     TLS_KEY,
     TLS_NAME,
+    TOKEN_AUDIENCE,
+    TOKEN_AUTHORITY,
+    TOKEN_ISSUER,
+    TOKEN_TENANT,
     TRUSTED_PROXY,
     WORKERS,
     BrokenOption,
@@ -39,6 +44,8 @@ from tablestone.server.configuration import (
     CertificateFiles,
     Configuration,
     SelfSigned,
+    TokenRules,
+    TrustedIssuer,
 )
 
 CONFIG_FLAG = "--config"
@@ -79,7 +86,21 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         https_only=given.get(HTTPS_ONLY.name, False),
         trusted_proxies=given.get(TRUSTED_PROXY.name, ()),
         workers=_workers(given.get(WORKERS.name), engine),
+        tokens=TokenRules(
+            issuers=_distinct_issuers(given.get(TOKEN_ISSUER.name, ())),
+            audiences=given.get(TOKEN_AUDIENCE.name, ()),
+            tenant=given.get(TOKEN_TENANT.name, TOKEN_TENANT.default),
+            authority=given.get(TOKEN_AUTHORITY.name, TOKEN_AUTHORITY.default),
+        ),
     )
+
+
+def _distinct_issuers(issuers: tuple[TrustedIssuer, ...]) -> tuple[TrustedIssuer, ...]:
+    names = [issuer.name for issuer in issuers]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BrokenOption(f"--token-issuer names the issuer {twice} twice.")
+    return issuers
 
 
 def default_data_directory() -> Path:
@@ -235,6 +256,8 @@ _FILE_KINDS: Mapping[str, tuple[type, str]] = {
     HTTPS_ONLY.name: (bool, "true or false"),
     TLS_NAME.name: (str, "a string or a list of strings"),
     TRUSTED_PROXY.name: (str, "a string or a list of strings"),
+    TOKEN_ISSUER.name: (str, "a string or a list of strings"),
+    TOKEN_AUDIENCE.name: (str, "a string or a list of strings"),
 }
 """What the file gives an option as; most are texts."""
 
@@ -245,10 +268,18 @@ def _beside(path: Path, key: str, value: Any) -> Any:
         return str(_path(value, path.absolute().parent, "data directory"))
     if key in {TLS_CERTIFICATE.name, TLS_KEY.name}:
         return str(_path(value, path.absolute().parent))
+    if key == TOKEN_ISSUER.name:
+        return tuple(_issuer_beside(path, issuer) for issuer in value)
     if key == ENGINE.name:
         scheme, _, place = value.partition(":")
         return f"{scheme}:{_beside(path, DATA.name, place)}" if place else value
     return value
+
+
+def _issuer_beside(path: Path, issuer: TrustedIssuer) -> TrustedIssuer:
+    if issuer.keys is None or "://" in issuer.keys:
+        return issuer
+    return replace(issuer, keys=_beside(path, TLS_KEY.name, issuer.keys))
 
 
 def _file_accounts(table: object, source: str) -> tuple[AccountKeys, ...]:

@@ -14,7 +14,9 @@ import click
 from tablestone import __version__
 from tablestone.cli.check import check
 from tablestone.cli.options import BrokenOption
+from tablestone.cli.role import role
 from tablestone.cli.serve import serve
+from tablestone.cli.token import token
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.server.worker import StartRefused
 
@@ -30,6 +32,8 @@ def commands() -> None:
 
 commands.add_command(serve)
 commands.add_command(check)
+commands.add_command(role)
+commands.add_command(token)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,13 +6,21 @@ Knows each option's name, help, default and how its text becomes a value. Does n
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from tablestone.auth.accounts import KEYS_MAX, decode_key, is_account_name
-from tablestone.server.configuration import AccountKeys
+from tablestone.server.configuration import (
+    DEVELOPMENT_TENANT,
+    ENTRA_ID,
+    AccountKeys,
+    TrustedIssuer,
+)
 from tablestone.server.tls import is_certifiable
+from tablestone.server.token_addresses import is_safe_address
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
@@ -127,6 +135,33 @@ def _parse_network(text: str) -> str:
         ) from None
 
 
+def _parse_issuer(text: str) -> TrustedIssuer:
+    """`ISSUER` or `ISSUER,KEYS`; the tenant is the GUID in the issuer's name, as Entra ID writes it."""
+    name, _, keys = text.partition(",")
+    parts = urlsplit(name)
+    if not parts.scheme or not (parts.netloc or keys):
+        raise BrokenOption(f"must be ISSUER or ISSUER,KEYS, and the issuer a URL, not {text!r}")
+    for address in (keys,) if keys else (name,):
+        if "://" in address and not is_safe_address(address):
+            raise BrokenOption(f"has keys that others could change under way, not https: {address}")
+    tenant = _GUID.search(name)
+    return TrustedIssuer(name, keys or None, None if tenant is None else tenant[0].lower())
+
+
+def _parse_tenant(text: str) -> str:
+    if not _GUID.fullmatch(text):
+        raise BrokenOption(f"must be a GUID, not {text!r}")
+    return text.lower()
+
+
+def _parse_authority(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme != "https" or not parts.hostname or text != f"https://{parts.netloc}":
+        raise BrokenOption(f"must be https:// and a host, without a path, not {text!r}")
+    return text
+
+
+_GUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 SELF_SIGNED = "self-signed"
 
 HOST = Option("host", "ADDRESS", "Address to listen on.", "127.0.0.1", _parse_text)
@@ -204,6 +239,37 @@ WORKERS = Option(
     "one for each processor, at most 4; one where the engine is memory",
     _parse_workers,
 )
+TOKEN_ISSUER = Option(
+    "token-issuer",
+    "ISSUER[,KEYS]",
+    "Issuer whose bearer tokens are believed, and the URL or file of its keys (JWKS), if not where its OpenID "
+    "configuration says.",
+    "none but the server's own",
+    _parse_issuer,
+    repeatable=True,
+)
+TOKEN_AUDIENCE = Option(
+    "token-audience",
+    "AUDIENCE",
+    "Another audience that bearer tokens may be for.",
+    "those of Azure Storage",
+    _parse_text,
+    repeatable=True,
+)
+TOKEN_TENANT = Option(
+    "token-tenant",
+    "GUID",
+    "Tenant that clients without a token are sent to.",
+    DEVELOPMENT_TENANT,
+    _parse_tenant,
+)
+TOKEN_AUTHORITY = Option(
+    "token-authority",
+    "URL",
+    "Authority that clients without a token are sent to.",
+    ENTRA_ID,
+    _parse_authority,
+)
 LOG_LEVEL = Option(
     "log-level",
     "LEVEL",
@@ -219,9 +285,12 @@ CHECK_OPTIONS = (
     ),
 )
 """What `tablestone check` needs."""
+DATA_OPTIONS = (DATA, CHECK_OPTIONS[1])
+"""What a command needs that keeps something with the data."""
 SERVER_OPTIONS = (
     *(HOST, PORT, DATA, ENGINE, ACCOUNT),
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
+    *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(WORKERS, LOG_LEVEL),
 )
 """What `tablestone serve` needs; also all keys of the file."""

@@ -25,7 +25,9 @@ from tablestone.server.body import (
     is_worth_discarding,
 )
 from tablestone.server.configuration import Configuration, Place
+from tablestone.server.identities import Identities
 from tablestone.server.pipeline import Pipeline
+from tablestone.tables.documents import Documents
 from tablestone.tables.keys import TABLE_ID_LENGTH
 from tablestone.tables.service import TableService
 from tablestone.wire.messages import RawRequest, RawResponse, single_headers
@@ -66,10 +68,20 @@ class Application:
             monotonic_seconds,
             lambda: secrets.token_bytes(TABLE_ID_LENGTH),
         )
-        self._pipeline = Pipeline(
-            service, self._accounts, system_clock, https_only=self._configuration.https_only
+        identities = Identities(
+            Documents(self._engine), self._configuration.tokens, monotonic_seconds
         )
-        self._background = [asyncio.create_task(self._patience.watch())]
+        self._pipeline = Pipeline(
+            service,
+            self._accounts,
+            identities,
+            system_clock,
+            https_only=self._configuration.https_only,
+        )
+        self._background = [
+            asyncio.create_task(self._patience.watch()),
+            asyncio.create_task(identities.watch()),
+        ]
         if self._place.worker == 0:  # one sweeper is enough, and two would be in each other's way
             self._background.append(asyncio.create_task(self._sweep(service)))
 

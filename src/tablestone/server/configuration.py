@@ -51,6 +51,33 @@ class SelfSigned:
         return CertificateFiles(self.directory / "certificate.pem", self.directory / "key.pem")
 
 
+DEVELOPMENT_TENANT = "7ab1e570-0000-4000-8000-000000000000"
+"""The tenant that the challenge names where none is configured; some SDKs take nothing but a GUID (auth 4.2)."""
+ENTRA_ID = "https://login.microsoftonline.com"
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedIssuer:
+    """An issuer of bearer tokens. `keys` is where its keys are: a URL, or the path of a file.
+
+    Without `keys` they are where its OpenID configuration says. `tenant`, if given, must be that of its tokens.
+    """
+
+    name: str
+    keys: str | None
+    tenant: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """Whose bearer tokens are believed beside the server's own, for which further audiences, and where to get one."""
+
+    issuers: tuple[TrustedIssuer, ...] = ()
+    audiences: tuple[str, ...] = ()
+    tenant: str = DEVELOPMENT_TENANT
+    authority: str = ENTRA_ID
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """Everything a server is told. `data_directory` is None when the engine keeps nothing on disk.
@@ -69,6 +96,7 @@ class Configuration:
     https_only: bool = False
     trusted_proxies: tuple[str, ...] = ()
     workers: int = 1
+    tokens: TokenRules = TokenRules()
 
 
 @dataclass(frozen=True, slots=True)

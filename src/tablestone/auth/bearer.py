@@ -1,0 +1,213 @@
+"""Bearer tokens: whether a token is one to be believed, and what it says of its holder (auth 4).
+
+A token is believed if an issuer that is trusted signed it with a key it publishes, for an audience that is this
+service, and if now lies in its time. What it was found to say is kept until the trusted keys change; times and audience
+are looked at each time. Knows values only: keys are handed in, and what a holder may do stands in `roles`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final, NamedTuple
+
+import orjson
+from jwt import PyJWS
+from jwt.exceptions import PyJWTError
+
+from tablestone import limits
+from tablestone.auth.json_web_keys import Keys
+from tablestone.auth.roles import Role, find_role
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
+
+VERIFIED_KEPT_MAX: Final = 1024
+"""Tokens whose signature is not checked again; then the oldest are forgotten."""
+AUDIENCES: Final = frozenset(
+    (
+        *("https://storage.azure.com", "https://storage.azure.us", "https://storage.azure.cn"),
+        *("https://cosmos.azure.com", "https://cosmos.azure.us", "https://cosmos.azure.cn"),
+        "e406a681-f3d4-42a8-90b6-c2b029497af1",
+    )
+)
+"""What tokens for Azure Storage are made out to, without the slash that some have at their end (auth 0.2, 4.3)."""
+ACCOUNT_SUFFIXES: Final = (
+    "core.windows.net",
+    "core.chinacloudapi.cn",
+    "core.usgovcloudapi.net",
+    "core.cloudapi.de",
+)
+"""Where an account's own name is an audience: `https://NAME.table.SUFFIX` (auth 4.3)."""
+
+_TOKEN = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_LEEWAY: Final = limits.TOKEN_LEEWAY_SECONDS * TICKS_PER_SECOND
+_SECONDS_MAX: Final = 253_402_300_799
+"""9999-12-31T23:59:59Z."""
+_jws: Final = PyJWS()
+
+
+class TokenRefused(Exception):
+    """The token is not believed; the text says why, for the server's log alone, and holds nothing of the token."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Issuer:
+    """Somebody whose tokens are trusted: `name` is their `iss`, and `tenant`, if they have one, the `tid`."""
+
+    name: str
+    tenant: str | None
+    keys: Keys
+
+
+class Token(NamedTuple):
+    """What a token that was signed by its issuer says. Times are in ticks."""
+
+    object_id: str
+    tenant_id: str
+    principals: tuple[str, ...]
+    claimed: tuple[Role, ...]
+    audiences: tuple[str, ...]
+    not_before: int
+    expiry: int
+
+
+class TokenTrust:
+    """Whose tokens are believed, and for which audiences. A change of keys makes a new one."""
+
+    def __init__(self, issuers: Iterable[Issuer], audiences: Iterable[str] = ()) -> None:
+        self._issuers: Mapping[str, Issuer] = {issuer.name: issuer for issuer in issuers}
+        self._audiences = AUDIENCES.union(_without_slash(audience) for audience in audiences)
+        self._verified: dict[bytes, Token] = {}
+
+    def missing_key_of(self, text: bytes) -> str | None:
+        """The issuer who is to be asked for new keys: it names one of its keys that is not known here.
+
+        Nothing of this is proven; it only tells where to look.
+        """
+        if text in self._verified:
+            return None
+        try:
+            header, payload = _unverified(text)
+            issuer = self._issuer(payload)
+        except TokenRefused:
+            return None
+        return issuer.name if header.get("kid") not in issuer.keys else None
+
+    def check(self, text: bytes, account: str, now: int) -> Token:
+        """What the token says, if it is to be believed for this account now, in ticks; else `TokenRefused`."""
+        token = self._verified.get(text)
+        if token is None:
+            token = self._verify(text)
+            while len(self._verified) >= VERIFIED_KEPT_MAX:
+                del self._verified[next(iter(self._verified))]
+            self._verified[text] = token
+        if now >= token.expiry + _LEEWAY:
+            raise TokenRefused("it has expired")
+        if now < token.not_before - _LEEWAY:
+            raise TokenRefused("it is not valid yet")
+        if not any(self._is_here(audience, account) for audience in token.audiences):
+            raise TokenRefused("it is for another audience")
+        return token
+
+    def _issuer(self, payload: dict[str, Any]) -> Issuer:
+        issuer = payload.get("iss")
+        found = self._issuers.get(issuer) if isinstance(issuer, str) else None
+        if found is None:
+            raise TokenRefused("its issuer is not trusted")
+        return found
+
+    def _verify(self, text: bytes) -> Token:
+        header, payload = _unverified(text)
+        issuer = self._issuer(payload)
+        kid = header.get("kid")
+        key = issuer.keys.get(kid) if isinstance(kid, str) else None
+        if key is None:
+            raise TokenRefused("its issuer has no key of that id")
+        try:
+            verified = _jws.decode_complete(text, key, algorithms=[key.algorithm_name])
+        except (PyJWTError, ValueError):
+            raise TokenRefused("its signature is not that of the issuer's key") from None
+        return _token(orjson.loads(verified["payload"]), issuer)
+
+    def _is_here(self, audience: str, account: str) -> bool:
+        name = _without_slash(audience)
+        if name in self._audiences:
+            return True
+        prefix = f"https://{account}.table."
+        return name.startswith(prefix) and name.removeprefix(prefix) in ACCOUNT_SUFFIXES
+
+
+def _without_slash(audience: str) -> str:
+    return audience.removesuffix("/")
+
+
+def _unverified(text: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and payload as they are given, by whomever."""
+    if len(text) > limits.TOKEN_LENGTH_MAX:
+        raise TokenRefused("it is too long")
+    if not _TOKEN.fullmatch(text):
+        raise TokenRefused("it is no signed token")
+    try:
+        read = _jws.decode_complete(text, options={"verify_signature": False})
+        payload = orjson.loads(read["payload"])
+    except (PyJWTError, ValueError):
+        raise TokenRefused("it cannot be read") from None
+    # Base64 can write one signature in several ways: only the one that its maker wrote is taken.
+    as_written = base64.urlsafe_b64encode(read["signature"]).rstrip(b"=")
+    if not isinstance(payload, dict) or not text.endswith(b"." + as_written):
+        raise TokenRefused("it cannot be read")
+    return read["header"], payload
+
+
+def _token(claims: dict[str, Any], issuer: Issuer) -> Token:
+    """The claims of a token whose signature was checked; all that is needed must be there."""
+    tenant = _text(claims, "tid")
+    if issuer.tenant is not None and tenant.lower() != issuer.tenant.lower():
+        raise TokenRefused("it is of another tenant")
+    object_id = _text(claims, "oid") or _text(claims, "sub")
+    if not object_id:
+        raise TokenRefused("it names nobody")
+    roles = dict.fromkeys(filter(None, map(find_role, _texts(claims, "roles"))))
+    return Token(
+        object_id,
+        tenant,
+        (object_id, *_applications(claims), *_texts(claims, "groups")),
+        tuple(roles),
+        _texts(claims, "aud"),
+        _instant(claims, "nbf") if "nbf" in claims else 0,
+        _instant(claims, "exp"),
+    )
+
+
+def _applications(claims: dict[str, Any]) -> tuple[str, ...]:
+    """The application that asks for itself; with a scope it asks for a user, who may use any application (auth 4.3)."""
+    if "scp" in claims:
+        return ()
+    return tuple(filter(None, (_text(claims, "appid"), _text(claims, "azp"))))
+
+
+def _text(claims: dict[str, Any], name: str) -> str:
+    value = claims.get(name, "")
+    if not isinstance(value, str):
+        raise TokenRefused(f"its {name} is no text")
+    return value
+
+
+def _texts(claims: dict[str, Any], name: str) -> tuple[str, ...]:
+    value = claims.get(name, [])
+    listed = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str) for one in listed):
+        raise TokenRefused(f"its {name} is no list of texts")
+    return tuple(listed)
+
+
+def _instant(claims: dict[str, Any], name: str) -> int:
+    """Ticks of seconds since 1970, which may have a fraction (RFC 7519, 2)."""
+    seconds = claims.get(name)
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise TokenRefused(f"it has no {name}")
+    if not isfinite(seconds) or not 0 <= seconds <= _SECONDS_MAX:
+        raise TokenRefused(f"its {name} is no time")
+    return int(seconds * TICKS_PER_SECOND) + UNIX_EPOCH_TICKS

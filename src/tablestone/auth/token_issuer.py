@@ -1,0 +1,76 @@
+"""The server as its own token issuer, so that code which gets tokens can be tried without a cloud (auth 4).
+
+A key pair is made at first use; `members` is what is stored of it, the public half apart from the private one, so that
+a server which only checks never reads that. Issues whatever it is asked to: whoever may read the private key may.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import jwt
+import orjson
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+
+from tablestone.auth.bearer import Issuer
+from tablestone.auth.json_web_keys import RSA_BITS_MIN, read_keys
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
+
+ALGORITHM: Final = "RS256"
+
+Members = Mapping[str, Any]
+
+
+def make_issuer() -> dict[str, Any]:
+    """A new issuer, as it is stored; its name is its own, so that no other server's tokens are taken for it."""
+    private = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS_MIN)
+    public = RSAAlgorithm.to_jwk(private.public_key(), as_dict=True)
+    pem = private.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    kid = secrets.token_hex(16)
+    return {
+        "issuer": f"urn:tablestone:{uuid.uuid4()}",
+        "keys": [{**public, "kid": kid, "use": "sig", "alg": ALGORITHM}],
+        "private": {"kid": kid, "pem": pem.decode("ascii")},
+    }
+
+
+def own_issuer(members: Members) -> Issuer:
+    """The stored issuer as one whose tokens are believed, whatever tenant they name."""
+    return Issuer(members["issuer"], None, read_keys(orjson.dumps({"keys": members["keys"]})))
+
+
+def issue_token(
+    members: Members,
+    *,
+    principal: str,
+    roles: Iterable[str],
+    tenant: str,
+    audience: str,
+    lifetime_seconds: int,
+    now: int,
+) -> str:
+    """A token of the stored issuer, valid from now (ticks) on, with the claims that Entra ID's have."""
+    issued_at = (now - UNIX_EPOCH_TICKS) // TICKS_PER_SECOND
+    claims = {
+        "iss": members["issuer"],
+        "aud": audience,
+        "iat": issued_at,
+        "nbf": issued_at,
+        "exp": issued_at + lifetime_seconds,
+        "oid": principal,
+        "sub": principal,
+        "tid": tenant,
+        "roles": list(roles),
+        "ver": "1.0",
+    }
+    private = members["private"]
+    return jwt.encode(claims, private["pem"], ALGORITHM, {"kid": private["kid"]})

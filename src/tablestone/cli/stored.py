@@ -1,0 +1,51 @@
+"""What the commands keep in a data directory, beside a server that uses it or without one.
+
+A change acts on the running server's very next request. Knows how documents are reached, not what they are about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from tablestone.cli.configuration import read_configuration
+from tablestone.cli.options import BrokenOption
+from tablestone.cli.parameters import by_option_name
+from tablestone.clock import system_clock
+from tablestone.engines.registry import open_engine
+from tablestone.server.configuration import Configuration
+from tablestone.tables.documents import Documents
+
+Answer = TypeVar("Answer")
+
+
+def stored_configuration(given: dict[str, Any], what: str) -> Configuration:
+    """The configuration of a command that keeps something; refuses an engine that keeps nothing."""
+    configuration = read_configuration(by_option_name(given), os.environ)
+    if configuration.data_directory is None:
+        raise BrokenOption(
+            f"{what} cannot be stored: the engine {configuration.engine.rstrip(':')} keeps nothing."
+        )
+    return configuration
+
+
+def with_documents(
+    configuration: Configuration,
+    act: Callable[[Documents], Awaitable[Answer]],
+    *,
+    read_only: bool = False,
+) -> Answer:
+    """What `act` answers of the documents in the data directory; to change them it is made if it is not there."""
+
+    async def run() -> Answer:
+        engine = open_engine(
+            configuration.engine, system_clock, read_only=read_only, shared=not read_only
+        )
+        try:
+            return await act(Documents(engine))
+        finally:
+            await engine.close()
+
+    return asyncio.run(run())

@@ -1,0 +1,103 @@
+"""`tablestone token`: issues a bearer token with the server's own key, so that code which gets tokens can be tried."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from tablestone.auth.roles import DATA_CONTRIBUTOR, ROLES, find_role
+from tablestone.cli.options import DATA_OPTIONS, TOKEN_TENANT, BrokenOption
+from tablestone.cli.parameters import with_options
+from tablestone.cli.stored import stored_configuration, with_documents
+from tablestone.clock import system_clock
+from tablestone.tables.documents import DocumentKind, Documents, Members
+
+DEVELOPER: Final = "7ab1e570-0000-4000-8000-000000000001"
+"""Whom a token is about if nobody is named."""
+AUDIENCE: Final = "https://storage.azure.com"
+LIFETIME_SECONDS: Final = 3600
+LIFETIME_SECONDS_MAX: Final = 24 * 60 * 60
+
+
+@click.command()
+@click.option(
+    "--principal",
+    metavar="ID",
+    help="Object id of the holder, as it stands in `tablestone role assign`.  [default: a developer's]",
+)
+@click.option(
+    "--role",
+    "roles",
+    metavar="ROLE",
+    multiple=True,
+    help="Role that the token claims, by name or id; repeat for more.  [default: Storage Table Data Contributor if "
+    "nobody is named, else none]",
+)
+@click.option(
+    "--audience",
+    metavar="AUDIENCE",
+    default=AUDIENCE,
+    show_default=True,
+    help="Whom the token is for.",
+)
+@click.option(
+    "--lifetime",
+    metavar="SECONDS",
+    type=click.IntRange(1, LIFETIME_SECONDS_MAX),
+    default=LIFETIME_SECONDS,
+    show_default=True,
+    help=f"How long it is valid; at most {LIFETIME_SECONDS_MAX}.",
+)
+@with_options((*DATA_OPTIONS, TOKEN_TENANT))
+def token(
+    principal: str | None, roles: tuple[str, ...], audience: str, lifetime: int, **given: Any
+) -> None:
+    """Print a bearer token that this server takes.
+
+    It is signed with the server's own key, which is made at first use and kept with the data.
+    Servers take bearer tokens over TLS only, and SDKs send them over nothing else.
+    """
+    from tablestone.auth.token_issuer import issue_token  # noqa: PLC0415 - cryptography loads slowly
+
+    configuration = stored_configuration(given, "The key that signs tokens")
+    claimed = [_role_name(name) for name in roles]
+    if principal is None and not roles:
+        claimed = [DATA_CONTRIBUTOR.name]
+    print(
+        issue_token(
+            with_documents(configuration, _own_key),
+            principal=principal or DEVELOPER,
+            roles=claimed,
+            tenant=configuration.tokens.tenant,
+            audience=audience,
+            lifetime_seconds=lifetime,
+            now=system_clock(),
+        )
+    )
+
+
+def _role_name(text: str) -> str:
+    role = find_role(text)
+    if role is None:
+        raise unknown_role("--role", text)
+    return role.name
+
+
+def unknown_role(source: str, text: str) -> BrokenOption:
+    """The sentence for a role that there is not."""
+    names = ", ".join(role.name for role in ROLES)
+    return BrokenOption(f"{source} names no role: {text!r}; the roles are {names}.")
+
+
+async def _own_key(documents: Documents) -> Members:
+    from tablestone.auth.token_issuer import make_issuer  # noqa: PLC0415 - as above
+    from tablestone.server.bearer_tokens import OWN_KEY  # noqa: PLC0415
+
+    stored = await documents.get(DocumentKind.SECRETS, OWN_KEY, dict)
+    if stored is None:
+        fresh = make_issuer()
+        await documents.change(DocumentKind.SECRETS, OWN_KEY, lambda members: members or fresh)
+        stored = await documents.get(DocumentKind.SECRETS, OWN_KEY, dict)
+        assert stored is not None
+    return stored
