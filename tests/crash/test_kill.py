@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -27,12 +29,9 @@ from crash.writers import (
     read_partitions,
     read_tables,
 )
-from server_process import COMMAND, start_server
+from server_process import COMMAND, ServerProcess, start_server
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from server_process import ServerProcess
+Kill = Callable[[ServerProcess], None]
 
 ROUNDS = int(os.environ.get("TABLESTONE_CRASH_ROUNDS", "3"))
 SEED = int(os.environ.get("TABLESTONE_CRASH_SEED", str(random.SystemRandom().getrandbits(32))))
@@ -67,15 +66,48 @@ class Journals:
         return of_entities + self.tables.operations_acknowledged
 
 
-def test_acknowledged_writes_survive_a_kill(tmp_path: Path) -> None:
+def kill_first(server: ServerProcess) -> None:
+    """The one process, or the supervisor: its workers end by themselves."""
+    server.kill()
+
+
+def kill_all(server: ServerProcess) -> None:
+    for process in workers_of(server):
+        os.kill(process, signal.SIGKILL)
+    server.kill()
+
+
+def kill_a_worker(server: ServerProcess) -> None:
+    os.kill(min(workers_of(server)), signal.SIGKILL)
+
+
+def workers_of(server: ServerProcess) -> list[int]:
+    first = server.process.pid
+    return [*map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
+
+
+KILLS: dict[str, tuple[int, Kill | None, Kill]] = {
+    "one process": (1, None, kill_first),
+    "the supervisor": (3, None, kill_first),
+    "all processes": (3, None, kill_all),
+    "a worker, then the supervisor": (3, kill_a_worker, kill_first),
+}
+"""How many workers, who is killed on the way, who in the end."""
+
+
+@pytest.mark.parametrize(("workers", "on_the_way", "kill"), KILLS.values(), ids=KILLS)
+def test_acknowledged_writes_survive_a_kill(
+    tmp_path: Path, workers: int, on_the_way: Kill | None, kill: Kill
+) -> None:
     print(f"TABLESTONE_CRASH_SEED={SEED} TABLESTONE_CRASH_ROUNDS={ROUNDS}")
     journals = Journals()
-    server = start_server(tmp_path)
+    server = start_server(tmp_path, f"--workers={workers}")
     try:
         create_table(server)
         for round_number in range(ROUNDS):
-            write_until_killed(server, journals, random.Random(f"{SEED}/{round_number}"))
-            server = start_server(tmp_path)
+            randomness = random.Random(f"{SEED}/{round_number}")
+            write_until_killed(server, journals, randomness, on_the_way=on_the_way, kill=kill)
+            server = start_server(tmp_path, f"--workers={workers}")
             assert journals.complaints(server) == [], f"seed {SEED}, round {round_number}"
         server.stop()
     finally:
@@ -126,8 +158,14 @@ def write_until_killed(
     journals: Journals,
     randomness: random.Random,
     operations: int | None = None,
+    *,
+    on_the_way: Kill | None = None,
+    kill: Kill = kill_first,
 ) -> None:
-    """Let every writer write, and kill the server somewhere among their operations."""
+    """Let every writer write, and kill the server somewhere among their operations.
+
+    Whoever is not met by a kill on the way goes on, and that many operations more are waited for.
+    """
     acknowledged = threading.Semaphore(0)
     writers: list[UntilKilled] = [
         EntityWriter(server, journal, random.Random(randomness.random()), acknowledged)
@@ -137,11 +175,14 @@ def write_until_killed(
     writers.append(TableWriter(server, journals.tables, of_tables, acknowledged))
     for writer in writers:
         writer.start()
-    for _ in range(operations or randomness.randint(1, OPERATIONS_BEFORE_KILL_MAX)):
-        if not acknowledged.acquire(timeout=PATIENCE_SECONDS):
-            break  # What a writer did not expect is told below.
-    time.sleep(randomness.uniform(0, 0.005))  # Not only just after an answer.
-    server.kill()
+    for step in (on_the_way, kill):
+        if step is None:
+            continue
+        for _ in range(operations or randomness.randint(1, OPERATIONS_BEFORE_KILL_MAX)):
+            if not acknowledged.acquire(timeout=PATIENCE_SECONDS):
+                break  # What a writer did not expect is told below.
+        time.sleep(randomness.uniform(0, 0.005))  # Not only just after an answer.
+        step(server)
     for writer in writers:
         writer.join(PATIENCE_SECONDS)
         assert not writer.is_alive(), "a writer still waits for a server that was killed"

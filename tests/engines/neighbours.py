@@ -14,6 +14,7 @@ from engines.conftest import HeldClock
 from engines.write_sets import WHOLE, put
 from tablestone.engines.contract import ABSENT, ANY, Change, Committed, WriteSet
 from tablestone.engines.registry import open_engine
+from tablestone.engines.sqlite import SqliteEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,6 +98,22 @@ def insert_sets(data: Path, pipe: Connection) -> None:
         engine = shared(data)
         name = multiprocessing.current_process().name.encode()
         await asyncio.gather(*(write(engine, name + b" %d" % index) for index in range(8)))
+
+    asyncio.run(run())
+
+
+def begin_announced(data: Path, pipe: Connection) -> None:
+    """Stops in the middle of an announced commit."""
+
+    async def run() -> None:
+        engine = shared(data)
+        assert isinstance(engine, SqliteEngine)
+        assert engine._commits is not None
+        assert engine._commits._lock.try_take()
+        assert engine._generation is not None
+        engine._generation.begin()
+        pipe.send("begun")
+        await asyncio.sleep(60)
 
     asyncio.run(run())
 

@@ -18,6 +18,7 @@ from engines.neighbours import (
     INCREMENTS,
     ROWS_OF_A_SET,
     TASKS,
+    begin_announced,
     increment,
     increment_counter,
     insert_sets,
@@ -36,6 +37,8 @@ from tablestone.engines.sqlite_directory import PAGE_SIZE_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tablestone.engines.contract import Engine
 
 COMMIT_SECONDS_MAX = 5.0
 """What a commit may take on a machine that is busy with other things."""
@@ -93,6 +96,34 @@ async def test_a_process_that_is_killed_leaves_no_half_of_a_write_and_no_lock(da
     assert acknowledged <= sets
     assert stored == {(*each, part) for each in sets for part in range(ROWS_OF_A_SET)}
     await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+@pytest.mark.crash
+async def test_who_is_killed_in_an_announced_commit_leaves_nothing_unknown_for_long(
+    data: Path,
+) -> None:
+    """While it is not known whether it was committed nothing may be kept; the next to commit, or to come, ends that."""
+    engine = shared(data)
+    before = generation_of(engine)
+    for mend in ("a commit", "an opening"):
+        with neighbour(begin_announced, data) as (process, pipe):
+            await asyncio.to_thread(pipe.recv)
+            assert generation_of(engine) is None
+            process.kill()
+            await asyncio.to_thread(process.join)
+        assert generation_of(engine) is None
+        if mend == "a commit":
+            await committed(engine, insert(b"p", b"r"))
+        else:
+            await close_healthy(shared(data))
+        assert generation_of(engine) not in (before, None)
+        before = generation_of(engine)
+    await close_healthy(engine)
+
+
+def generation_of(engine: Engine) -> int | None:
+    return engine.generation
 
 
 @pytest.mark.asyncio
