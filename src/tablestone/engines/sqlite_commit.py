@@ -28,6 +28,7 @@ from tablestone.engines.contract import (
     Put,
     expectation_holds,
 )
+from tablestone.engines.sqlite_directory import LOCKED_MS_MAX
 from tablestone.engines.sqlite_reader import unavailable
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ CHECKPOINT_PAGES: Final = 1000
 """Pages in the write-ahead log from which it is copied into the database, before the next group starts."""
 RESTART_PAGES: Final = 2 * CHECKPOINT_PAGES
 """Pages in the log from which the copying waits for reads that are under way, so that the log can start anew."""
+RESTART_MS_MAX: Final = 800
+"""How long the copying waits for them at most; nobody commits meanwhile."""
 
 VERSION_OF: Final = "SELECT version FROM stored_rows WHERE partition = ? AND row = ?"
 PUT: Final = """
@@ -95,6 +98,7 @@ class GroupCommit:
         self._idle = asyncio.Event()
         self._log_pages = 0
         self._restart_at = RESTART_PAGES
+        self._restart_wait_ms = LOCKED_MS_MAX
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         writer.set_wal_hook(self._note_log_pages)
         self._thread = Thread(target=self._work_until_told, name="tablestone-flush", daemon=True)
@@ -269,18 +273,21 @@ class GroupCommit:
         """Copies the log into the database: no write is under way in any process, and single reads of this one have
         ended, for they run on the loop and the loop asked for this. Where nobody reads an older moment either, later
         reads need nothing of the log and the next write starts it anew, which is what bounds it. A read of another
-        process may put that off; when it did so often, its end is waited for. A snapshot is not: it may be held for
-        long, and the log grows until it is closed.
+        process may put that off; when it did so often, its end is waited for, longer each time. A snapshot may be held
+        for longer than that; then the log grows until it is closed.
         """
         try:
             if self._log_pages < self._restart_at:
                 self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 return
             self._restart_at = self._log_pages + CHECKPOINT_PAGES
+            self._writer.set_busy_timeout(self._restart_wait_ms)
+            self._restart_wait_ms = min(2 * self._restart_wait_ms, RESTART_MS_MAX)
             with suppress(apsw.BusyError):
                 self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
-                self._restart_at = RESTART_PAGES
+                self._restart_at, self._restart_wait_ms = RESTART_PAGES, LOCKED_MS_MAX
         finally:
+            self._writer.set_busy_timeout(LOCKED_MS_MAX)
             self._lock.release()
 
     def _close_writer(self) -> None:
