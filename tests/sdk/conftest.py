@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import pytest
 
@@ -31,13 +31,26 @@ def endpoint(request: pytest.FixtureRequest) -> Endpoint:
     return Endpoint(server.endpoint.rstrip("/"), server.account_name, server.account_key)
 
 
+class TlsServer(NamedTuple):
+    """A server of our own that speaks TLS; `data` is where `tablestone token` finds the key of its tokens."""
+
+    endpoint: Endpoint
+    data: Path
+
+
 @pytest.fixture(scope="session")
-def tls_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """A server of our own that speaks TLS with a certificate of its own; programs do as it says to trust it."""
-    server = start_server(tmp_path_factory.mktemp("tls-data"), "--tls", "self-signed")
+def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+    """With a certificate of its own making; programs do as it says to trust it."""
+    data = tmp_path_factory.mktemp("tls-data")
+    server = start_server(data, "--tls", "self-signed")
     trust = obeyed(server.stdout, tmp_path_factory.mktemp("trust"))
-    yield Endpoint(server.endpoint, server.account_name, server.account_key, trust)
+    yield TlsServer(Endpoint(server.endpoint, server.account_name, server.account_key, trust), data)
     assert server.stop() == 0, server.stderr
+
+
+@pytest.fixture(scope="session")
+def tls_endpoint(tls_server: TlsServer) -> Endpoint:
+    return tls_server.endpoint
 
 
 def obeyed(ready_lines: list[str], directory: Path) -> tuple[tuple[str, str], ...]:

@@ -67,6 +67,14 @@ def environment_with_signature(endpoint: Endpoint, token: str) -> dict[str, str]
     return environment
 
 
+def environment_with_token(endpoint: Endpoint, token: str) -> dict[str, str]:
+    """The same for a program that is to know a bearer token and no key."""
+    environment = environment_for(endpoint) | {"TABLESTONE_TEST_TOKEN": token}
+    for name in (CONNECTION_STRING_VARIABLE, "TABLESTONE_TEST_KEY"):
+        del environment[name]
+    return environment
+
+
 def environment_for(endpoint: Endpoint) -> dict[str, str]:
     """What a program in another language is started with."""
     return (

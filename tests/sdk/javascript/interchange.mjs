@@ -100,6 +100,16 @@ async function read(table) {
   }
 }
 
+// With a token, if there is one, from a credential that asks nobody for it.
+function tableClient(tableName) {
+  const { TABLESTONE_TEST_TOKEN: token, TABLESTONE_TEST_ENDPOINT, TABLESTONE_TEST_CONNECTION_STRING } = process.env;
+  if (token) {
+    const credential = { getToken: async () => ({ token, expiresOnTimestamp: Date.now() + 3_600_000 }) };
+    return new TableClient(TABLESTONE_TEST_ENDPOINT, tableName, credential);
+  }
+  return TableClient.fromConnectionString(TABLESTONE_TEST_CONNECTION_STRING, tableName, { allowInsecureConnection: true });
+}
+
 function sign(tableName) {
   const credential = new AzureNamedKeyCredential(process.env.TABLESTONE_TEST_ACCOUNT, process.env.TABLESTONE_TEST_KEY);
   const expiresOn = new Date(Date.now() + 3_600_000);
@@ -118,9 +128,7 @@ function sign(tableName) {
 }
 
 const [command, tableName, path] = process.argv.slice(2);
-const table = TableClient.fromConnectionString(process.env.TABLESTONE_TEST_CONNECTION_STRING, tableName, {
-  allowInsecureConnection: true,
-});
+const table = tableClient(tableName);
 if (command === "write") await write(table, path);
 else if (command === "read") await read(table);
 else if (command === "sign") sign(tableName);

@@ -137,9 +137,11 @@ class Clients:
         return cast("TableClient", Awaited(client))
 
     def table_from_url(self, url: str) -> TableClient:
+        """Of a URL with a signature, or of one without, whose requests are then signed with the key."""
+        who = None if "sig=" in url else self.credential()
         if not self.synchronous:
-            return TableClient.from_table_url(url, credential=self.credential(), retry_total=0)
-        client = SyncTableClient.from_table_url(url, credential=self.credential(), retry_total=0)
+            return TableClient.from_table_url(url, credential=who, retry_total=0)
+        client = SyncTableClient.from_table_url(url, credential=who, retry_total=0)
         return cast("TableClient", Awaited(client))
 
     @staticmethod

@@ -126,6 +126,12 @@ abstract class ServiceUnderTest {
         }
     }
 
+    /** For answers in XML, of which this SDK decodes no code. */
+    static void assertRefused(int status, Executable call) {
+        HttpResponseException failure = assertThrows(HttpResponseException.class, call);
+        assertEquals(status, failure.getResponse().getStatusCode());
+    }
+
     /** The service's code and text; RequestId and Time follow the text (wire 8.1). */
     static void assertError(String code, String message, TableServiceError error) {
         assertEquals(code, String.valueOf(error.getErrorCode()));

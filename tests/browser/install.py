@@ -1,0 +1,42 @@
+"""Installs the browser that tests/browser asks: `python tests/browser/install.py`.
+
+Debian's Chromium, by its package manager, where this is Debian and we are its root; nothing where a browser is there
+already. It runs as a script, so it imports nothing of ours. Its exit status is 0 also where there can be no browser:
+the tests then skip, and say why.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def browser() -> str | None:
+    """The path of a Chromium on this machine, None if there is none."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def missing() -> str | None:
+    """Why the tests cannot run now, or None."""
+    if browser() is not None:
+        return None
+    return "Chromium is not installed: run python tests/browser/install.py as root on Debian, or install it yourself"
+
+
+def main() -> int:
+    if browser() is None and shutil.which("apt-get") is not None and os.geteuid() == 0:
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
+            ended = subprocess.run(["apt-get", "-qq", *command], env=environment, check=False)
+            if ended.returncode != 0:
+                break
+    print(f"browser: {missing() or 'ready'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
