@@ -94,3 +94,25 @@ SWEEP_ROWS_PER_STEP: Final = 500
 """Rows of a deleted table that are removed at a time, between which requests get their turn; ours."""
 SWEEP_AGAIN_SECONDS: Final = 60
 """A deleted table is swept once more after this, for writes that were under way when it was deleted; ours."""
+
+# Stored access policies.
+SIGNED_IDENTIFIERS_MAX: Final = 5
+"""Stored access policies of a table (auth 7)."""
+SIGNED_IDENTIFIER_LENGTH_MAX: Final = 64
+"""Characters in the id of a stored access policy (auth 7)."""
+
+# Service properties.
+RETENTION_DAYS_MAX: Final = 365
+"""Days that logs or metrics are to be kept (auth 8.2)."""
+CORS_RULES_MAX: Final = 5
+"""CORS rules of an account (auth 8.2)."""
+CORS_TEXT_BYTES_MAX: Final = 2048
+"""Bytes of all CORS rules together, without their tags (auth 8.2)."""
+CORS_ORIGINS_MAX: Final = 64
+"""Origins in one CORS rule (auth 8.2)."""
+CORS_HEADERS_MAX: Final = 64
+"""Literal names in a CORS rule's list of allowed or of exposed headers (auth 8.2)."""
+CORS_HEADER_PREFIXES_MAX: Final = 2
+"""Names that end in `*` in such a list (auth 8.2)."""
+CORS_ITEM_LENGTH_MAX: Final = 256
+"""Characters of one origin or header name in a CORS rule (auth 8.2)."""

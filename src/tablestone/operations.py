@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from tablestone.entity import ContinuationToken, Entity, EntityKey, KeyBounds
 from tablestone.query.filter_tree import FilterNode
+from tablestone.service_properties import Changes, ServiceProperties
 
 IF_MATCH_ANY: Final = -1
 """`If-Match: *`: the entity must be there, whatever its version."""
@@ -167,6 +168,43 @@ class EntityGroupTransaction:
     writes: Sequence[EntityWrite]
 
 
+@dataclass(frozen=True, slots=True)
+class GetTableAcl:
+    """Read the stored access policies of a table."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetTableAcl:
+    """Replace all stored access policies of a table."""
+
+    table: str
+    identifiers: tuple[SignedIdentifier, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GetServiceProperties:
+    """Read the account's service properties."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetServiceProperties:
+    """Replace some of the account's service properties."""
+
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class GetServiceStats:
+    """How far is the secondary behind?"""
+
+
+ServiceOperation = (
+    GetTableAcl | SetTableAcl | GetServiceProperties | SetServiceProperties | GetServiceStats
+)
+"""What is asked and answered in XML."""
+
 Operation = (
     CreateTable
     | GetTable
@@ -176,6 +214,7 @@ Operation = (
     | QueryEntities
     | EntityWrite
     | EntityGroupTransaction
+    | ServiceOperation
 )
 
 
@@ -240,7 +279,43 @@ class TransactionCommitted:
     results: Sequence[WriteResult]
 
 
-Result = TableFound | TablesPage | EntityFound | EntitiesPage | WriteResult | TransactionCommitted
+@dataclass(frozen=True, slots=True)
+class TableAclFound:
+    """The stored access policies of a table."""
+
+    identifiers: tuple[SignedIdentifier, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePropertiesFound:
+    """The account's service properties."""
+
+    properties: ServiceProperties
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStats:
+    """The secondary has everything that was written before this moment (ticks)."""
+
+    last_sync: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """Policies or service properties are as asked for."""
+
+
+ServiceResult = TableAclFound | ServicePropertiesFound | ServiceStats | SettingsChanged
+
+Result = (
+    TableFound
+    | TablesPage
+    | EntityFound
+    | EntitiesPage
+    | WriteResult
+    | TransactionCommitted
+    | ServiceResult
+)
 
 
 def entity_key(write: EntityWrite) -> EntityKey:

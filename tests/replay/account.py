@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote
 
 from .normalised import neutral_table_token
+from .settings import QUERY as PROPERTIES_QUERY
 
 if TYPE_CHECKING:
     from .cassettes import Exchange
@@ -57,6 +58,10 @@ class Account:
             self._delete(name)
         self._tables.clear()
         self._placed.clear()
+
+    def set_properties(self, document: bytes) -> None:
+        headers = JSON_HEADERS | {"Accept": "application/xml", "Content-Type": "application/xml"}
+        self._require(self._target.send("PUT", "/", PROPERTIES_QUERY, headers, document))
 
     def align(self, exchange: Exchange) -> None:
         """Before an exchange: makes the tables its recorded answer presupposes, removes placed ones

@@ -5,8 +5,9 @@
 2. The base URL, which differs by construction, and the account in `odata.type`, which follows from
    it: written {BASE}, {ACCOUNT}.
 3. Times and ids the server makes: Timestamps and ETags are bound to the recording's (`bindings`),
-   request ids and error times are checked for their form; boundaries become {BATCH} and
-   {CHANGESET}; the creation time in a table's continuation token {CREATED}.
+   request ids, error times and the time of the last replication are checked for their form;
+   boundaries become {BATCH} and {CHANGESET}; the creation time in a table's continuation token
+   {CREATED}.
 4. The HTTP reason phrase: an ASGI server has no say in it. Inside batches, where it is ours, it is
    compared.
 """
@@ -53,6 +54,7 @@ STAMPS = (
     (re.compile(r'"Timestamp":"[^"]*"'), '"Timestamp":"{STAMP}"'),
     (re.compile(rf"RequestId:{GUID.pattern}"), "RequestId:{ID}"),
     (re.compile(r"Time:[-0-9T:.]+Z"), "Time:{TIME}"),
+    (re.compile(r"<LastSyncTime>[^<]+<"), "<LastSyncTime>{TIME}<"),
 )
 RECORDED_TYPE = re.compile(r'("odata\.type":")\w+\.')
 TABLE_TOKEN = re.compile(r"1!(\d+)!(\S*)")

@@ -48,6 +48,8 @@ class Request:
     query: str
     headers: Mapping[str, str]
     body: bytes
+    # To the account's secondary endpoint.
+    secondary: bool
     # Whom the answer is about: one entity, or each operation's of a batch.
     entities: tuple[EntityIdentity | None, ...]
 
@@ -64,13 +66,16 @@ def request_to_send(exchange: Exchange, bindings: Bindings, endpoint: str) -> Re
         if pair
     )
     body = exchange.request_body
+    secondary = "-secondary." in exchange.host
     if exchange.path == "/$batch":
         text, entities = batch_to_send(body.decode(), bindings, endpoint)
-        return Request(exchange.method, exchange.path, query, headers, text.encode(), entities)
+        return Request(
+            exchange.method, exchange.path, query, headers, text.encode(), secondary, entities
+        )
     entity = identity_in_request(exchange.path, body)
     if "if-match" in headers:
         headers["if-match"] = bindings.answered_etag(entity, headers["if-match"])
-    return Request(exchange.method, exchange.path, query, headers, body, (entity,))
+    return Request(exchange.method, exchange.path, query, headers, body, secondary, (entity,))
 
 
 def with_current_token(pair: str, bindings: Bindings) -> str:

@@ -23,10 +23,6 @@ class OutOfReach:
     holds: Callable[[Exchange], bool]
 
 
-def asks_for(component: str) -> Callable[[Exchange], bool]:
-    return lambda exchange: f"comp={component}" in exchange.query.split("&")
-
-
 # In this order; the first that holds names the exchange's class.
 OUT_OF_REACH: tuple[OutOfReach, ...] = (
     OutOfReach(
@@ -38,13 +34,6 @@ OUT_OF_REACH: tuple[OutOfReach, ...] = (
         "sas",
         "authorised by a shared access signature (auth A.2, A.3), recorded as sig=fake_token_value",
         lambda exchange: "sig=" in exchange.query,
-    ),
-    OutOfReach("acl", "stored access policies (wire 3.8)", asks_for("acl")),
-    OutOfReach(
-        "service properties", "GET and PUT of the settings (wire 3.5)", asks_for("properties")
-    ),
-    OutOfReach(
-        "service stats", "replication statistics of the secondary (wire 3.7)", asks_for("stats")
     ),
 )
 

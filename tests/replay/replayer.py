@@ -14,6 +14,7 @@ from .bindings import Bindings
 from .comparison import Comparison
 from .outgoing import request_to_send
 from .reach import class_out_of_reach, performs_anyway
+from .settings import FRESH_PROPERTIES, properties_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,13 +45,17 @@ class Outcome:
 
 
 def replay_all(recordings: Iterable[Recording], target: Target) -> dict[str, list[Outcome]]:
-    """Outcomes by recording. Deletes the account's tables before each one and after the last."""
+    """Outcomes by recording. Deletes the account's tables before each one and after the last, and
+    sets its service properties.
+    """
     account = Account(target)
     outcomes = {}
     for recording in recordings:
         account.clear()
+        account.set_properties(properties_before(recording))
         outcomes[recording.name] = replay(recording, target, account)
     account.clear()
+    account.set_properties(FRESH_PROPERTIES)
     return outcomes
 
 
@@ -85,4 +90,5 @@ def perform(exchange: Exchange, request: Request, target: Target) -> Answer:
         request.headers,
         request.body,
         wrong_key=wrong_key,
+        secondary=request.secondary,
     )

@@ -70,13 +70,14 @@ class Target:
         body: bytes = b"",
         *,
         wrong_key: bool = False,
+        secondary: bool = False,
     ) -> Answer:
         """Signs and sends; `path` is relative to the endpoint, as on the wire (still percent-
         encoded).
         """
         sent = dict(headers or {})
         sent["x-ms-date"] = formatdate(usegmt=True)
-        target = self.base_path + path
+        target = self.base_path + ("-secondary" if secondary else "") + path
         key = WRONG_KEY if wrong_key else self._account_key
         signature = sign(key, self.string_to_sign(method, target, query, sent))
         sent["Authorization"] = f"SharedKey {self.account_name}:{signature}"

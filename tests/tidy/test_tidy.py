@@ -41,6 +41,7 @@ ASYNC_PLACES = {
     "tables/catalog.py",
     "tables/documents.py",
     "tables/entity_group.py",
+    "tables/service_properties.py",
     "tables/check.py",
     "cli/check.py",
     "cli/role.py",

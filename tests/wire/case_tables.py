@@ -5,7 +5,8 @@ below the account (`target`: the whole of it), `headers` beside the usual ones (
 (`entry`: the properties of an Atom entry); `<<text*n>>` is the text n times, `#` in it the number of the repetition.
 Expected: `status`; `code` and `text` of an error (from errors.toml if absent), its `phase` and `form`; `answer`
 headers, exact ("-" for none); the `content` of the body to the byte (XML with CRLF), and what it `holds`. BASE, TAG,
-JSONTAG, TIME and SECOND stand for the account's URL and the clock's time, NAMESPACES for those of Atom.
+JSONTAG, TIME and SECOND stand for the account's URL and the clock's time, NAMESPACES for those of Atom, XMLHEAD for
+what every document of the service begins with.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _ROW_KEYS = {
     *("first", "second"),
 }
 _REPEATED = re.compile(r"<<((?:(?!<<).)+?)\*(\d+)>>", re.DOTALL)
-_GIVEN = re.compile(r"(\w+) (\S+)(?: (\{.*\}))?", re.DOTALL)
+_GIVEN = re.compile(r"(\w+) (\S+)(?: ([{<].*))?", re.DOTALL)
 _MESSAGE = re.compile(
     r"(?s)(.*)\nRequestId:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\n"
     r"Time:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z"
@@ -99,11 +100,15 @@ def expanded(text: str) -> str:
 
 
 def prepare(sender: Sender, row: Row) -> None:
-    """Send what the row takes as given; `POST /t {...}`, every other write to an entity with If-Match: *."""
+    """Send what the row takes as given; `POST /t {...}`, every other write to an entity with If-Match: *.
+
+    A body is JSON or, where `comp` names what speaks XML, XML.
+    """
     for line in row.get("given", ()):
         match = _GIVEN.fullmatch(line)
         assert match, line
         headers = [("If-Match", "*")] if match[1] != "POST" and "PartitionKey=" in line else []
+        headers += [("Accept", "application/xml")] if "comp=" in line else []
         body = "" if match[3] is None else expanded(str(match[3]))
         response = sender.exchange(match[1], f"/{ACCOUNT}{match[2]}", headers, body.encode())
         assert response.status < 300, (line, response)
@@ -149,6 +154,7 @@ def fill(text: str) -> str:
     return (
         text.replace("BASE", BASE)
         .replace("NAMESPACES", _PREFIXES)
+        .replace("XMLHEAD", '\ufeff<?xml version="1.0" encoding="utf-8"?>')
         .replace("SECOND", SECOND)
         .replace("JSONTAG", json_tag)
         .replace("TAG", TAG)
@@ -186,6 +192,12 @@ def _check_error(row: Row, response: Response) -> None:
         assert response.headers["x-ms-error-code"] == code
         assert "x-content-type-options" not in response.headers
         assert form == row.get("form", "json")
+        return
+    if phase == "service":
+        assert form == "xml"
+        assert response.headers["x-ms-error-code"] == code
+        assert "x-content-type-options" not in response.headers
+        assert "cache-control" not in response.headers
         return
     assert form == row.get("form", "json")
     assert response.headers["x-content-type-options"] == "nosniff"

@@ -92,18 +92,25 @@ def default_headers(method: str, target: str, date: str, given: Headers, body: b
 
 
 class ServiceUnderTest:
-    """One service with one account, empty at first. Close it when done."""
+    """One service with one account, empty at first or on the engine of another one. Close it when done."""
 
-    def __init__(self, tokens: TokenRules = TokenRules(), scheme: str = "http") -> None:  # noqa: B008 - frozen
-        self.clock = Clock()
+    def __init__(
+        self,
+        other: ServiceUnderTest | None = None,
+        tokens: TokenRules = TokenRules(),  # noqa: B008 - it is frozen
+        scheme: str = "http",
+    ) -> None:
+        self.clock: Clock = Clock() if other is None else other.clock
         self.client, self.scheme = "127.0.0.1", scheme
+        self.engine: MemoryEngine = (
+            MemoryEngine(self.clock.ticks) if other is None else other.engine
+        )
         self.seconds = count(0, 0)  # what the clock that never steps back says, time after time
         self._loop = asyncio.Runner()
         ids = iter(range(1, 1 << 32))
-        engine = MemoryEngine(self.clock.ticks)
-        self.documents = Documents(engine)
+        self.documents = Documents(self.engine)
         service = TableService(
-            engine,
+            self.engine,
             self.clock.ticks,
             lambda: next(self.seconds),
             lambda: next(ids).to_bytes(8, "big"),

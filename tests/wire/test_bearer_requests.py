@@ -46,7 +46,7 @@ def key_file(tmp_path: Path) -> Path:
 def tls_service(key_file: Path) -> Iterator[ServiceUnderTest]:
     """A service over https that believes the tests' issuer, with the table Weather and an entity."""
     rules = TokenRules((TrustedIssuer(ISSUER, str(key_file), TENANT),))
-    service = ServiceUnderTest(rules, "https")
+    service = ServiceUnderTest(tokens=rules, scheme="https")
     for path, body in (
         ("/Tables", b'{"TableName":"Weather"}'),
         ("/Weather", b'{"PartitionKey":"p","RowKey":"r"}'),

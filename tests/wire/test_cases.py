@@ -18,6 +18,8 @@ TABLES = (
     "limits",
     "versions",
     "writes",
+    "table_acl",
+    "service_properties",
 )
 
 

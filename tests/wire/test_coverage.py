@@ -16,6 +16,7 @@ _COMPATIBILITY = (_ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8
 _CASES = (
     *("address", "negotiate", "atom", "etag", "continuation", "select", "table_names", "limits"),
     *("versions", "headers", "precedence", "writes", "sas"),
+    *("table_acl", "service_properties"),
 )
 
 

@@ -14,13 +14,18 @@ from tablestone.operations import (
     DeleteTable,
     EntityGroupTransaction,
     GetEntity,
+    GetServiceProperties,
+    GetServiceStats,
     GetTable,
+    GetTableAcl,
     InsertEntity,
     InsertOrMergeEntity,
     InsertOrReplaceEntity,
     MergeEntity,
     QueryEntities,
     QueryTables,
+    SetServiceProperties,
+    SetTableAcl,
     UpdateEntity,
 )
 
@@ -69,6 +74,8 @@ _UPSERT: Final = Need("o", _any_of("au"), _any_of("au"), _actions((_WRITE,), (_A
 _CHANGE: Final = Need("o", _any_of("u"), _any_of("u"), _actions((_WRITE,), (_UPDATE,)))
 _READ: Final = Need("o", _any_of("r"), _any_of("r"), _actions((f"{ENTITIES}/read",)))
 _LIST: Final = Need("c", _any_of("l"), (), _actions((f"{TABLES}/read",)))
+_READ_SERVICE: Final = Need("s", _any_of("r"), (), _actions((f"{SERVICE}/read",)))
+_NEVER: Final = Need(None, (), (), ())
 
 NEEDS: Final[dict[type, Need]] = {
     QueryTables: _LIST,
@@ -84,5 +91,11 @@ NEEDS: Final[dict[type, Need]] = {
     InsertOrMergeEntity: _UPSERT,
     DeleteEntity: Need("o", _any_of("d"), _any_of("d"), _actions((f"{ENTITIES}/delete",))),
     EntityGroupTransaction: Need(None, (), (), ()),
+    # Only a key of the account reads or changes who else may come in (auth 2.4, 4.4).
+    GetTableAcl: _NEVER,
+    SetTableAcl: _NEVER,
+    GetServiceProperties: _READ_SERVICE,
+    SetServiceProperties: Need("s", _any_of("w"), (), _actions((f"{SERVICE}/write",))),
+    GetServiceStats: _READ_SERVICE,
 }
 """By the type of the operation."""

@@ -23,6 +23,8 @@ from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 from tablestone.errors import StorageError
 from tablestone.server.batch import BatchCollector
 from tablestone.server.identities import Identities
+from tablestone.service_properties import ServiceProperties
+from tablestone.tables.announced import NOT_KEPT
 from tablestone.tables.service import TableService
 from tablestone.wire.address import (
     AddressKind,
@@ -49,6 +51,12 @@ from tablestone.wire.encode import (
 )
 from tablestone.wire.messages import RawRequest, RawResponse
 from tablestone.wire.negotiate import VERSION_LATEST, VERSIONS, negotiate, preference
+from tablestone.wire.service_resources import (
+    decode_service_operation,
+    is_service_request,
+    respond_with_xml,
+    respond_with_xml_error,
+)
 
 log = logging.getLogger("tablestone")
 
@@ -56,6 +64,8 @@ ReadBody = Callable[[], Awaitable[bytes]]
 """Reads the request's body; raises `StorageError` if it is too large or never comes."""
 
 _BODILESS = frozenset(("GET", "HEAD", "DELETE"))
+_READS = frozenset(("GET", "HEAD"))
+"""What the secondary answers (wire 1.1)."""
 _SECONDARY = "-secondary"
 
 
@@ -105,6 +115,7 @@ class Pipeline:
         https_only: bool = False,
     ) -> None:
         self._service = service
+        self._properties = service.properties
         self._identities = identities
         self._https_only = https_only
         self._accounts = accounts
@@ -122,17 +133,25 @@ class Pipeline:
         request_id = next(self._request_ids)
         stamp = Stamp(request_id, client_request_id, "")
         answer_form: Form | None = None
+        speaks_xml = False
         try:
             parameters = parse_query_string(request.query_string)
             found = self._find_account(request.raw_path)
             _require_sound(request, https_only=self._https_only)
-            stamp = Stamp(request_id, client_request_id, _version(request, parameters))
+            properties = self._properties.kept(found.account.name)
+            if properties is NOT_KEPT:
+                properties = await self._properties.get(found.account.name)
+            version = _version(request, parameters, properties)
+            stamp = Stamp(request_id, client_request_id, version)
             now = self._clock()
             caller = authenticate(request, found.account, parameters, stamp.version, now)
             if isinstance(caller, TableSasOfPolicy | PresentedToken):
                 caller = await self._completed(caller, request, found.account, now)
             answer_form = _form(request, found, parameters, stamp.version, now)
             step = Authenticated(request, found, parameters, caller, answer_form, stamp, read_body)
+            if parameters and is_service_request(parameters):
+                speaks_xml = True
+                return await self._carry_out_on_service(step)
             return respond(await self._carry_out(step), stamp)
         except StorageError as error:
             failure = error
@@ -153,6 +172,8 @@ class Pipeline:
             return respond_at_gateway(
                 failure, request.headers.get(b"accept", b""), stamp, self._clock()
             )
+        if speaks_xml:
+            return respond_with_xml_error(failure, stamp, self._clock())
         return respond(encode_error(failure, answer_form, stamp, self._clock()), stamp)
 
     async def _completed(
@@ -185,7 +206,7 @@ class Pipeline:
         request, found, parameters, caller, answer_form, _, read_body = step
         address = parse_resource(found.resource)
         method = request.method if request.method == "GET" else effective_method(request)
-        if method != "GET" and found.is_secondary:
+        if method not in _READS and found.is_secondary:
             raise StorageError("InsufficientAccountPermissions")
         if address.kind is AddressKind.BATCH:
             return await self._carry_out_batch(step, method)
@@ -197,6 +218,19 @@ class Pipeline:
             operation = caller.permit(operation)
         result = await self._service.execute(found.account.name, operation)
         return encode_result(operation, result, answer_form)
+
+    async def _carry_out_on_service(self, step: Authenticated) -> RawResponse:
+        """The same for what is asked and answered in XML."""
+        request, found, parameters, caller, _, stamp, read_body = step
+        address = parse_resource(found.resource)
+        method = effective_method(request)
+        if method not in _READS and found.is_secondary:
+            raise StorageError("InsufficientAccountPermissions")
+        body = b"" if method in _BODILESS else await read_body()
+        decoded = DecodedRequest(request, address, parameters, body, stamp.version)
+        operation = caller.permit(decode_service_operation(method, decoded))
+        result = await self._service.execute(found.account.name, operation)
+        return respond_with_xml(operation, result, stamp)
 
     async def _carry_out_batch(self, step: Authenticated, method: str) -> Answer:
         if method != "POST":
@@ -213,11 +247,14 @@ class Pipeline:
         return await collector.answer(step.request, body)
 
 
-def _version(request: RawRequest, parameters: Parameters) -> str:
-    """The version that governs the request; without any, the latest (wire 10.2, auth 11)."""
+def _version(
+    request: RawRequest, parameters: Parameters, properties: ServiceProperties | None
+) -> str:
+    """The version that governs the request; without any the account's own, else the latest (wire 10.2, auth 11)."""
     header = request.headers.get(b"x-ms-version")
     if header is None:
-        version = parameters.get("api-version") or parameters.get("sv") or VERSION_LATEST
+        default = None if properties is None else properties.default_version
+        version = parameters.get("api-version") or parameters.get("sv") or default or VERSION_LATEST
     else:
         if "api-version" in parameters:
             raise StorageError("MultipleVersionsSpecified")

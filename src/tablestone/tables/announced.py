@@ -6,6 +6,7 @@ everything kept here is dropped. Where an engine cannot tell, nothing is kept. K
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
@@ -15,6 +16,15 @@ Found = TypeVar("Found")
 
 KEPT_MAX: Final = 4096
 """Rows (and places without one) that are kept; then all are dropped, for names that are asked for come from anybody."""
+
+
+class NotKept(enum.Enum):
+    """Says that a row is not in memory, which is another thing than that there is no row."""
+
+    NOT_KEPT = enum.auto()
+
+
+NOT_KEPT: Final = NotKept.NOT_KEPT
 
 
 class AnnouncedRows:
@@ -42,3 +52,9 @@ class AnnouncedRows:
                 kept.clear()
             kept[place] = found
         return found
+
+    def kept(self, place: Key) -> Any:
+        """What `get` said last, if it is still true; else `NOT_KEPT`. For who asks too often to wait."""
+        if self._generation is None or self._engine.generation != self._generation:
+            return NOT_KEPT
+        return self._kept.get(place, NOT_KEPT)

@@ -1,4 +1,4 @@
-"""The catalog: which tables an account has, creating them, deleting them, sweeping what a deletion left.
+"""The catalog: which tables an account has, their policies, creating and deleting them, sweeping what a deletion left.
 
 Deleting a table removes its one catalog row and, in the same commit, notes that its entities are to be swept: it
 answers at once whatever the table's size. The sweep removes the entities in small steps and, after
@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import orjson
 
@@ -21,15 +22,17 @@ from tablestone.engines.contract import (
     ANY,
     DELETE,
     Change,
+    Committed,
     Conflict,
     Engine,
+    EngineUnavailable,
     Key,
     Put,
     StoredRow,
     WriteSet,
 )
 from tablestone.errors import StorageError
-from tablestone.operations import SignedIdentifier
+from tablestone.operations import AccessPolicy, SignedIdentifier
 from tablestone.tables import keys
 from tablestone.tables.announced import AnnouncedRows
 
@@ -48,7 +51,18 @@ class TableRecord:
 def read_record(stored: bytes) -> TableRecord:
     """A catalog row's value, read."""
     raw = orjson.loads(stored)
-    return TableRecord(raw["name"], bytes.fromhex(raw["id"]), raw["ticks"], raw["version"])
+    return TableRecord(
+        raw["name"],
+        bytes.fromhex(raw["id"]),
+        raw["ticks"],
+        raw["version"],
+        tuple(map(_read_identifier, raw.get("identifiers", ()))),
+    )
+
+
+def _read_identifier(raw: dict[str, Any]) -> SignedIdentifier:
+    policy = raw["policy"]
+    return SignedIdentifier(raw["id"], None if policy is None else AccessPolicy(**policy))
 
 
 def _record_renderer(name: str, table_id: bytes) -> Callable[[int], bytes]:
@@ -57,6 +71,25 @@ def _record_renderer(name: str, table_id: bytes) -> Callable[[int], bytes]:
     def render(version: int) -> bytes:
         return orjson.dumps(
             {"name": name, "id": table_id.hex(), "ticks": version, "version": version}
+        )
+
+    return render
+
+
+def _identifiers_renderer(
+    record: TableRecord, identifiers: tuple[SignedIdentifier, ...]
+) -> Callable[[int], bytes]:
+    """The value of a table's row with other policies."""
+
+    def render(version: int) -> bytes:
+        return orjson.dumps(
+            {
+                "name": record.name,
+                "id": record.table_id.hex(),
+                "ticks": record.ticks,
+                "version": version,
+                "identifiers": identifiers,
+            }
         )
 
     return render
@@ -98,21 +131,42 @@ class Catalog:
 
     async def delete(self, account: str, table: str) -> None:
         """Delete the table, or raise `ResourceNotFound` (wire 3.4)."""
-        record = await self.find(account, table)
-        if record is None:
+
+        def deletion(record: TableRecord) -> tuple[Change, ...]:
+            tombstone = Put(_record_renderer(record.name, record.table_id))
+            return (
+                Change(keys.table_row(table), record.version, DELETE),
+                Change(keys.deleted_row(record.table_id), ANY, tombstone),
+            )
+
+        if not await self._change_table(account, table, deletion):
             raise StorageError("ResourceNotFound")
-        changes = (
-            Change(keys.table_row(table), record.version, DELETE),
-            Change(
-                keys.deleted_row(record.table_id),
-                ANY,
-                Put(_record_renderer(record.name, record.table_id)),
-            ),
-        )
-        write_set = WriteSet(keys.catalog_partition(account), changes, announced=True)
-        if isinstance(await self._engine.commit(write_set), Conflict):
-            # Somebody else deleted it between the two.
-            raise StorageError("ResourceNotFound")
+
+    async def set_identifiers(
+        self, account: str, table: str, identifiers: tuple[SignedIdentifier, ...]
+    ) -> None:
+        """Replace the stored access policies of a table, or raise `TableNotFound`; the next request sees it."""
+
+        def replacement(record: TableRecord) -> tuple[Change, ...]:
+            render = _identifiers_renderer(record, identifiers)
+            return (Change(keys.table_row(table), record.version, Put(render)),)
+
+        if not await self._change_table(account, table, replacement):
+            raise StorageError("TableNotFound", early=True)
+
+    async def _change_table(
+        self, account: str, table: str, changes: Callable[[TableRecord], tuple[Change, ...]]
+    ) -> bool:
+        """Commit the changes to a table's row, again if somebody else was first; False if there is no such table."""
+        place = _table_place(account, table)
+        for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+            stored = await self._engine.get(place)
+            if stored is None:
+                return False
+            write_set = WriteSet(place.partition, changes(read_record(stored)), announced=True)
+            if isinstance(await self._engine.commit(write_set), Committed):
+                return True
+        raise EngineUnavailable(f"Others keep changing table {table}.")
 
     async def page(
         self, account: str, first: str, tables_max: int

@@ -12,6 +12,7 @@ from tablestone import limits
 from tablestone.edm import format_date_time
 from tablestone.engines.contract import Engine, EngineUnavailable, Key, KeyRange, StoredRow
 from tablestone.entity_json import entity_renderer, key_of, members, read_raw, typed_properties
+from tablestone.service_properties import from_members
 from tablestone.tables import keys
 from tablestone.tables.catalog import read_record
 from tablestone.tables.documents import DocumentKind, read_document
@@ -91,14 +92,20 @@ def _check_catalog_row(row: StoredRow, tables: Tables) -> list[str]:
     if record.table_id in tables:
         wrong.append(f"table id {record.table_id.hex()} is used twice")
     tables[record.table_id] = record.name
+    ids = {identifier.id for identifier in record.identifiers}
+    if not len(ids) == len(record.identifiers) <= limits.SIGNED_IDENTIFIERS_MAX:
+        wrong.append("has too many stored access policies, or two of one id")
     return wrong
 
 
 def _check_document(row: StoredRow) -> list[str]:
-    version, _members = read_document(row.value)
+    version, content = read_document(row.value)
     wrong = []
-    if row.partition.removeprefix(keys.DOCUMENTS) not in _DOCUMENT_KINDS:
+    kind = row.partition.removeprefix(keys.DOCUMENTS)
+    if kind not in _DOCUMENT_KINDS:
         wrong.append("is a document of no known kind")
+    if kind == DocumentKind.SERVICE_PROPERTIES.value:
+        from_members(content)
     if version != row.version:
         wrong.append(f"says version {version}, but is stored with {row.version}")
     return wrong

@@ -21,6 +21,7 @@ from tablestone.engines.contract import (
     Committed,
     Engine,
     EngineUnavailable,
+    Key,
     Put,
     WriteSet,
 )
@@ -62,6 +63,10 @@ class Documents:
         """
         place = keys.document_place(kind.value, name)
         return await self._rows.get(place, lambda value: read(read_document(value)[1]))
+
+    def kept(self, place: Key) -> Any:
+        """What `get` made of the document at this place, if it is in memory and true; else `NOT_KEPT`."""
+        return self._rows.kept(place)
 
     async def names(self, kind: DocumentKind) -> list[str]:
         """The names of all documents of a kind, in order."""

@@ -23,12 +23,22 @@ from tablestone.operations import (
     EntityGroupTransaction,
     EntityWrite,
     GetEntity,
+    GetServiceProperties,
+    GetServiceStats,
     GetTable,
+    GetTableAcl,
     Operation,
     QueryEntities,
     QueryTables,
     Result,
+    ServiceOperation,
+    ServicePropertiesFound,
+    ServiceResult,
+    ServiceStats,
+    SetServiceProperties,
+    SettingsChanged,
     SignedIdentifier,
+    TableAclFound,
     TableFound,
     TablesPage,
     TransactionCommitted,
@@ -36,10 +46,13 @@ from tablestone.operations import (
 )
 from tablestone.query.evaluate import Predicate, compile_filter
 from tablestone.query.filter_tree import FilterNode, map_string_literals
+from tablestone.service_properties import FRESH
 from tablestone.tables import keys
 from tablestone.tables.catalog import Catalog, TableRecord
+from tablestone.tables.documents import Documents
 from tablestone.tables.entity_group import commit_writes
 from tablestone.tables.reads import Seconds, query_entities, require_conditions
+from tablestone.tables.service_properties import PropertiesOfAccounts
 
 
 class TableService:
@@ -49,8 +62,10 @@ class TableService:
         self, engine: Engine, clock: Clock, seconds: Seconds, fresh_id: Callable[[], bytes]
     ) -> None:
         self._engine = engine
+        self._clock = clock
         self._seconds = seconds
         self.catalog = Catalog(engine, clock, fresh_id)
+        self.properties = PropertiesOfAccounts(Documents(engine))
 
     async def execute(self, account: str, operation: Operation) -> Result:
         """Carry the operation out, or raise the `StorageError` that is its answer."""
@@ -62,6 +77,8 @@ class TableService:
             return await self._query_entities(account, operation)
         if isinstance(operation, EntityGroupTransaction):
             return await self._commit_group(account, operation)
+        if isinstance(operation, ServiceOperation):
+            return await self._execute_on_service(account, operation)
         return await self._execute_on_tables(account, operation)
 
     async def signed_identifiers(self, account: str, table: str) -> tuple[SignedIdentifier, ...]:
@@ -84,6 +101,20 @@ class TableService:
         if record is None:
             raise StorageError("ResourceNotFound")
         return TableFound(record.name, created=False)
+
+    async def _execute_on_service(self, account: str, operation: ServiceOperation) -> ServiceResult:
+        if isinstance(operation, GetTableAcl):
+            record = await self.catalog.require(account, operation.table)
+            return TableAclFound(record.identifiers)
+        if isinstance(operation, GetServiceProperties):
+            return ServicePropertiesFound(await self.properties.get(account) or FRESH)
+        if isinstance(operation, GetServiceStats):
+            return ServiceStats(self._clock())
+        if isinstance(operation, SetServiceProperties):
+            await self.properties.change(account, operation.changes)
+        else:
+            await self.catalog.set_identifiers(account, operation.table, operation.identifiers)
+        return SettingsChanged()
 
     async def _write(self, account: str, write: EntityWrite) -> WriteResult:
         table = await self.catalog.require(account, write.table)

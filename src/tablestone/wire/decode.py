@@ -102,7 +102,7 @@ def effective_method(request: RawRequest) -> str:
 def require_answerable(method: str, parameters: Parameters, refusal: str | None) -> None:
     """Refuse by name what is not served, and a form of answer that cannot be given where an answer has a body."""
     if "comp" in parameters or "restype" in parameters:
-        # Policies, properties and statistics (wire 3.5, 3.7, 3.8): never mistaken for OData.
+        # Of what `service_resources` serves nothing comes in a batch: never mistaken for OData (wire 7.1).
         raise StorageError("NotImplemented", early=True)
     if refusal is not None and method not in _WITHOUT_ANSWER_BODY:
         raise StorageError(refusal, early=True)
@@ -140,7 +140,7 @@ def require_new_table_name(name: str) -> None:
         raise StorageError("InvalidResourceName")
 
 
-def _table_in_url(address: Address) -> str:
+def table_in_url(address: Address) -> str:
     """The table an entity operation names, which must at least look like one (wire 1.4)."""
     if not _TABLE_NAME.fullmatch(address.table):
         raise StorageError(
@@ -262,7 +262,7 @@ def _query_tables(decoded: DecodedRequest) -> Operation:
 def _query_entities(decoded: DecodedRequest) -> Operation:
     parameters = decoded.parameters
     return QueryEntities(
-        _table_in_url(decoded.address),
+        table_in_url(decoded.address),
         parse_filter(parameters.get("$filter", "")),
         _top(parameters),
         _projection(decoded),
@@ -271,7 +271,7 @@ def _query_entities(decoded: DecodedRequest) -> Operation:
 
 
 def _get_entity(decoded: DecodedRequest) -> Operation:
-    table = _table_in_url(decoded.address)
+    table = table_in_url(decoded.address)
     projection = _projection(decoded) if decoded.parameters else None
     headers = decoded.raw.headers
     if b"if-match" not in headers and b"if-none-match" not in headers:
@@ -293,7 +293,7 @@ def _key(decoded: DecodedRequest) -> EntityKey:
 
 def _insert(decoded: DecodedRequest) -> Operation:
     """An If-Match on an insert means nothing (wire 14 row 21)."""
-    table = _table_in_url(decoded.address)
+    table = table_in_url(decoded.address)
     entity = _reader(decoded).entity(decoded.body, None)
     require_key_length(entity.key)
     return InsertEntity(table, entity)
@@ -301,7 +301,7 @@ def _insert(decoded: DecodedRequest) -> Operation:
 
 def _entity_write(decoded: DecodedRequest, method: str) -> tuple[str, Entity, IfMatch | None]:
     """What replacing and merging have in common: table, entity and condition; without one the key must be legal."""
-    table = _table_in_url(decoded.address)
+    table = table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, method)
     if if_match is None and decoded.version < VERSION_UPSERTS:
         raise StorageError("MissingRequiredHeader", early=True)
@@ -326,7 +326,7 @@ def _merge(decoded: DecodedRequest) -> Operation:
 
 
 def _delete_entity(decoded: DecodedRequest) -> Operation:
-    table = _table_in_url(decoded.address)
+    table = table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, "DELETE")
     if if_match is None:
         raise StorageError("MissingRequiredHeader", early=True)

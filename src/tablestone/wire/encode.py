@@ -246,7 +246,7 @@ def respond_at_gateway(error: StorageError, accept: bytes, stamp: Stamp, now: in
             json_error(error.code, _message(error, stamp, now)),
         )
     else:
-        content_type, body = b"application/xml", _xml_error(error, stamp, now)
+        content_type, body = b"application/xml", xml_error(error, stamp, now)
     headers = [
         (b"server", SERVER_GATEWAY),
         (b"x-ms-error-code", error.code.encode("ascii")),
@@ -259,7 +259,7 @@ def respond_at_gateway(error: StorageError, accept: bytes, stamp: Stamp, now: in
     return RawResponse(error.status, headers, body)
 
 
-def _xml_error(error: StorageError, stamp: Stamp, now: int) -> bytes:
+def xml_error(error: StorageError, stamp: Stamp, now: int) -> bytes:
     message = html.escape(_message(error, stamp, now), quote=False)
     text = (
         f'<?xml version="1.0" encoding="utf-8"?><m:error xmlns:m="{_ERROR_NAMESPACE}"><m:code>{error.code}</m:code>'

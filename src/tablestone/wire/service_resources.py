@@ -1,0 +1,146 @@
+"""What is asked with `comp` and `restype` and answered in XML: policies, service properties, statistics.
+
+A request becomes an operation and a result a response here, beside the OData operations of `decode` and `encode`:
+other header sets, and errors that are XML whatever Accept says (wire 2.4, 8.2). Knows HTTP; the documents are
+`service_xml`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tablestone.errors import StorageError
+from tablestone.operations import (
+    GetServiceProperties,
+    GetServiceStats,
+    GetTableAcl,
+    Operation,
+    Result,
+    ServicePropertiesFound,
+    ServiceStats,
+    SetServiceProperties,
+    SetTableAcl,
+    TableAclFound,
+)
+from tablestone.wire.address import AddressKind, Parameters
+from tablestone.wire.decode import DecodedRequest, table_in_url
+from tablestone.wire.encode import SERVER, Stamp, xml_error
+from tablestone.wire.messages import RawResponse
+from tablestone.wire.negotiate import VERSION_ECHOED, VERSION_JSON
+from tablestone.wire.service_xml import (
+    read_service_properties,
+    read_signed_identifiers,
+    write_service_properties,
+    write_service_stats,
+    write_signed_identifiers,
+)
+
+_VERSION_OF_POLICIES: Final = "2012-02-12"
+"""From here on stored access policies (wire 3.8)."""
+_VERSION_OF_STATS: Final = VERSION_JSON
+"""From here on replication statistics (wire 10.1)."""
+_VERSION_OF_STRICT_ACCEPT: Final = "2019-07-07"
+"""Recorded in this version: policies are not set for who accepts no XML. Older clients say `*/*` and are served."""
+_XML_TYPES: Final = (b"application/xml", b"text/xml")
+
+
+class _Resource(NamedTuple):
+    """The methods of a resource, and the version that it came with."""
+
+    since: str
+    methods: dict[str, Callable[[DecodedRequest], Operation]]
+
+
+def is_service_request(parameters: Parameters) -> bool:
+    """Whether the request is one of those that speak XML; it is then never mistaken for OData."""
+    return "comp" in parameters or "restype" in parameters
+
+
+def decode_service_operation(method: str, decoded: DecodedRequest) -> Operation:
+    """The operation that the request asks for, or the service's error for what is wrong with it."""
+    parameters = decoded.parameters
+    resource = _RESOURCES.get(
+        (decoded.address.kind, parameters.get("restype"), parameters.get("comp"))
+    )
+    if resource is None or decoded.version < resource.since:
+        raise StorageError("InvalidQueryParameterValue", early=True)
+    decode = resource.methods.get(method)
+    if decode is None:
+        raise StorageError("MethodNotAllowed", early=True)
+    return decode(decoded)
+
+
+def _get_table_acl(decoded: DecodedRequest) -> Operation:
+    return GetTableAcl(table_in_url(decoded.address))
+
+
+def _set_table_acl(decoded: DecodedRequest) -> Operation:
+    accept = decoded.raw.headers.get(b"accept")
+    if (
+        accept is not None
+        and decoded.version >= _VERSION_OF_STRICT_ACCEPT
+        and not any(media_type in accept.lower() for media_type in _XML_TYPES)
+    ):
+        raise StorageError("MediaTypeNotSupported", early=True)
+    return SetTableAcl(table_in_url(decoded.address), read_signed_identifiers(decoded.body))
+
+
+def _set_service_properties(decoded: DecodedRequest) -> Operation:
+    return SetServiceProperties(read_service_properties(decoded.body, decoded.version))
+
+
+_RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] = {
+    (AddressKind.ENTITY_SET, None, "acl"): _Resource(
+        _VERSION_OF_POLICIES,
+        {"GET": _get_table_acl, "HEAD": _get_table_acl, "PUT": _set_table_acl},
+    ),
+    (AddressKind.SERVICE, "service", "properties"): _Resource(
+        "",
+        {"GET": lambda _decoded: GetServiceProperties(), "PUT": _set_service_properties},
+    ),
+    (AddressKind.SERVICE, "service", "stats"): _Resource(
+        _VERSION_OF_STATS, {"GET": lambda _decoded: GetServiceStats()}
+    ),
+}
+"""By what the URL names, `restype` and `comp`."""
+
+
+def respond_with_xml(operation: Operation, result: Result, stamp: Stamp) -> RawResponse:
+    """The response to an operation that succeeded (wire 2.4)."""
+    if isinstance(result, TableAclFound):
+        return _document(write_signed_identifiers(result.identifiers), stamp)
+    if isinstance(result, ServicePropertiesFound):
+        return _document(write_service_properties(result.properties, stamp.version), stamp)
+    if isinstance(result, ServiceStats):
+        return _document(write_service_stats(result.last_sync), stamp)
+    if isinstance(operation, SetServiceProperties):
+        return RawResponse(202, _headers(stamp))
+    return RawResponse(204, [*_headers(stamp), (b"content-length", b"0")])
+
+
+def respond_with_xml_error(error: StorageError, stamp: Stamp, now: int) -> RawResponse:
+    """The response to a request that failed behind the front door (auth 5.3). `now` is in ticks."""
+    response = _document(xml_error(error, stamp, now), stamp)
+    response.status = error.status
+    response.headers.append((b"x-ms-error-code", error.code.encode("ascii")))
+    response.headers.extend(
+        (name.encode("ascii"), value.encode("latin-1")) for name, value in error.headers
+    )
+    return response
+
+
+def _document(body: bytes, stamp: Stamp) -> RawResponse:
+    return RawResponse(200, [*_headers(stamp), (b"content-type", b"application/xml")], body)
+
+
+def _headers(stamp: Stamp) -> list[tuple[bytes, bytes]]:
+    headers = [
+        (b"server", SERVER),
+        (b"x-ms-request-id", stamp.request_id.encode("ascii")),
+    ]
+    if stamp.version >= VERSION_ECHOED:
+        headers.append((b"x-ms-version", stamp.version.encode("latin-1")))
+    if stamp.client_request_id is not None:
+        headers.append((b"x-ms-client-request-id", stamp.client_request_id))
+    return headers
