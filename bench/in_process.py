@@ -64,6 +64,7 @@ def scope(method: str, path: str, content_type: str = "", **headers: str) -> Mes
         "query_string": b"",
         "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
         "scheme": "http",
+        "client": ("127.0.0.1", 1),
     }
 
 

@@ -87,7 +87,7 @@ class BatchCollector:
         headers = part.request.headers
         negotiated = negotiate(headers, parameters, self._stamp.version)
         prefer = preference(headers, self._stamp.version)
-        return form_for(self._outer.base, self._account, negotiated, prefer, self._clock())
+        return form_for(self._outer.base, self._account, negotiated, prefer).at(self._clock())
 
     def _operation(self, part: BatchPart, form: Form) -> Operation:
         request = part.request

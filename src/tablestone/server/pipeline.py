@@ -270,13 +270,13 @@ def _form(
     host = request.headers.get(b"host")
     if not host:
         raise StorageError("HostInformationNotPresent")
-    return form_for(
+    form = form_for(
         f"{request.scheme}://{host.decode('latin-1')}/{found.segment}/",
         found.account.name,
         negotiate(request.headers, parameters, version),
         preference(request.headers, version),
-        now,
     )
+    return form if form.dated is None else form.at(now)
 
 
 def _require_sound(request: RawRequest, *, https_only: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -40,7 +40,6 @@ from tablestone.wire.messages import RawResponse
 from tablestone.wire.negotiate import (
     VERSION_ECHOED,
     AtomForm,
-    MetadataLevel,
     Negotiated,
     Preference,
 )
@@ -73,28 +72,29 @@ class PayloadWriter(Protocol):
 
 
 class Form(NamedTuple):
-    """How one operation's answer is to be written down, all of it known before the operation is carried out."""
+    """How one operation's answer is to be written down, all of it known before the operation is carried out.
+
+    `dated` makes the writer of a form that says when it was written, of a time in ticks; None where nothing says it.
+    """
 
     negotiated: Negotiated
     preference: Preference | None
     base: str
     writer: PayloadWriter
+    dated: Callable[[int], PayloadWriter] | None
 
-
-def form_for(
-    base: str, account: str, negotiated: Negotiated, prefer: Preference | None, now: int
-) -> Form:
-    """The form of answers below one base URL (with a slash at its end). `now`, in ticks, is written in Atom."""
-    if isinstance(negotiated.form, AtomForm):
-        return Form(negotiated, prefer, base, AtomWriter(base, account, negotiated.form, now))
-    return _json_form(base, account, negotiated, prefer)
+    def at(self, now: int) -> Form:
+        """The form of an answer that is written now (ticks)."""
+        return self if self.dated is None else self._replace(writer=self.dated(now))
 
 
 @functools.lru_cache(maxsize=512)
-def _json_form(base: str, account: str, negotiated: Negotiated, prefer: Preference | None) -> Form:
-    """Cached, since clients ask for the same few."""
-    assert isinstance(negotiated.form, MetadataLevel)
-    return Form(negotiated, prefer, base, JsonWriter(base, account, negotiated.form))
+def form_for(base: str, account: str, negotiated: Negotiated, prefer: Preference | None) -> Form:
+    """The form of answers below one base URL (with a slash at its end); clients ask for the same few."""
+    if isinstance(negotiated.form, AtomForm):
+        dated = functools.partial(AtomWriter, base, account, negotiated.form)
+        return Form(negotiated, prefer, base, dated(0), dated)
+    return Form(negotiated, prefer, base, JsonWriter(base, account, negotiated.form), None)
 
 
 class Stamp(NamedTuple):

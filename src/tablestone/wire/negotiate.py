@@ -123,12 +123,10 @@ def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotia
     wanted = parameters.get("$format") if parameters else None
     if wanted is None:
         wanted = headers.get(b"accept", b"").decode("latin-1")
-    return _negotiate(wanted, version, _data_version(headers))
-
-
-def _data_version(headers: Headers) -> bytes:
-    """What the client says it understands: of two headers MaxDataServiceVersion wins (wire 2.1)."""
-    return headers.get(b"maxdataserviceversion") or headers.get(b"dataserviceversion") or b""
+    data_version = (
+        headers.get(b"maxdataserviceversion") or headers.get(b"dataserviceversion") or b""
+    )
+    return _negotiate(wanted, version, data_version)
 
 
 def default_form(version: str) -> PayloadForm:
@@ -193,7 +191,11 @@ class Preference(enum.Enum):
 def preference(headers: Headers, version: str) -> Preference | None:
     """The Prefer header, if it was sent and is one we know; it came with 2013-08-15 and OData 3 (wire 10.1)."""
     value = headers.get(b"prefer")
-    if value is None or version < VERSION_JSON or _is_before_odata_3(_data_version(headers)):
+    if value is None or version < VERSION_JSON:
+        return None
+    if _is_before_odata_3(
+        headers.get(b"maxdataserviceversion") or headers.get(b"dataserviceversion") or b""
+    ):
         return None
     return _PREFERENCES.get(value.strip().lower())
 
