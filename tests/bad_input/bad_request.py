@@ -30,6 +30,8 @@ class BadRequest:
     """What stands in Content-Length; None: the truth."""
     more_headers: tuple[Header, ...] = ()
     """Sent after the signed ones, so that one of those can be there twice."""
+    version: str = ""
+    """x-ms-version; empty: the tests' usual one."""
     torn: bool = False
     """The client stops sending after the body; the server may answer, or only hang up."""
 

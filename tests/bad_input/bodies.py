@@ -1,4 +1,4 @@
-"""Bad bodies: their framing, their encoding, their JSON. Data only.
+"""Bad bodies: their framing, their encoding, their JSON and their XML. Data only.
 
 "issue" is the list of bad input the project was asked to withstand; "wire" and "auth" are sections
 of the protocol; "RFC 9110" and "RFC 9112" are HTTP itself. Where the protocol leaves a code open,
@@ -8,6 +8,7 @@ all that it allows are named.
 from __future__ import annotations
 
 from bad_input.bad_request import INSERT, TABLE, BadRequest, plain
+from hostile_xml import HOSTILE
 
 
 def entity(members: bytes) -> bytes:
@@ -193,4 +194,41 @@ DUPLICATES = tuple(
     )
 )
 
-CASES = FRAMING + ENCODING + SYNTAX + DUPLICATES
+ENTRY = (
+    b'<entry xmlns="http://www.w3.org/2005/Atom" xmlns:d="http://schemas.microsoft.com/ado/2007/08/dataservices" '
+    b'xmlns:m="http://schemas.microsoft.com/ado/2007/08/dataservices/metadata"><content><m:properties>'
+    b"<d:PartitionKey>p</d:PartitionKey><d:RowKey>new</d:RowKey>%b</m:properties></content></entry>"
+)
+XML = tuple(
+    BadRequest(
+        f"Atom: {name}",
+        "issue; wire 5.7",
+        content_type="application/atom+xml",
+        version="2015-07-08",
+        body=body,
+    )
+    for name, body in (
+        *HOSTILE.items(),
+        (
+            "an external entity",
+            b'<!DOCTYPE e [<!ENTITY x SYSTEM "file:///etc/passwd">]>' + ENTRY % b"<d:a>&x;</d:a>",
+        ),
+        (
+            "a document type elsewhere",
+            b'<!DOCTYPE e SYSTEM "http://127.0.0.1:9/e.dtd">' + ENTRY % b"",
+        ),
+        ("an entity that is not declared", ENTRY % b"<d:a>&nbsp;</d:a>"),
+        ("not closed", ENTRY[:-8] % b""),
+        ("bytes that are no UTF-8", ENTRY % b"<d:a>\xff</d:a>"),
+        ("a NUL", ENTRY % b"<d:a>\0</d:a>"),
+        ("a prefix that is not declared", ENTRY % b"<x:a>1</x:a>"),
+        ("JSON", INSERT),
+        ("nothing", b""),
+        (
+            "10,000 properties",
+            ENTRY % b"".join(b"<d:p%d>1</d:p%d>" % (n, n) for n in range(10_000)),
+        ),
+    )
+)
+
+CASES = FRAMING + ENCODING + SYNTAX + DUPLICATES + XML

@@ -66,6 +66,10 @@ class RawClient:
             target=target,
             content_type=case.content_type,
         )
+        if case.version:
+            headers = [
+                (name, case.version if name == "x-ms-version" else value) for name, value in headers
+            ]
         length = str(len(case.body)) if case.content_length is None else case.content_length
         if length and case.method != "GET":
             headers.append(("Content-Length", length))

@@ -7,12 +7,12 @@ import tracemalloc
 
 import pytest
 
+from hostile_xml import HOSTILE, nested
 from tablestone import limits
 from tablestone.errors import StorageError
 from tablestone.wire.xml_input import parse_xml
 
 _MEBIBYTE = 1024 * 1024
-_BODY = limits.BODY_BYTES_MAX
 
 
 def _refused(body: bytes) -> StorageError:
@@ -74,16 +74,12 @@ def test_what_is_no_document_is_refused(body: bytes) -> None:
     assert (error.code, error.status) == ("InvalidXmlDocument", 400)
 
 
-def _nested(depth: int) -> bytes:
-    return b"<a>" * depth + b"</a>" * depth
-
-
 def _flat(nodes: int) -> bytes:
     return b"<a>" + b"<b c=''/>" * ((nodes - 1) // 2) + b"<d/>" * ((nodes - 1) % 2) + b"</a>"
 
 
 def test_a_document_at_the_limits_is_read() -> None:
-    parse_xml(_nested(limits.XML_DEPTH_MAX))
+    parse_xml(nested(limits.XML_DEPTH_MAX))
     assert len(parse_xml(_flat(limits.XML_NODES_MAX))) == limits.XML_NODES_MAX // 2
     parse_xml(
         b"<a b='" + b"x" * (limits.XML_TAG_BYTES_MAX - 20) + b"'>" + b"y" * _MEBIBYTE + b"</a>"
@@ -93,7 +89,7 @@ def test_a_document_at_the_limits_is_read() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        _nested(limits.XML_DEPTH_MAX + 1),
+        nested(limits.XML_DEPTH_MAX + 1),
         _flat(limits.XML_NODES_MAX + 1),
         b"<a b='" + b"x" * 2 * limits.XML_TAG_BYTES_MAX + b"'></a>",
     ],
@@ -103,31 +99,7 @@ def test_a_document_past_the_limits_is_refused(body: bytes) -> None:
     assert _refused(body).code == "InvalidXmlDocument"
 
 
-def _doubling(levels: int) -> bytes:
-    """Each entity is ten of the one before: the last would be 10^levels characters long."""
-    names = [b'<!ENTITY e0 "x">']
-    names += [
-        b'<!ENTITY e%d "%s">' % (level, b"&e%d;" % (level - 1) * 10) for level in range(1, levels)
-    ]
-    return b"<!DOCTYPE a [" + b"".join(names) + b"]><a>&e%d;</a>" % (levels - 1)
-
-
-_HOSTILE = {
-    "entities of entities": _doubling(20),
-    "one long entity, often": b'<!DOCTYPE a [<!ENTITY e "%s">]><a>%s</a>'
-    % (b"x" * (_BODY // 2), b"&e;" * (_BODY // 8)),
-    "deep": b"<a>" * (_BODY // 3),
-    "deep and closed": _nested(_BODY // 7),
-    "many elements": b"<a>" + b"<b/>" * (_BODY // 4) + b"</a>",
-    "many attributes": b"<a " + b" ".join(b"b%d=''" % n for n in range(_BODY // 12)) + b"/>",
-    "many namespaces": b"<a " + b" ".join(b"xmlns:b%d='c'" % n for n in range(_BODY // 20)) + b"/>",
-    "a long name": b"<" + b"a" * _BODY + b"/>",
-    "an attribute without an end": b"<a b='" + b"x" * _BODY,
-    "a comment without an end": b"<a><!--" + b"x" * _BODY,
-}
-
-
-@pytest.mark.parametrize("body", _HOSTILE.values(), ids=_HOSTILE.keys())
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
 def test_what_is_hostile_is_refused_at_once_and_keeps_no_memory(body: bytes) -> None:
     tracemalloc.start()
     started = time.perf_counter()

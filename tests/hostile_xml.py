@@ -1,0 +1,34 @@
+"""XML that is sent to do harm: what expands is small, what is many or deep is as large as a body may be. Data only."""
+
+from __future__ import annotations
+
+_BODY = 4 * 1024 * 1024 - 1024
+
+
+def nested(depth: int) -> bytes:
+    """Elements inside each other."""
+    return b"<a>" * depth + b"</a>" * depth
+
+
+def _doubling(levels: int) -> bytes:
+    """Each entity is ten of the one before: the last would be 10^levels characters long."""
+    names = [b'<!ENTITY e0 "x">']
+    names += [
+        b'<!ENTITY e%d "%s">' % (level, b"&e%d;" % (level - 1) * 10) for level in range(1, levels)
+    ]
+    return b"<!DOCTYPE a [" + b"".join(names) + b"]><a>&e%d;</a>" % (levels - 1)
+
+
+HOSTILE = {
+    "entities of entities": _doubling(20),
+    "one long entity, often": b'<!DOCTYPE a [<!ENTITY e "%s">]><a>%s</a>'
+    % (b"x" * (_BODY // 2), b"&e;" * (_BODY // 8)),
+    "deep": b"<a>" * (_BODY // 3),
+    "deep and closed": nested(_BODY // 7),
+    "many elements": b"<a>" + b"<b/>" * (_BODY // 4) + b"</a>",
+    "many attributes": b"<a " + b" ".join(b"b%d=''" % n for n in range(_BODY // 12)) + b"/>",
+    "many namespaces": b"<a " + b" ".join(b"xmlns:b%d='c'" % n for n in range(_BODY // 20)) + b"/>",
+    "a long name": b"<" + b"a" * _BODY + b"/>",
+    "an attribute without an end": b"<a b='" + b"x" * _BODY,
+    "a comment without an end": b"<a><!--" + b"x" * _BODY,
+}
