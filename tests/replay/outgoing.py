@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from .bindings import identity_in_request
-from .reach import query_without_sas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,9 +60,7 @@ def request_to_send(exchange: Exchange, bindings: Bindings, endpoint: str) -> Re
         if name not in OF_THE_CONNECTION
     }
     query = "&".join(
-        with_current_token(pair, bindings)
-        for pair in query_without_sas(exchange.query).split("&")
-        if pair
+        with_current_token(pair, bindings) for pair in exchange.query.split("&") if pair
     )
     body = exchange.request_body
     secondary = "-secondary." in exchange.host

@@ -1,8 +1,7 @@
 """Which exchanges wait for a later issue, by class. To bring a class in reach, delete its row.
 
 An exchange out of reach is not compared. Where it changed the state that later exchanges show (a
-row inserted under a SAS), it is performed with the account's key all the same: `performs_anyway`.
-The SAS class needs a signer besides: until then its parameters are taken off, `query_without_sas`.
+row inserted with a token), it is performed with the account's key all the same: `performs_anyway`.
 """
 
 from __future__ import annotations
@@ -30,31 +29,6 @@ OUT_OF_REACH: tuple[OutOfReach, ...] = (
         "the whole recording was made with Entra ID tokens (auth A.4)",
         lambda exchange: exchange.recording.startswith("test_table_aad"),
     ),
-    OutOfReach(
-        "sas",
-        "authorised by a shared access signature (auth A.2, A.3), recorded as sig=fake_token_value",
-        lambda exchange: "sig=" in exchange.query,
-    ),
-)
-
-SAS_PARAMETERS = frozenset(
-    (
-        "sv",
-        "ss",
-        "srt",
-        "sp",
-        "se",
-        "st",
-        "spr",
-        "sip",
-        "sig",
-        "tn",
-        "spk",
-        "srk",
-        "epk",
-        "erk",
-        "si",
-    )
 )
 
 
@@ -71,10 +45,4 @@ def performs_anyway(exchange: Exchange) -> bool:
         exchange.status < 400
         and exchange.method not in {"GET", "HEAD"}
         and "comp=" not in exchange.query
-    )
-
-
-def query_without_sas(query: str) -> str:
-    return "&".join(
-        pair for pair in query.split("&") if pair.partition("=")[0] not in SAS_PARAMETERS
     )

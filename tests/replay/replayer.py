@@ -15,6 +15,7 @@ from .comparison import Comparison
 from .outgoing import request_to_send
 from .reach import class_out_of_reach, performs_anyway
 from .settings import FRESH_PROPERTIES, properties_before
+from .shared_access import with_policies_in_force
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +51,7 @@ def replay_all(recordings: Iterable[Recording], target: Target) -> dict[str, lis
     """
     account = Account(target)
     outcomes = {}
-    for recording in recordings:
+    for recording in map(with_policies_in_force, recordings):
         account.clear()
         account.set_properties(properties_before(recording))
         outcomes[recording.name] = replay(recording, target, account)

@@ -13,8 +13,11 @@ import hmac
 import http.client
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import partial
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
+
+from .shared_access import is_signed, signed_anew
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,15 +75,19 @@ class Target:
         wrong_key: bool = False,
         secondary: bool = False,
     ) -> Answer:
-        """Signs and sends; `path` is relative to the endpoint, as on the wire (still percent-
-        encoded).
+        """Signs, by the query's own signature or with the account's key, and sends.
+
+        `path` is relative to the endpoint, as on the wire (still percent-encoded).
         """
         sent = dict(headers or {})
         sent["x-ms-date"] = formatdate(usegmt=True)
         target = self.base_path + ("-secondary" if secondary else "") + path
         key = WRONG_KEY if wrong_key else self._account_key
-        signature = sign(key, self.string_to_sign(method, target, query, sent))
-        sent["Authorization"] = f"SharedKey {self.account_name}:{signature}"
+        if is_signed(query):
+            query = signed_anew(query, self.account_name, partial(sign, key))
+        else:
+            signature = sign(key, self.string_to_sign(method, target, query, sent))
+            sent["Authorization"] = f"SharedKey {self.account_name}:{signature}"
         if body or method in {"POST", "PUT", "PATCH", "MERGE"}:
             sent["Content-Length"] = str(len(body))
         connection = self._connection

@@ -24,7 +24,7 @@ RECORDING_NAMES = Path(__file__).with_name("recordings.txt").read_text().split()
 EXPECTED = expected_differences()
 IDENTICAL_SHARE_MIN = 0.98
 # Of the 1,798 recorded; grows as classes come in reach, so that none is put out of it unnoticed.
-IN_REACH_MIN = 1621
+IN_REACH_MIN = 1641
 
 
 @pytest.mark.parametrize("name", RECORDING_NAMES)

@@ -254,3 +254,70 @@ def test_a_query_in_a_batch_keeps_to_the_range(tables: ServiceUnderTest) -> None
     assert b"0:The specified resource does not exist." in response.body
     response = _batch(tables, sas | {"sp": "aud"}, _part("GET", "/tab()"))
     assert f'"value":"0:{_MISMATCH}\\n'.encode() in response.body
+
+
+# --- Stored access policies (auth 3.9, 7) --------------------------------------------------------
+
+
+def _set_policies(service: ServiceUnderTest, *policies: tuple[str, str]) -> None:
+    """Ids and the members of their policies."""
+    inside = "".join(
+        f"<SignedIdentifier><Id>{name}</Id><AccessPolicy>{policy}</AccessPolicy></SignedIdentifier>"
+        for name, policy in policies
+    )
+    body = f"<SignedIdentifiers>{inside}</SignedIdentifiers>".encode()
+    headers = [("Content-Type", "application/xml"), ("Accept", "application/xml")]
+    assert service.send("PUT", "/tab?comp=acl", headers, body).status == 204
+
+
+def _answer(service: ServiceUnderTest, sas: dict[str, str], send: str = "GET /tab()") -> str:
+    """The error's code, or ""."""
+    response = _send(service, {"send": send, "sas": sas})
+    return error_of(response)[0] if response.status >= 400 else ""
+
+
+_EXPIRY = "<Expiry>2018-01-01</Expiry>"
+_READS = f"{_EXPIRY}<Permission>r</Permission>"
+_BY_POLICY = {"tn": "tab", "si": "p", "se": "-"}
+
+
+def test_a_policy_completes_a_signature(tables: ServiceUnderTest) -> None:
+    _set_policies(tables, ("other", ""), ("p", _READS))
+    assert _answer(tables, _BY_POLICY) == ""
+    assert _answer(tables, _BY_POLICY | {"spk": "b", "epk": "b"}) == ""
+    assert _answer(tables, _BY_POLICY | {"sp": "r"}) == "AuthenticationFailed"
+    assert _answer(tables, _BY_POLICY | {"se": "2018-01-01"}) == "AuthenticationFailed"
+    assert _answer(tables, _BY_POLICY | {"si": "P"}) == "AuthenticationFailed"
+    _set_policies(tables, ("p", "<Permission>r</Permission>"))
+    assert _answer(tables, _BY_POLICY) == "AuthenticationFailed"
+    assert _answer(tables, _BY_POLICY | {"se": "2018-01-01"}) == ""
+
+
+def test_a_changed_policy_acts_on_the_very_next_request(tables: ServiceUnderTest) -> None:
+    _set_policies(tables, ("p", _READS))
+    assert _answer(tables, _BY_POLICY) == ""
+    _set_policies(tables, ("p", f"{_EXPIRY}<Permission>d</Permission>"))
+    assert _answer(tables, _BY_POLICY) == "AuthorizationPermissionMismatch"
+    _set_policies(tables, ("p", "<Expiry>2017-01-01</Expiry><Permission>r</Permission>"))
+    assert _answer(tables, _BY_POLICY) == "AuthenticationFailed"
+    _set_policies(tables, ("p", f"<Start>2017-01-06</Start>{_READS}"))
+    assert _answer(tables, _BY_POLICY) == "AuthenticationFailed"
+    _set_policies(tables, ("p", _READS))
+    assert _answer(tables, _BY_POLICY) == ""
+    _set_policies(tables)
+    assert _answer(tables, _BY_POLICY) == "AuthenticationFailed"
+
+
+def test_a_policy_goes_with_its_table(tables: ServiceUnderTest) -> None:
+    _set_policies(tables, ("p", _READS))
+    assert _answer(tables, _BY_POLICY) == ""
+    prepare(tables, {"given": ["DELETE /Tables('tab')", 'POST /Tables {"TableName":"tab"}']})
+    assert _answer(tables, _BY_POLICY) == "AuthenticationFailed"
+
+
+def test_a_batch_by_policy(tables: ServiceUnderTest) -> None:
+    _set_policies(tables, ("p", f"{_EXPIRY}<Permission>a</Permission>"))
+    assert b"HTTP/1.1 201" in _batch(tables, _BY_POLICY, _insert("x")).body
+    _set_policies(tables, ("p", _READS))
+    assert _MISMATCH.encode() in _batch(tables, _BY_POLICY, _insert("y")).body
+    assert _holds(tables) == 6
