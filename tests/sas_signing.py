@@ -54,3 +54,19 @@ def completed(parameters: Mapping[str, str]) -> dict[str, str]:
 def query_of(parameters: Mapping[str, str]) -> str:
     """A query string, everything encoded that is not a letter or a digit."""
     return "&".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
+
+
+def user_delegation_string_to_sign(account: str, parameters: Mapping[str, str]) -> str:
+    """The layout of queues for tables: the policy replaced by the key, the range of keys behind (auth 3.11)."""
+    values = [parameters.get(name, "") for name in ("sp", "st", "se")]
+    values.append(f"/table/{account}/{parameters['tn'].lower()}")
+    of_key = ("skoid", "sktid", "skt", "ske", "sks", "skv", "skdutid", "sduoid")
+    after = ("sip", "spr", "sv", "spk", "srk", "epk", "erk")
+    values += [parameters.get(name, "") for name in (*of_key, *after)]
+    return "\n".join(values)
+
+
+def signed_by_user(account: str, key: str, parameters: Mapping[str, str]) -> dict[str, str]:
+    """The parameters with `sig` behind them; `key` is the user's, in base64, and `parameters` say whose."""
+    to_sign = user_delegation_string_to_sign(account, parameters)
+    return {**parameters, "sig": signature(key, to_sign)}

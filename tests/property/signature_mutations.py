@@ -19,12 +19,43 @@ Mutation = Callable[[Random, Request, list[Request]], Request]
 _CHARACTERS = b"abcxyzABCXYZ0123456789+/=-_.:;,'&?%!*()~ \n\r\t\0"
 _NAMES = (
     *("sv", "ss", "srt", "sp", "st", "se", "sip", "spr", "ses", "tn", "spk", "srk", "epk", "erk"),
-    *("si", "sig", "skoid", "comp", "api-version", "SP", "Sig", "sr"),
+    *(
+        "si",
+        "sig",
+        "skoid",
+        "sktid",
+        "skt",
+        "ske",
+        "sks",
+        "skv",
+        "skdutid",
+        "sduoid",
+        "comp",
+        "api-version",
+        "SP",
+        "Sig",
+        "sr",
+    ),
 )
 _VALUES = (
     *("", "r", "raud", "rwdlacup", "t", "bqtf", "sco", "2012-02-12", "2015-02-21", "2019-02-02"),
     *("2020-12-06", "2026-06-06", "2040-01-01", "1999-01-01", "https", "https,http", "0.0.0.0"),
-    *("127.0.0.1", "tab", "TAB", "other", "p1", "P1", "\n", "a\nb", "\0", "zzz", "ü", "acl"),
+    *(
+        "2025-07-05",
+        "11111111-2222-3333-4444-555555555555",
+        "127.0.0.1",
+        "tab",
+        "TAB",
+        "other",
+        "p1",
+        "P1",
+        "\n",
+        "a\nb",
+        "\0",
+        "zzz",
+        "ü",
+        "acl",
+    ),
 )
 _METHODS = ("GET", "POST", "PUT", "DELETE", "MERGE", "PATCH", "HEAD", "get")
 

@@ -14,7 +14,9 @@ from sas_signing import (
     completed,
     query_of,
     signed,
+    signed_by_user,
     table_string_to_sign,
+    user_delegation_string_to_sign,
 )
 from signing import canonicalized_resource, shared_key, shared_key_lite
 
@@ -25,6 +27,15 @@ OTHER_KEY = "YSBrZXkgdGhhdCBpcyBvZiBubyBhY2NvdW50IGF0IGFsbC4uLg=="
 DATE = "Mon, 06 May 2024 07:08:09 GMT"
 POLICY = "p1"
 """The one stored access policy there is."""
+USER = {
+    "skoid": "11111111-2222-3333-4444-555555555555",
+    "sktid": "tenant",
+    "skt": "2024-05-01T00:00:00Z",
+    "ske": "2024-05-08T00:00:00Z",
+    "sks": "t",
+    "skv": "2025-07-05",
+}
+"""What signatures say of the one user's key there is."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +65,17 @@ def _by_sas(key: str, **parameters: str) -> Request:
     return Request("GET", f"/{ACCOUNT}/tab()".encode(), query_of(signature).encode())
 
 
-def signed_requests() -> list[Request]:
-    """Requests that are let in: each way to sign, with each parameter that means something in it."""
+def _by_user(key: str, **parameters: str) -> Request:
+    given = completed({"sv": "2025-07-05", **parameters, **USER})
+    query = query_of(signed_by_user(ACCOUNT, key, given))
+    return Request("GET", f"/{ACCOUNT}/tab()".encode(), query.encode())
+
+
+def signed_requests(user_key: str) -> list[Request]:
+    """Requests that are let in: each way to sign, with each parameter that means something in it.
+
+    `user_key` is the key of `USER`, in base64.
+    """
     root = f"/{ACCOUNT}"
     found = [
         _by_header("GET", f"{root}/tab()?$top=5", scheme, key)
@@ -91,6 +111,8 @@ def signed_requests() -> list[Request]:
         _by_sas(KEY, tn="tab", sp="d", sv="2012-02-12"),
         _by_sas(KEY, tn="tab", si=POLICY, se="-"),
         _by_sas(KEY, tn="tab", si=POLICY, se="-", sv="2025-07-05", **bounds),
+        _by_user(user_key, tn="tab", sp="r"),
+        _by_user(user_key, tn="Tab", sp="raud", **bounds, **everything),
     ]
     return found
 
@@ -109,6 +131,11 @@ def signed_text(request: Request) -> tuple[str, ...] | None:
     if len(parameters) != len(pairs) or not {"sig", "sv"} <= parameters.keys():
         return None
     signature = parameters["sig"].replace(" ", "+")
+    if "skoid" in parameters:
+        if "tn" not in parameters:
+            return None
+        text = user_delegation_string_to_sign(ACCOUNT, parameters)
+        return "user delegation SAS", text, signature
     if "ss" in parameters or "srt" in parameters:
         return "account SAS", account_string_to_sign(ACCOUNT, parameters), signature
     if "tn" not in parameters:

@@ -7,6 +7,7 @@ reading of the protocol; if not, it must be refused. If it is, it may do exactly
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 from collections.abc import Callable
 from random import Random
@@ -19,15 +20,19 @@ from property.signed_requests import (
     KEY,
     POLICY,
     SECOND_KEY,
+    USER,
     Request,
     signed_requests,
     signed_text,
 )
 from tablestone.auth import table_sas
 from tablestone.auth.accounts import Account, accounts_by_name
-from tablestone.auth.authenticate import authenticate
+from tablestone.auth.authenticate import PresentedToken, authenticate
 from tablestone.auth.callers import Caller
+from tablestone.auth.roles import DATA_CONTRIBUTOR, Assignment, Assignments
 from tablestone.auth.table_sas import TableSasOfPolicy
+from tablestone.auth.user_delegation import DelegationFields, delegation_key
+from tablestone.auth.user_delegation_sas import UserDelegationSas
 from tablestone.engines.memory import MemoryEngine
 from tablestone.entity import Entity, EntityKey
 from tablestone.errors import StorageError
@@ -45,7 +50,10 @@ from tablestone.operations import (
     QueryTables,
     SignedIdentifier,
 )
+from tablestone.server.configuration import TokenRules
+from tablestone.server.identities import DELEGATION, Identities
 from tablestone.server.pipeline import Pipeline
+from tablestone.tables.documents import DocumentKind, Documents
 from tablestone.tables.service import TableService
 from tablestone.wire.address import parse_query_string
 from tablestone.wire.instants import parse_instant
@@ -56,6 +64,11 @@ THROUGH_THE_PIPELINE = 5_000
 _NOW = parse_instant("2024-05-06T07:08:09Z")
 _ACCOUNT = Account(ACCOUNT, (KEY, SECOND_KEY))
 _POLICIES = (SignedIdentifier(POLICY, AccessPolicy(None, parse_instant("2034-05-06"), "ra")),)
+_SECRET = bytes(range(32))
+_ASSIGNMENTS = Assignments([Assignment(USER["skoid"], DATA_CONTRIBUTOR, None)])
+_USER_KEY = base64.b64encode(
+    delegation_key(_SECRET, ACCOUNT, DelegationFields(*USER.values()), None)
+).decode()
 _KEYS = [EntityKey(*key) for key in (("a", "0"), ("a", "2"), ("a b", "1"), ("z", "z"))]
 _PROBES: tuple[Operation, ...] = (
     CreateTable("tab"),
@@ -84,8 +97,11 @@ def _caller(request: Request) -> Caller | None:
         caller = authenticate(raw, _ACCOUNT, parameters, "2019-02-02", _NOW)
         if isinstance(caller, TableSasOfPolicy):
             caller = caller.completed(_POLICIES, raw, _NOW)
+        elif isinstance(caller, UserDelegationSas):
+            caller = caller.completed(_SECRET, _ASSIGNMENTS, raw, _NOW)
     except StorageError:
         return None
+    assert not isinstance(caller, PresentedToken), request
     return caller
 
 
@@ -107,7 +123,7 @@ def _is_what_was_signed(request: Request, original: Request) -> bool:
 def _first_that_gets_in(mutations: int, seed: int) -> Request | None:
     """The first of so many spoiled requests that is let in, or that may do more than the one it was made of."""
     random = Random(seed)
-    originals = signed_requests()
+    originals = signed_requests(_USER_KEY)
     rights = []
     for original in originals:
         caller = _caller(original)
@@ -137,9 +153,12 @@ def test_none_of_a_hundred_thousand_gets_in() -> None:
 def test_none_gets_through_the_pipeline() -> None:
     """The same at the server's door, where an address, a version and a body are looked at too."""
     random = Random(5)
-    originals = signed_requests()
-    service = TableService(MemoryEngine(lambda: _NOW), lambda: _NOW, lambda: 0.0, lambda: b"\0" * 8)
-    pipeline = Pipeline(service, accounts_by_name([_ACCOUNT]), lambda: _NOW)
+    originals = signed_requests(_USER_KEY)
+    engine = MemoryEngine(lambda: _NOW)
+    service = TableService(engine, lambda: _NOW, lambda: 0.0, lambda: b"\0" * 8)
+    documents = Documents(engine)
+    identities = Identities(documents, TokenRules(), lambda: 0.0)
+    pipeline = Pipeline(service, accounts_by_name([_ACCOUNT]), identities, lambda: _NOW)
 
     async def read_body() -> bytes:
         return b"{}"
@@ -151,7 +170,10 @@ def test_none_gets_through_the_pipeline() -> None:
 
     async def run() -> None:
         await service.catalog.create(ACCOUNT, "tab")
-        assert await status(originals[0]) == 200
+        await documents.change(DocumentKind.ROLES, ACCOUNT, lambda _: _ASSIGNMENTS.members())
+        secret = {"secret": base64.b64encode(_SECRET).decode()}
+        await documents.change(DocumentKind.SECRETS, DELEGATION, lambda _: secret)
+        assert [await status(each) for each in (originals[0], originals[-2])] == [200, 200]
         spoiled = 0
         while spoiled < THROUGH_THE_PIPELINE:
             request = mutated(random, random.choice(originals), originals)

@@ -338,6 +338,7 @@ def _outcome_by_policy(stated: dict[str, str], *identifiers: SignedIdentifier) -
         "sv=2019-02-02&tn=t&sp=r&se=2034-05-06&sig=",
         "sv=2019-02-02&tn=t&sp=r&se=2034-05-06&sig=%C3%BC",
         "sv=2019-02-02&tn=t&skoid=x&sig=x",
+        "sv=2025-07-05&tn=t&sp=r&se=2034-05-06&skoid=&sig=x",
         "ss=t&sig=x",
     ],
 )

@@ -1,7 +1,7 @@
 """Picks the scheme a request authenticates with, has it checked, and says who asks (auth 11, step 3 on).
 
 The only door to authentication: an Authorization header decides alone, without one a signature in the URL (auth 5.1).
-What belongs to a user's key is refused by name: nothing that is not checked gets in.
+Nothing that is not checked gets in.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from tablestone.auth.account_sas import authenticate_account_sas
 from tablestone.auth.accounts import Account
 from tablestone.auth.callers import OWNER, Caller
-from tablestone.auth.sas_parameters import refused
 from tablestone.auth.shared_key import SCHEMES, require_shared_key
 from tablestone.auth.table_sas import TableSasOfPolicy, authenticate_table_sas
+from tablestone.auth.user_delegation_sas import UserDelegationSas, parse_user_delegation_sas
 from tablestone.errors import CHALLENGE_TEXT, StorageError
 from tablestone.wire.address import Parameters
 from tablestone.wire.messages import RawRequest
@@ -39,13 +39,16 @@ class PresentedToken(NamedTuple):
         return StorageError("AuthenticationFailed", reason=reason)
 
 
+Unfinished = TableSasOfPolicy | PresentedToken | UserDelegationSas
+"""Who is a caller only together with what is stored at this moment: policies, keys, roles."""
+
+
 def authenticate(
     request: RawRequest, account: Account, parameters: Parameters, version: str, now: int
-) -> Caller | TableSasOfPolicy | PresentedToken:
+) -> Caller | Unfinished:
     """Who asks; raises the service's error for who does not get in. `now` is in ticks.
 
-    A signature that names a stored access policy is a caller once it is given the table's policies, a bearer token
-    once it is given the keys and roles of this moment.
+    Who is not known without what is stored is `Unfinished`: whoever has a token, or a signature by a policy or a user.
     """
     authorization = request.headers.get(b"authorization")
     if authorization is None:
@@ -66,10 +69,10 @@ def authenticate(
 
 def _authenticate_sas(
     request: RawRequest, account: Account, parameters: Parameters, now: int
-) -> Caller | TableSasOfPolicy:
+) -> Caller | TableSasOfPolicy | UserDelegationSas:
     """The kind is told by parameters that only one kind has (auth 2.1, 3.11)."""
     if "skoid" in parameters:
-        raise refused("signatures of users' keys are not served")
+        return parse_user_delegation_sas(account.name, parameters)
     if "ss" in parameters or "srt" in parameters:
         return authenticate_account_sas(request, account, parameters, now)
     return authenticate_table_sas(request, account, parameters, now)

@@ -40,14 +40,18 @@ def require_well_formed(parameters: Parameters, signed: Iterable[str], version_m
     return version
 
 
+def has_signed(parameters: Parameters, string_to_sign: str, key: SigningKey) -> bool:
+    """Whether the key gives `sig`. A blank in it is a plus that was not encoded (auth 2.1)."""
+    given = parameters["sig"].replace(" ", "+").encode("utf-8")
+    return hmac.compare_digest(key.signature(string_to_sign.encode("utf-8")), given)
+
+
 def require_signature(
     parameters: Parameters, string_to_sign: str, keys: Iterable[SigningKey]
 ) -> None:
-    """Return if one of the keys gives `sig`. A blank in it is a plus that was not encoded (auth 2.1)."""
-    given = parameters["sig"].replace(" ", "+").encode("utf-8")
-    text = string_to_sign.encode("utf-8")
+    """Return if one of the keys gives `sig`."""
     for key in keys:
-        if hmac.compare_digest(key.signature(text), given):
+        if has_signed(parameters, string_to_sign, key):
             return
     raise refused(f"no key gives the signature of {string_to_sign!r}")
 

@@ -40,8 +40,9 @@ VERSION_MIN: Final = "2012-02-12"
 """The first version with table SAS (auth 3.1)."""
 _VERSION_OF_SERVICE_PREFIX: Final = "2015-02-21"
 """From here on the resource begins with `/table` (auth 3.2)."""
-_BOUNDS: Final = ("spk", "srk", "epk", "erk")
-_SIGNED: Final = ("sp", "st", "se", "tn", "si", "sip", "spr", "sv", *_BOUNDS)
+BOUNDS: Final = ("spk", "srk", "epk", "erk")
+"""The range of keys, as it is signed (auth 3.2)."""
+_SIGNED: Final = ("sp", "st", "se", "tn", "si", "sip", "spr", "sv", *BOUNDS)
 
 
 def canonicalized_table(account: str, table: str, version: str) -> str:
@@ -60,7 +61,7 @@ def string_to_sign_table_sas(account: str, parameters: Parameters) -> str:
         given("si", ""),
         *([given("sip", ""), given("spr", "")] if version >= VERSION_OF_CONDITIONS else []),
         version,
-        *[given(name, "") for name in _BOUNDS],
+        *[given(name, "") for name in BOUNDS],
     ]
     return "\n".join(values)
 
@@ -182,7 +183,7 @@ def parse_bounds(parameters: Parameters) -> KeyBounds | None:
 
     An empty value is none: what is signed does not tell the two apart.
     """
-    bounds = KeyBounds(*[parameters.get(name) or None for name in _BOUNDS])
+    bounds = KeyBounds(*[parameters.get(name) or None for name in BOUNDS])
     if bounds == _NO_BOUNDS:
         return None
     if bounds.start_partition_key is None and bounds.start_row_key is not None:

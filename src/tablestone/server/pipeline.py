@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tablestone import limits
 from tablestone.auth.accounts import Account, Accounts
-from tablestone.auth.authenticate import PresentedToken, authenticate
+from tablestone.auth.authenticate import PresentedToken, Unfinished, authenticate
 from tablestone.auth.callers import OWNER, Caller
 from tablestone.auth.table_sas import TableSasOfPolicy
 from tablestone.clock import Clock
@@ -145,7 +145,7 @@ class Pipeline:
             stamp = Stamp(request_id, client_request_id, version)
             now = self._clock()
             caller = authenticate(request, found.account, parameters, stamp.version, now)
-            if isinstance(caller, TableSasOfPolicy | PresentedToken):
+            if caller is not OWNER and isinstance(caller, Unfinished):
                 caller = await self._completed(caller, request, found.account, now)
             answer_form = _form(request, found, parameters, stamp.version, now)
             step = Authenticated(request, found, parameters, caller, answer_form, stamp, read_body)
@@ -178,16 +178,20 @@ class Pipeline:
 
     async def _completed(
         self,
-        caller: TableSasOfPolicy | PresentedToken,
+        caller: Unfinished,
         request: RawRequest,
         account: Account,
         now: int,
     ) -> Caller:
-        """The caller, by the policies, keys and roles of this moment (auth 3.9, 4)."""
+        """The caller, by the policies, keys and roles of this moment (auth 3.9, 3.11, 4)."""
         if isinstance(caller, PresentedToken):
             return await self._identities.caller(caller, account.name, now)
-        identifiers = await self._service.signed_identifiers(account.name, caller.table)
-        return caller.completed(identifiers, request, now)
+        if isinstance(caller, TableSasOfPolicy):
+            identifiers = await self._service.signed_identifiers(account.name, caller.table)
+            return caller.completed(identifiers, request, now)
+        secret = await self._identities.delegation_secret()
+        assignments = await self._identities.assignments(account.name)
+        return caller.completed(secret, assignments, request, now)
 
     def _find_account(self, raw_path: bytes) -> FoundAccount:
         """The account a path-style URL names (wire 1.1)."""
