@@ -58,6 +58,8 @@ TOKEN_LENGTH_MAX: Final = 16 * 1024
 """Bytes of a bearer token; one of Entra ID with 200 groups has about 12 KiB. Ours."""
 TOKEN_LEEWAY_SECONDS: Final = 60
 """How far the clocks of a token's issuer and of the server may differ; ours."""
+USER_DELEGATION_KEY_SECONDS_MAX: Final = 7 * 24 * 60 * 60
+"""How long after now a user delegation key may end (auth 3.11; Azure's documentation of the operation)."""
 BODY_READ_SECONDS_MAX: Final = 30
 """How long the server waits for the next piece of a body; the service's own time for a whole request is 30 s."""
 BODY_DISCARD_SECONDS_MAX: Final = 2

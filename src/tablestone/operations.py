@@ -7,7 +7,7 @@ HTTP or JSON, nor how an operation is carried out. What each needs of a caller s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tablestone.entity import ContinuationToken, Entity, EntityKey, KeyBounds
@@ -200,8 +200,21 @@ class GetServiceStats:
     """How far is the secondary behind?"""
 
 
+@dataclass(frozen=True, slots=True)
+class GetUserDelegationKey:
+    """Give the caller a key to sign with in their own name, from `start` (None: now) to `expiry`, in ticks."""
+
+    start: int | None
+    expiry: int
+
+
 ServiceOperation = (
-    GetTableAcl | SetTableAcl | GetServiceProperties | SetServiceProperties | GetServiceStats
+    GetTableAcl
+    | SetTableAcl
+    | GetServiceProperties
+    | SetServiceProperties
+    | GetServiceStats
+    | GetUserDelegationKey
 )
 """What is asked and answered in XML."""
 
@@ -305,7 +318,22 @@ class SettingsChanged:
     """Policies or service properties are as asked for."""
 
 
-ServiceResult = TableAclFound | ServicePropertiesFound | ServiceStats | SettingsChanged
+@dataclass(frozen=True, slots=True)
+class UserDelegationKey:
+    """A key to sign with: whose it is, when it may be used, and its bytes. All texts are signed as they are here."""
+
+    object_id: str
+    tenant_id: str
+    start: str
+    expiry: str
+    service: str
+    version: str
+    value: bytes = field(repr=False)
+
+
+ServiceResult = (
+    TableAclFound | ServicePropertiesFound | ServiceStats | SettingsChanged | UserDelegationKey
+)
 
 Result = (
     TableFound

@@ -18,6 +18,7 @@ from tablestone.operations import (
     GetServiceStats,
     GetTable,
     GetTableAcl,
+    GetUserDelegationKey,
     InsertEntity,
     InsertOrMergeEntity,
     InsertOrReplaceEntity,
@@ -97,5 +98,6 @@ NEEDS: Final[dict[type, Need]] = {
     GetServiceProperties: _READ_SERVICE,
     SetServiceProperties: Need("s", _any_of("w"), (), _actions((f"{SERVICE}/write",))),
     GetServiceStats: _READ_SERVICE,
+    GetUserDelegationKey: Need(None, (), (), _actions((GENERATE_USER_DELEGATION_KEY,))),
 }
 """By the type of the operation."""

@@ -14,7 +14,12 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from tablestone import limits
 from tablestone.auth.roles import DATA_CONTRIBUTOR, DATA_READER, Assignments, Role, RoleHolder
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.edm import format_date_time_fixed
+from tablestone.errors import StorageError
+from tablestone.operations import GetUserDelegationKey, UserDelegationKey
 
 SIGNED_SERVICE: Final = "t"
 """The Table service, in `sks`; by analogy with b and q (auth 3.11)."""
@@ -44,6 +49,40 @@ def delegation_key(
     """The 32 bytes that sign for a principal whose token claimed this data role, or none."""
     text = orjson.dumps([account, *fields, None if claimed is None else claimed.id])
     return hmac.digest(secret, text, hashlib.sha256)
+
+
+def issue_key(
+    secret: bytes,
+    account: str,
+    holder: RoleHolder,
+    asked: GetUserDelegationKey,
+    version: str,
+    now: int,
+) -> UserDelegationKey:
+    """The key that was asked for, its times to the second; `now` is in ticks.
+
+    Raises `InvalidXmlDocument` for times it cannot have.
+    """
+    start = now if asked.start is None else asked.start
+    latest = now + limits.USER_DELEGATION_KEY_SECONDS_MAX * TICKS_PER_SECOND
+    if not (start < asked.expiry and now < asked.expiry and asked.expiry <= latest):
+        raise StorageError(
+            "InvalidXmlDocument", early=True, reason="a key that ends too soon or too late"
+        )
+    fields = DelegationFields(
+        holder.object_id,
+        holder.tenant_id,
+        _to_the_second(start),
+        _to_the_second(asked.expiry),
+        SIGNED_SERVICE,
+        version,
+    )
+    value = delegation_key(secret, account, fields, claimed_data_role(holder))
+    return UserDelegationKey(*fields[:6], value)
+
+
+def _to_the_second(ticks: int) -> str:
+    return format_date_time_fixed(ticks)[: len("2017-01-05T03:25:45")] + "Z"
 
 
 def claimed_data_role(holder: RoleHolder) -> Role | None:

@@ -13,8 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tablestone.auth.authenticate import PresentedToken
+from tablestone.auth.callers import Caller
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignments, RoleHolder
-from tablestone.auth.user_delegation import SECRET_LENGTH
+from tablestone.auth.user_delegation import SECRET_LENGTH, issue_key
+from tablestone.errors import StorageError
+from tablestone.operations import GetUserDelegationKey, UserDelegationKey
 from tablestone.server.configuration import TokenRules
 from tablestone.tables.documents import DocumentKind, Documents, Members
 
@@ -46,7 +49,8 @@ class Identities:
         """Who holds a token, with the roles of this moment in this account; raises the service's refusal."""
         checked = await self._bearer_tokens().check(token, account, now)
         assigned = (await self.assignments(account)).of(checked.principals)
-        return RoleHolder(checked.object_id, checked.tenant_id, checked.claimed, assigned)
+        tenant = checked.tenant_id or self._rules.tenant
+        return RoleHolder(checked.object_id, tenant, checked.claimed, assigned)
 
     async def assignments(self, account: str) -> Assignments:
         """The roles that are assigned in an account now."""
@@ -69,6 +73,17 @@ class Identities:
         made = await self.delegation_secret()
         assert made is not None
         return made
+
+    async def user_delegation_key(
+        self, account: str, caller: Caller, asked: GetUserDelegationKey, version: str, now: int
+    ) -> UserDelegationKey:
+        """A key for who came with a token; whoever came with a key or a signature has no name to sign in."""
+        if not isinstance(caller, RoleHolder):
+            raise StorageError(
+                "AuthenticationFailed", reason="a user delegation key without a token"
+            )
+        secret = await self.make_delegation_secret()
+        return issue_key(secret, account, caller, asked, version, now)
 
     def _bearer_tokens(self) -> BearerTokens:
         if self._tokens is None:

@@ -21,6 +21,7 @@ from tablestone.auth.table_sas import TableSasOfPolicy
 from tablestone.clock import Clock
 from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 from tablestone.errors import StorageError
+from tablestone.operations import GetUserDelegationKey, Result
 from tablestone.server.batch import BatchCollector
 from tablestone.server.identities import Identities
 from tablestone.service_properties import ServiceProperties
@@ -233,7 +234,14 @@ class Pipeline:
         body = b"" if method in _BODILESS else await read_body()
         decoded = DecodedRequest(request, address, parameters, body, stamp.version)
         operation = caller.permit(decode_service_operation(method, decoded))
-        result = await self._service.execute(found.account.name, operation)
+        account = found.account.name
+        result: Result
+        if isinstance(operation, GetUserDelegationKey):
+            result = await self._identities.user_delegation_key(
+                account, caller, operation, stamp.version, self._clock()
+            )
+        else:
+            result = await self._service.execute(account, operation)
         return respond_with_xml(operation, result, stamp)
 
     async def _carry_out_batch(self, step: Authenticated, method: str) -> Answer:

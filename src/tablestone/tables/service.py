@@ -36,6 +36,7 @@ from tablestone.operations import (
     ServiceResult,
     ServiceStats,
     SetServiceProperties,
+    SetTableAcl,
     SettingsChanged,
     SignedIdentifier,
     TableAclFound,
@@ -113,6 +114,8 @@ class TableService:
         if isinstance(operation, SetServiceProperties):
             await self.properties.change(account, operation.changes)
         else:
+            # A user's key to sign with holds nothing of tables: the server gives it.
+            assert isinstance(operation, SetTableAcl)
             await self.catalog.set_identifiers(account, operation.table, operation.identifiers)
         return SettingsChanged()
 

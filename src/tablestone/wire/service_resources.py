@@ -15,6 +15,7 @@ from tablestone.operations import (
     GetServiceProperties,
     GetServiceStats,
     GetTableAcl,
+    GetUserDelegationKey,
     Operation,
     Result,
     ServicePropertiesFound,
@@ -22,6 +23,7 @@ from tablestone.operations import (
     SetServiceProperties,
     SetTableAcl,
     TableAclFound,
+    UserDelegationKey,
 )
 from tablestone.wire.address import AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
@@ -29,17 +31,21 @@ from tablestone.wire.encode import SERVER, Stamp, xml_error
 from tablestone.wire.messages import RawResponse
 from tablestone.wire.negotiate import VERSION_ECHOED, VERSION_JSON
 from tablestone.wire.service_xml import (
+    read_key_info,
     read_service_properties,
     read_signed_identifiers,
     write_service_properties,
     write_service_stats,
     write_signed_identifiers,
+    write_user_delegation_key,
 )
 
 _VERSION_OF_POLICIES: Final = "2012-02-12"
 """From here on stored access policies (wire 3.8)."""
 _VERSION_OF_STATS: Final = VERSION_JSON
 """From here on replication statistics (wire 10.1)."""
+_VERSION_OF_USER_DELEGATION: Final = "2025-07-05"
+"""From here on user delegation of tables (auth 3.11)."""
 _VERSION_OF_STRICT_ACCEPT: Final = "2019-07-07"
 """Recorded in this version: policies are not set for who accepts no XML. Older clients say `*/*` and are served."""
 _XML_TYPES: Final = (b"application/xml", b"text/xml")
@@ -90,6 +96,10 @@ def _set_service_properties(decoded: DecodedRequest) -> Operation:
     return SetServiceProperties(read_service_properties(decoded.body, decoded.version))
 
 
+def _get_user_delegation_key(decoded: DecodedRequest) -> Operation:
+    return GetUserDelegationKey(*read_key_info(decoded.body))
+
+
 _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] = {
     (AddressKind.ENTITY_SET, None, "acl"): _Resource(
         _VERSION_OF_POLICIES,
@@ -101,6 +111,9 @@ _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] =
     ),
     (AddressKind.SERVICE, "service", "stats"): _Resource(
         _VERSION_OF_STATS, {"GET": lambda _decoded: GetServiceStats()}
+    ),
+    (AddressKind.SERVICE, "service", "userdelegationkey"): _Resource(
+        _VERSION_OF_USER_DELEGATION, {"POST": _get_user_delegation_key}
     ),
 }
 """By what the URL names, `restype` and `comp`."""
@@ -114,6 +127,8 @@ def respond_with_xml(operation: Operation, result: Result, stamp: Stamp) -> RawR
         return _document(write_service_properties(result.properties, stamp.version), stamp)
     if isinstance(result, ServiceStats):
         return _document(write_service_stats(result.last_sync), stamp)
+    if isinstance(result, UserDelegationKey):
+        return _document(write_user_delegation_key(result), stamp)
     if isinstance(operation, SetServiceProperties):
         return RawResponse(202, _headers(stamp))
     return RawResponse(204, [*_headers(stamp), (b"content-length", b"0")])
