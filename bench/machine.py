@@ -33,7 +33,7 @@ def processor() -> str:
 
 def versions(servers: list[str]) -> dict[str, str]:
     found = {"Python": platform.python_version(), "uvicorn": metadata.version("uvicorn")}
-    if TABLESTONE in servers:
+    if any(name.startswith(TABLESTONE) for name in servers):
         found["Tablestone"] = f"{metadata.version('tablestone')} ({commit()})"
     if AZURITE in servers:
         found["Azurite"] = AZURITE_VERSION

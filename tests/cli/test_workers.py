@@ -7,7 +7,10 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
+import ssl
+import struct
 import subprocess
 import sys
 import threading
@@ -113,6 +116,35 @@ def test_connections_spread_evenly_and_again_when_some_have_ended(
     assert Counter(processes) == dict.fromkeys(workers_of(server), CONNECTIONS // workers)
     for each in opened:
         each.close()
+
+
+def test_connections_that_never_speak_properly_are_not_counted_for_ever(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    """No TLS, no word at all, a reset: each ends once, and what comes then is spread evenly."""
+    server = private_server(tmp_path, "--workers=2", "--log-level=info", "--tls=self-signed")
+    address = ("127.0.0.1", int(str(urlsplit(server.endpoint).port)))
+    for number in range(30):
+        with socket.create_connection(address, timeout=SECONDS_MAX) as wrong:
+            if number % 3 == 0:
+                wrong.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                while wrong.recv(1000):
+                    pass
+            if number % 3 == 1:
+                wrong.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    time.sleep(0.5)  # until the server has seen that they are gone
+    probes = Probes(server)
+    context = ssl.create_default_context(cafile=tmp_path / "tls" / "certificate.pem")
+    opened = [
+        http.client.HTTPSConnection("127.0.0.1", address[1], timeout=20, context=context)
+        for _ in range(CONNECTIONS)
+    ]
+    processes = probes.processes(list(opened))
+    assert Counter(processes) == dict.fromkeys(workers_of(server), CONNECTIONS // 2)
+    for each in opened:
+        each.close()
+    assert server.stop() == 0
+    assert "Traceback" not in server.stderr
 
 
 def test_connections_that_come_at_once_are_all_served(
