@@ -8,6 +8,8 @@ import signal
 import socket
 import ssl
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +20,6 @@ from urllib.parse import urlsplit
 
 import pytest
 from azure.data.tables import TableServiceClient
-from azure.data.tables.aio import TableServiceClient as AsyncTableServiceClient
 
 from certificates import (
     certificate_pem,
@@ -82,23 +83,36 @@ def test_the_sdk_over_tls_with_the_self_signed_certificate(
     assert server.stderr == ""
 
 
-async def ask_asynchronously(server: ServerProcess) -> list[str]:
-    async with AsyncTableServiceClient.from_connection_string(server.connection_string) as service:
+CLIENT = """
+import asyncio, sys
+from azure.data.tables import TableServiceClient
+from azure.data.tables.aio import TableServiceClient as AsyncTableServiceClient
+
+async def ask():
+    async with AsyncTableServiceClient.from_connection_string(sys.argv[1]) as service:
         return [table.name async for table in service.list_tables()]
 
+with TableServiceClient.from_connection_string(sys.argv[1]) as service:
+    service.create_table("made")
+print(asyncio.run(ask()))
+"""
 
-@pytest.mark.asyncio
-async def test_what_it_prints_is_all_a_client_needs(
-    private_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+def test_what_it_prints_is_all_a_client_needs(private_server: StartServer, tmp_path: Path) -> None:
+    """In a program of its own: what a process trusts is settled when it starts."""
     server = private_server(tmp_path, "--tls", "self-signed")
     line = next(line for line in server.stdout if "SSL_CERT_FILE" in line)
-    for setting in line.partition("#")[0].split()[1:]:
-        monkeypatch.setenv(*setting.split("="))
-    assert os.environ["SSL_CERT_FILE"] == os.environ["REQUESTS_CA_BUNDLE"]
-    with TableServiceClient.from_connection_string(server.connection_string) as service:
-        service.create_table("made")
-    assert await ask_asynchronously(server) == ["made"]
+    settings = dict(setting.split("=") for setting in line.partition("#")[0].split()[1:])
+    assert settings.keys() == {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"}
+    ended = subprocess.run(
+        [sys.executable, "-c", CLIENT, server.connection_string],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "['made']\n"), ended.stderr
 
 
 def test_who_does_not_trust_it_does_not_connect(
