@@ -145,4 +145,8 @@ def start_server(
 
 def clean_environment() -> dict[str, str]:
     """The environment without what would configure a server."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("TABLESTONE_")}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TABLESTONE_", "AZURITE_"))
+    }

@@ -38,6 +38,8 @@ BODY_BYTES_DISCARDED_MAX: Final = 64 * 1024 * 1024
 """How much of a body that is too long is read and thrown away, so that its sender hears why; ours."""
 HEADERS_BYTES_MAX: Final = 64 * 1024
 """Bytes of all headers together; more is answered 431 and nothing else. Ours, near what HTTP servers allow."""
+HOST_LENGTH_MAX: Final = 261
+"""Bytes of the Host header: a name of the longest length that DNS has, with a port. Ours."""
 URL_LENGTH_MAX: Final = 64 * 1024
 """Bytes of the request target; more is answered 414 and nothing else. Ours; filters take tens of KiB (wire 6.6)."""
 XML_NODES_MAX: Final = 4096

@@ -18,11 +18,12 @@ from typing import Any
 
 from property.model import Refused
 from property.payloads import ACCOUNT, Request
-from tablestone.auth.accounts import Account, accounts_by_name
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
-from tablestone.server.configuration import TokenRules
+from tablestone.server.accounts import KnownAccounts
+from tablestone.server.addresses import Addresses
+from tablestone.server.configuration import AccountKeys, TokenRules
 from tablestone.server.identities import Identities
 from tablestone.server.pipeline import Pipeline
 from tablestone.tables.check import check_rows
@@ -88,8 +89,8 @@ class Door:
             self.engine, self.ticks, lambda: 0.0, lambda: next(ids).to_bytes(8, "big")
         )
         identities = Identities(Documents(self.engine), TokenRules(), lambda: 0.0)
-        accounts = accounts_by_name([Account(ACCOUNT, (KEY,))])
-        self._pipeline = Pipeline(self.service, accounts, identities, self.ticks)
+        accounts = KnownAccounts([AccountKeys(ACCOUNT, (KEY,))])
+        self._pipeline = Pipeline(self.service, Addresses(accounts.find), identities, self.ticks)
 
     def ticks(self) -> int:
         """The server's time, a little off the date in the requests."""

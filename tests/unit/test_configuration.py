@@ -11,7 +11,7 @@ import pytest
 from tablestone.cli.configuration import read_configuration
 from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
 from tablestone.cli.parameters import where
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, AccountKeys
+from tablestone.server.configuration import AccountKeys
 from unit.given_options import (
     BESIDE_FILE,
     DEFAULT_DIRECTORY,
@@ -30,7 +30,11 @@ UNDERSTOOD = {
             "port": 10002,
             "data_directory": DEFAULT_DIRECTORY,
             "engine": f"sqlite:{DEFAULT_DIRECTORY}",
-            "accounts": (DEVELOPMENT_ACCOUNT,),
+            "accounts": (),
+            "has_development_account": True,
+            "domains": (),
+            "custom_domains": (),
+            "warnings": (),
             "log_level": "warning",
             "tls": None,
             "https_only": False,
@@ -72,13 +76,83 @@ UNDERSTOOD = {
     "an empty variable is none": Given({"port": 10002}, environment={"TABLESTONE_PORT": ""}),
     "other variables are not ours": Given({"port": 10002}, environment={"TABLESTONE_PRT": "2"}),
     "accounts typed": Given(
-        {"accounts": (AccountKeys("one", (KEY, OTHER_KEY)), AccountKeys("two2", (KEY,)))},
+        {
+            "has_development_account": False,
+            "accounts": (AccountKeys("one", (KEY, OTHER_KEY)), AccountKeys("two2", (KEY,))),
+        },
         command_line={"account": (f"one:{KEY}:{OTHER_KEY}", f"two2:{KEY}")},
     ),
     "accounts replace, not add": Given(
         {"accounts": (AccountKeys("two", (KEY,)),)},
         environment={"TABLESTONE_ACCOUNT": f"two:{KEY};"},
         file=f'accounts.one = "{OTHER_KEY}"',
+    ),
+    "no account, typed": Given(
+        {"accounts": (), "has_development_account": False},
+        command_line={"account": ("none",)},
+        environment={"TABLESTONE_ACCOUNT": f"two:{KEY}"},
+    ),
+    "no account, in the environment": Given(
+        {"accounts": (), "has_development_account": False},
+        environment={"TABLESTONE_ACCOUNT": "none"},
+    ),
+    "no account, in the file": Given(
+        {"accounts": (), "has_development_account": False}, file='accounts = "none"'
+    ),
+    "Azurite's accounts": Given(
+        {
+            "accounts": (AccountKeys("one", (KEY, OTHER_KEY)), AccountKeys("two", (KEY,))),
+            "has_development_account": False,
+            "warnings": (),
+        },
+        environment={"AZURITE_ACCOUNTS": f"one:{KEY}:{OTHER_KEY};;two:{KEY};"},
+    ),
+    "Azurite's accounts are the last that are looked for": Given(
+        {"accounts": (AccountKeys("two", (KEY,)),), "has_development_account": False},
+        environment={"AZURITE_ACCOUNTS": f"one:{KEY}"},
+        file=f'accounts.two = "{KEY}"',
+    ),
+    "Azurite's accounts, empty": Given(
+        {"accounts": (), "has_development_account": True, "warnings": ()},
+        environment={"AZURITE_ACCOUNTS": ";"},
+    ),
+    **{
+        f"Azurite's accounts, ignored as a whole: {what}": Given(
+            {
+                "accounts": (),
+                "has_development_account": True,
+                "warnings": (f"AZURITE_ACCOUNTS {sentence}. All of it is ignored.",),
+            },
+            environment={"AZURITE_ACCOUNTS": f"one:{KEY};{malformed}"},
+        )
+        for what, malformed, sentence in (
+            ("no key", "two", "must give the account two one or two keys, as NAME:KEY1[:KEY2]"),
+            (
+                "three keys",
+                f"two:{KEY}:{KEY}:{KEY}",
+                "must give the account two one or two keys, as NAME:KEY1[:KEY2]",
+            ),
+            ("no base64", "two:*", "has a key that is not base64: key 1 of the account two"),
+            (
+                "no name",
+                f"Two:{KEY}",
+                "has the account name 'Two'; a name is 3 to 24 lower-case letters and digits",
+            ),
+            ("a key alone", KEY, "must be NAME:KEY1[:KEY2]"),
+            ("twice", f"one:{KEY}", "names the account one twice"),
+        )
+    },
+    "domains": Given(
+        {"domains": ("example.com", "tables")},
+        command_line={"domain": ("Example.com.", "tables")},
+    ),
+    "a domain in the file": Given({"domains": ("a.b",)}, file='domain = "a.b"'),
+    "custom domains": Given(
+        {"custom_domains": (("a.example", "one"), ("b", "one-secondary"))},
+        environment={"TABLESTONE_CUSTOM_DOMAIN": "A.Example=one;b=one-secondary"},
+    ),
+    "custom domains in the file": Given(
+        {"custom_domains": (("a.example", "one"),)}, file='custom-domain = ["a.example=one"]'
     ),
     "data": Given(
         {"data_directory": Path("/srv/d"), "engine": "sqlite:/srv/d"},
@@ -102,7 +176,7 @@ UNDERSTOOD = {
     ),
     "memory": Given(
         {"data_directory": None, "engine": "memory:"},
-        command_line={"engine": "memory:", "data": "/d"},
+        command_line={"engine": "memory:"},
     ),
     "memory without its colon": Given(
         {"data_directory": None, "engine": "memory:"}, environment={"TABLESTONE_ENGINE": "memory"}
@@ -216,9 +290,9 @@ REFUSED = {
         file="accounts = []",
     ),
     "unknown key": Refused(
-        "FILE has the unknown key 'prot'; the keys are accounts, data, engine, host, https-only, log-level, "
-        "port, tls, tls-certificate, tls-key, tls-name, token-audience, token-authority, token-issuer, token-tenant, "
-        "trusted-proxy, workers.",
+        "FILE has the unknown key 'prot'; the keys are accounts, custom-domain, data, domain, engine, host, "
+        "https-only, log-level, port, tls, tls-certificate, tls-key, tls-name, token-audience, token-authority, "
+        "token-issuer, token-tenant, trusted-proxy, workers.",
         file="prot = 1",
     ),
     "engine unknown": Refused(
@@ -235,6 +309,24 @@ REFUSED = {
     "nobody's home directory": Refused(
         "The data directory ~nobody-of-this-name/d cannot be found: there is no such home directory.",
         command_line={"data": "~nobody-of-this-name/d"},
+    ),
+    "memory and a data directory": Refused(
+        "--data names a data directory, but the engine memory keeps nothing: give one of them.",
+        command_line={"engine": "memory"},
+        file='data = "d"',
+    ),
+    "a key where a name should be": Refused(
+        "--account has the account name that is too long; a name is 3 to 24 lower-case letters and digits.",
+        command_line={"account": (f"{'a' * 31}:{KEY}",)},
+    ),
+    "a domain with a port": Refused(
+        "--domain must be a domain's name, such as example.com, not 'example.com:1'.",
+        command_line={"domain": ("example.com:1",)},
+    ),
+    "a custom domain without an account": Refused(
+        "--custom-domain must be a host's name and an account, such as tables.example.com=ACCOUNT, "
+        "not 'example.com'.",
+        command_line={"custom-domain": ("example.com",)},
     ),
     "two data directories": Refused(
         "Both --data and --engine name a data directory: give one of them.",
@@ -261,10 +353,10 @@ def test_refused(given: Refused, tmp_path: Path) -> None:
 
 
 def test_no_sentence_and_no_representation_repeats_a_key(tmp_path: Path) -> None:
-    broken = Refused("", command_line={"account": ("abc:s3cret!",)})
-    with pytest.raises(BrokenOption) as raised:
-        configuration_of(broken, tmp_path)
-    assert "s3cret" not in str(raised.value)
+    for text in ("abc:s3cret!", "s3cret!", "s3cretS3cret", f"{'s3cret' * 10}:abc", "a:b:s3cret"):
+        with pytest.raises(BrokenOption) as raised:
+            configuration_of(Refused("", command_line={"account": (text,)}), tmp_path)
+        assert "s3cret" not in str(raised.value)
     assert KEY not in repr(AccountKeys("abc", (KEY,)))
 
 

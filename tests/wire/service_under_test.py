@@ -14,14 +14,16 @@ from email.utils import format_datetime
 from itertools import count
 
 from signing import VERSION, shared_key
-from tablestone.auth.accounts import Account, accounts_by_name
 from tablestone.auth.roles import Assignment, Assignments
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.memory import MemoryEngine
 from tablestone.errors import StorageError
+from tablestone.server.accounts import KnownAccounts
+from tablestone.server.addresses import Addresses
 from tablestone.server.configuration import (
     DEVELOPMENT_ACCOUNT_KEY,
     DEVELOPMENT_ACCOUNT_NAME,
+    AccountKeys,
     TokenRules,
 )
 from tablestone.server.identities import Identities
@@ -33,6 +35,15 @@ from tablestone.wire.messages import RawRequest, single_headers
 ACCOUNT = DEVELOPMENT_ACCOUNT_NAME
 KEY = DEVELOPMENT_ACCOUNT_KEY
 SECOND_KEY = "c2Vjb25kIGtleSBvZiB0aGUgZGV2ZWxvcG1lbnQgYWNjb3VudA=="
+OTHER_ACCOUNT = "otheraccount"
+OTHER_KEY = "dGhlIGtleSBvZiB0aGUgb3RoZXIgYWNjb3VudA=="
+DOMAINS = ("Tables.Example",)
+CUSTOM_DOMAINS = {
+    "data.example": ACCOUNT,
+    "data-secondary.example": f"{ACCOUNT}-secondary",
+    "tables": OTHER_ACCOUNT,
+    "gone.example": "nobody",
+}
 HOST = "127.0.0.1:10002"
 
 Headers = Sequence[tuple[str, str]]
@@ -115,9 +126,12 @@ class ServiceUnderTest:
             lambda: next(self.seconds),
             lambda: next(ids).to_bytes(8, "big"),
         )
-        accounts = accounts_by_name([Account(ACCOUNT, (KEY, SECOND_KEY))])
+        accounts = KnownAccounts(
+            [AccountKeys(ACCOUNT, (KEY, SECOND_KEY)), AccountKeys(OTHER_ACCOUNT, (OTHER_KEY,))]
+        )
         identities = Identities(self.documents, tokens, monotonic_seconds)
-        self._pipeline = Pipeline(service, accounts, identities, self.clock.ticks)
+        addresses = Addresses(accounts.find, DOMAINS, CUSTOM_DOMAINS)
+        self._pipeline = Pipeline(service, addresses, identities, self.clock.ticks)
 
     def close(self) -> None:
         self._loop.close()

@@ -9,6 +9,7 @@ from wire.service_under_test import ServiceUnderTest
 
 TABLES = (
     "address",
+    "hosts",
     "negotiate",
     "atom",
     "etag",

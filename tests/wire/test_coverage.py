@@ -14,7 +14,8 @@ from wire.case_tables import Row, load, rows
 _ROOT = Path(__file__).resolve().parents[2]
 _COMPATIBILITY = (_ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
 _CASES = (
-    *("address", "negotiate", "atom", "etag", "continuation", "select", "table_names", "limits"),
+    *("address", "hosts", "negotiate", "atom", "etag", "continuation", "select"),
+    *("table_names", "limits"),
     *("versions", "headers", "precedence", "writes", "sas"),
     *("table_acl", "service_properties"),
 )

@@ -19,8 +19,8 @@ from wire.case_tables import Row, check, parameters, prepare, send
 from wire.service_under_test import ACCOUNT, Headers, Response, default_headers
 
 _TABLES = (
-    *("address", "negotiate", "etag", "continuation", "select", "table_names", "headers"),
-    *("table_acl", "service_properties"),
+    *("address", "hosts", "negotiate", "etag", "continuation", "select", "table_names"),
+    *("headers", "table_acl", "service_properties"),
 )
 _NOT_COMPARED = ("ETag", "Location", "DataServiceId", "Content-Length")
 """What depends on the clock and the port, and what HTTP itself decides."""

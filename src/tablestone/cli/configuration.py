@@ -1,9 +1,9 @@
 """From command line, environment and file to one `Configuration`: the first of them that names an option wins.
 
-Precedence: command line, environment (TABLESTONE_*), file (--config or TABLESTONE_CONFIG), default. A list replaces a
-lower one, it is not added to it. A relative path is seen from where it is named: in the file, from the file's own
-directory. Reads the file; otherwise takes values and returns values. An unknown key in the file is an error; an
-unknown TABLESTONE_ variable is not, because the environment is not ours alone.
+Precedence: command line, environment (TABLESTONE_*), file (--config or TABLESTONE_CONFIG), for accounts Azurite's own
+variable, default. A list replaces a lower one, it is not added to it. A relative path is seen from where it is named:
+in the file, from the file's own directory. Reads the file; otherwise takes values and returns values. An unknown key in
+the file is an error; an unknown TABLESTONE_ variable is not, because the environment is not ours alone.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from typing import Any
 
 from tablestone.cli.options import (
     ACCOUNT,
+    CUSTOM_DOMAIN,
     DATA,
+    DOMAIN,
     ENGINE,
     HOST,
     HTTPS_ONLY,
     LOG_LEVEL,
+    NO_ACCOUNT,
     PORT,
     SERVER_OPTIONS,
     TLS,
@@ -39,7 +42,6 @@ from tablestone.cli.options import (
     checked_account,
 )
 from tablestone.server.configuration import (
-    DEVELOPMENT_ACCOUNT,
     AccountKeys,
     CertificateFiles,
     Configuration,
@@ -54,6 +56,8 @@ ACCOUNTS_KEY = "accounts"
 """The file has a table `[accounts]`, NAME = "KEY" or NAME = ["KEY1", "KEY2"], where a command repeats --account."""
 LIST_SEPARATOR = ";"
 """Between the values of an option that can be repeated, in its variable."""
+AZURITE_VARIABLE = "AZURITE_ACCOUNTS"
+"""Accounts as Azurite has them in its environment, used where nothing of ours names any."""
 CERTIFICATE_DIRECTORY = "tls"
 """Where in the data directory the self-signed certificate is kept."""
 
@@ -75,12 +79,16 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
     }
     data_directory, engine = _storage(given.get(DATA.name), given.get(ENGINE.name, "sqlite:"))
     host = given.get(HOST.name, HOST.default)
+    accounts: tuple[AccountKeys, ...] | None = given.get(ACCOUNT.name)
+    warnings: tuple[str, ...] = ()
+    if accounts is None:
+        accounts, warnings = _accounts_of_azurite(environment)
     return Configuration(
         host=host,
         port=given.get(PORT.name, int(PORT.default)),
         data_directory=data_directory,
         engine=engine,
-        accounts=given.get(ACCOUNT.name, (DEVELOPMENT_ACCOUNT,)),
+        accounts=accounts or (),
         log_level=given.get(LOG_LEVEL.name, LOG_LEVEL.default),
         tls=_tls(given, host, data_directory),
         https_only=given.get(HTTPS_ONLY.name, False),
@@ -92,6 +100,10 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             tenant=given.get(TOKEN_TENANT.name, TOKEN_TENANT.default),
             authority=given.get(TOKEN_AUTHORITY.name, TOKEN_AUTHORITY.default),
         ),
+        has_development_account=accounts is None,
+        domains=given.get(DOMAIN.name, ()),
+        custom_domains=given.get(CUSTOM_DOMAIN.name, ()),
+        warnings=warnings,
     )
 
 
@@ -108,6 +120,20 @@ def default_data_directory() -> Path:
     import platformdirs  # noqa: PLC0415 - only a start without --data pays for it
 
     return platformdirs.user_data_path("tablestone", appauthor=False)
+
+
+def _accounts_of_azurite(
+    environment: Mapping[str, str],
+) -> tuple[tuple[AccountKeys, ...] | None, tuple[str, ...]]:
+    """The accounts that Azurite would take from its variable: one that is malformed is ignored as a whole (auth 6)."""
+    texts = tuple(filter(None, environment.get(AZURITE_VARIABLE, "").split(LIST_SEPARATOR)))
+    if not texts:
+        return None, ()
+    try:
+        accounts: tuple[AccountKeys, ...] = _parsed(ACCOUNT, texts, AZURITE_VARIABLE)
+    except BrokenOption as broken:
+        return None, (f"{broken} All of it is ignored.",)
+    return accounts or None, ()
 
 
 def _tls(
@@ -160,6 +186,10 @@ def _storage(data: str | None, engine: str) -> tuple[Path | None, str]:
     """The data directory, absolute, and the engine's full URL."""
     scheme, _, place = engine.partition(":")
     if scheme != "sqlite":
+        if data is not None:
+            raise BrokenOption(
+                f"--data names a data directory, but the engine {scheme} keeps nothing: give one of them."
+            )
         return None, engine
     if place and data is not None:
         raise BrokenOption("Both --data and --engine name a data directory: give one of them.")
@@ -197,6 +227,8 @@ def _first_given(
 
 def _parsed(option: Option, texts: tuple[str, ...], source: str) -> Any:
     """The value of an option given as text; the sentence of a failure starts with where it stood."""
+    if option is ACCOUNT and texts == (NO_ACCOUNT,):
+        return ()
     try:
         values = tuple(option.parse(text) for text in texts)
         if option is ACCOUNT:
@@ -254,10 +286,11 @@ _FILE_KINDS: Mapping[str, tuple[type, str]] = {
     PORT.name: (int, "a number"),
     WORKERS.name: (int, "a number"),
     HTTPS_ONLY.name: (bool, "true or false"),
-    TLS_NAME.name: (str, "a string or a list of strings"),
-    TRUSTED_PROXY.name: (str, "a string or a list of strings"),
-    TOKEN_ISSUER.name: (str, "a string or a list of strings"),
-    TOKEN_AUDIENCE.name: (str, "a string or a list of strings"),
+    **{
+        option.name: (str, "a string or a list of strings")
+        for option in SERVER_OPTIONS
+        if option.repeatable
+    },
 }
 """What the file gives an option as; most are texts."""
 
@@ -283,6 +316,8 @@ def _issuer_beside(path: Path, issuer: TrustedIssuer) -> TrustedIssuer:
 
 
 def _file_accounts(table: object, source: str) -> tuple[AccountKeys, ...]:
+    if table == NO_ACCOUNT:
+        return ()
     if not isinstance(table, dict):
         raise BrokenOption(f'{source} must be a table of NAME = "KEY" or NAME = ["KEY1", "KEY2"].')
     try:

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 import click
 
 from tablestone import __version__
+from tablestone.cli.account import account
 from tablestone.cli.check import check
 from tablestone.cli.options import BrokenOption
 from tablestone.cli.role import role
 from tablestone.cli.serve import serve
 from tablestone.cli.token import token
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from tablestone.server.stored_accounts import AccountRefused
 from tablestone.server.worker import StartRefused
 
 NOT_STARTED = 2
@@ -34,6 +36,7 @@ commands.add_command(serve)
 commands.add_command(check)
 commands.add_command(role)
 commands.add_command(token)
+commands.add_command(account)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NOT_STARTED
     except click.ClickException as error:
         return _refuse(error.format_message())
-    except (BrokenOption, StartRefused, EngineRefused, EngineUnavailable) as refused:
+    except (
+        *(BrokenOption, StartRefused, AccountRefused, EngineRefused, EngineUnavailable),
+    ) as refused:
         return _refuse(str(refused))
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

@@ -21,6 +21,7 @@ from tablestone.server.configuration import (
 )
 from tablestone.server.tls import is_certifiable
 from tablestone.server.token_addresses import is_safe_address
+from tablestone.wire.host import normalized_host
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
@@ -86,13 +87,22 @@ def _parse_engine(text: str) -> str:
 def parse_account(text: str) -> AccountKeys:
     """`NAME:KEY1` or `NAME:KEY1:KEY2`; no message ever repeats a key."""
     name, *keys = text.split(":")
+    if not keys and not is_account_name(name):
+        raise BrokenOption("must be NAME:KEY1[:KEY2]")  # it may be a key: nothing of it is shown
     return checked_account(name, keys)
+
+
+SHOWN_NAME_MAX = 30
+"""Characters of what stands where a name should: what is longer may be a key, and is not repeated."""
+NO_ACCOUNT = "none"
+"""Instead of an account: none but those that are stored."""
 
 
 def checked_account(name: str, keys: list[str]) -> AccountKeys:
     if not is_account_name(name):
+        shown = repr(name) if len(name) <= SHOWN_NAME_MAX else "that is too long"
         raise BrokenOption(
-            f"has the account name {name[:40]!r}; a name is 3 to 24 lower-case letters and digits"
+            f"has the account name {shown}; a name is 3 to 24 lower-case letters and digits"
         )
     if not 1 <= len(keys) <= KEYS_MAX:
         raise BrokenOption(f"must give the account {name} one or two keys, as NAME:KEY1[:KEY2]")
@@ -104,6 +114,24 @@ def checked_account(name: str, keys: list[str]) -> AccountKeys:
                 f"has a key that is not base64: key {number} of the account {name}"
             ) from None
     return AccountKeys(name, tuple(keys))
+
+
+def _parse_domain(text: str) -> str:
+    if _DOMAIN.fullmatch(text) is None:
+        raise BrokenOption(f"must be a domain's name, such as example.com, not {text!r}")
+    return normalized_host(text)
+
+
+def _parse_custom_domain(text: str) -> tuple[str, str]:
+    host, _, account = text.partition("=")
+    if _DOMAIN.fullmatch(host) is None or not is_account_name(account.removesuffix("-secondary")):
+        raise BrokenOption(
+            f"must be a host's name and an account, such as tables.example.com=ACCOUNT, not {text!r}"
+        )
+    return normalized_host(host), account
+
+
+_DOMAIN = re.compile(r"[\w-]+(\.[\w-]+)*\.?", re.ASCII)
 
 
 def _parse_tls(text: str) -> str:
@@ -183,9 +211,25 @@ ENGINE = Option(
 ACCOUNT = Option(
     "account",
     "NAME:KEY1[:KEY2]",
-    "Account and its keys, instead of the development account.",
+    "Account and its keys, instead of the development account; none: stored accounts alone.",
     "devstoreaccount1 with its well-known key",
     parse_account,
+    repeatable=True,
+)
+DOMAIN = Option(
+    "domain",
+    "DOMAIN",
+    "Accounts are at ACCOUNT.table.DOMAIN too.",
+    "localhost, which always is one",
+    _parse_domain,
+    repeatable=True,
+)
+CUSTOM_DOMAIN = Option(
+    "custom-domain",
+    "HOST=ACCOUNT",
+    "Host that stands for an account, or with ACCOUNT-secondary for its secondary.",
+    "none",
+    _parse_custom_domain,
     repeatable=True,
 )
 TLS = Option(
@@ -288,7 +332,7 @@ CHECK_OPTIONS = (
 DATA_OPTIONS = (DATA, CHECK_OPTIONS[1])
 """What a command needs that keeps something with the data."""
 SERVER_OPTIONS = (
-    *(HOST, PORT, DATA, ENGINE, ACCOUNT),
+    *(HOST, PORT, DATA, ENGINE, ACCOUNT, DOMAIN, CUSTOM_DOMAIN),
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(WORKERS, LOG_LEVEL),

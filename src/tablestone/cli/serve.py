@@ -7,6 +7,7 @@ import os
 import shlex
 import socket
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -15,6 +16,8 @@ from tablestone import __version__
 from tablestone.cli.configuration import read_configuration
 from tablestone.cli.options import SERVER_OPTIONS
 from tablestone.cli.parameters import by_option_name, where, with_options
+from tablestone.cli.stored import with_documents
+from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.server.configuration import (
     DEVELOPMENT_ACCOUNT,
     DEVELOPMENT_ACCOUNT_KEY,
@@ -23,6 +26,7 @@ from tablestone.server.configuration import (
     SelfSigned,
 )
 from tablestone.server.run import serve as run_server
+from tablestone.tables.documents import DocumentKind
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +41,38 @@ def serve(**given: Any) -> None:
         level=configuration.log_level.upper(),
         format="%(asctime)s [%(process)d] %(levelname)s %(name)s: %(message)s",
     )
-    run_server(configuration, lambda address: _tell(configuration, address))
+    for warning in configuration.warnings:
+        log.warning("%s", warning)
+    accounts = _known_accounts(configuration)
+    run_server(configuration, lambda address: _tell(configuration, accounts, address))
 
 
-def _tell(configuration: Configuration, address: str) -> None:
-    print(ready_lines(configuration, address), flush=True)
-    has_known_key = any(DEVELOPMENT_ACCOUNT_KEY in given.keys for given in configuration.accounts)
+def _known_accounts(configuration: Configuration) -> list[AccountKeys]:
+    """The accounts that the server will know, in the order of `server.accounts`; stored ones without their keys."""
+    known = {account.name: account for account in configuration.accounts}
+    for name in _stored_names(configuration):
+        known.setdefault(name, AccountKeys(name, ()))
+    if configuration.has_development_account:
+        known.setdefault(DEVELOPMENT_ACCOUNT.name, DEVELOPMENT_ACCOUNT)
+    return list(known.values())
+
+
+def _stored_names(configuration: Configuration) -> list[str]:
+    """The names of the stored accounts; none where the storage is not there yet, or cannot be read: the start tells."""
+    if configuration.data_directory is None:
+        return []
+    with suppress(EngineRefused, EngineUnavailable):
+        return with_documents(
+            configuration,
+            lambda documents: documents.names(DocumentKind.ACCOUNT),
+            read_only=True,
+        )
+    return []
+
+
+def _tell(configuration: Configuration, accounts: list[AccountKeys], address: str) -> None:
+    print(ready_lines(configuration, accounts, address), flush=True)
+    has_known_key = any(DEVELOPMENT_ACCOUNT_KEY in given.keys for given in accounts)
     if has_known_key and not _is_loopback(configuration.host):
         log.warning(
             "Other machines can reach %s, and everybody knows the development key: whoever connects can read "
@@ -65,12 +95,14 @@ def _is_loopback(host: str) -> bool:
     return address == "::1" or str(address).startswith("127.")
 
 
-def ready_lines(configuration: Configuration, address: str) -> str:
+def ready_lines(configuration: Configuration, accounts: list[AccountKeys], address: str) -> str:
     """Where the data is, and what to paste into a program, for each account."""
     lines = [f"Tablestone {__version__}: data in {where(configuration.data_directory)}"]
     if isinstance(configuration.tls, SelfSigned):
         lines += _how_to_trust(str(configuration.tls.files.certificate))
-    for account in configuration.accounts:
+    if not accounts:
+        lines.append(f"Table endpoint: {address}/ACCOUNT, once tablestone account create makes one")
+    for account in accounts:
         endpoint = f"{address}/{account.name}"
         lines.append(f"Table endpoint: {endpoint}")
         lines.append(f"Connection string: {_connection_string(account, endpoint)}")

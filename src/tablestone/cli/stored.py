@@ -14,6 +14,7 @@ from tablestone.cli.configuration import read_configuration
 from tablestone.cli.options import BrokenOption
 from tablestone.cli.parameters import by_option_name
 from tablestone.clock import system_clock
+from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
 from tablestone.server.configuration import Configuration
 from tablestone.tables.documents import Documents
@@ -38,13 +39,23 @@ def with_documents(
     read_only: bool = False,
 ) -> Answer:
     """What `act` answers of the documents in the data directory; to change them it is made if it is not there."""
+    return with_engine(configuration, lambda engine: act(Documents(engine)), read_only=read_only)
+
+
+def with_engine(
+    configuration: Configuration,
+    act: Callable[[Engine], Awaitable[Answer]],
+    *,
+    read_only: bool = False,
+) -> Answer:
+    """The same of all that is stored."""
 
     async def run() -> Answer:
         engine = open_engine(
             configuration.engine, system_clock, read_only=read_only, shared=not read_only
         )
         try:
-            return await act(Documents(engine))
+            return await act(engine)
         finally:
             await engine.close()
 

@@ -12,11 +12,12 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 from tablestone import limits
-from tablestone.auth.accounts import Account, accounts_by_name
 from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.engines.registry import open_engine
 from tablestone.errors import StorageError
+from tablestone.server.accounts import KnownAccounts
+from tablestone.server.addresses import Addresses
 from tablestone.server.body import (
     Message,
     Patience,
@@ -24,9 +25,10 @@ from tablestone.server.body import (
     RequestBody,
     is_worth_discarding,
 )
-from tablestone.server.configuration import Configuration, Place
+from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, Configuration, Place
 from tablestone.server.identities import Identities
 from tablestone.server.pipeline import Pipeline
+from tablestone.tables.catalog import Catalog
 from tablestone.tables.documents import Documents
 from tablestone.tables.keys import TABLE_ID_LENGTH
 from tablestone.tables.service import TableService
@@ -49,9 +51,6 @@ class Application:
     def __init__(self, configuration: Configuration, place: Place) -> None:
         self._configuration = configuration
         self._place = place
-        self._accounts = accounts_by_name(
-            Account(given.name, given.keys) for given in configuration.accounts
-        )
         self._engine: Engine | None = None
         self._pipeline: Pipeline | None = None
         self._patience = Patience()
@@ -59,8 +58,9 @@ class Application:
 
     async def startup(self) -> None:
         """Open the engine; raises `EngineRefused` with one sentence if it cannot be."""
+        configuration = self._configuration
         self._engine = open_engine(
-            self._configuration.engine, system_clock, shared=self._place.workers > 1
+            configuration.engine, system_clock, shared=self._place.workers > 1
         )
         service = TableService(
             self._engine,
@@ -68,22 +68,29 @@ class Application:
             monotonic_seconds,
             lambda: secrets.token_bytes(TABLE_ID_LENGTH),
         )
-        identities = Identities(
-            Documents(self._engine), self._configuration.tokens, monotonic_seconds
+        documents = Documents(self._engine)
+        identities = Identities(documents, configuration.tokens, monotonic_seconds)
+        accounts = KnownAccounts(
+            configuration.accounts,
+            documents,
+            (DEVELOPMENT_ACCOUNT,) if configuration.has_development_account else (),
+        )
+        addresses = Addresses(
+            accounts.find, configuration.domains, dict(configuration.custom_domains)
         )
         self._pipeline = Pipeline(
             service,
-            self._accounts,
+            addresses,
             identities,
             system_clock,
-            https_only=self._configuration.https_only,
+            https_only=configuration.https_only,
         )
         self._background = [
             asyncio.create_task(self._patience.watch()),
             asyncio.create_task(identities.watch()),
         ]
         if self._place.worker == 0:  # one sweeper is enough, and two would be in each other's way
-            self._background.append(asyncio.create_task(self._sweep(service)))
+            self._background.append(asyncio.create_task(self._sweep(service.catalog)))
 
     async def shutdown(self) -> None:
         """Stop sweeping, finish what was accepted, release the data."""
@@ -131,17 +138,18 @@ class Application:
         )
         await send({"type": "http.response.body", "body": response.body})
 
-    async def _sweep(self, service: TableService) -> None:
+    async def _sweep(self, catalog: Catalog) -> None:
         """Remove what deleted tables left, a little at a time, for as long as the server lives."""
         while True:
             busy = False
-            for name in self._accounts:
-                try:
-                    busy = await service.catalog.sweep(name) or busy
-                except EngineUnavailable as error:
-                    log.warning("sweeping deleted tables of %s waits: %s", name, error)
-                except Exception:
-                    log.exception("sweeping deleted tables of %s failed", name)
+            try:
+                async for name in catalog.accounts_to_sweep():
+                    busy = await catalog.sweep(name) or busy
+                    await asyncio.sleep(0)  # there may be many accounts: others get their turn
+            except EngineUnavailable as error:
+                log.warning("sweeping deleted tables waits: %s", error)
+            except Exception:
+                log.exception("sweeping deleted tables failed")
             await asyncio.sleep(0 if busy else SWEEP_PAUSE_SECONDS)
 
 

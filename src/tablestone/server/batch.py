@@ -21,6 +21,7 @@ from tablestone.operations import (
     TransactionCommitted,
     entity_key,
 )
+from tablestone.server.addresses import FoundAccount
 from tablestone.tables.entity_group import EntityGroup
 from tablestone.tables.service import TableService
 from tablestone.wire.address import NO_PARAMETERS, parse_query_string, parse_resource
@@ -52,19 +53,19 @@ class BatchCollector:
     def __init__(
         self,
         service: TableService,
-        account: str,
+        found: FoundAccount,
         caller: Caller,
         outer: Form,
         stamp: Stamp,
         clock: Clock,
     ) -> None:
         self._service = service
-        self._account = account
+        self._account = found.account.name
         self._caller = caller
         self._outer = outer
         self._stamp = stamp
         self._clock = clock
-        self._prefix = f"/{account}/".encode("ascii")
+        self._prefix = f"/{found.prefix}".encode("ascii")
 
     async def answer(self, request: RawRequest, body: bytes) -> Answer:
         """The outer answer; raises only for an envelope that cannot be read."""

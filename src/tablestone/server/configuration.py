@@ -84,6 +84,11 @@ class Configuration:
 
     Without `tls` it speaks plain HTTP. `https_only` refuses requests that came over http, `trusted_proxies` are the
     addresses and networks that are believed when they say how a request came to them (auth 6).
+
+    `accounts` are known beside the stored ones, and stand before them. `has_development_account` adds that one, unless
+    one of its name is configured or stored. `domains` have accounts at `ACCOUNT.table.DOMAIN`; `custom_domains` are
+    hosts with the account each stands for (`ACCOUNT` or `ACCOUNT-secondary`). `warnings` are for the person who starts
+    the server: what of their configuration was not used, a sentence each.
     """
 
     host: str
@@ -97,6 +102,10 @@ class Configuration:
     trusted_proxies: tuple[str, ...] = ()
     workers: int = 1
     tokens: TokenRules = TokenRules()
+    has_development_account: bool = False
+    domains: tuple[str, ...] = ()
+    custom_domains: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

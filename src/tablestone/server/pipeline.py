@@ -14,7 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 from tablestone import limits
-from tablestone.auth.accounts import Account, Accounts
+from tablestone.auth.accounts import Account
 from tablestone.auth.authenticate import PresentedToken, Unfinished, authenticate
 from tablestone.auth.callers import OWNER, Caller
 from tablestone.auth.table_sas import TableSasOfPolicy
@@ -22,6 +22,7 @@ from tablestone.clock import Clock
 from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 from tablestone.errors import StorageError
 from tablestone.operations import GetUserDelegationKey, Result
+from tablestone.server.addresses import Addresses, FoundAccount
 from tablestone.server.batch import BatchCollector
 from tablestone.server.identities import Identities
 from tablestone.service_properties import ServiceProperties
@@ -32,7 +33,6 @@ from tablestone.wire.address import (
     Parameters,
     parse_query_string,
     parse_resource,
-    split_account,
 )
 from tablestone.wire.decode import (
     DecodedRequest,
@@ -67,7 +67,6 @@ ReadBody = Callable[[], Awaitable[bytes]]
 _BODILESS = frozenset(("GET", "HEAD", "DELETE"))
 _READS = frozenset(("GET", "HEAD"))
 """What the secondary answers (wire 1.1)."""
-_SECONDARY = "-secondary"
 
 
 def request_ids() -> Iterator[str]:
@@ -76,19 +75,6 @@ def request_ids() -> Iterator[str]:
     prefix = f"{start[:8]}-{start[8:12]}-{start[12:16]}-{start[16:20]}-"
     for number in count(1):
         yield f"{prefix}{number:012x}"
-
-
-class FoundAccount(NamedTuple):
-    """The account a URL names: by which segment, and what follows it (still as on the wire)."""
-
-    account: Account
-    segment: str
-    resource: bytes
-
-    @property
-    def is_secondary(self) -> bool:
-        """Whether the URL is that of the read-only secondary."""
-        return self.segment != self.account.name
 
 
 class Authenticated(NamedTuple):
@@ -104,12 +90,12 @@ class Authenticated(NamedTuple):
 
 
 class Pipeline:
-    """One server's accounts and tables behind the steps of a request. `clock` is in ticks."""
+    """One server's addresses and tables behind the steps of a request. `clock` is in ticks."""
 
     def __init__(
         self,
         service: TableService,
-        accounts: Accounts,
+        addresses: Addresses,
         identities: Identities,
         clock: Clock,
         *,
@@ -119,7 +105,7 @@ class Pipeline:
         self._properties = service.properties
         self._identities = identities
         self._https_only = https_only
-        self._accounts = accounts
+        self._addresses = addresses
         self._clock = clock
         self._request_ids = request_ids()
 
@@ -137,7 +123,8 @@ class Pipeline:
         speaks_xml = False
         try:
             parameters = parse_query_string(request.query_string)
-            found = self._find_account(request.raw_path)
+            host = request.headers.get(b"host", b"")
+            found = await self._addresses.find(request.raw_path, host)
             _require_sound(request, https_only=self._https_only)
             properties = self._properties.kept(found.account.name)
             if properties is NOT_KEPT:
@@ -194,18 +181,6 @@ class Pipeline:
         assignments = await self._identities.assignments(account.name)
         return caller.completed(secret, assignments, request, now)
 
-    def _find_account(self, raw_path: bytes) -> FoundAccount:
-        """The account a path-style URL names (wire 1.1)."""
-        name, resource = split_account(raw_path)
-        account = self._accounts.get(name)
-        if account is not None:
-            return FoundAccount(account, name, resource)
-        account = self._accounts.get(name.removesuffix(_SECONDARY))
-        if account is None:
-            raise StorageError("ResourceNotFound")
-        # One SDK keeps the account in the path when it turns to the secondary (auth 1.5).
-        return FoundAccount(account, name, resource.removeprefix(account.name_bytes + b"/"))
-
     async def _carry_out(self, step: Authenticated) -> Answer:
         """From the resource on: what an authenticated request asks for, and its answer."""
         request, found, parameters, caller, answer_form, _, read_body = step
@@ -250,7 +225,7 @@ class Pipeline:
         body = await step.read_body()
         collector = BatchCollector(
             self._service,
-            step.found.account.name,
+            step.found,
             step.caller,
             step.form,
             step.stamp,
@@ -283,7 +258,7 @@ def _form(
     if not host:
         raise StorageError("HostInformationNotPresent")
     form = form_for(
-        f"{request.scheme}://{host.decode('latin-1')}/{found.segment}/",
+        f"{request.scheme}://{host.decode('latin-1')}/{found.prefix}",
         found.account.name,
         negotiate(request.headers, parameters, version),
         preference(request.headers, version),

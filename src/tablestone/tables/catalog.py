@@ -8,7 +8,7 @@ answers at once whatever the table's size. The sweep removes the entities in sma
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -178,6 +178,15 @@ class Catalog:
         )
         records = [read_record(value) for value in rows.values]
         return records[:tables_max], records[tables_max] if len(records) > tables_max else None
+
+    async def accounts_to_sweep(self) -> AsyncIterator[str]:
+        """The accounts, known or not, that have deleted tables left to sweep."""
+        partition = b""
+        while rows := await self._engine.scan(keys.catalogs_after(partition), rows_max=1):
+            # Deleted tables sort before the others: the first row says whether there is one.
+            partition = rows[0].partition
+            if not keys.is_table_row(rows[0].row):
+                yield keys.account_of(partition)
 
     async def sweep(self, account: str) -> bool:
         """Remove some of what deleted tables of the account left; False when there is nothing to do now."""

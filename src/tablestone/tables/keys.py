@@ -31,6 +31,17 @@ def catalog_partition(account: str) -> bytes:
     return CATALOG + account.encode("ascii")
 
 
+def catalogs_after(partition: bytes) -> KeyRange:
+    """The catalogs of all accounts that come after this partition; after an empty one, of all."""
+    start = partition + b"\0" if partition else CATALOG
+    return KeyRange(Key(start, b""), Key(_after_prefix(CATALOG), b""))
+
+
+def account_of(partition: bytes) -> str:
+    """The account whose catalog this partition is."""
+    return partition.removeprefix(CATALOG).decode("ascii")
+
+
 def table_row(table: str) -> bytes:
     """The catalog row of a table, found whatever the case of its name (wire 1.4)."""
     return _TABLE_ROW + table.lower().encode("utf-8", "surrogatepass")

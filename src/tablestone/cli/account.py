@@ -1,0 +1,162 @@
+"""`tablestone account`: accounts stored beside the tables, changed while the server runs or while it does not.
+
+A key is generated, or read from a file or from standard input: never from the command line, which others can read. It
+is printed by `show --keys` and by nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tablestone.auth.accounts import KEYS_MAX
+from tablestone.cli.options import DATA_OPTIONS, BrokenOption
+from tablestone.cli.parameters import with_options
+from tablestone.cli.stored import stored_configuration, with_engine
+from tablestone.clock import system_clock
+from tablestone.server.configuration import Configuration
+from tablestone.server.stored_accounts import StoredAccounts, generate_key
+
+Answer = TypeVar("Answer")
+
+STANDARD_INPUT = "-"
+
+_with_name = click.argument("name", metavar="NAME")
+_with_key_file = click.option(
+    "--key-file",
+    metavar="FILE",
+    help="Take keys from this file, base64, one a line; - reads standard input. Else they are generated.",
+)
+
+
+@click.group()
+def account() -> None:
+    """Create, list, change and delete stored accounts.
+
+    They are kept with the data and may be changed while a server uses it: the change acts on its
+    very next request. A configured account of the same name stands before a stored one.
+    """
+
+
+@account.command()
+@_with_name
+@_with_key_file
+@with_options(DATA_OPTIONS)
+def create(name: str, key_file: str | None, **given: Any) -> None:
+    """Create an account with two keys; `account show NAME --keys` prints them."""
+    configuration = stored_configuration(given, "Accounts")
+    keys = _read_keys(key_file) if key_file else []
+    keys += [generate_key() for _ in range(KEYS_MAX - len(keys))]
+    tables = _administer(configuration, lambda accounts: accounts.create(name, tuple(keys)))
+    print(f"Account {name} created. Its keys: tablestone account show {name} --keys")
+    if tables:
+        print(f"It has {_tables(tables)}, of an earlier account of that name.")
+    _tell_if_configured(configuration, name)
+
+
+@account.command(name="list")
+@with_options(DATA_OPTIONS)
+def list_accounts(**given: Any) -> None:
+    """Print the names of all stored accounts."""
+    for stored in _administer(
+        stored_configuration(given, "Accounts"), lambda accounts: accounts.all(), read_only=True
+    ):
+        print(stored.name + (" (being deleted)" if stored.is_being_deleted else ""))
+
+
+@account.command()
+@_with_name
+@click.option("--keys", "with_keys", is_flag=True, help="Print the keys too: they are secrets.")
+@with_options(DATA_OPTIONS)
+def show(name: str, *, with_keys: bool, **given: Any) -> None:
+    """Print what is stored of an account."""
+    configuration = stored_configuration(given, "Accounts")
+
+    stored, tables = _administer(
+        configuration, lambda accounts: accounts.describe(name), read_only=True
+    )
+    print(f"name: {stored.name}")
+    print(f"tables: {tables}")
+    if stored.is_being_deleted:
+        print("state: being deleted")
+    for number, key in enumerate(stored.keys, start=1):
+        print(f"key{number}: {key if with_keys else '(hidden)'}")
+    _tell_if_configured(configuration, name)
+
+
+@account.command(name="rotate-key")
+@_with_name
+@click.argument("number", metavar="1|2", type=click.Choice(("1", "2")))
+@_with_key_file
+@with_options(DATA_OPTIONS)
+def rotate_key(name: str, number: str, key_file: str | None, **given: Any) -> None:
+    """Replace key 1 or 2.
+
+    What was signed with the old one, a shared access signature too, is refused from the next
+    request on. The other key is not touched.
+    """
+    configuration = stored_configuration(given, "Accounts")
+    keys = _read_keys(key_file) if key_file else [generate_key()]
+    if len(keys) != 1:
+        raise BrokenOption("--key-file must hold one key: it replaces one.")
+    _administer(configuration, lambda accounts: accounts.replace_key(name, int(number), keys[0]))
+    print(f"Key {number} of {name} replaced. It is shown by: tablestone account show {name} --keys")
+    _tell_if_configured(configuration, name)
+
+
+@account.command()
+@_with_name
+@click.option("--force", is_flag=True, help="Delete its tables too: they cannot be brought back.")
+@with_options(DATA_OPTIONS)
+def delete(name: str, *, force: bool, **given: Any) -> None:
+    """Delete an account; one that has tables only with --force."""
+    configuration = stored_configuration(given, "Accounts")
+    tables = _administer(configuration, lambda accounts: accounts.delete(name, with_tables=force))
+    print(f"Account {name} deleted" + (f", and {_tables(tables)} with it." if tables else "."))
+    _tell_if_configured(configuration, name)
+
+
+def _administer(
+    configuration: Configuration,
+    act: Callable[[StoredAccounts], Awaitable[Answer]],
+    *,
+    read_only: bool = False,
+) -> Answer:
+    return with_engine(
+        configuration,
+        lambda engine: act(StoredAccounts(engine, system_clock)),
+        read_only=read_only,
+    )
+
+
+def _read_keys(key_file: str) -> list[str]:
+    try:
+        text = (
+            sys.stdin.read()
+            if key_file == STANDARD_INPUT
+            else Path(key_file).read_text(encoding="utf-8")
+        )
+    except UnicodeDecodeError:
+        raise BrokenOption(f"The key file {key_file} is no text.") from None
+    except OSError as error:
+        raise BrokenOption(f"The key file {key_file} cannot be read: {error.strerror}.") from None
+    keys = text.split()
+    if not 1 <= len(keys) <= KEYS_MAX:
+        raise BrokenOption(f"The key file {key_file} must hold one key or two, one a line.")
+    return keys
+
+
+def _tell_if_configured(configuration: Configuration, name: str) -> None:
+    if any(name == configured.name for configured in configuration.accounts):
+        print(
+            f"An account {name} is also configured, by the environment or a file: a server that is configured "
+            "so uses that one."
+        )
+
+
+def _tables(count: int) -> str:
+    return "1 table" if count == 1 else f"{count} tables"

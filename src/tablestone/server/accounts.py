@@ -1,0 +1,74 @@
+"""The accounts of a server: those it is configured with, those kept beside the tables, and the one for development.
+
+For a name that several know, the configured account stands before the stored one, and that before the development
+account. A stored account is read from memory for as long as it is true, with its keys made ready, so that a rotated key
+is refused on the very next request of every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tablestone.auth.accounts import Account, accounts_by_name, is_account_name
+from tablestone.server.configuration import AccountKeys
+from tablestone.tables.documents import DocumentKind, Documents, Members
+
+
+class StoredAccount(NamedTuple):
+    """What is stored of an account. One that `is_being_deleted` is refused already, and its name is not free yet."""
+
+    name: str
+    keys: tuple[str, ...]
+    is_being_deleted: bool = False
+
+    @classmethod
+    def from_members(cls, members: Members) -> StoredAccount:
+        """An account as its document has it."""
+        return cls(members["name"], tuple(members["keys"]), members.get("isBeingDeleted", False))
+
+    def members(self) -> Members:
+        """The account's document."""
+        members: Members = {"name": self.name, "keys": list(self.keys)}
+        return members | {"isBeingDeleted": True} if self.is_being_deleted else members
+
+    def __repr__(self) -> str:
+        return f"StoredAccount({self.name!r}, {len(self.keys)} keys)"
+
+
+class _Held(NamedTuple):
+    """A stored account made ready; None if it is being deleted."""
+
+    account: Account | None
+
+
+def _hold(members: Members) -> _Held:
+    stored = StoredAccount.from_members(members)
+    return _Held(None if stored.is_being_deleted else Account(stored.name, stored.keys))
+
+
+class KnownAccounts:
+    """Every account of a server, by name. `fallback` are known unless they are configured or stored."""
+
+    def __init__(
+        self,
+        configured: Iterable[AccountKeys],
+        documents: Documents | None = None,
+        fallback: Iterable[AccountKeys] = (),
+    ) -> None:
+        self._configured = accounts_by_name(Account(given.name, given.keys) for given in configured)
+        self._fallback = accounts_by_name(Account(given.name, given.keys) for given in fallback)
+        self._documents = documents
+
+    async def find(self, name: str) -> Account | None:
+        """The account of this name, None if there is none."""
+        account = self._configured.get(name)
+        if account is not None:
+            return account
+        if not is_account_name(name):
+            return None
+        if self._documents is not None:
+            held = await self._documents.get(DocumentKind.ACCOUNT, name, _hold)
+            if held is not None:
+                return held.account
+        return self._fallback.get(name)

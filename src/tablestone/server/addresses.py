@@ -1,0 +1,99 @@
+"""Which account a request is for: by its host, or by the first segment of its path (wire 1.1, auth 6).
+
+Both styles are served on one port. Where the host names an account, it decides, whatever the path looks like: a table
+may have the name of another account. Whoever asks still has to sign as the account that is found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from tablestone.auth.accounts import Account
+from tablestone.errors import StorageError
+from tablestone.wire.address import split_account
+from tablestone.wire.host import Host, normalized_host, parse_host
+
+FindAccount = Callable[[str], Awaitable[Account | None]]
+"""The account of a name, None if there is none."""
+
+LOCAL_DOMAIN = "localhost"
+"""`ACCOUNT.table.localhost` always is an account's host."""
+_SECONDARY = "-secondary"
+
+
+class FoundAccount(NamedTuple):
+    """The account a URL names, and the two parts of its path after the slash, still as on the wire.
+
+    `prefix` names the account (`ACCOUNT/`, empty in host style), `resource` follows it.
+    """
+
+    account: Account
+    prefix: str
+    resource: bytes
+    is_secondary: bool
+    """Whether the URL is that of the read-only secondary."""
+
+
+class Addresses:
+    """The addresses of one server.
+
+    `domains` are those below whose `table` label hosts are accounts. `custom_domains` are hosts by name, each with the
+    account that it stands for, or with `ACCOUNT-secondary`.
+    """
+
+    def __init__(
+        self,
+        find_account: FindAccount,
+        domains: Iterable[str] = (),
+        custom_domains: Mapping[str, str] | None = None,
+    ) -> None:
+        self._find_account = find_account
+        self._domains = frozenset((LOCAL_DOMAIN, *map(normalized_host, domains)))
+        self._custom_domains = {
+            normalized_host(host): account for host, account in (custom_domains or {}).items()
+        }
+
+    async def find(self, raw_path: bytes, raw_host: bytes) -> FoundAccount:
+        """The account that a request is for, or `ResourceNotFound`.
+
+        A host of a known form decides alone. Any other may have an account for its first label too, but a path that
+        names an account comes before that, except where the label is followed by `table`.
+        """
+        host = parse_host(raw_host)
+        found: FoundAccount | None
+        if host.name in self._custom_domains:
+            found = await self._at_host(self._custom_domains[host.name], raw_path)
+        elif host.suffix and (named := await self._at_host(host.label, raw_path)) is not None:
+            return named
+        elif host.suffix in self._domains:
+            found = None
+        else:
+            found = await self._in_path(raw_path) or await self._at_label(host, raw_path)
+        if found is None:
+            raise StorageError("ResourceNotFound")
+        return found
+
+    async def _at_label(self, host: Host, raw_path: bytes) -> FoundAccount | None:
+        return await self._at_host(host.label, raw_path) if host.label else None
+
+    async def _at_host(self, name: str, raw_path: bytes) -> FoundAccount | None:
+        is_secondary = name.endswith(_SECONDARY)
+        account = await self._find_account(name.removesuffix(_SECONDARY))
+        if account is None:
+            return None
+        return FoundAccount(account, "", raw_path[1:], is_secondary)
+
+    async def _in_path(self, raw_path: bytes) -> FoundAccount | None:
+        name, resource = split_account(raw_path)
+        account = await self._find_account(name)
+        if account is not None:
+            return FoundAccount(account, name + "/", resource, is_secondary=False)
+        if not name.endswith(_SECONDARY):
+            return None
+        account = await self._find_account(name.removesuffix(_SECONDARY))
+        if account is None:
+            return None
+        # One SDK keeps the account in the path when it turns to the secondary (auth 1.5).
+        resource = resource.removeprefix(account.name_bytes + b"/")
+        return FoundAccount(account, name + "/", resource, is_secondary=True)

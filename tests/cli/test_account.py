@@ -1,0 +1,296 @@
+"""`tablestone account`, beside a running server of several processes and without one, and what is printed of keys."""
+
+from __future__ import annotations
+
+import re
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from server_process import COMMAND, ServerProcess, clean_environment
+from signing import signed_headers
+from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY
+
+KEY = "a2V5IG9uZQ=="
+OTHER_KEY = "a2V5IHR3bw=="
+WORKERS = 3
+
+StartServer = Callable[..., ServerProcess]
+
+
+def account(
+    data: Path,
+    *arguments: str,
+    status: int = 0,
+    keys: str | None = None,
+    environment: dict[str, str] | None = None,
+) -> str:
+    """What the command prints, with `keys` on its standard input; where it fails, its sentence."""
+    ended = subprocess.run(
+        [COMMAND, "account", *arguments, "--data", str(data)],
+        input=keys,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env=clean_environment() | (environment or {}),
+    )
+    assert ended.returncode == status, ended
+    assert (ended.stderr if status == 0 else ended.stdout) == ""
+    return ended.stdout if status == 0 else ended.stderr
+
+
+def keys_of(data: Path, name: str) -> list[str]:
+    return re.findall(r"^key\d: (\S+)$", account(data, "show", name, "--keys"), re.MULTILINE)
+
+
+@contextmanager
+def connections(server: ServerProcess) -> Iterator[list[HTTPConnection]]:
+    """More connections than processes, so that every process is asked."""
+    netloc = urlsplit(server.endpoint).netloc
+    opened = [HTTPConnection(netloc, timeout=20) for _ in range(4 * WORKERS)]
+    try:
+        yield opened
+    finally:
+        for connection in opened:
+            connection.close()
+
+
+def status_of(
+    connection: HTTPConnection, name: str, key: str, method: str = "GET", body: str = ""
+) -> int:
+    """The status of a signed request for the account's tables."""
+    target = f"/{name}/Tables"
+    kind = "application/json" if body else ""
+    headers = signed_headers(name, key, method=method, target=target, content_type=kind)
+    connection.request(method, target, body or None, dict(headers))
+    with closing(connection.getresponse()) as response:
+        response.read()
+        return response.status
+
+
+def statuses(server: ServerProcess, name: str, key: str) -> set[int]:
+    """The statuses of a signed request to every process."""
+    with connections(server) as opened:
+        return {status_of(connection, name, key) for connection in opened}
+
+
+def test_accounts_are_known_refused_and_changed_on_the_next_request_of_every_process(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    server = private_server(tmp_path, "--workers", str(WORKERS))
+    with connections(server) as opened:
+
+        def asked(key: str) -> set[int]:
+            return {status_of(connection, "weather", key) for connection in opened}
+
+        assert asked(KEY) == {404}
+        account(tmp_path, "create", "weather", "--key-file", "-", keys=f"{KEY}\n{OTHER_KEY}\n")
+        assert asked(KEY) == {200}
+        assert asked(OTHER_KEY) == {200}
+        for _ in range(3):
+            account(tmp_path, "rotate-key", "weather", "1")
+            assert asked(KEY) == {403}
+            assert asked(OTHER_KEY) == {200}
+            account(tmp_path, "rotate-key", "weather", "1", "--key-file", "-", keys=KEY)
+            assert asked(KEY) == {200}
+        assert status_of(opened[0], "weather", KEY, "POST", '{"TableName":"tab"}') == 201
+        refused = account(tmp_path, "delete", "weather", status=2)
+        assert refused == (
+            "tablestone: The account weather has 1 table: --force deletes them too.\n"
+        )
+        assert asked(KEY) == {200}
+        printed = account(tmp_path, "delete", "weather", "--force")
+        assert printed == "Account weather deleted, and 1 table with it.\n"
+        assert asked(KEY) == {404}
+    assert statuses(server, "devstoreaccount1", DEVELOPMENT_ACCOUNT_KEY) == {200}
+    assert server.stop() == 0
+    assert server.stderr == ""
+
+
+def test_accounts_are_made_before_the_first_server_and_kept(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    printed = account(data, "create", "weather")
+    assert printed == (
+        "Account weather created. Its keys: tablestone account show weather --keys\n"
+    )
+    account(data, "create", "bikes", "--key-file", "-", keys=KEY)
+    assert account(data, "list") == "bikes\nweather\n"
+    first, second = keys_of(data, "weather")
+    assert {len(first), len(second)} == {88}
+    assert keys_of(data, "bikes")[0] == KEY
+    for path in data.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    for _ in range(2):
+        server = private_server(data)
+        assert statuses(server, "weather", first) == {200}
+        assert statuses(server, "bikes", KEY) == {200}
+        printed = "".join(server.stdout)
+        port = urlsplit(server.endpoint).port
+        assert re.findall("^Table endpoint: (.*)$", printed, re.MULTILINE) == [
+            f"http://127.0.0.1:{port}/{name}" for name in ("bikes", "weather", "devstoreaccount1")
+        ]
+        assert "AccountName=weather;AccountKey=<key of weather>;" in printed
+        assert server.stop() == 0
+
+
+def test_no_key_is_printed_or_logged_unasked(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path, "--log-level", "debug")
+    printed = [
+        account(tmp_path, "create", "weather", "--key-file", "-", keys=f"{KEY} {OTHER_KEY}"),
+        account(tmp_path, "show", "weather"),
+        account(tmp_path, "list"),
+        account(tmp_path, "create", "weather", "--key-file", "-", keys=KEY, status=2),
+        account(tmp_path, "create", "other", "--key-file", "-", keys="s3cret!", status=2),
+        account(tmp_path, "create", "other", "--key-file", "-", keys=f"{KEY}\n" * 3, status=2),
+    ]
+    assert statuses(server, "weather", KEY) == {200}
+    assert statuses(server, "weather", "d3Jvbmc=") == {403}
+    printed.append(account(tmp_path, "rotate-key", "weather", "2", "--key-file", "-", keys=KEY))
+    assert statuses(server, "weather", OTHER_KEY) == {403}
+    assert server.stop() == 0
+    everything = "".join(printed) + "".join(server.stdout) + server.stderr
+    for key in (KEY, OTHER_KEY, "s3cret"):
+        assert key not in everything
+    assert "key1: (hidden)" in everything
+
+
+def test_stored_accounts_alone(private_server: StartServer, tmp_path: Path) -> None:
+    account(tmp_path, "create", "weather", "--key-file", "-", keys=KEY)
+    server = private_server(tmp_path, "--account", "none", "--host", "0.0.0.0")
+    assert statuses(server, "weather", KEY) == {200}
+    assert statuses(server, "devstoreaccount1", DEVELOPMENT_ACCOUNT_KEY) == {404}
+    assert server.stop() == 0
+    assert server.stderr == "", "no key that everybody knows"
+
+
+def test_a_configured_account_stands_before_a_stored_one_and_it_is_said(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    environment = {"TABLESTONE_ACCOUNT": f"weather:{KEY}"}
+    printed = account(
+        tmp_path, "create", "weather", "--key-file", "-", keys=OTHER_KEY, environment=environment
+    )
+    assert printed.endswith(
+        "An account weather is also configured, by the environment or a file: a server that is "
+        "configured so uses that one.\n"
+    )
+    server = private_server(tmp_path, environment=environment)
+    assert statuses(server, "weather", KEY) == {200}
+    assert statuses(server, "weather", OTHER_KEY) == {403}
+
+
+def test_a_stored_development_account_has_its_own_keys_alone(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    account(tmp_path, "create", "devstoreaccount1", "--key-file", "-", keys=KEY)
+    server = private_server(tmp_path)
+    assert server.account_key == "<key of devstoreaccount1>"
+    assert statuses(server, "devstoreaccount1", KEY) == {200}
+    assert statuses(server, "devstoreaccount1", DEVELOPMENT_ACCOUNT_KEY) == {403}
+
+
+def test_tables_of_an_earlier_account_of_the_name_are_told_of(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    server = private_server(tmp_path, "--account", f"weather:{KEY}")
+    with connections(server) as opened:
+        assert status_of(opened[0], "weather", KEY, "POST", '{"TableName":"tab"}') == 201
+    server.stop()
+    printed = account(tmp_path, "create", "weather")
+    assert printed.endswith("It has 1 table, of an earlier account of that name.\n")
+    assert "tables: 1\n" in account(tmp_path, "show", "weather")
+
+
+def test_azurites_variable(private_server: StartServer, tmp_path: Path) -> None:
+    variable = {"AZURITE_ACCOUNTS": f"one:{KEY};two:{KEY}:{OTHER_KEY}"}
+    server = private_server(tmp_path, environment=variable)
+    assert statuses(server, "one", KEY) == {200}
+    assert statuses(server, "two", OTHER_KEY) == {200}
+    assert statuses(server, "devstoreaccount1", DEVELOPMENT_ACCOUNT_KEY) == {404}
+    assert server.stop() == 0
+    assert server.stderr == ""
+
+
+def test_azurites_variable_malformed_is_ignored_as_a_whole_with_a_warning(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    variable = {"AZURITE_ACCOUNTS": f"one:{KEY};{OTHER_KEY}"}
+    server = private_server(tmp_path, environment=variable)
+    assert statuses(server, "devstoreaccount1", DEVELOPMENT_ACCOUNT_KEY) == {200}
+    assert statuses(server, "one", KEY) == {404}
+    assert server.stop() == 0
+    (warning,) = server.stderr.splitlines()
+    assert warning.endswith(
+        " WARNING tablestone.cli.serve: AZURITE_ACCOUNTS must be NAME:KEY1[:KEY2]. All of it is ignored."
+    )
+
+
+REFUSED = {
+    "no such account": (
+        ["show", "weather"],
+        None,
+        "The data directory DATA holds no Tablestone data.",
+    ),
+    "a name that is none": (
+        ["create", "Weather"],
+        None,
+        "'Weather' is no account name: 3 to 24 lower-case letters and digits.",
+    ),
+    "an empty key file": (
+        ["create", "weather", "--key-file", "-"],
+        "",
+        "The key file - must hold one key or two, one a line.",
+    ),
+    "a key file that is not there": (
+        ["create", "weather", "--key-file", "/nowhere/keys"],
+        None,
+        "The key file /nowhere/keys cannot be read: No such file or directory.",
+    ),
+    "a third key": (
+        ["rotate-key", "weather", "3"],
+        None,
+        "Invalid value for '1|2': '3' is not one of '1', '2'.",
+    ),
+    "two keys for one": (
+        ["rotate-key", "weather", "1", "--key-file", "-"],
+        f"{KEY} {OTHER_KEY}",
+        "--key-file must hold one key: it replaces one.",
+    ),
+    "a key of nobody": (
+        ["rotate-key", "weather", "1"],
+        None,
+        "There is no stored account weather.",
+    ),
+    "nobody to delete": (["delete", "weather"], None, "There is no stored account weather."),
+}
+
+
+@pytest.mark.parametrize(("arguments", "keys", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_refused(tmp_path: Path, arguments: list[str], keys: str | None, sentence: str) -> None:
+    data = tmp_path / "data"
+    expected = f"tablestone: {sentence}\n".replace("DATA", str(data))
+    assert account(data, *arguments, status=2, keys=keys) == expected
+
+
+def test_memory_stores_no_accounts() -> None:
+    ended = subprocess.run(
+        [COMMAND, "account", "create", "weather", "--engine", "memory"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env=clean_environment(),
+    )
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "tablestone: Accounts cannot be stored: the engine memory keeps nothing.\n",
+    )
