@@ -30,6 +30,9 @@ CHALLENGE_TEXT: Final = (
 ERRORS: Final[dict[str, ErrorRow]] = {
     # Tables and entities (wire 11.1).
     "TableAlreadyExists": ErrorRow(409, "The table specified already exists."),
+    "TableBeingDeleted": ErrorRow(
+        409, "The specified table is being deleted. Try operation later."
+    ),
     "TableNotFound": ErrorRow(404, "The table specified does not exist."),
     "EntityAlreadyExists": ErrorRow(409, "The specified entity already exists."),
     "UpdateConditionNotSatisfied": ErrorRow(

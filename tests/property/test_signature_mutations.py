@@ -26,7 +26,7 @@ from property.signed_requests import (
     signed_text,
 )
 from tablestone.auth import table_sas
-from tablestone.auth.accounts import Account, accounts_by_name
+from tablestone.auth.accounts import Account
 from tablestone.auth.authenticate import PresentedToken, authenticate
 from tablestone.auth.callers import Caller
 from tablestone.auth.roles import DATA_CONTRIBUTOR, Assignment, Assignments
@@ -50,7 +50,9 @@ from tablestone.operations import (
     QueryTables,
     SignedIdentifier,
 )
-from tablestone.server.configuration import TokenRules
+from tablestone.server.accounts import KnownAccounts
+from tablestone.server.addresses import Addresses
+from tablestone.server.configuration import AccountKeys, TokenRules
 from tablestone.server.identities import DELEGATION, Identities
 from tablestone.server.pipeline import Pipeline
 from tablestone.tables.documents import DocumentKind, Documents
@@ -158,7 +160,8 @@ def test_none_gets_through_the_pipeline() -> None:
     service = TableService(engine, lambda: _NOW, lambda: 0.0, lambda: b"\0" * 8)
     documents = Documents(engine)
     identities = Identities(documents, TokenRules(), lambda: 0.0)
-    pipeline = Pipeline(service, accounts_by_name([_ACCOUNT]), identities, lambda: _NOW)
+    accounts = KnownAccounts([AccountKeys(ACCOUNT, (KEY, SECOND_KEY))])
+    pipeline = Pipeline(service, Addresses(accounts.find), identities, lambda: _NOW)
 
     async def read_body() -> bytes:
         return b"{}"

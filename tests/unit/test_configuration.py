@@ -142,6 +142,12 @@ UNDERSTOOD = {
             ("twice", f"one:{KEY}", "names the account one twice"),
         )
     },
+    "table deletion": Given(
+        {"table_deletion_seconds": 40}, command_line={"table-deletion-seconds": "40"}
+    ),
+    "table deletion in the file": Given(
+        {"table_deletion_seconds": 1}, file="table-deletion-seconds = 1"
+    ),
     "domains": Given(
         {"domains": ("example.com", "tables")},
         command_line={"domain": ("Example.com.", "tables")},
@@ -244,6 +250,10 @@ REFUSED = {
     "port as truth": Refused("port in FILE must be a number.", file="port = true"),
     "host as number": Refused("host in FILE must be a string.", file="host = 1"),
     "host empty": Refused("--host must not be empty.", command_line={"host": ""}),
+    "table deletion of more than a day": Refused(
+        "--table-deletion-seconds must be a number from 0 to 86400, not '86401'.",
+        command_line={"table-deletion-seconds": "86401"},
+    ),
     "log level": Refused(
         "--log-level must be one of critical, error, warning, info, debug, not 'loud'.",
         command_line={"log-level": "loud"},
@@ -291,8 +301,8 @@ REFUSED = {
     ),
     "unknown key": Refused(
         "FILE has the unknown key 'prot'; the keys are accounts, custom-domain, data, domain, engine, host, "
-        "https-only, log-level, port, tls, tls-certificate, tls-key, tls-name, token-audience, token-authority, "
-        "token-issuer, token-tenant, trusted-proxy, workers.",
+        "https-only, log-level, port, table-deletion-seconds, tls, tls-certificate, tls-key, tls-name, "
+        "token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
         file="prot = 1",
     ),
     "engine unknown": Refused(

@@ -110,6 +110,8 @@ class ServiceUnderTest:
         other: ServiceUnderTest | None = None,
         tokens: TokenRules = TokenRules(),  # noqa: B008 - it is frozen
         scheme: str = "http",
+        *,
+        table_deletion_seconds: int = 0,
     ) -> None:
         self.clock: Clock = Clock() if other is None else other.clock
         self.client, self.scheme = "127.0.0.1", scheme
@@ -125,6 +127,7 @@ class ServiceUnderTest:
             self.clock.ticks,
             lambda: next(self.seconds),
             lambda: next(ids).to_bytes(8, "big"),
+            table_deletion_seconds=table_deletion_seconds,
         )
         accounts = KnownAccounts(
             [AccountKeys(ACCOUNT, (KEY, SECOND_KEY)), AccountKeys(OTHER_ACCOUNT, (OTHER_KEY,))]

@@ -27,6 +27,7 @@ from tablestone.cli.options import (
     NO_ACCOUNT,
     PORT,
     SERVER_OPTIONS,
+    TABLE_DELETION_SECONDS,
     TLS,
     TLS_CERTIFICATE,
     TLS_KEY,
@@ -104,6 +105,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         domains=given.get(DOMAIN.name, ()),
         custom_domains=given.get(CUSTOM_DOMAIN.name, ()),
         warnings=warnings,
+        table_deletion_seconds=given.get(TABLE_DELETION_SECONDS.name, 0),
     )
 
 
@@ -285,6 +287,7 @@ _FILE_TEXT = (str, "a string")
 _FILE_KINDS: Mapping[str, tuple[type, str]] = {
     PORT.name: (int, "a number"),
     WORKERS.name: (int, "a number"),
+    TABLE_DELETION_SECONDS.name: (int, "a number"),
     HTTPS_ONLY.name: (bool, "true or false"),
     **{
         option.name: (str, "a string or a list of strings")

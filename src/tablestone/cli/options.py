@@ -25,6 +25,7 @@ from tablestone.wire.host import normalized_host
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
+DELETION_SECONDS_MAX = 24 * 60 * 60
 WORKERS_MAX = 64
 
 
@@ -61,6 +62,12 @@ def _parse_text(text: str) -> str:
 def _parse_port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > PORT_MAX:
         raise BrokenOption(f"must be a number from 0 to {PORT_MAX}, not {text!r}")
+    return int(text)
+
+
+def _parse_deletion_seconds(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > DELETION_SECONDS_MAX:
+        raise BrokenOption(f"must be a number from 0 to {DELETION_SECONDS_MAX}, not {text!r}")
     return int(text)
 
 
@@ -314,6 +321,13 @@ TOKEN_AUTHORITY = Option(
     ENTRA_ID,
     _parse_authority,
 )
+TABLE_DELETION_SECONDS = Option(
+    "table-deletion-seconds",
+    "N",
+    "For so long the name of a deleted table is answered 409 TableBeingDeleted; Azure takes 40 and more.",
+    "0",
+    _parse_deletion_seconds,
+)
 LOG_LEVEL = Option(
     "log-level",
     "LEVEL",
@@ -335,6 +349,6 @@ SERVER_OPTIONS = (
     *(HOST, PORT, DATA, ENGINE, ACCOUNT, DOMAIN, CUSTOM_DOMAIN),
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
-    *(WORKERS, LOG_LEVEL),
+    *(TABLE_DELETION_SECONDS, WORKERS, LOG_LEVEL),
 )
 """What `tablestone serve` needs; also all keys of the file."""

@@ -67,6 +67,7 @@ class Application:
             system_clock,
             monotonic_seconds,
             lambda: secrets.token_bytes(TABLE_ID_LENGTH),
+            table_deletion_seconds=configuration.table_deletion_seconds,
         )
         documents = Documents(self._engine)
         identities = Identities(documents, configuration.tokens, monotonic_seconds)

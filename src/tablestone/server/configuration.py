@@ -88,7 +88,8 @@ class Configuration:
     `accounts` are known beside the stored ones, and stand before them. `has_development_account` adds that one, unless
     one of its name is configured or stored. `domains` have accounts at `ACCOUNT.table.DOMAIN`; `custom_domains` are
     hosts with the account each stands for (`ACCOUNT` or `ACCOUNT-secondary`). `warnings` are for the person who starts
-    the server: what of their configuration was not used, a sentence each.
+    the server: what of their configuration was not used, a sentence each. For `table_deletion_seconds` the name of a
+    deleted table cannot be used again.
     """
 
     host: str
@@ -106,6 +107,7 @@ class Configuration:
     domains: tuple[str, ...] = ()
     custom_domains: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
+    table_deletion_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 Deleting a table removes its one catalog row and, in the same commit, notes that its entities are to be swept: it
 answers at once whatever the table's size. The sweep removes the entities in small steps and, after
-`SWEEP_AGAIN_SECONDS`, once more, for writes that were under way at the deletion; only then does it forget the table.
+`SWEEP_AGAIN_SECONDS`, once more, for writes that were under way at the deletion; only then, and not before its name is
+free again, does it forget the table.
 """
 
 from __future__ import annotations
@@ -101,12 +102,24 @@ def _table_place(account: str, table: str) -> Key:
 
 
 class Catalog:
-    """The tables of all accounts. `fresh_id` gives `keys.TABLE_ID_LENGTH` bytes nobody was given before."""
+    """The tables of all accounts. `fresh_id` gives `keys.TABLE_ID_LENGTH` bytes nobody was given before.
 
-    def __init__(self, engine: Engine, clock: Clock, fresh_id: Callable[[], bytes]) -> None:
+    The name of a deleted table is free again after `deletion_seconds`; the service itself takes 40 and more (wire 3.4).
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        fresh_id: Callable[[], bytes],
+        *,
+        deletion_seconds: int = 0,
+    ) -> None:
         self._engine = engine
         self._clock = clock
         self._fresh_id = fresh_id
+        self._deletion_ticks = deletion_seconds * TICKS_PER_SECOND
+        self._forget_ticks = max(limits.SWEEP_AGAIN_SECONDS, deletion_seconds) * TICKS_PER_SECOND
         self._rows = AnnouncedRows(engine)
 
     async def find(self, account: str, table: str) -> TableRecord | None:
@@ -121,13 +134,29 @@ class Catalog:
         return record
 
     async def create(self, account: str, table: str) -> None:
-        """Create the table, or raise `TableAlreadyExists`."""
+        """Create the table, or raise `TableAlreadyExists` or `TableBeingDeleted`."""
+        if self._deletion_ticks and await self.find(account, table) is None:
+            await self._require_deleted(account, table)
         change = Change(
             keys.table_row(table), ABSENT, Put(_record_renderer(table, self._fresh_id()))
         )
         write_set = WriteSet(keys.catalog_partition(account), (change,), announced=True)
         if isinstance(await self._engine.commit(write_set), Conflict):
             raise StorageError("TableAlreadyExists")
+
+    async def _require_deleted(self, account: str, table: str) -> None:
+        """Raise `TableBeingDeleted` if a table of this name was deleted and its time is not over."""
+        row = keys.table_row(table)
+        oldest = self._clock() - self._deletion_ticks
+        rest = [keys.deleted_rows(account)]
+        while rest:
+            read = await self._engine.read(
+                rest, rows_max=limits.PAGE_ENTITIES_MAX, bytes_max=limits.PAGE_BYTES_MAX
+            )
+            for record in map(read_record, read.values):
+                if record.ticks > oldest and keys.table_row(record.name) == row:
+                    raise StorageError("TableBeingDeleted")
+            rest = [] if read.next_key is None else keys.ranges_from(rest, read.next_key)
 
     async def delete(self, account: str, table: str) -> None:
         """Delete the table, or raise `ResourceNotFound` (wire 3.4)."""
@@ -201,7 +230,7 @@ class Catalog:
             if rows:
                 await self._remove(rows)
                 return True
-            if self._clock() - record.ticks > limits.SWEEP_AGAIN_SECONDS * TICKS_PER_SECOND:
+            if self._clock() - record.ticks > self._forget_ticks:
                 change = Change(keys.deleted_row(record.table_id), ANY, DELETE)
                 await self._engine.commit(WriteSet(keys.catalog_partition(account), (change,)))
         return False

@@ -60,12 +60,18 @@ class TableService:
     """All accounts on one engine. `clock` is wall time, `seconds` never steps back, `fresh_id` gives table ids."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, seconds: Seconds, fresh_id: Callable[[], bytes]
+        self,
+        engine: Engine,
+        clock: Clock,
+        seconds: Seconds,
+        fresh_id: Callable[[], bytes],
+        *,
+        table_deletion_seconds: int = 0,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._seconds = seconds
-        self.catalog = Catalog(engine, clock, fresh_id)
+        self.catalog = Catalog(engine, clock, fresh_id, deletion_seconds=table_deletion_seconds)
         self.properties = PropertiesOfAccounts(Documents(engine))
 
     async def execute(self, account: str, operation: Operation) -> Result:

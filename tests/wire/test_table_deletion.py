@@ -1,0 +1,144 @@
+"""The service's own window after the deletion of a table, where a server is told to have it (wire 3.4, 14 row 19)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from server_process import ServerProcess
+from signing import signed_headers
+from wire.case_tables import error_of
+from wire.service_under_test import Response, ServiceUnderTest
+
+SECONDS = 40
+CREATE = b'{"TableName":"tab"}'
+ENTITY = b'{"PartitionKey":"p","RowKey":"r"}'
+
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def slow() -> Iterator[ServiceUnderTest]:
+    """A service that takes its time, with one table that was just deleted."""
+    service = ServiceUnderTest(table_deletion_seconds=SECONDS)
+    assert service.send("POST", "/Tables", body=CREATE).status == 201
+    assert service.send("POST", "/tab", body=ENTITY).status == 201
+    assert service.send("DELETE", "/Tables('tab')").status == 204
+    yield service
+    service.close()
+
+
+def create(service: ServiceUnderTest, name: str = "tab") -> Response:
+    return service.send("POST", "/Tables", body=CREATE.replace(b"tab", name.encode()))
+
+
+@pytest.mark.parametrize("name", ["tab", "TAB"])
+def test_the_name_of_a_deleted_table_is_free_after_its_time(
+    slow: ServiceUnderTest, name: str
+) -> None:
+    for seconds in (0, SECONDS - 1):
+        slow.clock.now += timedelta(seconds=seconds)
+        refused = create(slow, name)
+        assert refused.status == 409
+        code, text, _ = error_of(refused)
+        assert (code, text) == (
+            "TableBeingDeleted",
+            "The specified table is being deleted. Try operation later.",
+        )
+    slow.clock.now += timedelta(seconds=1)
+    assert create(slow, name).status == 201
+    assert slow.send("GET", "/tab()").body.endswith(b'"value":[]}')
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code"),
+    [
+        ("GET", "/tab()", b"", "TableNotFound"),
+        ("GET", "/tab(PartitionKey='p',RowKey='r')", b"", "TableNotFound"),
+        ("POST", "/tab", ENTITY, "TableNotFound"),
+        ("PUT", "/tab(PartitionKey='p',RowKey='r')", b"{}", "TableNotFound"),
+        ("GET", "/tab?comp=acl", b"", "TableNotFound"),
+        ("GET", "/Tables('tab')", b"", "ResourceNotFound"),
+        ("DELETE", "/Tables('tab')", b"", "ResourceNotFound"),
+    ],
+)
+def test_for_all_else_it_is_not_there(
+    slow: ServiceUnderTest, method: str, path: str, body: bytes, code: str
+) -> None:
+    refused = slow.send(method, path, body=body)
+    assert refused.status == 404
+    assert error_of(refused)[0] == code
+
+
+def test_it_is_not_listed_and_other_names_are_free(slow: ServiceUnderTest) -> None:
+    assert slow.send("GET", "/Tables").body.endswith(b'"value":[]}')
+    assert create(slow, "tabb").status == 201
+    assert create(slow, "tabb").status == 409
+
+
+def test_each_deletion_has_its_time(slow: ServiceUnderTest) -> None:
+    """Also where many tables were deleted: more than fit a page of them."""
+    slow.clock.now += timedelta(seconds=SECONDS)
+    for _ in range(3):
+        assert create(slow).status == 201
+        assert create(slow).status == 409
+        assert error_of(create(slow))[0] == "TableAlreadyExists"
+        assert slow.send("DELETE", "/Tables('tab')").status == 204
+        assert error_of(create(slow))[0] == "TableBeingDeleted"
+        slow.clock.now += timedelta(seconds=SECONDS)
+    for number in range(1100):
+        assert create(slow, f"tab{number}").status == 201
+        assert slow.send("DELETE", f"/Tables('tab{number}')").status == 204
+    assert {create(slow, f"tab{number}").status for number in range(0, 1100, 100)} == {409}
+    assert create(slow).status == 201
+
+
+def test_by_default_the_name_is_free_at_once() -> None:
+    service = ServiceUnderTest()
+    with closing(service):
+        assert create(service).status == 201
+        assert service.send("DELETE", "/Tables('tab')").status == 204
+        assert create(service).status == 201
+
+
+def test_every_process_agrees_and_a_restart_changes_nothing(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    """On real servers, whose clock the test cannot set."""
+
+    def asked(server: ServerProcess, method: str, target: str, body: str = "") -> set[int]:
+        parts = urlsplit(server.endpoint)
+        found = set()
+        for _ in range(8):  # connections go round the processes
+            with closing(HTTPConnection(parts.netloc, timeout=20)) as connection:
+                headers = signed_headers(
+                    server.account_name,
+                    server.account_key,
+                    method=method,
+                    target=parts.path + target,
+                    content_type="application/json" if body else "",
+                )
+                connection.request(method, parts.path + target, body or None, dict(headers))
+                found.add(connection.getresponse().status)
+        return found
+
+    options = ("--workers", "3", "--table-deletion-seconds", "6")
+    server = private_server(tmp_path, *options)
+    assert asked(server, "POST", "/Tables", CREATE.decode()) == {201, 409}
+    assert asked(server, "DELETE", "/Tables('tab')") == {204, 404}
+    deleted = time.monotonic()
+    assert asked(server, "POST", "/Tables", CREATE.decode()) == {409}
+    assert server.stop() == 0
+    server = private_server(tmp_path, *options)
+    statuses = asked(server, "POST", "/Tables", CREATE.decode())
+    assert statuses == {409} or time.monotonic() - deleted > 6
+    time.sleep(max(0.0, 6.5 - (time.monotonic() - deleted)))
+    assert 409 in asked(server, "POST", "/Tables", CREATE.decode())
+    assert asked(server, "GET", "/tab()") == {200}
