@@ -21,6 +21,7 @@ TABLES = (
     "writes",
     "table_acl",
     "service_properties",
+    "cors",
 )
 
 

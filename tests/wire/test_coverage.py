@@ -17,7 +17,7 @@ _CASES = (
     *("address", "hosts", "negotiate", "atom", "etag", "continuation", "select"),
     *("table_names", "limits"),
     *("versions", "headers", "precedence", "writes", "sas"),
-    *("table_acl", "service_properties"),
+    *("table_acl", "service_properties", "cors"),
 )
 
 

@@ -24,8 +24,9 @@ from tablestone.errors import StorageError
 from tablestone.operations import GetUserDelegationKey, Result
 from tablestone.server.addresses import Addresses, FoundAccount
 from tablestone.server.batch import BatchCollector
+from tablestone.server.cors import add_cors_headers, answer_preflight
 from tablestone.server.identities import Identities
-from tablestone.service_properties import ServiceProperties
+from tablestone.service_properties import CorsRule, ServiceProperties
 from tablestone.tables.announced import NOT_KEPT
 from tablestone.tables.service import TableService
 from tablestone.wire.address import (
@@ -121,6 +122,7 @@ class Pipeline:
         stamp = Stamp(request_id, client_request_id, "")
         answer_form: Form | None = None
         speaks_xml = False
+        cors_rules: tuple[CorsRule, ...] = ()
         try:
             parameters = parse_query_string(request.query_string)
             host = request.headers.get(b"host", b"")
@@ -129,6 +131,10 @@ class Pipeline:
             properties = self._properties.kept(found.account.name)
             if properties is NOT_KEPT:
                 properties = await self._properties.get(found.account.name)
+            if properties is not None:
+                cors_rules = properties.cors
+            if request.method == "OPTIONS":
+                return answer_preflight(cors_rules, request, stamp)
             version = _version(request, parameters, properties)
             stamp = Stamp(request_id, client_request_id, version)
             now = self._clock()
@@ -139,8 +145,11 @@ class Pipeline:
             step = Authenticated(request, found, parameters, caller, answer_form, stamp, read_body)
             if parameters and is_service_request(parameters):
                 speaks_xml = True
-                return await self._carry_out_on_service(step)
-            return respond(await self._carry_out(step), stamp)
+                response = await self._carry_out_on_service(step)
+            else:
+                response = respond(await self._carry_out(step), stamp)
+            if cors_rules:
+                add_cors_headers(cors_rules, request, response)
         except StorageError as error:
             failure = error
             if error.status == 401:
@@ -156,13 +165,19 @@ class Pipeline:
         except Exception:  # a bug of ours: the client learns its request id, the log the rest
             log.exception("request %s failed: %s", request_id, request.method)
             failure = StorageError("InternalError")
+        else:
+            return response
+        now = self._clock()
         if answer_form is None:
-            return respond_at_gateway(
-                failure, request.headers.get(b"accept", b""), stamp, self._clock()
-            )
-        if speaks_xml:
-            return respond_with_xml_error(failure, stamp, self._clock())
-        return respond(encode_error(failure, answer_form, stamp, self._clock()), stamp)
+            accept = request.headers.get(b"accept", b"")
+            response = respond_at_gateway(failure, accept, stamp, now)
+        elif speaks_xml:
+            response = respond_with_xml_error(failure, stamp, now)
+        else:
+            response = respond(encode_error(failure, answer_form, stamp, now), stamp)
+        if cors_rules:
+            add_cors_headers(cors_rules, request, response)
+        return response
 
     async def _completed(
         self,
@@ -267,16 +282,8 @@ def _form(
 
 
 def _require_sound(request: RawRequest, *, https_only: bool) -> None:
-    """Raise for http where it must be https, headers that contradict each other, and a preflight request.
-
-    No account has CORS rules, so every well-formed preflight request is refused (auth 8.3).
-    """
+    """Raise for http where it must be https, and for headers that contradict each other."""
     if https_only and request.scheme != "https":
         raise StorageError("AccountRequiresHttps")  # wire 1.1
     if request.duplicated is not None:
         raise request.duplicated
-    if request.method != "OPTIONS":
-        return
-    if b"origin" not in request.headers or b"access-control-request-method" not in request.headers:
-        raise StorageError("InvalidHeaderValue", "A required CORS header is not present.")
-    raise StorageError("CorsPreflightFailure")
