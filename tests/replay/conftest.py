@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from server_process import start_server
+from tokens import ISSUER, RsaKey, key_set
 
 from .archive import ArchiveUnavailableError, recordings_archive
 from .cassettes import load_recordings
@@ -31,8 +32,20 @@ def outcomes(
     recordings: list[Recording], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[Outcome]]:
     """Of every recording by name, against a server of our own: each replay deletes every table."""
-    server = start_server(tmp_path_factory.mktemp("replay"))
-    with Target(server.endpoint, server.account_name, server.account_key) as target:
+    directory, token_key = tmp_path_factory.mktemp("replay"), RsaKey("replay")
+    keys = directory / "keys.json"
+    keys.write_bytes(key_set(token_key))
+    data = directory / "data"
+    server = start_server(
+        data, "--tls", "self-signed", "--token-issuer", f"{ISSUER},{keys}", "--workers", "1"
+    )
+    with Target(
+        server.endpoint,
+        server.account_name,
+        server.account_key,
+        certificate=data / "tls" / "certificate.pem",
+        token_key=token_key,
+    ) as target:
         replayed = replay_all(recordings, target)
     assert server.stop() == 0, server.stderr
     return replayed

@@ -1,4 +1,4 @@
-"""The figures of a replay in words; a skipped class is named and counted."""
+"""The figures of a replay in words."""
 
 from __future__ import annotations
 
@@ -14,15 +14,9 @@ PLACES_SHOWN = 25
 
 
 def statistics(outcomes: Sequence[Outcome]) -> str:
-    skipped = Counter(outcome.out_of_reach for outcome in outcomes if outcome.out_of_reach)
-    in_reach = [outcome for outcome in outcomes if outcome.out_of_reach is None]
-    identical = sum(outcome.is_identical for outcome in in_reach)
-    share = f"{identical / len(in_reach):.2%}" if in_reach else "none"
-    by_class = ", ".join(f"{name} {count}" for name, count in sorted(skipped.items())) or "nothing"
-    return (
-        f"{identical} of {len(in_reach)} exchanges in reach answered identically ({share}); "
-        f"out of reach for now: {by_class}"
-    )
+    identical = sum(outcome.is_identical for outcome in outcomes)
+    share = f"{identical / len(outcomes):.2%}" if outcomes else "none"
+    return f"{identical} of {len(outcomes)} exchanges answered identically ({share})"
 
 
 def places(outcomes: Sequence[Outcome]) -> str:

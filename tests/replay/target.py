@@ -11,6 +11,7 @@ import base64
 import hashlib
 import hmac
 import http.client
+import ssl
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import partial
@@ -21,6 +22,9 @@ from .shared_access import is_signed, signed_anew
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
+
+    from tokens import RsaKey
 
 ANSWER_SECONDS_MAX = 30
 # Any well-formed key but the account's own.
@@ -46,17 +50,34 @@ class ConnectionLostError(Exception):
 class Target:
     """One account of a running server, over one kept-alive connection."""
 
-    def __init__(self, endpoint: str, account_name: str, account_key: str) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        account_name: str,
+        account_key: str,
+        *,
+        certificate: Path | None = None,
+        token_key: RsaKey | None = None,
+    ) -> None:
+        """`certificate` is trusted over https; tokens that `token_key` signs are believed."""
+        self.token_key = token_key
         self.endpoint = endpoint.rstrip("/")
         self.account_name = account_name
         self._account_key = account_key
         address = urlsplit(self.endpoint)
         self.base_path = address.path
-        connect = (
-            http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
-        )
         self._previous = "nothing"
-        self._connection = connect(address.hostname or "", address.port, timeout=ANSWER_SECONDS_MAX)
+        host = address.hostname or ""
+        self._connection = (
+            http.client.HTTPSConnection(
+                host,
+                address.port,
+                timeout=ANSWER_SECONDS_MAX,
+                context=ssl.create_default_context(cafile=certificate),
+            )
+            if address.scheme == "https"
+            else http.client.HTTPConnection(host, address.port, timeout=ANSWER_SECONDS_MAX)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -74,8 +95,9 @@ class Target:
         *,
         wrong_key: bool = False,
         secondary: bool = False,
+        token: str | None = None,
     ) -> Answer:
-        """Signs, by the query's own signature or with the account's key, and sends.
+        """Signs, with the token, by the query's own signature or with the account's key, and sends.
 
         `path` is relative to the endpoint, as on the wire (still percent-encoded).
         """
@@ -83,7 +105,9 @@ class Target:
         sent["x-ms-date"] = formatdate(usegmt=True)
         target = self.base_path + ("-secondary" if secondary else "") + path
         key = WRONG_KEY if wrong_key else self._account_key
-        if is_signed(query):
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        elif is_signed(query):
             query = signed_anew(query, self.account_name, partial(sign, key))
         else:
             signature = sign(key, self.string_to_sign(method, target, query, sent))

@@ -1,0 +1,28 @@
+"""The bearer tokens of the recordings, made again by an issuer of the tests' own: the recorded ones were scrubbed.
+
+Whose recordings have them is told by their names. What the tokens' holder may do is told by the answers: everything,
+but for two exchanges that came before the roles had arrived.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tokens import RsaKey, claims_at, signed
+
+if TYPE_CHECKING:
+    from .cassettes import Exchange
+
+ROLES = ["Storage Table Data Contributor", "Storage Account Contributor"]
+WITHOUT_ROLE = b"AuthorizationPermissionMismatch"
+
+
+def has_token(exchange: Exchange) -> bool:
+    """Whether the exchange was recorded with a token of Entra ID (auth A.4)."""
+    return exchange.recording.startswith("test_table_aad")
+
+
+def token_for(key: RsaKey, exchange: Exchange) -> str:
+    has_role = WITHOUT_ROLE not in exchange.body
+    return signed(key, claims_at(time.time(), roles=ROLES if has_role else None))
