@@ -18,6 +18,7 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import (
     ClientAuthenticationError,
     HttpResponseError,
+    ResourceNotFoundError,
 )
 from azure.data.tables import TableServiceClient
 from azure.data.tables.aio import TableServiceClient as AsyncTableServiceClient
@@ -112,6 +113,9 @@ def test_the_sdk_with_a_token_of_the_server_s_own(
             [("upsert", {"PartitionKey": "JFK", "RowKey": str(n)}) for n in range(2, 5)]
         )
         assert len(list(table.list_entities())) == 4
+        with pytest.raises(ResourceNotFoundError) as caught:
+            table.get_table_access_policy()
+        assert caught.value.status_code == 404
 
     async def reads_too() -> int:
         async with AsyncTableServiceClient(

@@ -10,12 +10,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from sas_signing import query_of, signed_by_user
 from tablestone import limits
+from tablestone.auth.roles import DATA_READER, Assignment
 from tablestone.operations import UserDelegationKey
 from tablestone.server.configuration import TokenRules, TrustedIssuer
 from tokens import ISSUER, OBJECT_ID, TENANT, RsaKey, claims_at, key_set, signed
 from wire.case_tables import error_of
-from wire.service_under_test import Response, ServiceUnderTest
+from wire.service_under_test import ACCOUNT, Response, ServiceUnderTest
 
 KEY = RsaKey("one")
 TARGET = "/?restype=service&comp=userdelegationkey"
@@ -145,6 +147,63 @@ def test_not_before_its_version_and_not_by_another_method(service: ServiceUnderT
     assert (response.status, error_of(response)[0]) == (400, "InvalidQueryParameterValue")
     response = ask(service, method="PUT")
     assert (response.status, error_of(response)[0]) == (405, "MethodNotAllowed")
+
+
+TABLE_SAS = {"tn": "Weather", "sp": "raud", "se": TOMORROW, "sv": VERSION}
+
+
+def signed_with(response: Response, **changed: str) -> str:
+    """The query of a table SAS that a user signed with the key they were given."""
+    key = ET.fromstring(response.body.decode("utf-8-sig"))  # noqa: S314 - our own server's answer
+    names = {"skoid": "SignedOid", "sktid": "SignedTid", "skt": "SignedStart"}
+    names |= {"ske": "SignedExpiry", "sks": "SignedService", "skv": "SignedVersion"}
+    of_key = {name: str(key.findtext(tag)) for name, tag in names.items()}
+    parameters = {**TABLE_SAS, **of_key, **changed}
+    return query_of(signed_by_user(ACCOUNT, str(key.findtext("Value")), parameters))
+
+
+def statuses(service: ServiceUnderTest, query: str) -> tuple[int, int]:
+    """Of a read and of an insert with this signature."""
+    headers = [("Authorization", "-"), ("x-ms-date", "-"), ("x-ms-version", VERSION)]
+    read = service.send("GET", f"/Weather()?{query}", headers)
+    body = b'{"PartitionKey":"p","RowKey":"r"}'
+    return read.status, service.send("POST", f"/Weather?{query}", headers, body).status
+
+
+def with_table(service: ServiceUnderTest) -> None:
+    assert service.send("POST", "/Tables", (), b'{"TableName":"Weather"}').status == 201
+
+
+def test_what_was_handed_out_signs_as_far_as_roles_go(service: ServiceUnderTest) -> None:
+    """A signature lends what its user may do now: roles of the token, and roles that are assigned."""
+    with_table(service)
+    without_data = signed_with(ask(service))
+    reader = signed_with(ask(service, None, DELEGATOR, "Storage Table Data Reader"))
+    contributor = signed_with(ask(service, None, DELEGATOR, "Storage Table Data Contributor"))
+    assert statuses(service, without_data) == (403, 403)
+    assert statuses(service, reader) == (200, 403)
+    assert statuses(service, contributor) == (200, 201)
+    service.assign(Assignment(OBJECT_ID, DATA_READER, "Weather"))
+    assert statuses(service, without_data) == (200, 403)
+    service.assign()
+    assert statuses(service, without_data) == (403, 403)
+
+
+def test_a_key_signs_no_longer_than_it_was_given_for(service: ServiceUnderTest) -> None:
+    with_table(service)
+    query = signed_with(
+        ask(service, None, DELEGATOR, "Storage Table Data Reader"), se="2017-01-07T00:00:00Z"
+    )
+    assert statuses(service, query)[0] == 200
+    service.clock.now += timedelta(days=1)
+    assert statuses(service, query)[0] == 403
+
+
+def test_nobody_signs_as_somebody_else(service: ServiceUnderTest) -> None:
+    with_table(service)
+    response = ask(service, None, DELEGATOR, "Storage Table Data Contributor")
+    for changed in ({"skoid": "somebody"}, {"ske": "2017-01-12T00:00:00Z"}, {"skv": "2025-11-05"}):
+        assert statuses(service, signed_with(response, **changed)) == (403, 403)
 
 
 def test_nothing_shows_the_key() -> None:
