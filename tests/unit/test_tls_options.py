@@ -23,6 +23,21 @@ UNDERSTOOD = {
         environment={"TABLESTONE_TLS_NAME": "a.example;*.b.example"},
         file='data = "/srv/d"\nhost = "::"\ntls = "self-signed"\ntls-name = "replaced"',
     ),
+    "a certificate for the domains of the accounts": Given(
+        {
+            "tls": SelfSigned(
+                Path("/srv/d/tls"),
+                ("127.0.0.1", "*.table.b.example", "weather.example", "c.example"),
+            )
+        },
+        command_line={
+            "tls": "self-signed",
+            "data": "/srv/d",
+            "domain": ("b.example.",),
+            "custom-domain": ("weather.example=devstoreaccount1",),
+            "tls-name": ("c.example",),
+        },
+    ),
     "a certificate for a server that keeps nothing": Given(
         {"tls": SelfSigned(CACHES / "tls", ("127.0.0.1",))},
         command_line={"tls": "self-signed", "engine": "memory"},

@@ -148,13 +148,21 @@ def _tls(
         if certificate is not None:
             raise BrokenOption("Both --tls and --tls-certificate are given: give one of them.")
         directory = data_directory or _cache_directory()
-        return SelfSigned(directory / CERTIFICATE_DIRECTORY, (host, *given.get(TLS_NAME.name, ())))
+        names = (host, *_addressed(given), *given.get(TLS_NAME.name, ()))
+        return SelfSigned(directory / CERTIFICATE_DIRECTORY, names)
     if TLS_NAME.name in given:
         raise BrokenOption("--tls-name is for a self-signed certificate: give --tls too.")
     if certificate is None:
         return None
     files = [_path(text, Path.cwd()) for text in (certificate, key or certificate)]
     return CertificateFiles(*files)
+
+
+def _addressed(given: Mapping[str, Any]) -> list[str]:
+    """The names that accounts are configured to be found at."""
+    names = [f"*.table.{domain}" for domain in given.get(DOMAIN.name, ())]
+    names += [host for host, _ in given.get(CUSTOM_DOMAIN.name, ())]
+    return [name.rstrip(".") for name in names]
 
 
 def _cache_directory() -> Path:

@@ -250,7 +250,7 @@ TLS_NAME = Option(
     "tls-name",
     "NAME",
     "Another host name or address for the self-signed certificate.",
-    "localhost, its addresses and the host",
+    "localhost, its addresses, the host and the domains",
     _parse_certified_name,
     repeatable=True,
 )

@@ -1,0 +1,88 @@
+"""azure-data-tables while keys are rotated under it: `tablestone account rotate-key` beside a server that is in use."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import ClientAuthenticationError
+from azure.data.tables import generate_table_sas
+
+from sdk.endpoint import Endpoint
+from sdk.python.clients import Clients
+from server_process import COMMAND, ServerProcess, clean_environment
+
+if TYPE_CHECKING:
+    from azure.data.tables.aio import TableClient
+
+pytestmark = [pytest.mark.sdk, pytest.mark.asyncio]
+
+StartServer = Callable[..., ServerProcess]
+
+ACCOUNT = "rotating"
+
+
+def administer(data: Path, *arguments: str) -> str:
+    return subprocess.run(
+        [COMMAND, "account", *arguments, "--data", str(data)],
+        env=clean_environment(),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=True,
+    ).stdout
+
+
+def keys_of(data: Path) -> list[str]:
+    return re.findall(r"^key\d: (\S+)$", administer(data, "show", ACCOUNT, "--keys"), re.MULTILINE)
+
+
+async def is_served(client: TableClient) -> bool:
+    try:
+        await client.get_entity("p", "r")
+    except ClientAuthenticationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("synchronous", [True, False], ids=["sync", "aio"])
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_a_rotated_key_is_refused_and_the_credential_is_updated(
+    private_server: StartServer, tmp_path: Path, *, synchronous: bool, workers: str
+) -> None:
+    server = private_server(tmp_path, "--workers", workers)
+    administer(tmp_path, "create", ACCOUNT)
+    first, second = keys_of(tmp_path)
+    url = server.endpoint.replace(server.account_name, ACCOUNT)
+    clients = Clients(Endpoint(url, ACCOUNT, first), synchronous=synchronous)
+    used = clients.credential()
+    signatures = [
+        generate_table_sas(
+            AzureNamedKeyCredential(ACCOUNT, key), "kept", permission="r", expiry="2099-01-01"
+        )
+        for key in (first, second)
+    ]
+    async with (
+        clients.table("kept", credential=used) as owner,
+        clients.table("kept", credential=AzureSasCredential(signatures[0])) as by_first,
+        clients.table("kept", credential=AzureSasCredential(signatures[1])) as by_second,
+    ):
+        await owner.create_table()
+        await owner.create_entity({"PartitionKey": "p", "RowKey": "r"})
+        everybody = (owner, by_first, by_second)
+        assert [await is_served(client) for client in everybody] == [True, True, True]
+
+        administer(tmp_path, "rotate-key", ACCOUNT, "1")
+        assert [await is_served(client) for client in everybody] == [False, False, True]
+        used.update(ACCOUNT, second)
+        assert await is_served(owner)
+
+        administer(tmp_path, "rotate-key", ACCOUNT, "2")
+        assert [await is_served(client) for client in everybody] == [False, False, False]
+        used.update(ACCOUNT, keys_of(tmp_path)[0])
+        assert [await is_served(client) for client in everybody] == [True, False, False]
