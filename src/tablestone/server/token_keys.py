@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import orjson
 
@@ -58,7 +58,12 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
 def _fetch(address: str) -> bytes:
     if not is_safe_address(address):
         raise ValueError("it is an address without https")
-    opener = urllib.request.build_opener(_SafeRedirects)
+    handlers: list[Any] = [_SafeRedirects]
+    if address.startswith("http:"):
+        handlers.append(
+            urllib.request.ProxyHandler({})
+        )  # what comes through a proxy is not this machine's
+    opener = urllib.request.build_opener(*handlers)
     with opener.open(address, timeout=FETCH_SECONDS_MAX) as response:
         document: bytes = response.read(DOCUMENT_BYTES_MAX + 1)
     if len(document) > DOCUMENT_BYTES_MAX:
