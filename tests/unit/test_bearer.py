@@ -147,6 +147,10 @@ REFUSED: dict[str, tuple[Callable[[], str], str]] = {
         lambda: good(aud=f"https://{ACCOUNT}.table.evil.example"),
         "another audience",
     ),
+    "the account's name without https": (
+        lambda: good(aud=f"{ACCOUNT}.table.Core.windows.net"),
+        "another audience",
+    ),
     "two slashes": (lambda: good(aud=f"{AUDIENCE}//"), "another audience"),
     "an audience that is an object": (lambda: good(aud={AUDIENCE: 1}), "no list"),
     "another tenant": (lambda: good(tid=TENANT.replace("1", "2")), "tenant"),
@@ -203,6 +207,24 @@ def test_a_token_for_one_account_is_for_no_other() -> None:
     check(text)
     with pytest.raises(TokenRefused, match="another audience"):
         check(text, account="other")
+
+
+@pytest.mark.parametrize(
+    ("audience", "account"),
+    [
+        ("https://weather.table.tables.example", "weather"),
+        ("https://weather.table.tables.example/", "weather"),
+        ("https://Weather.Example", "weather"),
+    ],
+)
+def test_a_token_for_the_account_under_its_own_names(audience: str, account: str) -> None:
+    issuers = (Issuer(ISSUER, TENANT, read_keys(key_set(KEY))),)
+    trust = TokenTrust(issuers, (), ("tables.example",), (("weather.example", "weather"),))
+    text = good(aud=audience).encode()
+    assert trust.check(text, account, NOW_TICKS).object_id == OBJECT_ID
+    for other, elsewhere in ((trust, "other"), (TokenTrust(issuers), account)):
+        with pytest.raises(TokenRefused, match="another audience"):
+            other.check(text, elsewhere, NOW_TICKS)
 
 
 def test_a_user_s_token_has_not_the_roles_of_the_application() -> None:

@@ -33,13 +33,13 @@ AUDIENCES: Final = frozenset(
     )
 )
 """What tokens for Azure Storage are made out to, without the slash that some have at their end (auth 0.2, 4.3)."""
-ACCOUNT_SUFFIXES: Final = (
+ACCOUNT_DOMAINS: Final = (
     "core.windows.net",
     "core.chinacloudapi.cn",
     "core.usgovcloudapi.net",
     "core.cloudapi.de",
 )
-"""Where an account's own name is an audience: `https://NAME.table.SUFFIX` (auth 4.3)."""
+"""Where an account's own name is an audience: `https://NAME.table.DOMAIN` (auth 4.3)."""
 
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _LEEWAY: Final = limits.TOKEN_LEEWAY_SECONDS * TICKS_PER_SECOND
@@ -76,7 +76,16 @@ class Token(NamedTuple):
 class TokenTrust:
     """Whose tokens are believed, and for which audiences. A change of keys makes a new one."""
 
-    def __init__(self, issuers: Iterable[Issuer], audiences: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        issuers: Iterable[Issuer],
+        audiences: Iterable[str] = (),
+        domains: Iterable[str] = (),
+        custom_domains: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """`domains` have accounts at `NAME.table.DOMAIN`, `custom_domains` are hosts, each with its account."""
+        self._domains = frozenset((*ACCOUNT_DOMAINS, *(domain.lower() for domain in domains)))
+        self._hosts = {host.lower(): account for host, account in custom_domains}
         self._issuers: Mapping[str, Issuer] = {issuer.name: issuer for issuer in issuers}
         self._audiences = AUDIENCES.union(_without_slash(audience) for audience in audiences)
         self._verified: dict[bytes, Token] = {}
@@ -135,8 +144,13 @@ class TokenTrust:
         name = _without_slash(audience)
         if name in self._audiences:
             return True
-        prefix = f"https://{account}.table."
-        return name.startswith(prefix) and name.removeprefix(prefix) in ACCOUNT_SUFFIXES
+        if not name.startswith("https://"):
+            return False
+        host = name.removeprefix("https://").lower()
+        prefix = f"{account}.table."
+        if host.startswith(prefix):
+            return host.removeprefix(prefix) in self._domains
+        return self._hosts.get(host) == account
 
 
 def _without_slash(audience: str) -> str:

@@ -100,6 +100,8 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             audiences=given.get(TOKEN_AUDIENCE.name, ()),
             tenant=given.get(TOKEN_TENANT.name, TOKEN_TENANT.default),
             authority=given.get(TOKEN_AUTHORITY.name, TOKEN_AUTHORITY.default),
+            domains=given.get(DOMAIN.name, ()),
+            custom_domains=given.get(CUSTOM_DOMAIN.name, ()),
         ),
         has_development_account=accounts is None,
         domains=given.get(DOMAIN.name, ()),

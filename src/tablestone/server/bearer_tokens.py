@@ -26,7 +26,7 @@ class BearerTokens:
         self, documents: Documents, rules: TokenRules, seconds: Callable[[], float]
     ) -> None:
         self._documents = documents
-        self._audiences = rules.audiences
+        self._rules = rules
         self.keys = IssuerKeys(rules.issuers, seconds)
         self._own: tuple[Members, Issuer] | None = None
         self._trust = TokenTrust(())
@@ -49,7 +49,8 @@ class BearerTokens:
         trusted = self.keys.issuers if own is None else (*self.keys.issuers, own)
         if trusted != self._trusted:
             self._trusted = trusted
-            self._trust = TokenTrust(trusted, self._audiences)
+            rules = self._rules
+            self._trust = TokenTrust(trusted, rules.audiences, rules.domains, rules.custom_domains)
         return self._trust
 
     def _read_own(self, members: Members) -> Issuer:

@@ -70,12 +70,17 @@ class TrustedIssuer:
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """Whose bearer tokens are believed beside the server's own, for which further audiences, and where to get one."""
+    """Whose bearer tokens are believed beside the server's own, for which further audiences, and where to get one.
+
+    An account's own names are audiences too: those below `domains`, and those of `custom_domains` (host, account).
+    """
 
     issuers: tuple[TrustedIssuer, ...] = ()
     audiences: tuple[str, ...] = ()
     tenant: str = DEVELOPMENT_TENANT
     authority: str = ENTRA_ID
+    domains: tuple[str, ...] = ()
+    custom_domains: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
