@@ -21,7 +21,7 @@ from tablestone.auth.table_sas import TableSasOfPolicy
 from tablestone.clock import Clock
 from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 from tablestone.errors import StorageError
-from tablestone.operations import GetUserDelegationKey, Result
+from tablestone.operations import GetServiceStats, GetUserDelegationKey, Result
 from tablestone.server.addresses import Addresses, FoundAccount
 from tablestone.server.batch import BatchCollector
 from tablestone.server.cors import add_cors_headers, answer_preflight
@@ -224,6 +224,9 @@ class Pipeline:
         body = b"" if method in _BODILESS else await read_body()
         decoded = DecodedRequest(request, address, parameters, body, stamp.version)
         operation = caller.permit(decode_service_operation(method, decoded))
+        if isinstance(operation, GetServiceStats) and not found.is_secondary and not found.prefix:
+            # In path style a SDK has no other way to ask than the primary; in host style it has (auth 9).
+            raise StorageError("InvalidQueryParameterValue", early=True)
         account = found.account.name
         result: Result
         if isinstance(operation, GetUserDelegationKey):
