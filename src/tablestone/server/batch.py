@@ -7,6 +7,7 @@ happened inside; of a change set that failed, only the failing operation's answe
 from __future__ import annotations
 
 import uuid
+from typing import NamedTuple
 
 from tablestone import limits
 from tablestone.auth.callers import OWNER, Caller
@@ -24,7 +25,13 @@ from tablestone.operations import (
 from tablestone.server.addresses import FoundAccount
 from tablestone.tables.entity_group import EntityGroup
 from tablestone.tables.service import TableService
-from tablestone.wire.address import NO_PARAMETERS, parse_query_string, parse_resource
+from tablestone.wire.address import (
+    NO_PARAMETERS,
+    Address,
+    Parameters,
+    parse_query_string,
+    parse_resource,
+)
 from tablestone.wire.batch import BatchPart, format_batch_answer, parse_batch
 from tablestone.wire.decode import (
     DecodedRequest,
@@ -47,6 +54,14 @@ _INDEXED_ALWAYS = frozenset(
 )
 
 
+class _Head(NamedTuple):
+    """What a part asks for, before its body is looked at."""
+
+    method: str
+    address: Address
+    parameters: Parameters
+
+
 class BatchCollector:
     """Answers one `POST /$batch`. `outer` is the form of the outer request: its URL is the base of theirs."""
 
@@ -66,11 +81,14 @@ class BatchCollector:
         self._stamp = stamp
         self._clock = clock
         self._prefix = f"/{found.prefix}".encode("ascii")
+        # By the identity of requests: parts with the same head share one, and what follows from it.
+        self._forms: dict[int, Form] = {}
+        self._heads: dict[int, _Head] = {}
 
     async def answer(self, request: RawRequest, body: bytes) -> Answer:
         """The outer answer; raises only for an envelope that cannot be read."""
         batch = parse_batch(request.headers.get(b"content-type"), body, request)
-        parts = [(part, self._part_form(part)) for part in batch.parts]
+        parts = [(part, self._part_form(part.request)) for part in batch.parts]
         if batch.is_change_set:
             answers = await self._change_set(parts)
         else:
@@ -79,28 +97,39 @@ class BatchCollector:
         content_type, content = format_batch_answer(answers, guids, change_set=batch.is_change_set)
         return Answer(202, content, content_type)
 
-    def _part_form(self, part: BatchPart) -> Form:
+    def _part_form(self, request: RawRequest) -> Form:
         """How a part wants its answer; a part that cannot be read at all falls back on the defaults."""
-        try:
-            parameters = parse_query_string(part.request.query_string)
-        except StorageError:
-            parameters = NO_PARAMETERS
-        headers = part.request.headers
-        negotiated = negotiate(headers, parameters, self._stamp.version)
-        prefer = preference(headers, self._stamp.version)
-        return form_for(self._outer.base, self._account, negotiated, prefer).at(self._clock())
+        form = self._forms.get(id(request))
+        if form is None:
+            try:
+                parameters = parse_query_string(request.query_string)
+            except StorageError:
+                parameters = NO_PARAMETERS
+            negotiated = negotiate(request.headers, parameters, self._stamp.version)
+            prefer = preference(request.headers, self._stamp.version)
+            shared = form_for(self._outer.base, self._account, negotiated, prefer)
+            form = shared.at(self._clock())
+            self._forms[id(request)] = form
+        return form
+
+    def _head(self, request: RawRequest, form: Form) -> _Head:
+        head = self._heads.get(id(request))
+        if head is None:
+            method = effective_method(request)
+            path = request.raw_path
+            own = path.startswith(self._prefix)
+            resource = path.removeprefix(self._prefix) if own else path[1:]
+            parameters = parse_query_string(request.query_string)
+            require_answerable(method, parameters, form.negotiated.refusal)
+            head = _Head(method, parse_resource(resource), parameters)
+            self._heads[id(request)] = head
+        return head
 
     def _operation(self, part: BatchPart, form: Form) -> Operation:
         request = part.request
-        method = effective_method(request)
-        path = request.raw_path
-        resource = path.removeprefix(self._prefix) if path.startswith(self._prefix) else path[1:]
-        parameters = parse_query_string(request.query_string)
-        require_answerable(method, parameters, form.negotiated.refusal)
-        address, version = parse_resource(resource), self._stamp.version
-        operation = decode_operation(
-            method, DecodedRequest(request, address, parameters, part.body, version)
-        )
+        method, address, parameters = self._head(request, form)
+        decoded = DecodedRequest(request, address, parameters, part.body, self._stamp.version)
+        operation = decode_operation(method, decoded)
         return operation if self._caller is OWNER else self._caller.permit(operation)
 
     async def _change_set(

@@ -23,17 +23,18 @@ _BOUNDARY = re.compile(
 )
 # The host of an absolute URL is not looked at: the outer request was signed for ours.
 _REQUEST_LINE = re.compile(
-    rb"\s*([A-Za-z]+) +(?:(?i:https?)://[^/?#\s]*)?(/[^?#\s]*)(?:\?([^#\s]*))? +HTTP/1\.[01] *(?:\r?\n|\Z)"
+    rb"([A-Za-z]+) +(?:(?i:https?)://[^/?#\s]*)?(/[^?#\s]*)(?:\?([^#\s]*))? +HTTP/1\.[01] *\r?(?:\n|\Z)"
 )
 _BOUNDARY_LINE_END = re.compile(rb"(--)?[ \t]*(?:\r?\n|\Z)")
 # Patterns that begin with one certain byte are searched for much quicker: a \r before it is left to `strip`.
 _HEADERS_END = re.compile(rb"\n[ \t]*\r?\n")
+_MIME_HEADERS_END = re.compile(rb"\n[ \t]*\r?\n\s*")
 _LINE_END = re.compile(rb"\r?\n")
 _NEWLINE: Final = ord("\n")
 
 
 class BatchPart(NamedTuple):
-    """One request inside a batch, its body, and the Content-ID it wants echoed (the one of its inner headers)."""
+    """One request inside a batch and its body. Parts with the same head share one request object."""
 
     request: RawRequest
     body: bytes
@@ -112,15 +113,13 @@ def _boundary_lines(body: bytes, delimiter: bytes) -> Iterator[_BoundaryLine]:
 
 def _mime_headers(part: bytes) -> tuple[Headers, int]:
     """The headers of a part and where what follows their blank line begins."""
-    match = _HEADERS_END.search(part)
+    match = _MIME_HEADERS_END.search(part)
     if match is None:
         raise _malformed()
-    return _parse_headers(part[: match.start()]), match.end()
+    return _short_or_long_headers(part[: match.start()]), match.end()
 
 
-@functools.lru_cache(maxsize=256)
 def _parse_headers(block: bytes) -> Headers:
-    """The headers of a block; cached, since a batch repeats the same for every operation."""
     pairs = []
     for line in _LINE_END.split(block):
         if line.strip():
@@ -131,28 +130,35 @@ def _parse_headers(block: bytes) -> Headers:
     return MappingProxyType(single_headers(pairs))
 
 
+def _short_or_long_headers(block: bytes) -> Headers:
+    return _parse_short_headers(block) if len(block) <= _SHORT else _parse_headers(block)
+
+
 def _operation(part: bytes, outer: RawRequest) -> BatchPart:
     """The HTTP request that a part holds."""
     mime, at = _mime_headers(part)
     if not mime.get(b"content-type", b"").lower().startswith(b"application/http"):
         raise _malformed()
-    line = _REQUEST_LINE.match(part, at)
+    end = _HEADERS_END.search(part, at)
+    head, body = (part[at:], b"") if end is None else (part[at : end.start()], part[end.end() :])
+    parse = _parse_short_head if len(head) <= _SHORT else _parse_head
+    return BatchPart(parse(head, outer.scheme, outer.client), body.strip(b"\r\n"))
+
+
+def _parse_head(head: bytes, scheme: str, client: str) -> RawRequest:
+    line = _REQUEST_LINE.match(head)
     if line is None:
         raise _malformed()
     method, path, query = line.groups()
-    at = line.end()
-    if part.startswith((b"\r\n", b"\n"), at):
-        block, body = b"", part[at:]
-    else:
-        end = _HEADERS_END.search(part, at)
-        block, body = (
-            (part[at:], b"") if end is None else (part[at : end.start()], part[end.end() :])
-        )
-    headers = _parse_headers(block)
-    request = RawRequest(
-        method.decode("ascii").upper(), path, query or b"", headers, outer.scheme, outer.client
-    )
-    return BatchPart(request, body.strip(b"\r\n"))
+    headers = _short_or_long_headers(head[line.end() :])
+    return RawRequest(method.decode("ascii").upper(), path, query or b"", headers, scheme, client)
+
+
+_SHORT: Final = 2048
+"""Bytes of a head up to which what was read of it is kept, so that keeping many costs little."""
+# A batch repeats the same headers for every operation, and inserts the same head.
+_parse_short_head = functools.lru_cache(maxsize=256)(_parse_head)
+_parse_short_headers = functools.lru_cache(maxsize=256)(_parse_headers)
 
 
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
