@@ -96,8 +96,7 @@ def expectation_holds(expectation: Expectation, version_found: int) -> bool:
     return version_found != ABSENT if expectation == PRESENT else version_found == expectation
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(NamedTuple):
     """Write the row. `render` is given the version the engine assigned and returns the value to store.
 
     It is pure and cheap, and may be called more than once (a commit that is tried again).

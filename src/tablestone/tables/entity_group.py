@@ -43,7 +43,7 @@ class EntityGroup:
         key = entity_key(write)
         if self.writes:
             first = self.writes[0]
-            same_table = write.table.lower() == first.table.lower()
+            same_table = write.table == first.table or write.table.lower() == first.table.lower()
             if not same_table or key.partition_key != entity_key(first).partition_key:
                 raise StorageError("CommandsInBatchActOnDifferentPartitions")
         if key.row_key in self._row_keys:

@@ -164,10 +164,8 @@ def _key_in_body(found: Members) -> EntityKey:
 
 def _key_part(found: Members, name: str) -> str:
     value = found.get(name)
-    if value is None:
-        raise StorageError("PropertiesNeedValue")
     if not isinstance(value, str) or found.get(name + ANNOTATION, "Edm.String") != "Edm.String":
-        raise unreadable()
+        raise StorageError("PropertiesNeedValue") if value is None else unreadable()
     require_key_in_body(name, _text(value))
     return value
 
@@ -185,7 +183,7 @@ def _text(value: str) -> str:
 def _inferred(value: Any) -> str:
     """The text of a value whose type is the one that the JSON shows (wire 5.4)."""
     if isinstance(value, str):
-        return quote(_text(value))
+        return quote(value if value.isascii() else _text(value))
     if value is True or value is False:
         return "true" if value else "false"
     if isinstance(value, int) and INT32_MIN <= value <= INT32_MAX:
