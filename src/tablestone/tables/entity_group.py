@@ -86,6 +86,10 @@ async def _read_current(
     engine: Engine, table_id: bytes, writes: Sequence[EntityWrite]
 ) -> dict[EntityKey, bytes]:
     """The entities of all operations as they are at one moment: a failing merge must not hide an earlier failure."""
+    if len(writes) == 1:
+        key = entity_key(writes[0])
+        found = await engine.get(keys.entity_place(table_id, key))
+        return {} if found is None else {key: found}
     ranges = sorted(keys.entity_range(table_id, entity_key(write)) for write in writes)
     rows = await engine.read(ranges, rows_max=len(ranges), bytes_max=_NO_LIMIT)
     return {key_of(read_raw(stored)): stored for stored in rows.values}

@@ -7,17 +7,16 @@ Errors are the same at every level. Does not know headers or methods. Reading st
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from tablestone.entity import EntityKey
 from tablestone.entity_json import (
     key_of,
-    member,
     quote,
     read_raw,
+    select_members,
     split_etag,
-    typed_property,
     with_typed_timestamp,
     without_metadata,
 )
@@ -109,11 +108,9 @@ class JsonWriter:
         full = self._level is MetadataLevel.FULL
         text = stored
         if projection is not None and projection.names is not None:
-            text = _project(stored, projection.names, typed_timestamp=full)
-        elif full:
-            text = with_typed_timestamp(stored)
+            text = select_members(stored, projection.names)
         if full:
-            return self._with_links(table, key_of(read_raw(stored)), text)
+            return self._with_links(table, key_of(read_raw(stored)), with_typed_timestamp(text))
         return text if self._level is MetadataLevel.MINIMAL else without_metadata(text)
 
     def _with_links(self, table: str, key: EntityKey, text: bytes) -> bytes:
@@ -128,25 +125,3 @@ class JsonWriter:
 def _selected(projection: Projection | None) -> str:
     """What `odata.metadata` says of a projection: the list as sent, only `%2C` decoded (wire 5.2)."""
     return "" if projection is None else f"&$select={projection.as_sent}"
-
-
-def _project(stored: bytes, select: tuple[str, ...], *, typed_timestamp: bool) -> bytes:
-    """The ETag and the selected properties in the entity's order; a missing one is null (wire 5.6)."""
-    raw = read_raw(stored)
-    texts = [f'"odata.etag":{quote(raw["odata.etag"])}']
-    texts.extend(
-        [
-            _projected_member(raw, name, typed_timestamp=typed_timestamp)
-            for name in raw
-            if name in select
-        ]
-    )
-    texts.extend([f"{quote(name)}:null" for name in select if name not in raw])
-    return f"{{{','.join(texts)}}}".encode("ascii")
-
-
-def _projected_member(raw: Mapping[str, Any], name: str, *, typed_timestamp: bool) -> str:
-    if name == "Timestamp" and not typed_timestamp:
-        return f'"Timestamp":{quote(raw[name])}'
-    typed = typed_property(raw, name)
-    return f"{quote(name)}:null" if typed is None else member(name, typed)
