@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, cast
 
@@ -51,6 +51,8 @@ _TIMESTAMP_TEXT: Final = _TIMESTAMP.decode("ascii")
 _MEMBER = re.compile(
     r',(?:"[^"]*@odata\.type":"[^"]*",)?"([^"]*)":(?:"[^"\\]*(?:\\.[^"\\]*)*"|\{[^}]*\}|[^,}]*)'
 )
+
+_VALUE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|\{[^}]*\}|[^,}\[]+')
 
 _TYPE_BY_NAME: Final = {kind.value: kind for kind in EdmType}
 _NUMBER_TEXTS: Final = frozenset(("NaN", "Infinity", "-Infinity"))
@@ -182,27 +184,44 @@ def key_of(raw: RawEntity) -> EntityKey:
 def split_members(stored: bytes) -> dict[str, str]:
     """The member of each custom property of a stored entity, by name, in the order in which they are kept."""
     text = stored.decode("ascii")
-    return _members_from(
-        text, text.index('"', text.index(_TIMESTAMP_TEXT) + len(_TIMESTAMP_TEXT)) + 1
-    )
-
-
-def select_members(stored: bytes, names: Collection[str]) -> bytes:
-    """The ETag and the named properties in the entity's order, system properties too; a missing one is null."""
-    etag, _ = split_etag(stored)
-    found = _members_from(stored.decode("ascii"), len(etag))
-    texts = [text for name, text in found.items() if name in names]
-    texts += [f"{quote(name)}:null" for name in names if name not in found]
-    return b"{%b%b}" % (etag if texts else etag[:-1], ",".join(texts).encode("ascii"))
-
-
-def _members_from(text: str, start: int) -> dict[str, str]:
-    """The members of a stored entity from the comma before the first of them, by name: cut, not read."""
+    start = text.index('"', text.index(_TIMESTAMP_TEXT) + len(_TIMESTAMP_TEXT)) + 1
     found = {}
     for match in _MEMBER.finditer(text, start, len(text) - 1):
         name = match[1]
         found[orjson.loads(f'"{name}"') if "\\" in name else name] = match[0][1:]
     return found
+
+
+def select_members(stored: bytes, names: Iterable[str]) -> bytes:
+    """The ETag and the named properties in the entity's order, system properties too; a missing one is null."""
+    found: list[tuple[int, int]] = []
+    missing: list[bytes] = []
+    for name in names:
+        place = _find_member(stored, quote(name).encode("ascii"))
+        if place is None:
+            missing.append(f",{quote(name)}:null".encode("ascii"))
+        else:
+            found.append(place)
+    members = [stored[start:end] for start, end in sorted(found)]
+    etag, _ = split_etag(stored)
+    return b"{%b%b%b}" % (etag[:-1], b"".join(members), b"".join(missing))
+
+
+def _find_member(stored: bytes, name: bytes) -> tuple[int, int] | None:
+    """Where a member begins, with the comma before it and its annotation, and where it ends. `name` has its quotes.
+
+    Quotes inside a text are escaped, so that a comma and a quote begin a member of the entity, or one of a point,
+    whose value is a list.
+    """
+    start = stored.find(b",%b:" % name)
+    while start >= 0:
+        value = _VALUE.match(stored, start + len(name) + 2)
+        if value is not None:
+            before = stored.rfind(b",", 0, start)
+            annotated = stored.startswith(b',%b@odata.type":' % name[:-1], before)
+            return before if annotated else start, value.end()
+        start = stored.find(b",%b:" % name, start + 1)
+    return None
 
 
 def require_entity_limits(key: EntityKey, texts: Mapping[str, str]) -> None:
