@@ -1,114 +1,133 @@
-"""What a request costs without HTTP: the application called in this process, its CPU per request.
+"""What requests cost in one process, without sockets, and where their microseconds go.
 
-Started as `python -m bench.in_process`. What a request costs beyond this and the floor is what HTTP and the application
-cost each other. Inserts of 1 KiB with ten properties, each flushed with up to 15 others, and point reads.
+Started as `python -m bench.in_process`. The entities are of 1 KiB with ten properties; writes are flushed to
+disk, 16 of them at a time. Prints the table of docs/decisions/0005-where-the-time-goes.md (see `bench.steps`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
+import itertools
 import json
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
+from bench.steps import Load, ask, connections, table
 from tablestone.server.app import Application
 from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, Configuration, Place
 
-REQUESTS = 10_000
-WRITERS = 16
+ROUNDS = 15
+READ = 1_000
 PREFIX = f"/{DEVELOPMENT_ACCOUNT.name}/"
+JSON = "application/json;odata=nometadata"
 PROPERTIES: dict[str, Any] = {
-    **{f"text{number}": "x" * 200 for number in range(4)},
-    "count": 5,
-    "ratio": 1.5,
-    "flag": True,
-    "big": "123",
-    "big@odata.type": "Edm.Int64",
-    "time": "2020-01-01T00:00:00Z",
-    "time@odata.type": "Edm.DateTime",
-    "id": "dd3cb8f8-93b7-44e2-b74a-c0aa3b27a6d2",
-    "id@odata.type": "Edm.Guid",
+    "Name": "station-0001",
+    "Description": "Hourly reading of a weather station (Grüße, 東京), as it was sent. " * 7,
+    "Count": 5,
+    "Total@odata.type": "Edm.Int64",
+    "Total": "9000000001",
+    "Temperature": 24.25,
+    "Pressure": 1013.5,
+    "Active": True,
+    "MeasuredAt@odata.type": "Edm.DateTime",
+    "MeasuredAt": "2026-03-01T12:00:00.1234567Z",
+    "Device@odata.type": "Edm.Guid",
+    "Device": "0f8fad5b-d9cb-469f-a165-70867728950e",
+    "Payload@odata.type": "Edm.Binary",
+    "Payload": base64.b64encode(bytes(range(64))).decode("ascii"),
 }
+CHANGED = {"Temperature": 25.75, "Total@odata.type": "Edm.Int64", "Total": "9000000002"}
+BATCH = 100
+BATCH_TYPE = "multipart/mixed; boundary=batch_b"
+PART = (
+    "--changeset_c\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
+    f"POST http://127.0.0.1:10002{PREFIX}bench HTTP/1.1\r\nAccept: application/json;odata=minimalmetadata\r\n"
+    f"DataServiceVersion: 3.0\r\nPrefer: return-no-content\r\nContent-Type: {JSON}\r\n\r\n"
+)
+_fresh = itertools.count(READ)
 
-Message = MutableMapping[str, Any]
+
+def entity(number: int, partition: str = "p") -> str:
+    keys = {"PartitionKey": partition, "RowKey": f"{number:010}"}
+    return json.dumps({**keys, **PROPERTIES}, ensure_ascii=False, separators=(",", ":"))
 
 
-def scope(method: str, path: str, content_type: str = "", **headers: str) -> Message:
+def address(number: int) -> str:
+    return f"bench(PartitionKey='p',RowKey='{number:010}')"
+
+
+def request(
+    method: str, target: str, content_type: str = "", body: str = "", more: str = ""
+) -> bytes:
+    """A signed request as bytes."""
     date = formatdate(usegmt=True)
-    signed = f"{method}\n\n{content_type}\n{date}\n/{DEVELOPMENT_ACCOUNT.name}{PREFIX}{path}"
+    path = PREFIX + target.partition("?")[0]
+    signed = f"{method}\n\n{content_type}\n{date}\n/{DEVELOPMENT_ACCOUNT.name}{path}"
     key = base64.b64decode(DEVELOPMENT_ACCOUNT.keys[0])
     mac = base64.b64encode(hmac.digest(key, signed.encode(), hashlib.sha256)).decode()
-    sent = {
-        "host": "127.0.0.1:10002",
-        "x-ms-version": "2019-02-02",
-        "accept": "application/json;odata=minimalmetadata",
-        "x-ms-date": date,
-        "authorization": f"SharedKey {DEVELOPMENT_ACCOUNT.name}:{mac}",
-        "transfer-encoding": "chunked",
-        **({"content-type": content_type} if content_type else {}),
-        **headers,
-    }
-    return {
-        "type": "http",
-        "method": method,
-        "raw_path": f"{PREFIX}{path}".encode(),
-        "query_string": b"",
-        "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
-        "scheme": "http",
-        "client": ("127.0.0.1", 1),
-    }
+    content = body.encode()
+    head = (
+        f"{method} {PREFIX}{target} HTTP/1.1\r\nHost: 127.0.0.1:10002\r\n"
+        "Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: 3.0\r\n"
+        f"x-ms-version: 2019-02-02\r\n{more}x-ms-date: {date}\r\n"
+        f"Authorization: SharedKey {DEVELOPMENT_ACCOUNT.name}:{mac}\r\n"
+    )
+    if content_type:
+        head += f"Content-Type: {content_type}\r\nContent-Length: {len(content)}\r\n"
+    return head.encode() + b"\r\n" + content
 
 
-async def call(application: Application, request: Message, body: bytes, status: int) -> None:
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Message) -> None:
-        assert message.get("status", status) == status, message
-
-    await application(request, receive, send)
+def insert() -> bytes:
+    return request("POST", "bench", JSON, entity(next(_fresh)), "Prefer: return-no-content\r\n")
 
 
-async def timed(name: str, requests: int, work: Callable[[], Awaitable[None]]) -> None:
-    started = time.process_time()
-    await work()
-    print(f"{name}: {(time.process_time() - started) / requests * 1e6:.0f} µs of CPU each")
+def transaction(first: int | None = None) -> bytes:
+    """100 inserts; of fresh entities if no first one is named."""
+    numbers = [next(_fresh) if first is None else first + each for each in range(BATCH)]
+    parts = "".join(f"{PART}{entity(number)}\r\n" for number in numbers)
+    body = (
+        "--batch_b\r\nContent-Type: multipart/mixed; boundary=changeset_c\r\n\r\n"
+        f"{parts}--changeset_c--\r\n--batch_b--\r\n"
+    )
+    return request("POST", "$batch", BATCH_TYPE, body)
+
+
+def loads() -> list[Load]:
+    numbers = itertools.cycle(range(READ))
+    select = "?$select=Name,Temperature,MeasuredAt"
+    return [
+        Load("point read", lambda: request("GET", address(next(numbers))), 500, 1),
+        Load("with $select", lambda: request("GET", address(next(numbers)) + select), 500, 1),
+        Load("insert", insert, 480, 16),
+        Load(
+            "merge",
+            lambda: request(
+                "PATCH", address(next(numbers)), JSON, json.dumps(CHANGED), "If-Match: *\r\n"
+            ),
+            480,
+            16,
+        ),
+        Load("one of a transaction of 100 inserts", transaction, 8, 2, entities=BATCH),
+    ]
 
 
 async def measure(directory: Path) -> None:
-    application = Application(
-        Configuration("", 0, directory, f"sqlite:{directory}", (DEVELOPMENT_ACCOUNT,), "error"),
-        Place(),
-    )
+    engine = f"sqlite:{directory}"
+    configuration = Configuration("", 0, directory, engine, (DEVELOPMENT_ACCOUNT,), "error")
+    application = Application(configuration, Place())
     await application.startup()
-    table = json.dumps({"TableName": "bench"}).encode()
-    await call(application, scope("POST", "Tables", "application/json"), table, 201)
-    insert = scope("POST", "bench", "application/json", prefer="return-no-content")
-    read = scope("GET", "bench(PartitionKey='0',RowKey='0')")
-
-    async def write(first: int) -> None:
-        for row in range(first, REQUESTS, WRITERS):
-            entity = {"PartitionKey": str(row % 10), "RowKey": str(row), **PROPERTIES}
-            await call(application, insert, json.dumps(entity).encode(), 204)
-
-    async def write_all() -> None:
-        await asyncio.gather(*map(write, range(WRITERS)))
-
-    async def read_all() -> None:
-        for _ in range(REQUESTS):
-            await call(application, read, b"", 200)
-
-    await timed("insert, 16 at a time", REQUESTS, write_all)
-    await timed("point read", REQUESTS, read_all)
+    (connection,) = connections(application, 1)
+    await ask(connection, request("POST", "Tables", JSON, '{"TableName":"bench"}'))
+    for first in range(0, READ, BATCH):
+        await ask(connection, transaction(first))
+    print("µs of CPU for each entity, the best of", ROUNDS, "rounds:\n")
+    print(await table(application, loads(), ROUNDS))
     await application.shutdown()
 
 

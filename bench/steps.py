@@ -1,0 +1,221 @@
+"""Where the microseconds of a request go, step by step: HTTP, address, authentication, decode, decide, engine, encode.
+
+Requests go through the server's own HTTP connection and application in this process; only the socket is missing. Each
+step is the functions that do it, timed where they run, less what the timing itself costs. What is left over is the glue
+between them and the event loop. On a busy machine the best of many rounds is what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from bench.floor import Constant
+from tablestone.engines.sqlite_commit import GroupCommit
+from tablestone.engines.sqlite_reader import RowReader
+from tablestone.server import batch, pipeline
+from tablestone.server.http import HttpConnection
+from tablestone.tables import entity_group, service
+
+STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
+    "address": (
+        (pipeline, "parse_query_string"),
+        (pipeline.Pipeline, "_find_account"),
+        (pipeline, "parse_resource"),
+        (batch, "parse_resource"),
+    ),
+    "authentication": ((pipeline, "authenticate"),),
+    "decode": (
+        (pipeline, "decode_operation"),
+        (pipeline, "_form"),
+        (batch, "parse_batch"),
+        (batch, "decode_operation"),
+    ),
+    "decide": ((entity_group, "_decide_all"), (service, "require_conditions")),
+    "engine": ((RowReader, "get"), (GroupCommit, "_apply")),
+    "encode": (
+        (pipeline, "encode_result"),
+        (pipeline, "respond"),
+        (batch, "encode_result"),
+        (batch, "format_batch_answer"),
+    ),
+}
+"""The functions of each step, where they are looked up when a request needs them. None of them calls another."""
+
+
+Taken = dict[tuple[str, str], list[float]]
+"""Microseconds of each call, by step and function."""
+
+
+class Load(NamedTuple):
+    """A kind of request. `make` gives the next one as bytes; `entities` is how many it reads or writes."""
+
+    name: str
+    make: Callable[[], bytes]
+    requests: int
+    at_a_time: int
+    entities: int = 1
+
+
+class _Transport(asyncio.Transport):
+    """Keeps the first bytes of what would be sent."""
+
+    def __init__(self) -> None:
+        super().__init__({"sockname": ("127.0.0.1", 10002), "peername": ("127.0.0.1", 40000)})
+        self.sent = b""
+
+    def write(self, data: bytes | bytearray | memoryview[int]) -> None:
+        self.sent = self.sent or bytes(data)
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(next(iter(list_of_data)))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+class _Connection(HttpConnection):
+    """A connection of the server that tells when it has answered."""
+
+    answered: asyncio.Future[None]
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.answered.set_result(None)
+
+
+def connections(application: Any, number: int) -> list[_Connection]:
+    """Connections to an application, with the options the server gives them."""
+    state = ServerState()
+    state.default_headers = [(b"date", b"Thu, 05 Jan 2017 03:25:45 GMT")]
+    config = Config(
+        application,
+        http=_Connection,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level=logging.ERROR,
+    )
+    config.load()
+    made = [_Connection(config, state, {}, asyncio.get_running_loop()) for _ in range(number)]
+    for connection in made:
+        connection.connection_made(_Transport())
+    return made
+
+
+async def ask(connection: _Connection, request: bytes) -> None:
+    """One request, answered."""
+    assert isinstance(connection.transport, _Transport)
+    connection.transport.sent = b""
+    connection.answered = asyncio.get_running_loop().create_future()
+    connection.data_received(request)
+    await connection.answered
+    assert connection.transport.sent.startswith(b"HTTP/1.1 2"), connection.transport.sent
+
+
+async def cpu_of(load: Load, ways: list[_Connection]) -> tuple[float, float]:
+    """Microseconds of CPU for each entity of the load: of the process, and of its flushing thread alone."""
+    requests = [load.make() for _ in range(load.requests)]
+
+    async def work(way: int) -> None:
+        for request in requests[way :: load.at_a_time]:
+            await ask(ways[way], request)
+
+    entities = load.requests * load.entities
+    whole, loop = time.process_time_ns(), time.thread_time_ns()
+    await asyncio.gather(*map(work, range(load.at_a_time)))
+    whole, loop = time.process_time_ns() - whole, time.thread_time_ns() - loop
+    return whole / 1e3 / entities, (whole - loop) / 1e3 / entities
+
+
+@contextmanager
+def stopwatch(taken: Taken) -> Iterator[None]:
+    """Notes the microseconds of each call."""
+    originals = [
+        (step, owner, name, getattr(owner, name))
+        for step, found in STEPS.items()
+        for owner, name in found
+    ]
+    for step, owner, name, original in originals:
+        setattr(owner, name, _timed(original, taken.setdefault((step, name), [])))
+    try:
+        yield
+    finally:
+        for _, owner, name, original in originals:
+            setattr(owner, name, original)
+
+
+def _timed(function: Any, taken: list[float]) -> Any:
+    @functools.wraps(function)
+    def timed(*arguments: Any, **options: Any) -> Any:
+        started = time.perf_counter_ns()
+        try:
+            return function(*arguments, **options)
+        finally:
+            taken.append((time.perf_counter_ns() - started) / 1e3)
+
+    return timed
+
+
+def _by_step(taken: Taken, entities: int) -> dict[str, float]:
+    """Microseconds of each step for an entity: calls, times the median of what they took beyond being timed.
+
+    The median does not see that others had the machine in the middle of a call.
+    """
+    nothing: list[float] = []
+    do_nothing = _timed(lambda: None, nothing)
+    for _ in range(1_000):
+        do_nothing()
+    cost = median(nothing)
+    found = dict.fromkeys(STEPS, 0.0)
+    for (step, _), durations in taken.items():
+        if durations:
+            found[step] += (median(durations) - cost) * len(durations) / entities
+    return found
+
+
+async def table(application: Any, loads: list[Load], rounds: int) -> str:
+    """The table, in Markdown: a row for each step, a column for each load, microseconds for each entity."""
+    ways, constant = connections(application, 16), connections(Constant(), 16)
+    columns = [await _column(load, ways, constant, rounds) for load in loads]
+    lines = [
+        "| step | " + " | ".join(load.name for load in loads) + " |",
+        "|---|" + "---|" * len(loads),
+    ]
+    lines += [
+        f"| {step} | " + " | ".join(f"{column[step]:.1f}" for column in columns) + " |"
+        for step in columns[0]
+    ]
+    return "\n".join(lines)
+
+
+async def _column(
+    load: Load, ways: list[_Connection], constant: list[_Connection], rounds: int
+) -> dict[str, float]:
+    """Microseconds by step; "HTTP" is the same requests answered with a constant."""
+    rows: list[dict[str, float]] = []
+    for _ in range(rounds):
+        http, _ = await cpu_of(load, constant)
+        whole, flush = await cpu_of(load, ways)
+        taken: Taken = {}
+        with stopwatch(taken):
+            await cpu_of(load, ways)
+        steps = _by_step(taken, load.requests * load.entities)
+        rows.append({"HTTP": http, **steps, "flush, in its thread": flush, "whole": whole})
+    best = {step: min(row[step] for row in rows) for step in rows[0]}
+    whole = best.pop("whole")
+    return best | {"between the steps": whole - sum(best.values()), "whole": whole}
