@@ -147,3 +147,44 @@ def test_a_file_that_is_no_database(data_dir: Path) -> None:
     assert (status, printed) == (2, [])
     assert sentence.count("\n") == 1
     assert sentence.startswith(f"tablestone: {data_dir / 'tablestone.db'} is not a Tablestone")
+
+
+DAMAGED_START = {
+    "its first page": (100, "is damaged: database disk image is malformed."),
+    "its header": (0, "is not a Tablestone database: file is not a database."),
+}
+
+
+@pytest.mark.parametrize(("start", "words"), DAMAGED_START.values(), ids=DAMAGED_START)
+def test_serve_and_account_on_a_damaged_database_say_where_to_look(
+    data_dir: Path, start: int, words: str
+) -> None:
+    with (data_dir / "tablestone.db").open("r+b") as file:
+        file.seek(start)
+        file.write(b"\xff" * 1000)
+    for arguments in (["serve", "--port", "0"], ["account", "create", "weather"]):
+        ended = subprocess.run(
+            [COMMAND, *arguments, "--data", str(data_dir)],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            env=clean_environment(),
+        )
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr == (
+            f"tablestone: {data_dir / 'tablestone.db'} {words} See what is wrong with it: "
+            f"tablestone check --data {data_dir}\n"
+        )
+
+
+def test_a_database_that_cannot_be_opened_for_damage_is_a_problem(data_dir: Path) -> None:
+    database = data_dir / "tablestone.db"
+    with database.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff" * 1000)
+    assert check(data_dir) == (
+        1,
+        [f"{database} is damaged: database disk image is malformed.", f"{data_dir}: 1 problem"],
+        "",
+    )

@@ -78,7 +78,11 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
         "(format 2; this one reads 1).",
     ),
     (make_foreign, "{data}/tablestone.db belongs to another program: it is not Tablestone data."),
-    (make_garbage, "{data}/tablestone.db is not a Tablestone database: file is not a database."),
+    (
+        make_garbage,
+        "{data}/tablestone.db is not a Tablestone database: file is not a database. See what is wrong with it: "
+        "tablestone check --data {data}",
+    ),
     (
         make_directory_of_database,
         "{data}/tablestone.db cannot be opened: unable to open database file.",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sas_signing import completed, query_of, signed
 from signing import shared_key, shared_key_lite
 from wire.service_under_test import (
     ACCOUNT,
@@ -292,3 +293,42 @@ def test_the_first_key_does_not_open_the_other_account(accounts: TwoAccounts) ->
         authorization = shared_key(name, KEY, method="GET", target=path, date=date)
         response = accounts.service.exchange("GET", path, [("Authorization", authorization)])
         assert response.status == 403
+
+
+_SIGNATURES = {
+    "an account SAS": {"ss": "t", "srt": "sco", "sp": "rwdlacu"},
+    "a table SAS": {"tn": "secrets", "sp": "raud"},
+}
+_SAS_ADDRESSES = (
+    (f"/{ACCOUNT}", HOST),
+    (f"/{ACCOUNT}-secondary", HOST),
+    ("", f"{ACCOUNT}.table.localhost"),
+    ("", "data.example"),
+)
+
+
+@pytest.mark.parametrize(("path", "host"), _SAS_ADDRESSES)
+@pytest.mark.parametrize("signer", [OTHER_ACCOUNT, ACCOUNT])
+@pytest.mark.parametrize("kind", _SIGNATURES)
+def test_a_signature_of_the_other_key_opens_nothing(
+    accounts: TwoAccounts, kind: str, signer: str, path: str, host: str
+) -> None:
+    """Made in either account's name; and in its own account the same signature is good."""
+    before = accounts.own_state()
+    parameters = signed(signer, OTHER_KEY, completed(_SIGNATURES[kind]))
+    query = query_of(parameters)
+    headers = [("Authorization", "-"), ("Host", host)]
+    for target in ("/secrets()", f"/{ENTITY}", "/Tables"):
+        response = accounts.service.exchange("GET", f"{path}{target}?{query}", headers)
+        assert response.status == 403
+        assert b"s3cret" not in response.body
+    deleted = accounts.service.exchange(
+        "DELETE", f"{path}/{ENTITY}?{query}", [*headers, ("If-Match", "*")]
+    )
+    assert deleted.status == 403
+    assert accounts.own_state() == before
+    own = accounts.service.exchange(
+        "GET", f"/{OTHER_ACCOUNT}/secrets()?{query}", [("Authorization", "-")]
+    )
+    # It is known as the other account's own: there the table is not there (auth 3.10).
+    assert own.status == (404 if signer == OTHER_ACCOUNT else 403)

@@ -12,6 +12,7 @@ from tablestone.cli.configuration import read_configuration
 from tablestone.cli.options import CHECK_OPTIONS, BrokenOption
 from tablestone.cli.parameters import by_option_name, where, with_options
 from tablestone.clock import system_clock
+from tablestone.engines.contract import EngineBroken
 from tablestone.engines.registry import open_engine
 from tablestone.tables.check import check_rows
 
@@ -39,7 +40,10 @@ def check(**given: Any) -> int:
 
 
 async def _broken(engine_url: str) -> list[str]:
-    engine = open_engine(engine_url, system_clock, read_only=True)
+    try:
+        engine = open_engine(engine_url, system_clock, read_only=True)
+    except EngineBroken as broken:
+        return [str(broken)]
     try:
         return await engine.check() + await check_rows(engine)
     finally:

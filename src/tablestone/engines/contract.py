@@ -27,6 +27,10 @@ class EngineRefused(Exception):
     """The engine cannot be opened; the text is one clear sentence for the person who starts the server."""
 
 
+class EngineBroken(EngineRefused):
+    """What is stored is damaged so much that it cannot even be opened."""
+
+
 class Key(NamedTuple):
     """The place of a row. Keys order by partition, then by row, bytewise."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 
-from tablestone.engines.contract import EngineRefused
+from tablestone.engines.contract import EngineBroken, EngineRefused
 from tablestone.engines.sqlite_commit_lock import COMMIT_LOCK_NAMES, CommitLock
 from tablestone.engines.sqlite_generation import Generation
 
@@ -72,6 +72,7 @@ class DataDirectory:
 
     def __init__(self, path: Path, opening: Opening) -> None:
         self.path = path
+        self._opening = opening
         self._lock: int | None = None
         with self._refusing():
             if opening is Opening.READ_ONLY:
@@ -135,9 +136,11 @@ class DataDirectory:
         """Turns what the operating system and SQLite say about a directory into the operator's sentence."""
         try:
             yield
-        except (apsw.NotADBError, apsw.CorruptError) as error:
+        except apsw.CorruptError as error:
+            raise EngineBroken(f"{self.database} is damaged: {error}.{self._advice}") from error
+        except apsw.NotADBError as error:
             raise EngineRefused(
-                f"{self.database} is not a Tablestone database: {error}."
+                f"{self.database} is not a Tablestone database: {error}.{self._advice}"
             ) from error
         except apsw.Error as error:
             raise EngineRefused(f"{self.database} cannot be opened: {error}.") from error
@@ -146,6 +149,13 @@ class DataDirectory:
             raise EngineRefused(
                 f"The data directory {self.path} cannot be used: {reason}."
             ) from error
+
+    @property
+    def _advice(self) -> str:
+        """Where to look when the database is damaged; who only reads it is looking already."""
+        if self._opening is Opening.READ_ONLY:
+            return ""
+        return f" See what is wrong with it: tablestone check --data {self.path}"
 
     def _require_there(self) -> None:
         if not self.database.is_file():
