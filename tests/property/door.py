@@ -90,7 +90,7 @@ class Door:
         )
         identities = Identities(Documents(self.engine), TokenRules(), lambda: 0.0)
         accounts = KnownAccounts([AccountKeys(ACCOUNT, (KEY,))])
-        self._pipeline = Pipeline(self.service, Addresses(accounts.find), identities, self.ticks)
+        self._pipeline = Pipeline(self.service, Addresses(accounts), identities, self.ticks)
 
     def ticks(self) -> int:
         """The server's time, a little off the date in the requests."""

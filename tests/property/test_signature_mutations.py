@@ -161,7 +161,7 @@ def test_none_gets_through_the_pipeline() -> None:
     documents = Documents(engine)
     identities = Identities(documents, TokenRules(), lambda: 0.0)
     accounts = KnownAccounts([AccountKeys(ACCOUNT, (KEY, SECOND_KEY))])
-    pipeline = Pipeline(service, Addresses(accounts.find), identities, lambda: _NOW)
+    pipeline = Pipeline(service, Addresses(accounts), identities, lambda: _NOW)
 
     async def read_body() -> bytes:
         return b"{}"

@@ -133,7 +133,7 @@ class ServiceUnderTest:
             [AccountKeys(ACCOUNT, (KEY, SECOND_KEY)), AccountKeys(OTHER_ACCOUNT, (OTHER_KEY,))]
         )
         identities = Identities(self.documents, tokens, monotonic_seconds)
-        addresses = Addresses(accounts.find, DOMAINS, CUSTOM_DOMAINS)
+        addresses = Addresses(accounts, DOMAINS, CUSTOM_DOMAINS)
         self._pipeline = Pipeline(service, addresses, identities, self.clock.ticks)
 
     def close(self) -> None:

@@ -11,8 +11,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tablestone.auth.accounts import Account, accounts_by_name, is_account_name
+from tablestone.engines.contract import Key
 from tablestone.server.configuration import AccountKeys
+from tablestone.tables.announced import NOT_KEPT, NotKept
 from tablestone.tables.documents import DocumentKind, Documents, Members
+from tablestone.tables.keys import document_place
 
 
 class StoredAccount(NamedTuple):
@@ -59,6 +62,20 @@ class KnownAccounts:
         self._configured = accounts_by_name(Account(given.name, given.keys) for given in configured)
         self._fallback = accounts_by_name(Account(given.name, given.keys) for given in fallback)
         self._documents = documents
+        self._places: dict[str, Key] = {}
+
+    def kept(self, name: str) -> Account | NotKept | None:
+        """What `find` would say, if that is in memory: asked of every request, so it has to cost next to nothing."""
+        account = self._configured.get(name)
+        if account is not None:
+            return account
+        place = self._places.get(name)
+        if place is None or self._documents is None:
+            return NOT_KEPT
+        held: _Held | NotKept | None = self._documents.kept(place)
+        if held is NOT_KEPT:
+            return NOT_KEPT
+        return self._fallback.get(name) if held is None else held.account
 
     async def find(self, name: str) -> Account | None:
         """The account of this name, None if there is none."""
@@ -70,5 +87,14 @@ class KnownAccounts:
         if self._documents is not None:
             held = await self._documents.get(DocumentKind.ACCOUNT, name, _hold)
             if held is not None:
+                self._remember(name)
                 return held.account
-        return self._fallback.get(name)
+        account = self._fallback.get(name)
+        if account is not None:
+            self._remember(name)
+        return account
+
+    def _remember(self, name: str) -> None:
+        """Only names of accounts, so that nobody makes this grow by asking for others."""
+        if name not in self._places:
+            self._places[name] = document_place(DocumentKind.ACCOUNT.value, name)

@@ -6,16 +6,15 @@ may have the name of another account. Whoever asks still has to sign as the acco
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tablestone.auth.accounts import Account
 from tablestone.errors import StorageError
+from tablestone.server.accounts import KnownAccounts
+from tablestone.tables.announced import NOT_KEPT
 from tablestone.wire.address import split_account
 from tablestone.wire.host import Host, normalized_host, parse_host
-
-FindAccount = Callable[[str], Awaitable[Account | None]]
-"""The account of a name, None if there is none."""
 
 LOCAL_DOMAIN = "localhost"
 """`ACCOUNT.table.localhost` always is an account's host."""
@@ -44,11 +43,11 @@ class Addresses:
 
     def __init__(
         self,
-        find_account: FindAccount,
+        accounts: KnownAccounts,
         domains: Iterable[str] = (),
         custom_domains: Mapping[str, str] | None = None,
     ) -> None:
-        self._find_account = find_account
+        self._accounts = accounts
         self._domains = frozenset((LOCAL_DOMAIN, *map(normalized_host, domains)))
         self._custom_domains = {
             normalized_host(host): account for host, account in (custom_domains or {}).items()
@@ -61,6 +60,14 @@ class Addresses:
         names an account comes before that, except where the label is followed by `table`.
         """
         host = parse_host(raw_host)
+        if not host.suffix and host.name not in self._custom_domains:  # path style, as a rule
+            name, resource = split_account(raw_path)
+            account = self._accounts.kept(name)
+            if account is not NOT_KEPT and account is not None:
+                return FoundAccount(account, name + "/", resource, is_secondary=False)
+        return await self._find(host, raw_path)
+
+    async def _find(self, host: Host, raw_path: bytes) -> FoundAccount:
         found: FoundAccount | None
         if host.name in self._custom_domains:
             found = await self._at_host(self._custom_domains[host.name], raw_path)
@@ -79,19 +86,22 @@ class Addresses:
 
     async def _at_host(self, name: str, raw_path: bytes) -> FoundAccount | None:
         is_secondary = name.endswith(_SECONDARY)
-        account = await self._find_account(name.removesuffix(_SECONDARY))
+        name = name.removesuffix(_SECONDARY)
+        account = self._accounts.kept(name)
+        if account is NOT_KEPT:
+            account = await self._accounts.find(name)
         if account is None:
             return None
         return FoundAccount(account, "", raw_path[1:], is_secondary)
 
     async def _in_path(self, raw_path: bytes) -> FoundAccount | None:
         name, resource = split_account(raw_path)
-        account = await self._find_account(name)
+        account = await self._accounts.find(name)
         if account is not None:
             return FoundAccount(account, name + "/", resource, is_secondary=False)
         if not name.endswith(_SECONDARY):
             return None
-        account = await self._find_account(name.removesuffix(_SECONDARY))
+        account = await self._accounts.find(name.removesuffix(_SECONDARY))
         if account is None:
             return None
         # One SDK keeps the account in the path when it turns to the secondary (auth 1.5).

@@ -76,9 +76,7 @@ class Application:
             documents,
             (DEVELOPMENT_ACCOUNT,) if configuration.has_development_account else (),
         )
-        addresses = Addresses(
-            accounts.find, configuration.domains, dict(configuration.custom_domains)
-        )
+        addresses = Addresses(accounts, configuration.domains, dict(configuration.custom_domains))
         self._pipeline = Pipeline(
             service,
             addresses,
