@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -120,7 +121,12 @@ def test_accounts_are_made_before_the_first_server_and_kept(
     data = tmp_path / "data"
     printed = account(data, "create", "weather")
     assert printed == (
-        "Account weather created. Its keys: tablestone account show weather --keys\n"
+        f"Account weather created. Its keys: tablestone account show weather --keys --data {data}\n"
+    )
+    command = shlex.split(printed.partition("Its keys: tablestone ")[2])
+    assert (
+        "key2: "
+        in subprocess.run([COMMAND, *command], capture_output=True, text=True, check=True).stdout
     )
     account(data, "create", "bikes", "--key-file", "-", keys=KEY)
     assert account(data, "list") == "bikes\nweather\n"
@@ -260,17 +266,36 @@ REFUSED = {
         None,
         "Invalid value for '1|2': '3' is not one of '1', '2'.",
     ),
+    "no third key either": (
+        ["rotate-key", "weather"],
+        None,
+        "Missing argument '1|2'. Choose from: 1, 2",
+    ),
+    "the word for no account": (
+        ["create", "none"],
+        None,
+        "An account cannot have the name none: --account none names no account.",
+    ),
+    "a second key that is none": (
+        ["create", "weather", "--key-file", "-"],
+        f"{KEY} s3cret!",
+        "The key file - has a key that is not base64: key 2.",
+    ),
     "two keys for one": (
         ["rotate-key", "weather", "1", "--key-file", "-"],
         f"{KEY} {OTHER_KEY}",
-        "--key-file must hold one key: it replaces one.",
+        "The key file - must hold one key: it replaces one.",
     ),
     "a key of nobody": (
         ["rotate-key", "weather", "1"],
         None,
-        "There is no stored account weather.",
+        "The data directory DATA holds no Tablestone data.",
     ),
-    "nobody to delete": (["delete", "weather"], None, "There is no stored account weather."),
+    "nobody to delete": (
+        ["delete", "weather"],
+        None,
+        "The data directory DATA holds no Tablestone data.",
+    ),
 }
 
 
@@ -279,6 +304,32 @@ def test_refused(tmp_path: Path, arguments: list[str], keys: str | None, sentenc
     data = tmp_path / "data"
     expected = f"tablestone: {sentence}\n".replace("DATA", str(data))
     assert account(data, *arguments, status=2, keys=keys) == expected
+    assert not data.exists()
+    account(data, "create", "bikes")
+    if arguments[0] in {"delete", "rotate-key"} and sentence.startswith("The data directory"):
+        expected = "tablestone: There is no stored account weather.\n"
+        assert account(data, *arguments, status=2, keys=keys) == expected
+
+
+MAKES_THE_DIRECTORY = {
+    "account create": True,
+    "account list": False,
+    "account show": False,
+    "account rotate-key": False,
+    "account delete": False,
+    "role assign": True,
+    "role list": False,
+    "role remove": False,
+    "token": True,
+}
+
+
+@pytest.mark.parametrize(("command", "makes"), MAKES_THE_DIRECTORY.items())
+def test_help_says_who_makes_the_data_directory(command: str, *, makes: bool) -> None:
+    ended = subprocess.run(
+        [COMMAND, *command.split(), "--help"], capture_output=True, text=True, check=True
+    )
+    assert ("made if it is not there" in " ".join(ended.stdout.split())) == makes
 
 
 def test_memory_stores_no_accounts() -> None:

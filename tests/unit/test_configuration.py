@@ -275,11 +275,11 @@ REFUSED = {
         command_line={"account": ("abc",)},
     ),
     "account with three keys": Refused(
-        "accounts in FILE must give the account abc one or two keys, as NAME:KEY1[:KEY2].",
+        'accounts in FILE must give the account abc one or two keys, as ["KEY1", "KEY2"].',
         file=f'accounts.abc = ["{KEY}", "{KEY}", "{KEY}"]',
     ),
     "account with a number for a key": Refused(
-        "accounts in FILE must give the account abc one or two keys, as NAME:KEY1[:KEY2].",
+        'accounts in FILE must give the account abc one or two keys, as ["KEY1", "KEY2"].',
         file="accounts.abc = 1",
     ),
     "key not base64": Refused(
@@ -322,8 +322,22 @@ REFUSED = {
     ),
     "memory and a data directory": Refused(
         "--data names a data directory, but the engine memory keeps nothing: give one of them.",
+        command_line={"engine": "memory", "data": "d"},
+    ),
+    "memory and a data directory in the file": Refused(
+        "data in FILE names a data directory, but the engine memory keeps nothing: give one of them.",
         command_line={"engine": "memory"},
         file='data = "d"',
+    ),
+    "memory and a data directory in the environment": Refused(
+        "TABLESTONE_DATA names a data directory, but the engine memory keeps nothing: give one of them.",
+        command_line={"engine": "memory"},
+        environment={"TABLESTONE_DATA": "d"},
+    ),
+    "a data directory here and one there": Refused(
+        "Both --data and TABLESTONE_ENGINE name a data directory: give one of them.",
+        command_line={"data": "/a"},
+        environment={"TABLESTONE_ENGINE": "sqlite:/b"},
     ),
     "a key where a name should be": Refused(
         "--account has the account name that is too long; a name is 3 to 24 lower-case letters and digits.",

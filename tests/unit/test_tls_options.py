@@ -90,6 +90,15 @@ REFUSED = {
         "Both --tls and --tls-certificate are given: give one of them.",
         command_line={"tls": "self-signed", "tls-certificate": "c.pem"},
     ),
+    "two certificates from two places": Refused(
+        "Both TABLESTONE_TLS and tls-certificate in FILE are given: give one of them.",
+        environment={"TABLESTONE_TLS": "self-signed"},
+        file='tls-certificate = "c.pem"',
+    ),
+    "a key without a certificate in the environment": Refused(
+        "TABLESTONE_TLS_KEY names the key of a certificate: give --tls-certificate too.",
+        environment={"TABLESTONE_TLS_KEY": "k.pem"},
+    ),
     "a key without a certificate": Refused(
         "--tls-key names the key of a certificate: give --tls-certificate too.",
         command_line={"tls-key": "k.pem"},

@@ -93,6 +93,10 @@ REFUSED = {
         f"--token-issuer names the issuer {OTHER} twice.",
         command_line={"token-issuer": (OTHER, f"{OTHER},keys.json")},
     ),
+    "the same issuer twice in the environment": Refused(
+        f"TABLESTONE_TOKEN_ISSUER names the issuer {OTHER} twice.",
+        environment={"TABLESTONE_TOKEN_ISSUER": f"{OTHER};{OTHER}"},
+    ),
     "a tenant by name": Refused(
         "token-tenant in FILE must be a GUID, not 'contoso'.", file='token-tenant = "contoso"'
     ),

@@ -13,9 +13,15 @@ from typing import Any, TypeVar
 
 import click
 
-from tablestone.auth.accounts import KEYS_MAX
-from tablestone.cli.options import DATA_OPTIONS, BrokenOption
-from tablestone.cli.parameters import with_options
+from tablestone.auth.accounts import KEYS_MAX, decode_key, is_account_name
+from tablestone.cli.options import (
+    CHANGE_OPTIONS,
+    CHECK_OPTIONS,
+    DATA_OPTIONS,
+    NO_ACCOUNT,
+    BrokenOption,
+)
+from tablestone.cli.parameters import same_place, with_options
 from tablestone.cli.stored import stored_configuration, with_engine
 from tablestone.clock import system_clock
 from tablestone.server.configuration import Configuration
@@ -49,17 +55,23 @@ def account() -> None:
 def create(name: str, key_file: str | None, **given: Any) -> None:
     """Create an account with two keys; `account show NAME --keys` prints them."""
     configuration = stored_configuration(given, "Accounts")
+    if name == NO_ACCOUNT:
+        raise BrokenOption(
+            f"An account cannot have the name {name}: --account {name} names no account."
+        )
+    if not is_account_name(name):  # told before the directory is made
+        raise BrokenOption(f"{name!r} is no account name: 3 to 24 lower-case letters and digits.")
     keys = _read_keys(key_file) if key_file else []
     keys += [generate_key() for _ in range(KEYS_MAX - len(keys))]
     tables = _administer(configuration, lambda accounts: accounts.create(name, tuple(keys)))
-    print(f"Account {name} created. Its keys: tablestone account show {name} --keys")
+    print(f"Account {name} created. Its keys: {_show_keys(name, given)}")
     if tables:
         print(f"It has {_tables(tables)}, of an earlier account of that name.")
     _tell_if_configured(configuration, name)
 
 
 @account.command(name="list")
-@with_options(DATA_OPTIONS)
+@with_options(CHECK_OPTIONS)
 def list_accounts(**given: Any) -> None:
     """Print the names of all stored accounts."""
     for stored in _administer(
@@ -71,7 +83,7 @@ def list_accounts(**given: Any) -> None:
 @account.command()
 @_with_name
 @click.option("--keys", "with_keys", is_flag=True, help="Print the keys too: they are secrets.")
-@with_options(DATA_OPTIONS)
+@with_options(CHECK_OPTIONS)
 def show(name: str, *, with_keys: bool, **given: Any) -> None:
     """Print what is stored of an account."""
     configuration = stored_configuration(given, "Accounts")
@@ -92,7 +104,7 @@ def show(name: str, *, with_keys: bool, **given: Any) -> None:
 @_with_name
 @click.argument("number", metavar="1|2", type=click.Choice(("1", "2")))
 @_with_key_file
-@with_options(DATA_OPTIONS)
+@with_options(CHANGE_OPTIONS)
 def rotate_key(name: str, number: str, key_file: str | None, **given: Any) -> None:
     """Replace key 1 or 2.
 
@@ -102,20 +114,26 @@ def rotate_key(name: str, number: str, key_file: str | None, **given: Any) -> No
     configuration = stored_configuration(given, "Accounts")
     keys = _read_keys(key_file) if key_file else [generate_key()]
     if len(keys) != 1:
-        raise BrokenOption("--key-file must hold one key: it replaces one.")
-    _administer(configuration, lambda accounts: accounts.replace_key(name, int(number), keys[0]))
-    print(f"Key {number} of {name} replaced. It is shown by: tablestone account show {name} --keys")
+        raise BrokenOption(f"The key file {key_file} must hold one key: it replaces one.")
+    _administer(
+        configuration,
+        lambda accounts: accounts.replace_key(name, int(number), keys[0]),
+        existing=True,
+    )
+    print(f"Key {number} of {name} replaced. It is shown by: {_show_keys(name, given)}")
     _tell_if_configured(configuration, name)
 
 
 @account.command()
 @_with_name
 @click.option("--force", is_flag=True, help="Delete its tables too: they cannot be brought back.")
-@with_options(DATA_OPTIONS)
+@with_options(CHANGE_OPTIONS)
 def delete(name: str, *, force: bool, **given: Any) -> None:
     """Delete an account; one that has tables only with --force."""
     configuration = stored_configuration(given, "Accounts")
-    tables = _administer(configuration, lambda accounts: accounts.delete(name, with_tables=force))
+    tables = _administer(
+        configuration, lambda accounts: accounts.delete(name, with_tables=force), existing=True
+    )
     print(f"Account {name} deleted" + (f", and {_tables(tables)} with it." if tables else "."))
     _tell_if_configured(configuration, name)
 
@@ -125,11 +143,13 @@ def _administer(
     act: Callable[[StoredAccounts], Awaitable[Answer]],
     *,
     read_only: bool = False,
+    existing: bool = False,
 ) -> Answer:
     return with_engine(
         configuration,
         lambda engine: act(StoredAccounts(engine, system_clock)),
         read_only=read_only,
+        existing=existing,
     )
 
 
@@ -147,7 +167,19 @@ def _read_keys(key_file: str) -> list[str]:
     keys = text.split()
     if not 1 <= len(keys) <= KEYS_MAX:
         raise BrokenOption(f"The key file {key_file} must hold one key or two, one a line.")
+    for number, key in enumerate(keys, start=1):
+        try:
+            decode_key(key)
+        except ValueError:
+            raise BrokenOption(
+                f"The key file {key_file} has a key that is not base64: key {number}."
+            ) from None
     return keys
+
+
+def _show_keys(name: str, given: dict[str, Any]) -> str:
+    """The command that prints the account's keys, to be pasted."""
+    return f"tablestone account show {name} --keys{same_place(given)}"
 
 
 def _tell_if_configured(configuration: Configuration, name: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,8 @@ DEFAULT_WORKERS_MAX = 4
 
 CommandLine = Mapping[str, str | tuple[str, ...] | None]
 """What was typed, by option name; None, an empty tuple or no entry where an option was not given."""
+Named = Callable[[Option], str]
+"""How the person named a given option: as a flag, as a variable or in the file."""
 
 
 def read_configuration(command_line: CommandLine, environment: Mapping[str, str]) -> Configuration:
@@ -78,7 +80,15 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         for option in SERVER_OPTIONS
         if (value := _first_given(option, command_line, environment, file)) is not None
     }
-    data_directory, engine = _storage(given.get(DATA.name), given.get(ENGINE.name, "sqlite:"))
+
+    def named(option: Option) -> str:
+        if command_line.get(option.name):
+            return option.flag
+        return option.variable if environment.get(option.variable) else f"{option.name} in {path}"
+
+    data_directory, engine = _storage(
+        given.get(DATA.name), given.get(ENGINE.name, "sqlite:"), named
+    )
     host = given.get(HOST.name, HOST.default)
     accounts: tuple[AccountKeys, ...] | None = given.get(ACCOUNT.name)
     warnings: tuple[str, ...] = ()
@@ -91,12 +101,12 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         engine=engine,
         accounts=accounts or (),
         log_level=given.get(LOG_LEVEL.name, LOG_LEVEL.default),
-        tls=_tls(given, host, data_directory),
+        tls=_tls(given, host, data_directory, named),
         https_only=given.get(HTTPS_ONLY.name, False),
         trusted_proxies=given.get(TRUSTED_PROXY.name, ()),
         workers=_workers(given.get(WORKERS.name), engine),
         tokens=TokenRules(
-            issuers=_distinct_issuers(given.get(TOKEN_ISSUER.name, ())),
+            issuers=_distinct_issuers(given.get(TOKEN_ISSUER.name, ()), named),
             audiences=given.get(TOKEN_AUDIENCE.name, ()),
             tenant=given.get(TOKEN_TENANT.name, TOKEN_TENANT.default),
             authority=given.get(TOKEN_AUTHORITY.name, TOKEN_AUTHORITY.default),
@@ -111,11 +121,13 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
     )
 
 
-def _distinct_issuers(issuers: tuple[TrustedIssuer, ...]) -> tuple[TrustedIssuer, ...]:
+def _distinct_issuers(
+    issuers: tuple[TrustedIssuer, ...], named: Named
+) -> tuple[TrustedIssuer, ...]:
     names = [issuer.name for issuer in issuers]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise BrokenOption(f"--token-issuer names the issuer {twice} twice.")
+        raise BrokenOption(f"{named(TOKEN_ISSUER)} names the issuer {twice} twice.")
     return issuers
 
 
@@ -141,19 +153,25 @@ def _accounts_of_azurite(
 
 
 def _tls(
-    given: Mapping[str, Any], host: str, data_directory: Path | None
+    given: Mapping[str, Any], host: str, data_directory: Path | None, named: Named
 ) -> CertificateFiles | SelfSigned | None:
     certificate, key = given.get(TLS_CERTIFICATE.name), given.get(TLS_KEY.name)
     if key is not None and certificate is None:
-        raise BrokenOption("--tls-key names the key of a certificate: give --tls-certificate too.")
+        raise BrokenOption(
+            f"{named(TLS_KEY)} names the key of a certificate: give {TLS_CERTIFICATE.flag} too."
+        )
     if TLS.name in given:
         if certificate is not None:
-            raise BrokenOption("Both --tls and --tls-certificate are given: give one of them.")
+            raise BrokenOption(
+                f"Both {named(TLS)} and {named(TLS_CERTIFICATE)} are given: give one of them."
+            )
         directory = data_directory or _cache_directory()
         names = (host, *_addressed(given), *given.get(TLS_NAME.name, ()))
         return SelfSigned(directory / CERTIFICATE_DIRECTORY, names)
     if TLS_NAME.name in given:
-        raise BrokenOption("--tls-name is for a self-signed certificate: give --tls too.")
+        raise BrokenOption(
+            f"{named(TLS_NAME)} is for a self-signed certificate: give {TLS.flag} too."
+        )
     if certificate is None:
         return None
     files = [_path(text, Path.cwd()) for text in (certificate, key or certificate)]
@@ -194,17 +212,20 @@ def _workers(given: int | None, engine: str) -> int:
     return 1
 
 
-def _storage(data: str | None, engine: str) -> tuple[Path | None, str]:
+def _storage(data: str | None, engine: str, named: Named) -> tuple[Path | None, str]:
     """The data directory, absolute, and the engine's full URL."""
     scheme, _, place = engine.partition(":")
     if scheme != "sqlite":
         if data is not None:
             raise BrokenOption(
-                f"--data names a data directory, but the engine {scheme} keeps nothing: give one of them."
+                f"{named(DATA)} names a data directory, but the engine {scheme} keeps nothing: "
+                "give one of them."
             )
         return None, engine
     if place and data is not None:
-        raise BrokenOption("Both --data and --engine name a data directory: give one of them.")
+        raise BrokenOption(
+            f"Both {named(DATA)} and {named(ENGINE)} name a data directory: give one of them."
+        )
     directory = _path(place or data or str(default_data_directory()), Path.cwd(), "data directory")
     return directory, f"sqlite:{directory}"
 
@@ -335,7 +356,10 @@ def _file_accounts(table: object, source: str) -> tuple[AccountKeys, ...]:
         raise BrokenOption(f'{source} must be a table of NAME = "KEY" or NAME = ["KEY1", "KEY2"].')
     try:
         return _distinct(
-            tuple(checked_account(str(name), _keys(keys)) for name, keys in table.items())
+            tuple(
+                checked_account(str(name), _keys(keys), '["KEY1", "KEY2"]')
+                for name, keys in table.items()
+            )
         )
     except BrokenOption as broken:
         raise BrokenOption(f"{source} {broken}.") from None

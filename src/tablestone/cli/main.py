@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help_wanted.show()
         return NOT_STARTED
     except click.ClickException as error:
-        return _refuse(error.format_message())
+        return _refuse(" ".join(error.format_message().split()))  # it may be of several lines
     except (
         *(BrokenOption, StartRefused, AccountRefused, EngineRefused, EngineUnavailable),
     ) as refused:

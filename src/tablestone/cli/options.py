@@ -95,7 +95,7 @@ def parse_account(text: str) -> AccountKeys:
     """`NAME:KEY1` or `NAME:KEY1:KEY2`; no message ever repeats a key."""
     name, *keys = text.split(":")
     if not keys and not is_account_name(name):
-        raise BrokenOption("must be NAME:KEY1[:KEY2]")  # it may be a key: nothing of it is shown
+        raise BrokenOption(f"must be {ACCOUNT_FORM}")  # it may be a key: nothing of it is shown
     return checked_account(name, keys)
 
 
@@ -103,16 +103,18 @@ SHOWN_NAME_MAX = 30
 """Characters of what stands where a name should: what is longer may be a key, and is not repeated."""
 NO_ACCOUNT = "none"
 """Instead of an account: none but those that are stored."""
+ACCOUNT_FORM = "NAME:KEY1[:KEY2]"
 
 
-def checked_account(name: str, keys: list[str]) -> AccountKeys:
+def checked_account(name: str, keys: list[str], form: str = ACCOUNT_FORM) -> AccountKeys:
+    """The account, or `BrokenOption`; `form` is how an account is written where this one stood."""
     if not is_account_name(name):
         shown = repr(name) if len(name) <= SHOWN_NAME_MAX else "that is too long"
         raise BrokenOption(
             f"has the account name {shown}; a name is 3 to 24 lower-case letters and digits"
         )
     if not 1 <= len(keys) <= KEYS_MAX:
-        raise BrokenOption(f"must give the account {name} one or two keys, as NAME:KEY1[:KEY2]")
+        raise BrokenOption(f"must give the account {name} one or two keys, as {form}")
     for number, key in enumerate(keys, start=1):
         try:
             decode_key(key)
@@ -217,7 +219,7 @@ ENGINE = Option(
 )
 ACCOUNT = Option(
     "account",
-    "NAME:KEY1[:KEY2]",
+    ACCOUNT_FORM,
     "Account and its keys, instead of the development account; none: stored accounts alone.",
     "devstoreaccount1 with its well-known key",
     parse_account,
@@ -342,9 +344,11 @@ CHECK_OPTIONS = (
         ENGINE, help="Storage engine: sqlite (in the data directory) or sqlite:DIR (in that one)."
     ),
 )
-"""What `tablestone check` needs."""
+"""What a command needs that only reads the data."""
+CHANGE_OPTIONS = (replace(DATA, help="Directory that keeps the data."), CHECK_OPTIONS[1])
+"""What a command needs that changes what is there."""
 DATA_OPTIONS = (DATA, CHECK_OPTIONS[1])
-"""What a command needs that keeps something with the data."""
+"""What a command needs that keeps something with the data, and makes the directory for it."""
 SERVER_OPTIONS = (
     *(HOST, PORT, DATA, ENGINE, ACCOUNT, DOMAIN, CUSTOM_DOMAIN),
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),

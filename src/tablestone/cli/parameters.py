@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tablestone.cli.configuration import CONFIG_FLAG, CONFIG_VARIABLE
-from tablestone.cli.options import Option
+from tablestone.cli.options import DATA, ENGINE, Option
 
 Command = Callable[..., Any]
 
@@ -41,6 +42,13 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
 def by_option_name(given: dict[str, Any]) -> dict[str, Any]:
     """What click passes a command, keyed as the options are named."""
     return {parameter.replace("_", "-"): value for parameter, value in given.items()}
+
+
+def same_place(given: Mapping[str, Any]) -> str:
+    """The options that name the storage, as they were typed, to stand behind another command that is to be pasted."""
+    flags = {DATA.name: DATA.flag, ENGINE.name: ENGINE.flag, "config": CONFIG_FLAG}
+    typed = ((flag, given.get(name)) for name, flag in flags.items())
+    return "".join(f" {flag} {shlex.quote(value)}" for flag, value in typed if value)
 
 
 def where(data_directory: Path | None) -> str:

@@ -9,7 +9,7 @@ import click
 
 from tablestone.auth.accounts import is_account_name
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignment, Assignments, find_role
-from tablestone.cli.options import DATA_OPTIONS, BrokenOption
+from tablestone.cli.options import CHANGE_OPTIONS, CHECK_OPTIONS, DATA_OPTIONS, BrokenOption
 from tablestone.cli.parameters import with_options
 from tablestone.cli.stored import stored_configuration, with_documents
 from tablestone.cli.token import unknown_role
@@ -74,7 +74,7 @@ def assign(
 @_with_principal
 @_with_account
 @_with_table
-@with_options(DATA_OPTIONS)
+@with_options(CHANGE_OPTIONS)
 def remove(
     role_name: str, principal: str, account_name: str, table: str | None, **given: Any
 ) -> int:
@@ -86,7 +86,7 @@ def remove(
         found[:] = [one for one in stored if unwanted.is_same(one)]
         return Assignments(one for one in stored if not unwanted.is_same(one))
 
-    _change(given, account_name, take)
+    _change(given, account_name, take, existing=True)
     told = _told(unwanted, account_name)
     if not found:
         print(f"{unwanted.principal} was not assigned the role {told}.")
@@ -96,7 +96,7 @@ def remove(
 
 
 @role.command(name="list")
-@with_options(DATA_OPTIONS)
+@with_options(CHECK_OPTIONS)
 def list_roles(**given: Any) -> None:
     """Print every assignment: account, table or *, role, principal."""
     configuration = stored_configuration(given, "Roles")
@@ -134,7 +134,11 @@ def _assignment(role_name: str, principal: str, table: str | None, account: str)
 
 
 def _change(
-    given: dict[str, Any], account: str, edit: Callable[[Assignments], Assignments]
+    given: dict[str, Any],
+    account: str,
+    edit: Callable[[Assignments], Assignments],
+    *,
+    existing: bool = False,
 ) -> None:
     configuration = stored_configuration(given, "Roles")
 
@@ -144,7 +148,9 @@ def _change(
         return changed if changed["assignments"] else None
 
     with_documents(
-        configuration, lambda documents: documents.change(DocumentKind.ROLES, account, edited)
+        configuration,
+        lambda documents: documents.change(DocumentKind.ROLES, account, edited),
+        existing=existing,
     )
 
 

@@ -37,9 +37,18 @@ def with_documents(
     act: Callable[[Documents], Awaitable[Answer]],
     *,
     read_only: bool = False,
+    existing: bool = False,
 ) -> Answer:
-    """What `act` answers of the documents in the data directory; to change them it is made if it is not there."""
-    return with_engine(configuration, lambda engine: act(Documents(engine)), read_only=read_only)
+    """What `act` answers of the documents in the data directory; to change them it is made if it is not there.
+
+    With `existing` it must be there: `EngineRefused` if it is not.
+    """
+    return with_engine(
+        configuration,
+        lambda engine: act(Documents(engine)),
+        read_only=read_only,
+        existing=existing,
+    )
 
 
 def with_engine(
@@ -47,10 +56,13 @@ def with_engine(
     act: Callable[[Engine], Awaitable[Answer]],
     *,
     read_only: bool = False,
+    existing: bool = False,
 ) -> Answer:
     """The same of all that is stored."""
 
     async def run() -> Answer:
+        if existing:
+            await open_engine(configuration.engine, system_clock, read_only=True).close()
         engine = open_engine(
             configuration.engine, system_clock, read_only=read_only, shared=not read_only
         )

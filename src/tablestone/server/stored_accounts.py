@@ -159,5 +159,5 @@ def _nobody(name: str) -> AccountRefused:
 
 def _being_deleted(name: str) -> AccountRefused:
     return AccountRefused(
-        f"The account {name} is being deleted: tablestone account delete {name} --force ends that."
+        f"The account {name} is being deleted: deleting it again with --force ends that."
     )
