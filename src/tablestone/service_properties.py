@@ -7,11 +7,18 @@ have no effect: nothing here logs or counts for an account. Does not know XML, s
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
 ANY: Final = "*"
 """In a CORS rule: every origin, or every header."""
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+
+
+def is_header_name(text: str) -> bool:
+    """What HTTP lets a header be called (RFC 9110, 5.6.2); a prefix, which ends in `*`, is one too."""
+    return _TOKEN.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,14 +50,15 @@ DAYS = st.none() | st.integers(1, limits.RETENTION_DAYS_MAX)
 METRICS = st.builds(Metrics, st.just(value=False), st.none(), DAYS) | st.builds(
     Metrics, st.just(value=True), st.booleans(), DAYS
 )
-NAMES = st.text(string.ascii_letters + string.digits + "-./:<&", min_size=1, max_size=20)
+ORIGINS = st.text(string.ascii_letters + string.digits + "-./:<&", min_size=1, max_size=20)
+NAMES = st.text(string.ascii_letters + string.digits + "-.&'|", min_size=1, max_size=20)
 LISTS = st.tuples(
     st.lists(NAMES, max_size=3), st.lists(NAMES.map("{}*".format) | st.just("*"), max_size=2)
 ).map(lambda lists: (*lists[0], *lists[1]))
 METHODS = ("DELETE", "GET", "HEAD", "MERGE", "PATCH", "POST", "OPTIONS", "PUT")
 RULES = st.builds(
     CorsRule,
-    st.lists(NAMES, min_size=1, max_size=3).map(tuple),
+    st.lists(ORIGINS, min_size=1, max_size=3).map(tuple),
     st.lists(st.sampled_from(METHODS), min_size=1, max_size=3).map(tuple),
     LISTS,
     LISTS,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tablestone.errors import StorageError
-from tablestone.service_properties import ANY, CorsRule
+from tablestone.service_properties import ANY, CorsRule, is_header_name
 from tablestone.wire.encode import SERVER, Stamp
 from tablestone.wire.messages import RawRequest, RawResponse
 
@@ -117,8 +117,12 @@ def _is_named(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _exposed(rule: CorsRule, response: RawResponse) -> list[str]:
-    """The rule's literal names, and the answer's own headers that its prefixes mean."""
-    literal = [name for name in rule.exposed_headers if not name.endswith("*")]
+    """The rule's literal names, and the answer's own headers that its prefixes mean.
+
+    A data directory of before may hold names that are none, which no answer could carry.
+    """
+    exposed = filter(is_header_name, rule.exposed_headers)
+    literal = [name for name in exposed if not name.endswith("*")]
     prefixes = [name for name in rule.exposed_headers if name.endswith("*")]
     present = dict.fromkeys([name.decode("latin-1") for name, _ in response.headers])
     present |= dict.fromkeys(_ADDED_BY_HTTP)

@@ -27,6 +27,7 @@ from tablestone.service_properties import (
     Logging,
     Metrics,
     ServiceProperties,
+    is_header_name,
 )
 from tablestone.wire.instants import parse_instant
 from tablestone.wire.negotiate import VERSION_JSON, VERSIONS
@@ -37,6 +38,8 @@ VERSION_OF_HOURS: Final = VERSION_JSON
 
 _DECLARATION: Final = '\ufeff<?xml version="1.0" encoding="utf-8"?>'
 _PERMISSIONS = re.compile(r"[raud]*")
+_ORIGIN = re.compile(r"[!-~]+")
+"""Origins are ASCII: a browser sends other names of hosts in Punycode."""
 _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
 _METHODS: Final = frozenset(("DELETE", "GET", "HEAD", "MERGE", "PATCH", "POST", "OPTIONS", "PUT"))
 """What a CORS rule may allow (auth 8.2); newer SDKs have browsers send PATCH."""
@@ -226,6 +229,7 @@ def _cors_rule(element: Element) -> CorsRule:
         ),
     )
     origins = _listed(members["AllowedOrigins"])
+    _require(all(map(_ORIGIN.fullmatch, origins)), "an origin that no browser can send")
     _require(0 < len(origins) <= limits.CORS_ORIGINS_MAX, "origins of a CORS rule")
     methods = tuple(method.upper() for method in _listed(members["AllowedMethods"]))
     _require(methods and set(methods) <= _METHODS, "methods of a CORS rule")
@@ -248,6 +252,7 @@ def _listed(element: Element) -> tuple[str, ...]:
 def _header_names(element: Element) -> tuple[str, ...]:
     """Names of headers as the service gives them back: those that end in `*` behind the others (wire 3.5)."""
     names = _listed(element)
+    _require(all(map(is_header_name, names)), "a name that no header can have")
     prefixes = [name for name in names if name.endswith("*")]
     literal = [name for name in names if not name.endswith("*")]
     _require(len(literal) <= limits.CORS_HEADERS_MAX, "names of headers")
