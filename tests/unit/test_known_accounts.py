@@ -114,7 +114,7 @@ def test_what_cannot_be_done_changes_nothing(url: str, tmp_path: Path) -> None:
                 await refused
             assert sentence in str(raised.value)
             assert "s3cret" not in str(raised.value)
-        assert await stored.all() == [StoredAccount("weather", (KEY, OTHER_KEY))]
+        assert [account.keys for account in await stored.all()] == [(KEY, OTHER_KEY)]
 
     run(url, tmp_path, scene)
 
@@ -143,9 +143,36 @@ def test_an_account_with_tables_is_deleted_only_with_them(url: str, tmp_path: Pa
         assert await tables.page("weather", "", 10) == ([], None)
         assert await engine.scan(keys.table_range(record.table_id), rows_max=1) == []
         assert await Documents(engine).names(DocumentKind.ROLES) == []
-        assert await stored.all() == [StoredAccount("other", (KEY,))]
-        assert await stored.describe("other") == (StoredAccount("other", (KEY,)), 3)
+        (other,) = await stored.all()
+        assert other._replace(account_id="") == StoredAccount("other", (KEY,))
+        assert await stored.describe("other") == (other, 3)
         assert await stored.create("weather", (OTHER_KEY,)) == 0
+
+    run(url, tmp_path, scene)
+
+
+@ENGINES
+def test_an_account_is_not_the_one_that_had_its_name_before(url: str, tmp_path: Path) -> None:
+    async def scene(engine: Engine) -> None:
+        stored, documents = StoredAccounts(engine, system_clock), Documents(engine)
+        known = KnownAccounts([AccountKeys("configured", (KEY,))], documents)
+
+        async def identity(name: str) -> str:
+            account = await known.find(name)
+            assert account is not None
+            return account.identity
+
+        await stored.create("weather", (KEY,))
+        first = await identity("weather")
+        await stored.replace_key("weather", 1, OTHER_KEY)
+        assert await identity("weather") == first, "a new key makes no new account"
+        await stored.delete("weather", with_tables=False)
+        await stored.create("weather", (KEY,))
+        assert await identity("weather") != first
+        before = StoredAccount("old", (KEY,))
+        await documents.change(DocumentKind.ACCOUNT, "old", lambda _: before.members())
+        assert await identity("old") == "old", "one that was stored before there were ids"
+        assert await identity("configured") == "configured"
 
     run(url, tmp_path, scene)
 

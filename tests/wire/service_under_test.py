@@ -28,6 +28,7 @@ from tablestone.server.configuration import (
 )
 from tablestone.server.identities import Identities
 from tablestone.server.pipeline import Pipeline
+from tablestone.server.stored_accounts import StoredAccounts
 from tablestone.tables.documents import DocumentKind, Documents
 from tablestone.tables.service import TableService
 from tablestone.wire.messages import RawRequest, single_headers
@@ -130,7 +131,8 @@ class ServiceUnderTest:
             table_deletion_seconds=table_deletion_seconds,
         )
         accounts = KnownAccounts(
-            [AccountKeys(ACCOUNT, (KEY, SECOND_KEY)), AccountKeys(OTHER_ACCOUNT, (OTHER_KEY,))]
+            [AccountKeys(ACCOUNT, (KEY, SECOND_KEY)), AccountKeys(OTHER_ACCOUNT, (OTHER_KEY,))],
+            self.documents,
         )
         identities = Identities(self.documents, tokens, monotonic_seconds)
         addresses = Addresses(accounts, DOMAINS, CUSTOM_DOMAINS)
@@ -143,6 +145,17 @@ class ServiceUnderTest:
         """Make these the roles that are assigned in the account."""
         members = Assignments(assignments).members()
         self._loop.run(self.documents.change(DocumentKind.ROLES, ACCOUNT, lambda _before: members))
+
+    def store_account(self, name: str) -> None:
+        """Make an account beside the tables, in the place of one of its name that is deleted first."""
+
+        async def make() -> None:
+            stored = StoredAccounts(self.engine, self.clock.ticks)
+            if name in [account.name for account in await stored.all()]:
+                await stored.delete(name, with_tables=True)
+            await stored.create(name, (KEY,))
+
+        self._loop.run(make())
 
     def exchange(
         self, method: str, target: str, headers: Headers = (), body: bytes = b""

@@ -35,7 +35,7 @@ def service(tmp_path: Path) -> Iterator[ServiceUnderTest]:
     service.close()
 
 
-def signature(service: ServiceUnderTest, *roles: str, **stated: str) -> str:
+def signature(service: ServiceUnderTest, *roles: str, account: str = ACCOUNT, **stated: str) -> str:
     """A query string signed with the key of a user whose token claims these roles."""
     claims = claims_at(service.clock.now.timestamp(), roles=["Storage Table Delegator", *roles])
     headers = [
@@ -43,20 +43,27 @@ def signature(service: ServiceUnderTest, *roles: str, **stated: str) -> str:
         ("x-ms-version", VERSION),
         ("Content-Type", "application/xml"),
     ]
-    target = "/?restype=service&comp=userdelegationkey"
-    response = service.send("POST", target, headers, KEY_INFO)
+    target = f"/{account}/?restype=service&comp=userdelegationkey"
+    response = service.exchange("POST", target, headers, KEY_INFO)
     assert response.status == 200
     given = ET.fromstring(response.body.decode("utf-8-sig"))  # noqa: S314 - our own server's answer
     fields = [str(given.findtext(name)) for name in OF_KEY]
     parameters = {"sv": VERSION, "tn": "tab", "sp": "raud", "se": "2017-01-07", **stated}
     parameters |= dict(zip(("skoid", "sktid", "skt", "ske", "sks", "skv"), fields, strict=True))
-    return query_of(signed_by_user(ACCOUNT, str(given.findtext("Value")), parameters))
+    return query_of(signed_by_user(account, str(given.findtext("Value")), parameters))
 
 
-def code(service: ServiceUnderTest, method: str, path: str, query: str, body: bytes = b"") -> str:
+def code(
+    service: ServiceUnderTest,
+    method: str,
+    path: str,
+    query: str,
+    body: bytes = b"",
+    account: str = ACCOUNT,
+) -> str:
     """The error's code, "" for what was carried out; nothing but the signature says who asks."""
     headers = [("Authorization", "-"), ("x-ms-date", "-"), ("x-ms-version", "-")]
-    response = service.send(method, f"{path}?{query}", headers, body)
+    response = service.exchange(method, f"/{account}{path}?{query}", headers, body)
     return error_of(response)[0] if response.status >= 400 else ""
 
 
@@ -93,6 +100,16 @@ def test_its_range_and_its_conditions(service: ServiceUnderTest) -> None:
     assert code(service, "GET", "/tab()", query) == "AuthorizationSourceIPMismatch"
     service.client, service.scheme = "127.0.0.1", "http"
     assert code(service, "GET", "/tab()", query) == "AuthorizationProtocolMismatch"
+
+
+def test_it_ends_with_its_account_though_another_gets_the_name(service: ServiceUnderTest) -> None:
+    service.store_account("stored")
+    ours = signature(service, "Storage Table Data Contributor", account="stored")
+    assert code(service, "GET", "/tab()", ours, account="stored") == "TableNotFound"
+    service.store_account("stored")
+    assert code(service, "GET", "/tab()", ours, account="stored") == "AuthenticationFailed"
+    theirs = signature(service, "Storage Table Data Contributor", account="stored")
+    assert code(service, "GET", "/tab()", theirs, account="stored") == "TableNotFound"
 
 
 def test_no_key_was_ever_given(service: ServiceUnderTest) -> None:

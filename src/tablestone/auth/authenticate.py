@@ -72,7 +72,7 @@ def _authenticate_sas(
 ) -> Caller | TableSasOfPolicy | UserDelegationSas:
     """The kind is told by parameters that only one kind has (auth 2.1, 3.11)."""
     if "skoid" in parameters:
-        return parse_user_delegation_sas(account.name, parameters)
+        return parse_user_delegation_sas(account, parameters)
     if "ss" in parameters or "srt" in parameters:
         return authenticate_account_sas(request, account, parameters, now)
     return authenticate_table_sas(request, account, parameters, now)

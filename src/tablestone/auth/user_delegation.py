@@ -44,16 +44,19 @@ _DATA_ROLES: Final[tuple[Role | None, ...]] = (None, DATA_READER, DATA_CONTRIBUT
 
 
 def delegation_key(
-    secret: bytes, account: str, fields: DelegationFields, claimed: Role | None
+    secret: bytes, identity: str, fields: DelegationFields, claimed: Role | None
 ) -> bytes:
-    """The 32 bytes that sign for a principal whose token claimed this data role, or none."""
-    text = orjson.dumps([account, *fields, None if claimed is None else claimed.id])
+    """The 32 bytes that sign for a principal whose token claimed this data role, or none.
+
+    `identity` is the account's, not its name: a key ends with the account, whoever has the name after it.
+    """
+    text = orjson.dumps([identity, *fields, None if claimed is None else claimed.id])
     return hmac.digest(secret, text, hashlib.sha256)
 
 
 def issue_key(
     secret: bytes,
-    account: str,
+    identity: str,
     holder: RoleHolder,
     asked: GetUserDelegationKey,
     version: str,
@@ -77,7 +80,7 @@ def issue_key(
         SIGNED_SERVICE,
         version,
     )
-    value = delegation_key(secret, account, fields, claimed_data_role(holder))
+    value = delegation_key(secret, identity, fields, claimed_data_role(holder))
     return UserDelegationKey(*fields[:6], value)
 
 
@@ -96,7 +99,7 @@ def claimed_data_role(holder: RoleHolder) -> Role | None:
 
 def delegating_holder(
     secret: bytes,
-    account: str,
+    identity: str,
     fields: DelegationFields,
     assignments: Assignments,
     has_signed: Callable[[bytes], bool],
@@ -106,7 +109,7 @@ def delegating_holder(
     What the signature permits is never more than what this holder may do (auth 3.11).
     """
     for claimed in _DATA_ROLES:
-        if has_signed(delegation_key(secret, account, fields, claimed)):
+        if has_signed(delegation_key(secret, identity, fields, claimed)):
             roles = () if claimed is None else (claimed,)
             assigned = assignments.of((fields.object_id,))
             return RoleHolder(fields.object_id, fields.tenant_id, roles, assigned)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tablestone.auth.accounts import SigningKey
+from tablestone.auth.accounts import Account, SigningKey
 from tablestone.auth.roles import Assignments, RoleHolder
 from tablestone.auth.sas_parameters import (
     Conditions,
@@ -61,7 +61,7 @@ class DelegatedTableSas:
 class UserDelegationSas:
     """A signature that claims to be of a user's key; nothing of it is known to be true before `completed`."""
 
-    _account: str
+    _account: Account
     _parameters: Parameters
     _of_key: Validity
     _of_signature: Validity
@@ -76,10 +76,10 @@ class UserDelegationSas:
         user: RoleHolder | None = None
         if secret is not None:
             fields = DelegationFields(*[given(name, "") for name in _OF_KEY])
-            text = string_to_sign_user_delegation_sas(self._account, self._parameters)
+            text = string_to_sign_user_delegation_sas(self._account.name, self._parameters)
             user = delegating_holder(
                 secret,
-                self._account,
+                self._account.identity,
                 fields,
                 assignments,
                 lambda key: has_signed(self._parameters, text, SigningKey(key)),
@@ -92,7 +92,7 @@ class UserDelegationSas:
         return DelegatedTableSas(self._sas, user)
 
 
-def parse_user_delegation_sas(account: str, parameters: Parameters) -> UserDelegationSas:
+def parse_user_delegation_sas(account: Account, parameters: Parameters) -> UserDelegationSas:
     """The signature that a URL claims to have; raises for what can be none, whoever signed it."""
     require_well_formed(parameters, _SIGNED, VERSION_MIN)
     for name in ("sp", "tn", *_OF_KEY):

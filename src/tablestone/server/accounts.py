@@ -19,20 +19,31 @@ from tablestone.tables.keys import document_place
 
 
 class StoredAccount(NamedTuple):
-    """What is stored of an account. One that `is_being_deleted` is refused already, and its name is not free yet."""
+    """What is stored of an account. One that `is_being_deleted` is refused already, and its name is not free yet.
+
+    `account_id` is fresh at every creation: who was given something of the account before gets nothing of this one.
+    """
 
     name: str
     keys: tuple[str, ...]
     is_being_deleted: bool = False
+    account_id: str = ""
 
     @classmethod
     def from_members(cls, members: Members) -> StoredAccount:
         """An account as its document has it."""
-        return cls(members["name"], tuple(members["keys"]), members.get("isBeingDeleted", False))
+        return cls(
+            members["name"],
+            tuple(members["keys"]),
+            members.get("isBeingDeleted", False),
+            members.get("id", ""),
+        )
 
     def members(self) -> Members:
         """The account's document."""
         members: Members = {"name": self.name, "keys": list(self.keys)}
+        if self.account_id:
+            members["id"] = self.account_id
         return members | {"isBeingDeleted": True} if self.is_being_deleted else members
 
     def __repr__(self) -> str:
@@ -47,7 +58,9 @@ class _Held(NamedTuple):
 
 def _hold(members: Members) -> _Held:
     stored = StoredAccount.from_members(members)
-    return _Held(None if stored.is_being_deleted else Account(stored.name, stored.keys))
+    if stored.is_being_deleted:
+        return _Held(None)
+    return _Held(Account(stored.name, stored.keys, stored.account_id))
 
 
 class KnownAccounts:

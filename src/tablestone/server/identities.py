@@ -75,7 +75,7 @@ class Identities:
         return made
 
     async def user_delegation_key(
-        self, account: str, caller: Caller, asked: GetUserDelegationKey, version: str, now: int
+        self, identity: str, caller: Caller, asked: GetUserDelegationKey, version: str, now: int
     ) -> UserDelegationKey:
         """A key for who came with a token; whoever came with a key or a signature has no name to sign in."""
         if not isinstance(caller, RoleHolder):
@@ -83,7 +83,7 @@ class Identities:
                 "AuthenticationFailed", reason="a user delegation key without a token"
             )
         secret = await self.make_delegation_secret()
-        return issue_key(secret, account, caller, asked, version, now)
+        return issue_key(secret, identity, caller, asked, version, now)
 
     def _bearer_tokens(self) -> BearerTokens:
         if self._tokens is None:

@@ -231,7 +231,7 @@ class Pipeline:
         result: Result
         if isinstance(operation, GetUserDelegationKey):
             result = await self._identities.user_delegation_key(
-                account, caller, operation, stamp.version, self._clock()
+                found.account.identity, caller, operation, stamp.version, self._clock()
             )
         else:
             result = await self._service.execute(account, operation)

@@ -24,6 +24,8 @@ from tablestone.tables.keys import TABLE_ID_LENGTH
 
 KEY_BYTES: Final = 64
 """Bytes of a key as the service makes them."""
+ACCOUNT_ID_BYTES: Final = 16
+"""Random bytes that tell an account from one that had its name before."""
 _OTHER_DOCUMENTS: Final = (DocumentKind.SERVICE_PROPERTIES, DocumentKind.ROLES)
 """What else is kept of an account, by its name."""
 
@@ -68,9 +70,11 @@ class StoredAccounts:
         except ValueError as error:
             raise AccountRefused(str(error)) from None
 
+        fresh_id = secrets.token_hex(ACCOUNT_ID_BYTES)
+
         def edit(members: Members | None) -> Members:
             if members is None:
-                return StoredAccount(name, keys).members()
+                return StoredAccount(name, keys, account_id=fresh_id).members()
             if StoredAccount.from_members(members).is_being_deleted:
                 raise _being_deleted(name)
             raise AccountRefused(f"There is an account {name} already.")
