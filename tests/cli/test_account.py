@@ -146,6 +146,11 @@ def test_accounts_are_made_before_the_first_server_and_kept(
         ]
         assert "AccountName=weather;AccountKey=<key of weather>;" in printed
         assert server.stop() == 0
+        (warning,) = server.stderr.splitlines()
+        assert warning.endswith(
+            " WARNING tablestone.cli.serve: devstoreaccount1 is open beside the stored accounts, and everybody "
+            "knows its key: --account none closes it."
+        )
 
 
 def test_no_key_is_printed_or_logged_unasked(private_server: StartServer, tmp_path: Path) -> None:

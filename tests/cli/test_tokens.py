@@ -266,6 +266,29 @@ def test_a_configured_issuer_whose_keys_are_in_a_file(
     assert server.stderr == ""
 
 
+WITHOUT_KEYS = {
+    "not there": (None, "no such file or directory"),
+    "not JSON": ("keys", "it is not JSON"),
+    "empty": ('{"keys": []}', "it has no key with an id that signs with RS256 or ES256"),
+}
+
+
+@pytest.mark.parametrize(("content", "reason"), WITHOUT_KEYS.values(), ids=WITHOUT_KEYS)
+def test_a_file_without_keys_is_told_before_the_data_is_made(
+    tmp_path: Path, content: str | None, reason: str
+) -> None:
+    keys, data = tmp_path / "keys.json", tmp_path / "data"
+    if content is not None:
+        keys.write_text(content)
+    issuer = ("--token-issuer", f"{ISSUER},{keys}")
+    assert run("serve", "--port", "0", "--workers", "2", "--data", str(data), *issuer) == (
+        2,
+        "",
+        f"tablestone: The keys of {ISSUER} cannot be read from {keys}: {reason}.\n",
+    )
+    assert not data.exists()
+
+
 def claims_of(token: str) -> dict[str, Any]:
     payload = token.split(".")[1]
     found: dict[str, Any] = json.loads(
@@ -328,6 +351,8 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         ("role", "assign", "Storage Table Data Reader", "--principal", "a\nb"),
         "--principal must be an id as tokens have it, not 'a\\nb'.",
     ),
+    "a token for nobody": (("token", "--audience", ""), "--audience must not be empty."),
+    "a token of nobody": (("token", "--principal", ""), "--principal must not be empty."),
     "a lifetime that is too long": (
         ("token", "--lifetime", "86401"),
         "Invalid value for '--lifetime': 86401 is not in the range 1<=x<=86400.",

@@ -176,7 +176,20 @@ def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
         assert not await keys.look_again("i")
 
     run(scene)
-    assert "0 stay in use" in caplog.text
+    assert "the keys of i cannot be had, none is in use: Connection refused" in caplog.text
+
+
+def test_what_fails_in_every_process_is_told_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    issuer = TrustedIssuer("i", "/nowhere/keys.json", None)
+
+    async def scene() -> None:
+        for tells in (True, False, False):
+            assert not await IssuerKeys([issuer], monotonic_seconds, tells=tells).look_again("i")
+
+    run(scene)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+        "the keys of i cannot be had, none is in use: No such file or directory"
+    ]
 
 
 def test_an_issuer_is_asked_again_only_seldom(publisher: Publisher) -> None:

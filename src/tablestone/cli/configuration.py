@@ -344,9 +344,9 @@ def _beside(path: Path, key: str, value: Any) -> Any:
 
 
 def _issuer_beside(path: Path, issuer: TrustedIssuer) -> TrustedIssuer:
-    if issuer.keys is None or "://" in issuer.keys:
+    if issuer.keys_file is None:
         return issuer
-    return replace(issuer, keys=_beside(path, TLS_KEY.name, issuer.keys))
+    return replace(issuer, keys=_beside(path, TLS_KEY.name, str(issuer.keys_file)))
 
 
 def _file_accounts(table: object, source: str) -> tuple[AccountKeys, ...]:

@@ -73,13 +73,21 @@ def _stored_names(configuration: Configuration) -> list[str]:
 def _tell(configuration: Configuration, accounts: list[AccountKeys], address: str) -> None:
     print(ready_lines(configuration, accounts, address), flush=True)
     has_known_key = any(DEVELOPMENT_ACCOUNT_KEY in given.keys for given in accounts)
+    is_unasked = configuration.has_development_account and DEVELOPMENT_ACCOUNT in accounts
     if has_known_key and not _is_loopback(configuration.host):
         log.warning(
             "Other machines can reach %s, and everybody knows the development key: whoever connects can read "
-            "and change the data. Give accounts of your own with --account.",
+            "and change the data. %s",
             configuration.host,
+            "With --account none only those of tablestone account create are served."
+            if is_unasked
+            else "Give accounts keys of your own.",
         )
-
+    elif is_unasked and len(accounts) > 1:
+        log.warning(
+            "%s is open beside the stored accounts, and everybody knows its key: --account none closes it.",
+            DEVELOPMENT_ACCOUNT.name,
+        )
     if configuration.https_only and not configuration.tls and not configuration.trusted_proxies:
         log.warning(
             "--https-only refuses every request: there is neither TLS nor a trusted proxy that speaks it."

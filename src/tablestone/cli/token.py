@@ -61,6 +61,9 @@ def token(
     from tablestone.auth.token_issuer import issue_token  # noqa: PLC0415 - cryptography loads slowly
 
     configuration = stored_configuration(given, "The key that signs tokens")
+    for flag, text in (("--audience", audience), ("--principal", principal)):
+        if text == "":
+            raise BrokenOption(f"{flag} must not be empty.")
     claimed = [_role_name(name) for name in roles]
     if principal is None and not roles:
         claimed = [DATA_CONTRIBUTOR.name]

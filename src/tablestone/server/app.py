@@ -70,7 +70,9 @@ class Application:
             table_deletion_seconds=configuration.table_deletion_seconds,
         )
         documents = Documents(self._engine)
-        identities = Identities(documents, configuration.tokens, monotonic_seconds)
+        identities = Identities(
+            documents, configuration.tokens, monotonic_seconds, tells=self._place.worker == 0
+        )
         accounts = KnownAccounts(
             configuration.accounts,
             documents,

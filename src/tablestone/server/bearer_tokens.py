@@ -23,11 +23,16 @@ class BearerTokens:
     """Says what a token is worth now. `seconds` never steps back."""
 
     def __init__(
-        self, documents: Documents, rules: TokenRules, seconds: Callable[[], float]
+        self,
+        documents: Documents,
+        rules: TokenRules,
+        seconds: Callable[[], float],
+        *,
+        tells: bool = True,
     ) -> None:
         self._documents = documents
         self._rules = rules
-        self.keys = IssuerKeys(rules.issuers, seconds)
+        self.keys = IssuerKeys(rules.issuers, seconds, tells=tells)
         self._own: tuple[Members, Issuer] | None = None
         self._trust = TokenTrust(())
         self._trusted: tuple[Issuer, ...] = ()

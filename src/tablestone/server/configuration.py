@@ -67,6 +67,11 @@ class TrustedIssuer:
     keys: str | None
     tenant: str | None
 
+    @property
+    def keys_file(self) -> Path | None:
+        """The file with its keys, if they are in one."""
+        return Path(self.keys) if self.keys is not None and "://" not in self.keys else None
+
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:

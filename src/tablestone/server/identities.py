@@ -29,11 +29,20 @@ DELEGATION: Final = "user-delegation"
 
 
 class Identities:
-    """Answers who asks, for what `authenticate` cannot tell by itself. `seconds` never steps back."""
+    """Answers who asks, for what `authenticate` cannot tell by itself. `seconds` never steps back.
+
+    `tells`: whether this is the process that tells the operator of issuers whose keys cannot be had.
+    """
 
     def __init__(
-        self, documents: Documents, rules: TokenRules, seconds: Callable[[], float]
+        self,
+        documents: Documents,
+        rules: TokenRules,
+        seconds: Callable[[], float],
+        *,
+        tells: bool = True,
     ) -> None:
+        self._tells = tells
         self._documents = documents
         self._rules = rules
         self._seconds = seconds
@@ -90,7 +99,9 @@ class Identities:
             # Cryptography takes a tenth of a second to load, and most servers never meet a token.
             from tablestone.server.bearer_tokens import BearerTokens  # noqa: PLC0415
 
-            self._tokens = BearerTokens(self._documents, self._rules, self._seconds)
+            self._tokens = BearerTokens(
+                self._documents, self._rules, self._seconds, tells=self._tells
+            )
         return self._tokens
 
 

@@ -8,14 +8,20 @@ from __future__ import annotations
 import os
 import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from tablestone.clock import system_clock
 from tablestone.engines.contract import EngineRefused
 from tablestone.engines.registry import held_for_processes
 from tablestone.server.app import create_application
-from tablestone.server.configuration import CertificateFiles, Configuration, Place, SelfSigned
+from tablestone.server.configuration import (
+    CertificateFiles,
+    Configuration,
+    Place,
+    SelfSigned,
+    TrustedIssuer,
+)
 from tablestone.server.handover import WorkerEnd
 from tablestone.server.supervisor import Supervisor
 from tablestone.server.tls import CertificateRefused, ServedCertificate
@@ -42,6 +48,7 @@ def serve(
     """Serve until SIGINT or SIGTERM. `StartRefused` if the port, the data or the certificate cannot be had."""
     if isinstance(configuration.tls, CertificateFiles):
         open_certificate(configuration.tls)  # what is wrong with it is told before data is touched
+    _require_key_files(configuration.tokens.issuers)
     with listen(configuration.host, configuration.port) as listener:
         _allow_many_connections()
         address = base_address(listener, "https" if configuration.tls else "http")
@@ -118,6 +125,22 @@ def open_certificate(tls: CertificateFiles | SelfSigned) -> ServedCertificate:
         return ServedCertificate(tls.files, keeper(tls, system_clock))
     except CertificateRefused as refused:
         raise StartRefused(str(refused)) from None
+
+
+def _require_key_files(issuers: Sequence[TrustedIssuer]) -> None:
+    """A file that has no keys now was named wrongly; an address may be had later."""
+    for issuer in issuers:
+        if issuer.keys_file is None:
+            continue
+        from tablestone.auth.json_web_keys import read_keys  # noqa: PLC0415 - cryptography loads slowly
+
+        whose = f"The keys of {issuer.name} cannot be read from {issuer.keys_file}"
+        try:
+            read_keys(issuer.keys_file.read_bytes())
+        except OSError as error:
+            raise StartRefused(f"{whose}: {_reason(error)}.") from None
+        except ValueError as error:
+            raise StartRefused(f"{whose}: {error}.") from None
 
 
 def _authority(host: str, port: int) -> str:

@@ -82,12 +82,21 @@ def _discovered(issuer: str) -> str:
     return address
 
 
+def _reason(error: Exception) -> str:
+    """Why keys cannot be had, in words where there are any."""
+    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError):
+        error = error.reason
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
 class _Source:
     """One issuer: its keys, and when they were last asked for."""
 
     def __init__(self, issuer: TrustedIssuer) -> None:
         self.issuer = issuer
-        self.is_file = issuer.keys is not None and "://" not in issuer.keys
+        self.is_file = issuer.keys_file is not None
         self.keys: Keys = {}
         self.document = b""
         self.asked_at = float("-inf")
@@ -110,9 +119,19 @@ class _Source:
 
 
 class IssuerKeys:
-    """The configured issuers with their keys of this moment. `seconds` never steps back."""
+    """The configured issuers with their keys of this moment. `seconds` never steps back.
 
-    def __init__(self, issuers: Sequence[TrustedIssuer], seconds: Callable[[], float]) -> None:
+    One process of several `tells` the operator what fails, as it fails in all of them; the others do at level info.
+    """
+
+    def __init__(
+        self,
+        issuers: Sequence[TrustedIssuer],
+        seconds: Callable[[], float],
+        *,
+        tells: bool = True,
+    ) -> None:
+        self._tells = tells
         self._sources = {issuer.name: _Source(issuer) for issuer in issuers}
         self._seconds = seconds
         self.issuers: tuple[Issuer, ...] = self._snapshot()
@@ -156,7 +175,8 @@ class IssuerKeys:
         finally:
             source.asking = None
         if source.failure is not None:
-            log.warning("the keys of %s can be had again", source.issuer.name)
+            level = logging.WARNING if self._tells else logging.INFO
+            log.log(level, "the keys of %s can be had again", source.issuer.name)
             source.failure = None
         if changed:
             self.issuers = self._snapshot()
@@ -165,12 +185,13 @@ class IssuerKeys:
 
     def _failed(self, source: _Source, error: Exception) -> None:
         """Told once, until it is another failure or none."""
-        failure = f"{type(error).__name__}: {error}"
+        failure = _reason(error)
         if failure != source.failure:
-            log.error(
-                "the keys of %s cannot be had, %d stay in use: %s",
+            log.log(
+                logging.ERROR if self._tells else logging.INFO,
+                "the keys of %s cannot be had, %s in use: %s",
                 source.issuer.name,
-                len(source.keys),
+                f"{len(source.keys)} stay" if source.keys else "none is",
                 failure,
             )
         source.failure = failure
