@@ -96,7 +96,7 @@ DAMAGE = {
     ),
     "a value cut short": (
         f"UPDATE stored_rows SET value = substr(value, 1, 20) WHERE {ROW_1}",
-        "unreadable",
+        "the entity PartitionKey='JFK', RowKey='1' of table readings: unreadable: it is not JSON",
     ),
     "a table forgotten": (
         "DELETE FROM stored_rows WHERE CAST(row AS TEXT) LIKE 'treadings%'",
@@ -104,7 +104,7 @@ DAMAGE = {
     ),
     "a stranger's row": (
         "INSERT INTO stored_rows VALUES (x'7a', x'7a', 1, x'7b7d')",
-        "neither a catalog row, an entity nor a document",
+        "row 'z' of partition 'z': neither a catalog row, an entity nor a document",
     ),
 }
 
@@ -144,9 +144,23 @@ def test_a_broken_database_is_put_into_words(private_server: StartServer, tmp_pa
 def test_a_file_that_is_no_database(data_dir: Path) -> None:
     (data_dir / "tablestone.db").write_bytes(b"not a database" * 1000)
     status, printed, sentence = check(data_dir)
-    assert (status, printed) == (2, [])
-    assert sentence.count("\n") == 1
-    assert sentence.startswith(f"tablestone: {data_dir / 'tablestone.db'} is not a Tablestone")
+    assert (status, sentence) == (1, "")
+    assert printed == [
+        f"{data_dir / 'tablestone.db'} is not a Tablestone database: file is not a database.",
+        f"{data_dir}: 1 problem",
+    ]
+
+
+def test_a_database_that_was_cut_to_nothing(data_dir: Path) -> None:
+    (data_dir / "tablestone.db").write_bytes(b"")
+    assert check(data_dir) == (
+        1,
+        [
+            f"{data_dir / 'tablestone.db'} is empty: there is no table and no account in it.",
+            f"{data_dir}: 1 problem",
+        ],
+        "",
+    )
 
 
 DAMAGED_START = {
@@ -162,7 +176,8 @@ def test_serve_and_account_on_a_damaged_database_say_where_to_look(
     with (data_dir / "tablestone.db").open("r+b") as file:
         file.seek(start)
         file.write(b"\xff" * 1000)
-    for arguments in (["serve", "--port", "0"], ["account", "create", "weather"]):
+    commands = (["serve", "--port", "0"], ["account", "create", "weather"], ["account", "list"])
+    for arguments in commands:
         ended = subprocess.run(
             [COMMAND, *arguments, "--data", str(data_dir)],
             capture_output=True,

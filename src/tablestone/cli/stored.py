@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from tablestone.cli.configuration import read_configuration
 from tablestone.cli.options import BrokenOption
 from tablestone.cli.parameters import by_option_name
 from tablestone.clock import system_clock
-from tablestone.engines.contract import Engine
+from tablestone.engines.contract import Engine, EngineBroken, EngineRefused
 from tablestone.engines.registry import open_engine
 from tablestone.server.configuration import Configuration
 from tablestone.tables.documents import Documents
@@ -63,9 +64,17 @@ def with_engine(
     async def run() -> Answer:
         if existing:
             await open_engine(configuration.engine, system_clock, read_only=True).close()
-        engine = open_engine(
-            configuration.engine, system_clock, read_only=read_only, shared=not read_only
-        )
+        try:
+            engine = open_engine(
+                configuration.engine, system_clock, read_only=read_only, shared=not read_only
+            )
+        except EngineBroken as broken:
+            if not read_only:
+                raise
+            place = shlex.quote(str(configuration.data_directory))
+            raise EngineRefused(
+                f"{broken} See what is wrong with it: tablestone check --data {place}"
+            ) from None
         try:
             return await act(engine)
         finally:

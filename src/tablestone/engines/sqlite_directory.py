@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 from contextlib import closing, contextmanager
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
@@ -139,7 +140,7 @@ class DataDirectory:
         except apsw.CorruptError as error:
             raise EngineBroken(f"{self.database} is damaged: {error}.{self._advice}") from error
         except apsw.NotADBError as error:
-            raise EngineRefused(
+            raise EngineBroken(
                 f"{self.database} is not a Tablestone database: {error}.{self._advice}"
             ) from error
         except apsw.Error as error:
@@ -155,7 +156,7 @@ class DataDirectory:
         """Where to look when the database is damaged; who only reads it is looking already."""
         if self._opening is Opening.READ_ONLY:
             return ""
-        return f" See what is wrong with it: tablestone check --data {self.path}"
+        return f" See what is wrong with it: tablestone check --data {shlex.quote(str(self.path))}"
 
     def _require_there(self) -> None:
         if not self.database.is_file():
@@ -225,7 +226,11 @@ class DataDirectory:
             version = connection.pragma("user_version")
             application_id = connection.pragma("application_id")
             is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
-            if not read_only and is_empty and version == application_id == 0:
+            if is_empty and version == application_id == 0:
+                if read_only:
+                    raise EngineBroken(
+                        f"{self.database} is empty: there is no table and no account in it."
+                    )
                 self._create(connection)
             elif application_id != APPLICATION_ID:
                 raise EngineRefused(

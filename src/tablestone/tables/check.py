@@ -37,7 +37,8 @@ async def check_rows(engine: Engine) -> list[str]:
             last = rows[-1]
             rest = KeyRange(Key(last.partition, last.row + b"\0"), rest.end)
     except EngineUnavailable as error:
-        found.append(f"from {_place(rest.start, tables)} on nothing can be read: {error}")
+        begins = "" if rest is _EVERYTHING else f"from {_place(rest.start, tables)} on "
+        found.append(f"{begins}nothing can be read: {error}")
     return found
 
 
@@ -47,18 +48,35 @@ def _place(key: Key, tables: Tables) -> str:
         try:
             partition_key, row_key = keys.entity_key(key)
         except UnicodeDecodeError:
-            return f"row {key.row!r} of partition {key.partition!r}"
+            return _row(key)
         table_id = key.partition[1 : 1 + keys.TABLE_ID_LENGTH]
         table = tables.get(table_id, f"of id {table_id.hex()}")
         return f"the entity PartitionKey={partition_key!r}, RowKey={row_key!r} of table {table}"
     if key.partition.startswith(keys.CATALOG):
-        return (
-            f"the catalog's {key.row!r} of account {key.partition[1:].decode('ascii', 'replace')}"
-        )
+        return f"the catalog's {_shown(key.row)} of account {key.partition[1:].decode('ascii', 'replace')}"
     if key.partition.startswith(keys.DOCUMENTS):
         kind = key.partition.removeprefix(keys.DOCUMENTS).decode("ascii", "replace")
-        return f"the document {key.row!r} of kind {kind!r}"
-    return f"row {key.row!r} of partition {key.partition!r}"
+        return f"the document {_shown(key.row)} of kind {kind!r}"
+    return _row(key)
+
+
+def _row(key: Key) -> str:
+    return f"row {_shown(key.row)} of partition {_shown(key.partition)}"
+
+
+def _shown(raw: bytes) -> str:
+    """Bytes for a person: as text where they are one, else in hex."""
+    text = raw.decode("ascii", "replace")
+    return f"'{text}'" if raw.isascii() and text.isprintable() else raw.hex()
+
+
+def _why(error: Exception) -> str:
+    """Why a row is unreadable."""
+    if isinstance(error, orjson.JSONDecodeError):
+        return "it is not JSON"
+    if isinstance(error, KeyError):
+        return f"it has no member {error.args[0]!r}"
+    return str(error) or "it is not in the form that the server writes"
 
 
 def _check_row(row: StoredRow, tables: Tables) -> list[str]:
@@ -73,7 +91,7 @@ def _check_row(row: StoredRow, tables: Tables) -> list[str]:
         if row.partition.startswith(keys.DOCUMENTS):
             return [f"{place}: {text}" for text in _check_document(row)]
     except (ValueError, KeyError, TypeError, AssertionError, orjson.JSONDecodeError) as error:
-        return [f"{place}: unreadable ({type(error).__name__}: {error})"]
+        return [f"{place}: unreadable: {_why(error)}"]
     return [f"{place}: neither a catalog row, an entity nor a document"]
 
 
