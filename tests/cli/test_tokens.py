@@ -266,6 +266,28 @@ def test_a_configured_issuer_whose_keys_are_in_a_file(
     assert server.stderr == ""
 
 
+NOT_THERE = {
+    "nothing": ((), ""),
+    "a table": (("--table", "Nosuch"), "There is no table Nosuch in it yet."),
+    "a stored account": (("--account", "weather"), ""),
+    "an account": (
+        ("--account", "nobody", "--table", "Nosuch"),
+        "There is no account nobody yet, unless the server is given one of that name.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("place", "sentence"), NOT_THERE.values(), ids=NOT_THERE)
+def test_a_role_in_a_place_that_is_not_there_yet(
+    tmp_path: Path, place: tuple[str, ...], sentence: str
+) -> None:
+    done("account", "create", "weather", "--data", str(tmp_path))
+    command = ("role", "assign", "Storage Table Data Reader", "--principal", "alice")
+    printed = done(*command, *place, "--data", str(tmp_path)).splitlines()
+    assert printed[0].startswith("alice has the role Storage Table Data Reader in ")
+    assert "".join(printed[1:]) == sentence
+
+
 WITHOUT_KEYS = {
     "not there": (None, "no such file or directory"),
     "not JSON": ("keys", "it is not JSON"),

@@ -11,10 +11,13 @@ from tablestone.auth.accounts import is_account_name
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignment, Assignments, find_role
 from tablestone.cli.options import CHANGE_OPTIONS, CHECK_OPTIONS, DATA_OPTIONS, BrokenOption
 from tablestone.cli.parameters import with_options
-from tablestone.cli.stored import stored_configuration, with_documents
+from tablestone.cli.stored import stored_configuration, with_documents, with_engine
 from tablestone.cli.token import unknown_role
+from tablestone.clock import system_clock
+from tablestone.engines.contract import Engine
 from tablestone.errors import StorageError
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_NAME
+from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
+from tablestone.server.stored_accounts import StoredAccounts
 from tablestone.tables.documents import DocumentKind, Documents, Members
 from tablestone.wire.decode import require_new_table_name
 
@@ -67,6 +70,8 @@ def assign(
 
     _change(given, account_name, add)
     print(f"{wanted.principal} has the role {_told(wanted, account_name)}.")
+    if missing := _missing(stored_configuration(given, "Roles"), account_name, table):
+        print(missing)
 
 
 @role.command()
@@ -152,6 +157,25 @@ def _change(
         lambda documents: documents.change(DocumentKind.ROLES, account, edited),
         existing=existing,
     )
+
+
+def _missing(configuration: Configuration, account: str, table: str | None) -> str | None:
+    """A sentence if what a role is about is not there: it may be mistyped, or be made later."""
+    known = {one.name for one in configuration.accounts}
+    if configuration.has_development_account:
+        known.add(DEVELOPMENT_ACCOUNT_NAME)
+
+    async def look(engine: Engine) -> str | None:
+        stored = StoredAccounts(engine, system_clock)
+        if account not in known and not await stored.exists(account):
+            return (
+                f"There is no account {account} yet, unless the server is given one of that name."
+            )
+        if table is not None and not await stored.has_table(account, table):
+            return f"There is no table {table} in it yet."
+        return None
+
+    return with_engine(configuration, look, read_only=True)
 
 
 def _told(assignment: Assignment, account: str) -> str:

@@ -122,7 +122,7 @@ def _how_to_trust(certificate: str) -> list[str]:
     path = shlex.quote(certificate)
     return [
         f"Self-signed certificate: {certificate}",
-        "A client trusts it when it is started with:",
+        "A client that is started with this trusts it, and nothing else (in JavaScript also what it did before):",
         f"    export SSL_CERT_FILE={path} REQUESTS_CA_BUNDLE={path}    # Python, Go, curl, .NET on Linux",
         f"    export NODE_EXTRA_CA_CERTS={path}    # JavaScript",
         f"    keytool -importcert -noprompt -alias tablestone -file {path} -keystore tablestone.p12"

@@ -63,6 +63,14 @@ class StoredAccounts:
         """The account and how many tables it has."""
         return await self.get(name), len(await self._tables(name))
 
+    async def exists(self, name: str) -> bool:
+        """Whether an account of this name is stored."""
+        return await self._get(name) is not None
+
+    async def has_table(self, name: str, table: str) -> bool:
+        """Whether an account, stored or configured, has this table."""
+        return await self._catalog.find(name, table) is not None
+
     async def create(self, name: str, keys: tuple[str, ...]) -> int:
         """Store a new account, and answer how many tables an account of this name has made before: it has them now."""
         try:
