@@ -82,6 +82,8 @@ FILTER_KEY_RANGES_MAX: Final = 1000
 """Disjoint key ranges a plan may have before it falls back to their hull; ours."""
 SCAN_ROWS_PER_READ: Final = 500
 """Rows a filtered scan asks of the engine at a time; ours."""
+SCAN_ROWS_PER_HINTED_READ: Final = 1000
+"""The same where the engine leaves out most of them; ours."""
 SCAN_SECONDS_PER_TURN: Final = 0.005
 """How long a filtered scan goes on before other requests get their turn; ours."""
 

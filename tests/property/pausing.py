@@ -13,6 +13,7 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     Engine,
+    Hint,
     Key,
     KeyRange,
     Rows,
@@ -91,9 +92,11 @@ class PausingSnapshot:
         self._snapshot = snapshot
         self._pause = pause
 
-    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+    async def read(
+        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+    ) -> Rows:
         await self._pause()
-        rows = await self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+        rows = await self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
         await self._pause()
         return rows
 

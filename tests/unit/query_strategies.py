@@ -74,7 +74,9 @@ LITERALS = st.one_of(
 _NAMES = st.sampled_from(["a", "b_1", "größe", "_", "PartitionKey", "orange"])
 
 
-def _tree(leaves: st.SearchStrategy[FilterNode], leaves_max: int) -> st.SearchStrategy[FilterNode]:
+def trees_of(
+    leaves: st.SearchStrategy[FilterNode], leaves_max: int
+) -> st.SearchStrategy[FilterNode]:
     """Trees as the parser makes them: no `And` right in an `And`, no `Or` right in an `Or`."""
 
     def chain(kind: type[And | Or], terms: list[FilterNode]) -> FilterNode:
@@ -94,7 +96,7 @@ def _tree(leaves: st.SearchStrategy[FilterNode], leaves_max: int) -> st.SearchSt
     return st.recursive(leaves, extend, max_leaves=leaves_max)
 
 
-FILTERS = _tree(
+FILTERS = trees_of(
     st.one_of(
         st.builds(Comparison, _NAMES, _OPERATORS, LITERALS),
         st.builds(
@@ -112,7 +114,7 @@ FILTERS = _tree(
 _KEY_LITERALS = st.builds(EdmValue, st.just(EdmType.STRING), st.sampled_from(KEYS))
 _SMALL_INTEGERS = st.builds(EdmValue, st.just(EdmType.INT32), st.integers(0, 2))
 
-KEY_FILTERS = _tree(
+KEY_FILTERS = trees_of(
     st.one_of(
         st.builds(Comparison, st.sampled_from([PARTITION_KEY, ROW_KEY]), _OPERATORS, _KEY_LITERALS),
         st.builds(Comparison, st.sampled_from([PARTITION_KEY, ROW_KEY]), _OPERATORS, _KEY_LITERALS),

@@ -163,11 +163,77 @@ class Conflict:
     version_found: int
 
 
+class Contains(NamedTuple):
+    """The value contains these bytes."""
+
+    text: bytes
+
+
+class NumberAfter(NamedTuple):
+    """The value contains `marker`, and what follows its first occurrence is a number between the two, or no number.
+
+    A number is decimal, as JSON writes it; the bounds belong to the range, and may be infinite. An engine that rounds
+    must round by less than one part in 10^12: whoever asks leaves room for that.
+    """
+
+    marker: bytes
+    least: float
+    greatest: float
+    quoted: bool = False
+    """One quotation mark before the number is skipped. Otherwise it makes what follows no number."""
+    integers: bool = True
+    """False: a number written without fraction and exponent, ended by `,` or `}`, counts as no number."""
+    or_absent: bool = False
+    """True: a value without the marker may match too."""
+
+
+class TextAfter(NamedTuple):
+    """As many bytes as `least` has, after the first occurrence of `marker`, are between the two (which belong to it).
+
+    `or_absent` says whether a value without the marker may match too.
+    """
+
+    marker: bytes
+    least: bytes
+    greatest: bytes
+    or_absent: bool = False
+
+
+class RowBetween(NamedTuple):
+    """The row's own bytes: `start <= row < end`; no end: to the last."""
+
+    start: bytes
+    end: bytes | None
+
+
+class AllOf(NamedTuple):
+    """Every part holds."""
+
+    all_of: tuple[Hint, ...]
+
+
+class AnyOf(NamedTuple):
+    """Some part holds."""
+
+    any_of: tuple[Hint, ...]
+
+
+Hint = Contains | NumberAfter | TextAfter | RowBetween | AllOf | AnyOf
+"""What must hold of a row that the reader wants. An engine may leave out the rows of which it does not hold, some or
+all, and never another one."""
+
+
 class Snapshot(Protocol):
     """One moment of the rows, for a reader that comes back for more. To be closed soon: it holds back storage."""
 
-    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
-        """As `Engine.read`, of the moment of this snapshot's first read, whatever is committed meanwhile."""
+    async def read(
+        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+    ) -> Rows:
+        """As `Engine.read`, of the moment of this snapshot's first read, whatever is committed meanwhile.
+
+        With a hint rows may be left out; `rows_max` is then how many are looked at, and `next_key` the first that was
+        not. There may be no value at all, and still a key to go on with.
+        """
         ...
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tablestone.clock import Clock
-    from tablestone.engines.contract import KeyRange, WriteSet
+    from tablestone.engines.contract import Hint, KeyRange, WriteSet
 
 
 class MemoryEngine:
@@ -120,7 +120,14 @@ class MemorySnapshot:
         self._keys = ordered
         self._rows = rows
 
-    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+    async def read(
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,  # noqa: ARG002 - leaves nothing out
+    ) -> Rows:
         return _read(self._keys, self._rows, ranges, rows_max, bytes_max)
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import (
         Committed,
         Conflict,
+        Hint,
         Key,
         KeyRange,
         Rows,
@@ -148,7 +149,11 @@ class SqliteSnapshot:
         self._rows = RowReader(connection)
         self._rows.begin()
 
-    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+    async def read(
+        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+    ) -> Rows:
+        if hint is not None and len(ranges) == 1 and not ranges[0].is_point:
+            return self._rows.read_hinted(ranges[0], rows_max, bytes_max, hint)
         return self._rows.read(ranges, rows_max, bytes_max)
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """Reading rows from one SQLite connection: points, ranges, several ranges of one moment, and what is read when.
 
-Every statement is a constant, so that each is prepared once; each range of keys is one seek and one walk that stops at
-the range's end (tests look at the query plans). Knows nothing of commits and directories.
+Every statement is a constant but for the condition of a hint, so that each is prepared once; each range of keys is one
+seek and one walk that stops at the range's end (tests look at the query plans). Knows nothing of commits and
+directories.
 """
 
 from __future__ import annotations
@@ -11,12 +12,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import apsw
 
-from tablestone.engines.contract import EngineDamaged, EngineUnavailable, Key, Rows, StoredRow
+from tablestone.engines.contract import (
+    EngineDamaged,
+    EngineUnavailable,
+    Key,
+    KeyRange,
+    Rows,
+    StoredRow,
+)
+from tablestone.engines.sqlite_hint import Condition, condition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tablestone.engines.contract import KeyRange
+    from tablestone.engines.contract import Hint
 
 READ_POINT: Final = "SELECT value FROM stored_rows WHERE partition = ? AND row = ?"
 
@@ -29,11 +38,17 @@ class _Walk(NamedTuple):
 
     values: str
     key: str
+    keys: str
+    """So many keys as they stand in the index, for a reader that wants few of the values."""
 
     @classmethod
     def over(cls, bounds: str) -> _Walk:
         tail = f"FROM stored_rows WHERE {bounds} ORDER BY partition, row"
-        return cls(f"SELECT value {tail} LIMIT ?", f"SELECT partition, row {tail} LIMIT 1 OFFSET ?")
+        return cls(
+            f"SELECT value {tail} LIMIT ?",
+            f"SELECT partition, row {tail} LIMIT 1 OFFSET ?",
+            f"SELECT rowid AS place, row {tail} LIMIT ?",
+        )
 
 
 ROW_RANGE: Final = _Walk.over("partition = ? AND row >= ? AND row < ?")
@@ -43,6 +58,7 @@ SCAN: Final = """
 SELECT partition, row, version, value FROM stored_rows
 WHERE (partition, row) >= (?, ?) AND (partition, row) < (?, ?) ORDER BY partition, row LIMIT ?
 """
+PLACE: Final = "SELECT partition, row FROM stored_rows WHERE rowid = ?"
 Bindings = tuple[bytes | int, ...]
 
 
@@ -73,6 +89,13 @@ class RowReader:
                 return self._read_ranges(ranges, rows_max, bytes_max)
             finally:
                 self.end()
+        except apsw.Error as error:
+            raise unavailable("read", error) from error
+
+    def read_hinted(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
+        """As `read`, within a moment that has begun, without most of the rows that the hint leaves out."""
+        try:
+            return self._read_hinted(key_range, rows_max, bytes_max, hint)
         except apsw.Error as error:
             raise unavailable("read", error) from error
 
@@ -131,9 +154,41 @@ class RowReader:
         cursor.close()  # an unfinished read would keep the log from being started anew
         return Rows(values, Key(*next_key))
 
+    def _read_hinted(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
+        condition = condition_of(hint)
+        walk, bounds = _walk(key_range)
+        rows_max = min(rows_max, condition.rows_max)
+        cursor = self._connection.cursor()
+        found: Iterable[Any] = cursor.execute(
+            hinted(walk, condition), (*bounds, rows_max, *condition.bindings)
+        )
+        values: list[bytes] = []
+        bytes_read = 0
+        for value, place in found:
+            values.append(value)
+            bytes_read += len(value)
+            if bytes_read >= bytes_max:
+                cursor.close()
+                partition, row = self._execute(PLACE, (place,)).get
+                rest = self._scan(KeyRange(Key(partition, row + b"\0"), key_range.end), 1)
+                return Rows(values, Key(rest[0].partition, rest[0].row) if rest else None)
+        next_key = self._execute(walk.key, (*bounds, rows_max)).get
+        return Rows(values, None if next_key is None else Key(*next_key))
+
     def _scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
         found: Iterable[Any] = self._execute(SCAN, (*key_range.start, *key_range.end, rows_max))
         return [StoredRow(*stored) for stored in found]
+
+
+def hinted(walk: _Walk, condition: Condition) -> str:
+    """The values of a walk's keys of which the condition holds, each with its place.
+
+    CROSS has the tables read in this order and no other: the keys come in theirs, and the values are looked up.
+    """
+    return (
+        f"SELECT v.value, v.rowid FROM ({walk.keys}) AS k "  # noqa: S608 - all of it is ours
+        f"CROSS JOIN stored_rows AS v ON v.rowid = k.place WHERE {condition.sql}"
+    )
 
 
 def _walk(key_range: KeyRange) -> tuple[_Walk, Bindings]:

@@ -13,14 +13,16 @@ from contextlib import closing
 from functools import partial
 
 from tablestone import limits
-from tablestone.engines.contract import Engine, Key, KeyRange, Rows, Snapshot
+from tablestone.engines.contract import Engine, Key, KeyRange, Snapshot
 from tablestone.entity import ContinuationToken, EntityKey, KeyBounds
-from tablestone.entity_json import key_of, read_raw, typed_property, version_of
+from tablestone.entity_json import RawEntity, key_of, read_raw, typed_property, version_of
 from tablestone.errors import StorageError
 from tablestone.operations import IF_MATCH_ANY, EntitiesPage, GetEntity, QueryEntities
-from tablestone.query.evaluate import Predicate, compile_filter
+from tablestone.query.evaluate import compile_filter
+from tablestone.query.filter_tree import FilterNode
 from tablestone.query.plan import plan_query
 from tablestone.tables import keys
+from tablestone.tables.hints import hint_of
 
 Seconds = Callable[[], float]
 """A clock that never steps back, in seconds."""
@@ -43,7 +45,7 @@ async def query_entities(
         return EntitiesPage(rows.values, _token(rows.next_key))
     # One page shows one moment, however many pieces it is read in: never half of a transaction (wire 7.1).
     with closing(engine.snapshot()) as moment:
-        scan = FilteredScan(moment, compile_filter(plan.residual), seconds)
+        scan = FilteredScan(moment, table_id, plan.residual, seconds)
         return await scan.page(ranges, query.top)
 
 
@@ -69,47 +71,68 @@ def _token(key: Key | None) -> ContinuationToken | None:
     return None if key is None else ContinuationToken(*keys.entity_key(key))
 
 
-def _token_after(rows: Rows, index: int) -> ContinuationToken | None:
-    """The next entity the scan would read, matching or not (wire 6.7)."""
-    if index + 1 == len(rows.values):
-        return _token(rows.next_key)
-    return ContinuationToken(*key_of(read_raw(rows.values[index + 1])))
-
-
 class FilteredScan:
-    """A scan of key ranges that keeps only the entities a predicate matches."""
+    """A scan of key ranges of one table that keeps only the entities a filter matches."""
 
-    def __init__(self, moment: Snapshot, predicate: Predicate, seconds: Seconds) -> None:
+    def __init__(
+        self, moment: Snapshot, table_id: bytes, residual: FilterNode, seconds: Seconds
+    ) -> None:
         self._moment = moment
-        self._predicate = predicate
+        self._table_id = table_id
+        self._predicate = compile_filter(residual)
+        self._hint = hint_of(residual)
+        self._rows_per_read = (
+            limits.SCAN_ROWS_PER_READ if self._hint is None else limits.SCAN_ROWS_PER_HINTED_READ
+        )
         self._seconds = seconds
+        self._deadline = self._turn_ends = 0.0
 
     async def page(self, ranges: list[KeyRange], top: int) -> EntitiesPage:
         """Up to `top` matching entities; fewer, or none, with a token, when time or size ran out."""
-        now = self._seconds()
-        deadline, turn_ends = now + limits.PAGE_SECONDS_MAX, now + limits.SCAN_SECONDS_PER_TURN
+        self._begin_turn()
+        self._deadline = self._seconds() + limits.PAGE_SECONDS_MAX
         found: list[bytes] = []
         size = 0
         while True:
             rows = await self._moment.read(
-                ranges, rows_max=limits.SCAN_ROWS_PER_READ, bytes_max=limits.PAGE_BYTES_MAX
+                ranges,
+                rows_max=self._rows_per_read,
+                bytes_max=limits.PAGE_BYTES_MAX,
+                hint=self._hint,
             )
-            for index, stored in enumerate(rows.values):
-                if self._matches(stored):
+            for stored in rows.values:
+                raw = read_raw(stored)
+                if self._predicate(partial(typed_property, raw)):
                     found.append(stored)
                     size += len(stored)
                     if len(found) == top or size >= limits.PAGE_BYTES_MAX:
-                        return EntitiesPage(found, _token_after(rows, index))
+                        return EntitiesPage(found, await self._token_after(ranges, raw))
                 # Looked at for every row: what one costs depends on the filter, and nobody else may wait for many.
-                now = self._seconds()
-                if now > turn_ends:
-                    if now > deadline:
-                        return EntitiesPage(found, _token_after(rows, index))
-                    await asyncio.sleep(0)
-                    turn_ends = self._seconds() + limits.SCAN_SECONDS_PER_TURN
+                if self._seconds() > self._turn_ends and not await self._next_turn():
+                    return EntitiesPage(found, await self._token_after(ranges, raw))
             if rows.next_key is None:
                 return EntitiesPage(found, None)
+            # And for every piece, since the engine may have left out all rows of it.
+            if self._seconds() > self._turn_ends and not await self._next_turn():
+                return EntitiesPage(found, _token(rows.next_key))
             ranges = keys.ranges_from(ranges, rows.next_key)
 
-    def _matches(self, stored: bytes) -> bool:
-        return self._predicate(partial(typed_property, read_raw(stored)))
+    def _begin_turn(self) -> None:
+        self._turn_ends = self._seconds() + limits.SCAN_SECONDS_PER_TURN
+
+    async def _next_turn(self) -> bool:
+        """Let the others have theirs; False when the page has had its time."""
+        if self._seconds() > self._deadline:
+            return False
+        await asyncio.sleep(0)
+        self._begin_turn()
+        return True
+
+    async def _token_after(
+        self, ranges: list[KeyRange], raw: RawEntity
+    ) -> ContinuationToken | None:
+        """The next entity of the ranges, matching or not (wire 6.7)."""
+        partition, row = keys.entity_place(self._table_id, key_of(raw))
+        rest = keys.ranges_from(ranges, Key(partition, row + b"\0"))
+        rows = await self._moment.read(rest, rows_max=1, bytes_max=1)
+        return ContinuationToken(*key_of(read_raw(rows.values[0]))) if rows.values else None

@@ -1,0 +1,169 @@
+"""What a filter costs for each entity of its ranges, beside the same predicate in SQL by hand on bare SQLite.
+
+    python -m bench.filter_in_sql [--entities 20000] [--rounds 9]
+
+The entities are of 1 KiB with ten properties, in 20 partitions, and few or none match. By hand is what somebody would
+write who keeps them as JSON in a table with a key: json_extract in WHERE, no service around it. Processor time, the
+least of the rounds, which alternate; docs/decisions/0006-filters-in-the-engine.md has the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Final, NamedTuple
+from unittest import mock
+
+import apsw
+
+from bench.in_process import entity
+from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
+from tablestone.engines.registry import open_engine
+from tablestone.entity import EntityKey
+from tablestone.entity_json import entity_renderer
+from tablestone.operations import QueryEntities
+from tablestone.query.filter_parser import parse_filter
+from tablestone.tables import keys, reads
+from tablestone.wire.json_reader import decode_entity
+
+TABLE_ID: Final = b"\0" * keys.TABLE_ID_LENGTH
+VERSION: Final = 638_000_000_000_000_000
+PARTITIONS: Final = 20
+BOUNDED: Final = "RowKey ge '{first:010}' and RowKey lt '{end:010}' and "
+MATCH_NOTHING: Final = "Temperature gt 100.0"
+
+
+BY_HAND: Final = "SELECT value FROM stored_rows WHERE (partition, row) >= (?1, ?2) AND (partition, row) < (?3, ?4) AND "
+
+
+class Case(NamedTuple):
+    title: str
+    filter: str
+    sql: str
+
+
+JSON_VALUE: Final = "json_extract(CAST(value AS TEXT), '$.{}')"
+TENTH: Final = "row >= ?5 AND row < ?6 AND "
+CASES: Final = (
+    Case("Double, no match", MATCH_NOTHING, f"{JSON_VALUE.format('Temperature')} > 100.0"),
+    Case(
+        "the same, RowKey bounded to a tenth",
+        BOUNDED + MATCH_NOTHING,
+        f"{TENTH}{JSON_VALUE.format('Temperature')} > 100.0",
+    ),
+    Case("Int32, 1 % match", "Count eq 37", f"{JSON_VALUE.format('Count')} = 37"),
+    Case("Int64, no match", "Total lt 5", f"CAST({JSON_VALUE.format('Total')} AS INTEGER) < 5"),
+    Case("String, no match", "Name eq 'nobody'", f"{JSON_VALUE.format('Name')} = 'nobody'"),
+    Case(
+        "DateTime, no match",
+        "MeasuredAt gt datetime'2027-01-01T00:00:00Z'",
+        f"{JSON_VALUE.format('MeasuredAt')} > '2027-01-01'",
+    ),
+    Case(
+        "Int32 or Double, no match",
+        "Count gt 100 or Temperature gt 100.0",
+        f"({JSON_VALUE.format('Count')} > 100 OR {JSON_VALUE.format('Temperature')} > 100.0)",
+    ),
+    Case("no hint: ne", "Active ne true", f"{JSON_VALUE.format('Active')} <> 1"),
+)
+
+
+async def fill(engine: Engine, entities: int) -> None:
+    """Entities in the order of their keys, whose Count goes round from 0 to 99."""
+    made = []
+    for number in range(entities):
+        partition = f"p{number * PARTITIONS // entities:03}"
+        members = json.loads(entity(number, partition))
+        members["Count"] = number % 100
+        made.append(decode_entity(json.dumps(members).encode(), None))
+    for partition, group in groupby(made, key=lambda each: each.key.partition_key):
+        changes = [
+            Change(
+                keys.entity_place(TABLE_ID, each.key).row,
+                ANY,
+                Put(entity_renderer(each.key, each.members.values())),
+            )
+            for each in group
+        ]
+        place = keys.entity_place(TABLE_ID, EntityKey(partition, ""))
+        await engine.commit(WriteSet(place.partition, changes))
+
+
+async def count(engine: Engine, text: str) -> int:
+    """Walks all pages of a query, as often as its tokens say."""
+    found = 0
+    query = QueryEntities("table", parse_filter(text), 1000, None, None)
+    while True:
+        page = await reads.query_entities(engine, TABLE_ID, query, time.monotonic)
+        found += len(page.stored)
+        if page.token is None:
+            return found
+        query = QueryEntities("table", query.filter, 1000, None, page.token)
+
+
+def cpu_seconds(action: Callable[[], int]) -> tuple[float, int]:
+    start = time.process_time()
+    found = action()
+    return time.process_time() - start, found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--entities", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory, asyncio.Runner() as runner:
+        compare(Path(directory), runner, options.entities, options.rounds)
+
+
+def compare(directory: Path, runner: asyncio.Runner, entities: int, rounds: int) -> None:
+    engine = open_engine(f"sqlite:{directory}", lambda: VERSION)
+    runner.run(fill(engine, entities))
+    ends = {"first": entities // 2, "end": entities // 2 + entities // 10}
+    bounds = [text.encode("utf-16-be") for text in (f"{ends['first']:010}", f"{ends['end']:010}")]
+    with closing(apsw.Connection(str(directory / "tablestone.db"))) as connection:
+        connection.pragma("cache_size", -32 * 1024)
+        print(f"{'µs an entity':36} {'by hand':>8} {'Python':>8} {'hint':>8}   hint's speed")
+        for case in CASES:
+            sql = BY_HAND + case.sql + " ORDER BY partition, row"
+            bindings = (*keys.table_range(TABLE_ID), tuple(bounds if "?5" in sql else ()))
+            bound = tuple(part for each in bindings for part in each)
+            text = case.filter.format(**ends)
+            ways: list[Callable[[], int]] = [
+                partial(by_hand, connection, sql, bound),
+                partial(without_hint, runner, engine, text),
+                partial(with_hint, runner, engine, text),
+            ]
+            least = [float("inf")] * len(ways)
+            for _ in range(rounds):
+                measured = [cpu_seconds(way) for way in ways]
+                assert len({found for _, found in measured}) == 1, (case.title, measured)
+                least = [min(a, b) for a, (b, _) in zip(least, measured, strict=True)]
+            hand, python, hint = (seconds * 1e6 / entities for seconds in least)
+            print(f"{case.title:36} {hand:8.2f} {python:8.2f} {hint:8.2f} {hand / hint:8.0%}")
+    runner.run(engine.close())
+
+
+def by_hand(connection: apsw.Connection, sql: str, bound: tuple[bytes, ...]) -> int:
+    return len(connection.execute(sql, bound).fetchall())
+
+
+def with_hint(runner: asyncio.Runner, engine: Engine, text: str) -> int:
+    return runner.run(count(engine, text))
+
+
+def without_hint(runner: asyncio.Runner, engine: Engine, text: str) -> int:
+    with mock.patch.object(reads, "hint_of", return_value=None):
+        return runner.run(count(engine, text))
+
+
+if __name__ == "__main__":
+    main()

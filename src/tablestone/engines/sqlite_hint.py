@@ -1,0 +1,118 @@
+"""A hint as a condition in SQL: one expression over `k.row`, a row's key, and `v.value`, its value.
+
+What is compared is bound and never part of the text, so that filters of one shape share one prepared statement; how
+many of those are kept is the connection's own limit. The numbers behind the forms chosen here are in
+docs/decisions/0006-filters-in-the-engine.md. Knows nothing of what values mean.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final, NamedTuple, assert_never
+
+from tablestone.engines.contract import (
+    AllOf,
+    AnyOf,
+    Contains,
+    Hint,
+    NumberAfter,
+    RowBetween,
+    TextAfter,
+)
+
+LARGE_VALUE_BYTES: Final = 4096
+"""Values larger than this are not looked into but given to the caller, who counts them: one statement reads only a
+bounded number of bytes that nobody sees."""
+VALUES_LOOKED_INTO: Final = 1000
+"""How often one statement looks into a value at most: with `LARGE_VALUE_BYTES` a few milliseconds."""
+_NUMBER_BYTES: Final = 26
+"""The longest number of JSON, a quotation mark before it and what ends it: -1.7976931348623157E+308."""
+
+# A subquery with a limit is not merged into what is around it, so that the marker is looked for once.
+_AFTER: Final = """EXISTS (SELECT 1 FROM (
+    SELECT substr(v.value, nullif(instr(v.value, ?), 0) + ?, ?) AS t LIMIT 1
+) WHERE {})"""
+# `-` and the digits, with nothing else of JSON between them: no value begins with `.` or `/`.
+_NO_NUMBER: Final = "{} NOT BETWEEN x'2d' AND x'3a'"
+_BETWEEN: Final = "CAST({} AS REAL) BETWEEN ? AND ?"
+_INTEGER: Final = (
+    "instr(t, CAST(t AS INTEGER) || ',') = 1 OR instr(t, CAST(t AS INTEGER) || '}') = 1"
+)
+
+Binding = bytes | int | float
+
+
+class Condition(NamedTuple):
+    """An expression, what to bind to it, and how many rows it may be asked of in one statement."""
+
+    sql: str
+    bindings: tuple[Binding, ...]
+    rows_max: int
+
+
+@functools.lru_cache(maxsize=64)
+def condition_of(hint: Hint) -> Condition:
+    """The condition; cached, since a scan asks it for every piece."""
+    bindings: list[Binding] = []
+    sql = _expression(hint, bindings)
+    looks = sql.count("instr(v.value")
+    if looks:
+        # First what the key alone decides, then the length, which is known without reading the value.
+        keys = _of_keys(hint)
+        key_bindings: list[Binding] = []
+        sql = f"(length(v.value) > {LARGE_VALUE_BYTES} OR {sql})"
+        if keys is not None:
+            sql = f"{_expression(keys, key_bindings)} AND {sql}"
+        bindings = key_bindings + bindings
+    return Condition(sql, tuple(bindings), max(1, VALUES_LOOKED_INTO // max(1, looks)))
+
+
+def _of_keys(hint: Hint) -> Hint | None:
+    """What a hint asks of keys alone, whatever the value."""
+    if isinstance(hint, RowBetween):
+        return hint
+    if isinstance(hint, AllOf):
+        parts = tuple(part for part in hint.all_of if isinstance(part, RowBetween))
+        return AllOf(parts) if parts else None
+    return None
+
+
+def _expression(hint: Hint, bindings: list[Binding]) -> str:
+    match hint:
+        case Contains(text):
+            bindings.append(text)
+            return "instr(v.value, ?) > 0"
+        case NumberAfter():
+            return _number_after(hint, bindings)
+        case TextAfter(marker, least, greatest, or_absent):
+            bindings += (marker, len(marker), len(least), least, greatest)
+            return _AFTER.format("t BETWEEN ? AND ?" + (" OR t IS NULL" if or_absent else ""))
+        case RowBetween(start, None):
+            bindings.append(start)
+            return "k.row >= ?"
+        case RowBetween(start, end):
+            assert end is not None  # the case before
+            bindings += (start, end)
+            return "(k.row >= ? AND k.row < ?)"
+        case AllOf(parts):
+            return "(" + " AND ".join([_expression(part, bindings) for part in parts]) + ")"
+        case AnyOf(parts):
+            return "(" + " OR ".join([_expression(part, bindings) for part in parts]) + ")"
+        case _:
+            assert_never(hint)
+
+
+def _number_after(hint: NumberAfter, bindings: list[Binding]) -> str:
+    bounds = (hint.least, hint.greatest)
+    bindings += (hint.marker, len(hint.marker), _NUMBER_BYTES, *bounds)
+    otherwise = _NO_NUMBER.format("t")
+    if hint.quoted:
+        bindings += bounds
+        inner = _BETWEEN.format("substr(t, 2)")
+        no_number = _NO_NUMBER.format("substr(t, 2)")
+        otherwise += f" AND (substr(t, 1, 1) <> x'22' OR {inner} OR {no_number})"
+    if not hint.integers:
+        otherwise += f" OR {_INTEGER}"
+    if hint.or_absent:
+        otherwise += " OR t IS NULL"
+    return _AFTER.format(f"{_BETWEEN.format('t')} OR {otherwise}")

@@ -1,0 +1,170 @@
+"""Hints by the contract: nothing that holds is left out, and a reader always knows where to go on. On every engine."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engines.opened import close_healthy, open_sqlite
+from engines.write_sets import WHOLE, committed, put
+from tablestone.engines.contract import (
+    ANY,
+    AllOf,
+    AnyOf,
+    Change,
+    Contains,
+    Hint,
+    Key,
+    KeyRange,
+    NumberAfter,
+    RowBetween,
+    TextAfter,
+    WriteSet,
+)
+from tablestone.engines.sqlite_hint import LARGE_VALUE_BYTES, condition_of
+from tablestone.engines.sqlite_reader import _walk, hinted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tablestone.engines.contract import Engine
+
+VALUES = [
+    b'{"k":"","n":5,"s":"x"}',
+    b'{"k":"","n":-5.5,"s":"y"}',
+    b'{"k":"","n":"7","s":"y"}',
+    b'{"k":"","n":"NaN"}',
+    b'{"k":"","n":12}',
+    b'{"k":"","n":1e3,"s":"z"}',
+    b'{"k":"","n":true}',
+    b'{"k":"","m":5}',
+    b"",
+    b"x" * (LARGE_VALUE_BYTES + 1),
+]
+LARGE = 9
+N = b',"n":'
+
+# hint, the values of which it holds, and which of the others the SQLite engine gives all the same
+HOLDS: list[tuple[str, Hint, set[int]]] = [
+    ("contains", Contains(b',"s":"y"'), {1, 2}),
+    ("number, upward", NumberAfter(N, 5.0, math.inf), {0, 2, 3, 4, 5, 6}),
+    ("number, downward", NumberAfter(N, -math.inf, 4.0), {1, 2, 3, 6}),
+    ("number in quotes", NumberAfter(N, 6.0, 8.0, quoted=True), {2, 3, 6}),
+    ("number in quotes, none near", NumberAfter(N, 8.0, 9.0, quoted=True), {3, 6}),
+    ("fractions only", NumberAfter(N, -9.0, -8.0, integers=False), {0, 2, 3, 4, 6}),
+    ("number or absent", NumberAfter(N, -9.0, -8.0, or_absent=True), {2, 3, 6, 7, 8}),
+    ("text", TextAfter(b',"s":"', b"x", b"y"), {0, 1, 2}),
+    ("text or absent", TextAfter(b',"s":"', b"y", b"z", True), {1, 2, 3, 4, 5, 6, 7, 8}),
+    ("row", RowBetween(b"3", b"6"), {3, 4, 5}),
+    ("row to the end", RowBetween(b"7", None), {7, 8, LARGE}),
+    ("all", AllOf((RowBetween(b"2", b"7"), NumberAfter(N, 5.0, 13.0))), {2, 3, 4, 6}),
+    ("any", AnyOf((RowBetween(b"8", b"9"), Contains(b'"z"'))), {5, 8}),
+]
+
+
+async def _store(engine: Engine) -> None:
+    changes = [Change(b"%d" % index, ANY, put(value)) for index, value in enumerate(VALUES)]
+    await committed(engine, WriteSet(b"p", changes))
+
+
+async def _pieces(
+    engine: Engine, hint: Hint, ranges: list[KeyRange], *, rows_max: int, bytes_max: int = 1 << 20
+) -> list[list[bytes]]:
+    """What each read gives, until there is no key to go on with."""
+    pieces = []
+    with closing(engine.snapshot()) as moment:
+        while True:
+            rows = await moment.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+            pieces.append(rows.values)
+            if rows.next_key is None:
+                return pieces
+            ranges = [
+                KeyRange(max(start, rows.next_key), end)
+                for start, end in ranges
+                if end > rows.next_key
+            ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("rows_max", [1, 2, 3, 9, 10, 11])
+@pytest.mark.parametrize(("hint", "held"), [row[1:] for row in HOLDS], ids=[r[0] for r in HOLDS])
+async def test_what_the_hint_holds_of_is_read_once_and_in_order(
+    engine: Engine, hint: Hint, held: set[int], rows_max: int
+) -> None:
+    await _store(engine)
+    two = [KeyRange(Key(b"p", b"1"), Key(b"p", b"4")), KeyRange(Key(b"p", b"5"), WHOLE.end)]
+    for ranges, read in ([WHOLE], range(10)), (two, (1, 2, 3, 5, 6, 7, 8, 9)):
+        pieces = await _pieces(engine, hint, ranges, rows_max=rows_max)
+        assert all(len(piece) <= rows_max for piece in pieces)
+        found = [VALUES.index(value) for piece in pieces for value in piece]
+        assert found == sorted(set(found))
+        assert held & set(read) <= set(found) <= set(read)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("hint", "held"), [row[1:] for row in HOLDS], ids=[r[0] for r in HOLDS])
+async def test_sqlite_leaves_out_the_others_but_large_values(
+    data: Path, hint: Hint, held: set[int]
+) -> None:
+    engine = open_sqlite(data)
+    await _store(engine)
+    (found,) = await _pieces(engine, hint, [WHOLE], rows_max=100)
+    of_keys = isinstance(hint, RowBetween) or (
+        isinstance(hint, AllOf) and isinstance(hint.all_of[0], RowBetween)
+    )
+    assert {VALUES.index(value) for value in found} == (held if of_keys else held | {LARGE})
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_a_piece_counts_the_rows_looked_at_and_not_those_found(data: Path) -> None:
+    engine = open_sqlite(data)
+    await _store(engine)
+    pieces = await _pieces(engine, Contains(b'"z"'), [WHOLE], rows_max=3)
+    assert pieces == [[], [VALUES[5]], [], [VALUES[LARGE]]]
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_a_piece_ends_by_bytes_and_goes_on_behind_the_last_value(engine: Engine) -> None:
+    await _store(engine)
+    hint = AnyOf((Contains(b'"y"'), Contains(b'"z"')))
+    pieces = await _pieces(engine, hint, [WHOLE], rows_max=100, bytes_max=1)
+    assert all(len(piece) == 1 for piece in pieces[:-1])
+    found = [value for piece in pieces for value in piece]
+    assert [value for value in found if b'"y"' in value or b'"z"' in value] == [
+        VALUES[1],
+        VALUES[2],
+        VALUES[5],
+    ]
+
+
+@pytest.mark.asyncio
+async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
+    """Keys in their order from the index alone, each value by its place, and nothing is sorted."""
+    engine = open_sqlite(data)
+    everything = AllOf(tuple(hint for _, hint, _ in HOLDS))
+    for hint in (*(hint for _, hint, _ in HOLDS), everything):
+        for key_range in (
+            KeyRange(Key(b"p", b"a"), Key(b"p", b"b")),
+            KeyRange.of_partition(b"p"),
+            WHOLE,
+        ):
+            walk, bounds = _walk(key_range)
+            condition = condition_of(hint)
+            plan = [
+                str(row[3])
+                for row in engine._reader.execute(
+                    f"EXPLAIN QUERY PLAN {hinted(walk, condition)}",
+                    (*bounds, 10, *condition.bindings),
+                )
+            ]
+            rows = [line for line in plan if "stored_rows" in line or " v " in line]
+            assert len(rows) == 2, plan
+            assert rows[0].startswith("SEARCH stored_rows USING COVERING INDEX")
+            assert rows[1] == "SEARCH v USING INTEGER PRIMARY KEY (rowid=?)"
+            assert not any("TEMP B-TREE" in line for line in plan)
+    await close_healthy(engine)

@@ -1,0 +1,150 @@
+"""Pages of filtered queries: the same on every engine, with hints and without them, and others get their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import pytest_asyncio
+
+from tablestone import limits
+from tablestone.edm import EdmType, EdmValue
+from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
+from tablestone.engines.registry import open_engine
+from tablestone.entity import ContinuationToken, EntityKey
+from tablestone.entity_json import entity_renderer, key_of, members, read_raw
+from tablestone.operations import EntitiesPage, QueryEntities
+from tablestone.tables import keys, reads
+from unit.query_tables import parsed
+
+TABLE_ID = b"\0" * keys.TABLE_ID_LENGTH
+ROWS = 3_000
+PARTITIONS = ("p", "q")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engines(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Engine]]:
+    """Both engines with the same 6,000 entities: n counts round to 100, d is half of it, s is there for every third."""
+    path: Path = tmp_path_factory.mktemp("scan")
+    opened = {
+        name: open_engine(url, lambda: 638_000_000_000_000_000)
+        for name, url in (("memory", "memory:"), ("sqlite", f"sqlite:{path / 'data'}"))
+    }
+    for engine in opened.values():
+        for partition_key in PARTITIONS:
+            changes = [_change(partition_key, number) for number in range(ROWS)]
+            place = keys.entity_place(TABLE_ID, EntityKey(partition_key, ""))
+            await engine.commit(WriteSet(place.partition, changes))
+    yield opened
+    for engine in opened.values():
+        await engine.close()
+
+
+def _change(partition_key: str, number: int) -> Change:
+    key = EntityKey(partition_key, f"{number:05}")
+    properties = {
+        "n": EdmValue(EdmType.INT32, number % 100),
+        "d": EdmValue(EdmType.DOUBLE, number % 100 / 2),
+    }
+    if number % 3 == 0:
+        properties["s"] = EdmValue(EdmType.STRING, "é😀\\" * (2_000 if number % 999 == 0 else 1))
+    row = keys.entity_place(TABLE_ID, key).row
+    return Change(row, ANY, Put(entity_renderer(key, members(properties).values())))
+
+
+async def _page(
+    engine: Engine,
+    text: str,
+    top: int,
+    token: ContinuationToken | None,
+    seconds: Callable[[], float],
+) -> EntitiesPage:
+    query = QueryEntities("table", parsed(text), top, None, token)
+    return await reads.query_entities(engine, TABLE_ID, query, seconds)
+
+
+async def _pages(engine: Engine, text: str, top: int) -> list[EntitiesPage]:
+    pages: list[EntitiesPage] = []
+    token = None
+    while not pages or token is not None:
+        pages.append(await _page(engine, text, top, token, lambda: 0.0))
+        token = pages[-1].token
+    return pages
+
+
+# a filter, how many match
+FILTERS = [
+    ("n eq 37", 60),
+    ("n eq 99", 60),
+    ("n gt 1000", 0),
+    ("n lt 2 and d ge 0.5", 60),
+    ("s eq 'é😀\\'", 1_992),
+    ("d gt 49.0", 60),
+    ("n eq 5 or d eq 3.5", 120),
+    ("n ne 5", 5_940),
+    ("not (n eq 5)", 5_940),
+    ("RowKey ge '00010' and RowKey lt '00020' and d gt 2.0", 20),
+    ("PartitionKey eq 'q' and n eq 99", 30),
+    ("PartitionKey eq 'p' and RowKey ge '02990' and n lt 95", 5),
+    ("(PartitionKey eq 'p' or PartitionKey eq 'q' and RowKey gt '02000') and n eq 1", 40),
+    ("Timestamp lt datetime'2000-01-01T00:00:00Z'", 0),
+]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("top", [7, 30, 1000])
+@pytest.mark.parametrize(("text", "matches"), FILTERS)
+async def test_pages_and_tokens_are_the_same_with_and_without_hints(
+    engines: dict[str, Engine], text: str, matches: int, top: int
+) -> None:
+    hinted = await _pages(engines["sqlite"], text, top)
+    assert sum(len(page.stored) for page in hinted) == matches
+    assert hinted == await _pages(engines["memory"], text, top)
+    with mock.patch.object(reads, "hint_of", return_value=None):
+        assert hinted == await _pages(engines["sqlite"], text, top)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", ["memory", "sqlite"])
+async def test_a_page_that_ran_out_of_time_goes_on_where_it_stopped(
+    engines: dict[str, Engine], name: str
+) -> None:
+    """Be there a match or not (wire 6.6); the clock runs so quickly that every look at it is past the deadline."""
+    for text, matches in (("n gt 1000", 0), ("n eq 37", 60)):
+        found: list[bytes] = []
+        token, pages = None, 0
+        while pages == 0 or token is not None:
+            now = iter(range(0, 1_000_000, limits.PAGE_SECONDS_MAX + 1))
+            page = await _page(engines[name], text, 1_000, token, lambda now=now: float(next(now)))  # type: ignore[misc]
+            found += page.stored
+            token, pages = page.token, pages + 1
+        assert pages > 5
+        keys_found = [key_of(read_raw(stored)) for stored in found]
+        assert len(keys_found) == len(set(keys_found)) == matches
+        assert keys_found == sorted(keys_found)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", ["memory", "sqlite"])
+async def test_a_scan_without_matches_lets_others_have_their_turn(
+    engines: dict[str, Engine], name: str
+) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    now = iter(range(1_000_000))
+    page = await _page(
+        engines[name], "n gt 1000", 1_000, None, lambda: next(now) * limits.SCAN_SECONDS_PER_TURN
+    )
+    beside.cancel()
+    assert not page.stored
+    assert turns >= 2 * ROWS / limits.SCAN_ROWS_PER_HINTED_READ - 1
