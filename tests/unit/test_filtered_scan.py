@@ -140,10 +140,15 @@ async def test_a_scan_without_matches_lets_others_have_their_turn(
             turns += 1
             await asyncio.sleep(0)
 
+    # Every look at this clock is after the end of a turn.
     beside = asyncio.create_task(other())
     now = iter(range(1_000_000))
     page = await _page(
-        engines[name], "n gt 1000", 1_000, None, lambda: next(now) * limits.SCAN_SECONDS_PER_TURN
+        engines[name],
+        "n gt 1000",
+        1_000,
+        None,
+        lambda: next(now) * 2 * limits.SCAN_SECONDS_PER_TURN,
     )
     beside.cancel()
     assert not page.stored

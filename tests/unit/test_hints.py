@@ -99,7 +99,7 @@ def _kept(node: FilterNode, row_key: str, value: bytes) -> bool:
         return True
     condition = condition_of(hint)
     found = _CONNECTION.execute(
-        f"SELECT 1 FROM (SELECT ? AS row) AS k, (SELECT ? AS value) AS v WHERE {condition.sql}",
+        f"SELECT 1 FROM (SELECT ? AS row, ? AS value) AS v WHERE {condition.sql}",
         (encode_key(row_key), value, *condition.bindings),
     )
     return found.fetchone() is not None

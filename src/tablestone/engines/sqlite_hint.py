@@ -1,4 +1,4 @@
-"""A hint as a condition in SQL: one expression over `k.row`, a row's key, and `v.value`, its value.
+"""A hint as a condition in SQL: one expression over `v.row`, a row's key, and `v.value`, its value.
 
 What is compared is bound and never part of the text, so that filters of one shape share one prepared statement; how
 many of those are kept is the connection's own limit. The numbers behind the forms chosen here are in
@@ -89,11 +89,11 @@ def _expression(hint: Hint, bindings: list[Binding]) -> str:
             return _AFTER.format("t BETWEEN ? AND ?" + (" OR t IS NULL" if or_absent else ""))
         case RowBetween(start, None):
             bindings.append(start)
-            return "k.row >= ?"
+            return "+v.row >= ?"
         case RowBetween(start, end):
             assert end is not None  # the case before
             bindings += (start, end)
-            return "(k.row >= ? AND k.row < ?)"
+            return "(+v.row >= ? AND +v.row < ?)"
         case AllOf(parts):
             return "(" + " AND ".join([_expression(part, bindings) for part in parts]) + ")"
         case AnyOf(parts):

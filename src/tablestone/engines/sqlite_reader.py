@@ -20,7 +20,7 @@ from tablestone.engines.contract import (
     Rows,
     StoredRow,
 )
-from tablestone.engines.sqlite_hint import Condition, condition_of
+from tablestone.engines.sqlite_hint import condition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,16 +38,17 @@ class _Walk(NamedTuple):
 
     values: str
     key: str
-    keys: str
-    """So many keys as they stand in the index, for a reader that wants few of the values."""
+    some: str
+    """The values and places of all rows for which a condition holds that is yet to be put in."""
 
     @classmethod
     def over(cls, bounds: str) -> _Walk:
+        named = f"FROM stored_rows AS v WHERE {bounds}"
         tail = f"FROM stored_rows WHERE {bounds} ORDER BY partition, row"
         return cls(
             f"SELECT value {tail} LIMIT ?",
             f"SELECT partition, row {tail} LIMIT 1 OFFSET ?",
-            f"SELECT rowid AS place, row {tail} LIMIT ?",
+            f"SELECT v.value, v.rowid {named} AND {{}} ORDER BY partition, row",
         )
 
 
@@ -157,10 +158,15 @@ class RowReader:
     def _read_hinted(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
         condition = condition_of(hint)
         walk, bounds = _walk(key_range)
-        rows_max = min(rows_max, condition.rows_max)
+        # First where to stop, which the index alone finds: what follows is then bounded whatever it leaves out.
+        offset = min(rows_max, condition.rows_max)
+        next_key = self._execute(walk.key, (*bounds, offset)).get
+        if next_key is not None:
+            next_key = Key(*next_key)
+            walk, bounds = _walk(KeyRange(key_range.start, next_key))
         cursor = self._connection.cursor()
         found: Iterable[Any] = cursor.execute(
-            hinted(walk, condition), (*bounds, rows_max, *condition.bindings)
+            walk.some.format(condition.sql), (*bounds, *condition.bindings)
         )
         values: list[bytes] = []
         bytes_read = 0
@@ -172,23 +178,11 @@ class RowReader:
                 partition, row = self._execute(PLACE, (place,)).get
                 rest = self._scan(KeyRange(Key(partition, row + b"\0"), key_range.end), 1)
                 return Rows(values, Key(rest[0].partition, rest[0].row) if rest else None)
-        next_key = self._execute(walk.key, (*bounds, rows_max)).get
-        return Rows(values, None if next_key is None else Key(*next_key))
+        return Rows(values, next_key)
 
     def _scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
         found: Iterable[Any] = self._execute(SCAN, (*key_range.start, *key_range.end, rows_max))
         return [StoredRow(*stored) for stored in found]
-
-
-def hinted(walk: _Walk, condition: Condition) -> str:
-    """The values of a walk's keys of which the condition holds, each with its place.
-
-    CROSS has the tables read in this order and no other: the keys come in theirs, and the values are looked up.
-    """
-    return (
-        f"SELECT v.value, v.rowid FROM ({walk.keys}) AS k "  # noqa: S608 - all of it is ours
-        f"CROSS JOIN stored_rows AS v ON v.rowid = k.place WHERE {condition.sql}"
-    )
 
 
 def _walk(key_range: KeyRange) -> tuple[_Walk, Bindings]:

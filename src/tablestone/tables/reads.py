@@ -89,8 +89,9 @@ class FilteredScan:
 
     async def page(self, ranges: list[KeyRange], top: int) -> EntitiesPage:
         """Up to `top` matching entities; fewer, or none, with a token, when time or size ran out."""
-        self._begin_turn()
-        self._deadline = self._seconds() + limits.PAGE_SECONDS_MAX
+        now = self._seconds()
+        self._deadline = now + limits.PAGE_SECONDS_MAX
+        self._turn_ends = now + limits.SCAN_SECONDS_PER_TURN
         found: list[bytes] = []
         size = 0
         while True:
@@ -108,24 +109,23 @@ class FilteredScan:
                     if len(found) == top or size >= limits.PAGE_BYTES_MAX:
                         return EntitiesPage(found, await self._token_after(ranges, raw))
                 # Looked at for every row: what one costs depends on the filter, and nobody else may wait for many.
-                if self._seconds() > self._turn_ends and not await self._next_turn():
+                if not await self._has_time():
                     return EntitiesPage(found, await self._token_after(ranges, raw))
             if rows.next_key is None:
                 return EntitiesPage(found, None)
-            # And for every piece, since the engine may have left out all rows of it.
-            if self._seconds() > self._turn_ends and not await self._next_turn():
+            # The engine may have left out all rows of a piece.
+            if not rows.values and not await self._has_time():
                 return EntitiesPage(found, _token(rows.next_key))
             ranges = keys.ranges_from(ranges, rows.next_key)
 
-    def _begin_turn(self) -> None:
-        self._turn_ends = self._seconds() + limits.SCAN_SECONDS_PER_TURN
-
-    async def _next_turn(self) -> bool:
-        """Let the others have theirs; False when the page has had its time."""
-        if self._seconds() > self._deadline:
-            return False
-        await asyncio.sleep(0)
-        self._begin_turn()
+    async def _has_time(self) -> bool:
+        """After a turn the others have theirs; False when the page has had its time."""
+        now = self._seconds()
+        if now > self._turn_ends:
+            if now > self._deadline:
+                return False
+            await asyncio.sleep(0)
+            self._turn_ends = self._seconds() + limits.SCAN_SECONDS_PER_TURN
         return True
 
     async def _token_after(
