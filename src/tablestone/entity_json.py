@@ -35,7 +35,7 @@ RawEntity = Mapping[str, Any]
 
 ANNOTATION: Final = "@odata.type"
 _ETAG_START: Final = b'{"odata.etag":"W/\\"datetime\''
-_ETAG_END: Final = b'\'\\"",'
+_ETAG_END: Final = b'\'\\""'
 _SYSTEM_MEMBERS: Final = frozenset(("odata.etag", "PartitionKey", "RowKey", "Timestamp"))
 _TIMESTAMP: Final = b',"Timestamp":"'
 _TYPED_TIMESTAMP: Final = b',"Timestamp@odata.type":"Edm.DateTime","Timestamp":"'
@@ -155,9 +155,9 @@ def _version_in_etag(text: bytes) -> int:
 
 
 def split_etag(text: bytes) -> tuple[bytes, bytes]:
-    """The `odata.etag` member of an entity with the comma behind it, and the members that follow."""
+    """The `odata.etag` member of an entity, and what follows the comma behind it: `}` where nothing was selected."""
     end = text.index(_ETAG_END) + len(_ETAG_END)
-    return text[1:end], text[end:]
+    return text[1:end], text[end:].removeprefix(b",")
 
 
 def without_metadata(stored: bytes) -> bytes:
@@ -204,7 +204,7 @@ def select_members(stored: bytes, names: Iterable[str]) -> bytes:
             found.append(place)
     members = [stored[start:end] for start, end in sorted(found)]
     etag, _ = split_etag(stored)
-    return b"{%b%b%b}" % (etag[:-1], b"".join(members), b"".join(missing))
+    return b"{%b%b%b}" % (etag, b"".join(members), b"".join(missing))
 
 
 def _find_member(stored: bytes, name: bytes) -> tuple[int, int] | None:

@@ -221,7 +221,10 @@ def _top(parameters: Parameters) -> int:
 
 
 def _projection(decoded: DecodedRequest) -> Projection | None:
-    """`$select`, if it was sent; empty or `*` it selects everything (wire 5.6)."""
+    """`$select`, if it was sent; empty or `*` it selects everything (wire 5.6).
+
+    Control information is no property: naming it selects nothing, and what a level carries of it stays (wire 5.2).
+    """
     text = decoded.parameters.get("$select")
     if text is None:
         return None
@@ -236,7 +239,9 @@ def _select(text: str) -> tuple[str, ...] | None:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if len(names) > limits.SELECT_NAMES_MAX or "" in names:
         raise StorageError("InvalidInput", early=True)
-    return None if "*" in names else names
+    if "*" in names:
+        return None
+    return tuple(name for name in names if "@" not in name and not name.startswith("odata."))
 
 
 def _create_table(decoded: DecodedRequest) -> Operation:

@@ -118,8 +118,9 @@ class JsonWriter:
         path = format_entity_path(table, key)
         etag, rest = split_etag(text)
         links = f'"odata.type":{quote(f"{self._account}.{table}")},"odata.id":{quote(self._base + path)},'
-        edit_link = f'"odata.editLink":{quote(path)},'
-        return b"{" + links.encode("ascii") + etag + edit_link.encode("ascii") + rest
+        edit_link = f',"odata.editLink":{quote(path)}'
+        comma = b"" if rest == b"}" else b","
+        return b"{" + links.encode("ascii") + etag + edit_link.encode("ascii") + comma + rest
 
 
 def _selected(projection: Projection | None) -> str:
