@@ -21,9 +21,10 @@ from tablestone.wire.messages import Headers, RawRequest, single_headers
 _BOUNDARY = re.compile(
     rb'(?:^|[;\s])boundary\s*=\s*(?:"([^"\r\n]{1,200})"|([^\s;"]{1,200}))', re.IGNORECASE
 )
-# The host of an absolute URL is not looked at: the outer request was signed for ours.
+# The host of an absolute URL is not looked at: the outer request was signed for ours. A `#` belongs to the path, as in
+# a request of its own: there it is out of range (wire 1.3).
 _REQUEST_LINE = re.compile(
-    rb"([A-Za-z]+) +(?:(?i:https?)://[^/?#\s]*)?(/[^?#\s]*)(?:\?([^#\s]*))? +HTTP/1\.[01] *\r?(?:\n|\Z)"
+    rb"([A-Za-z]+) +(?:(?i:https?)://[^/?#\s]*)?(/[^?\s]*)(?:\?(\S*))? +HTTP/1\.[01] *\r?(?:\n|\Z)"
 )
 _BOUNDARY_LINE_END = re.compile(rb"(--)?[ \t]*(?:\r?\n|\Z)")
 # Patterns that begin with one certain byte are searched for much quicker: a \r before it is left to `strip`.
