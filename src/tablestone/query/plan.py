@@ -296,17 +296,25 @@ def _plan(node: FilterNode) -> Plan:
 
 
 _plan_small = functools.lru_cache(maxsize=512)(_plan)
+_SHORT: Final = 512
+"""Characters or bytes of a constant up to which a plan that holds it is kept, so that keeping many costs little."""
 
 
 def _is_small(node: FilterNode) -> bool:
-    """Worth remembering, and quick to look up: a handful of conditions, none nested."""
-    if isinstance(node, And | Or):
-        if len(node.terms) > 8:
-            return False
-        for term in node.terms:
-            if isinstance(term, And | Or | Not):
-                return False
-    return not isinstance(node, Not)
+    """Worth remembering, and quick to look up: a handful of conditions, none nested, none long."""
+    terms = node.terms if isinstance(node, And | Or) else (node,)
+    return len(terms) <= 8 and all(map(_is_short, terms))
+
+
+def _is_short(term: FilterNode) -> bool:
+    if isinstance(term, Comparison):
+        value = term.literal.value
+        return len(term.name) <= _SHORT and (
+            not isinstance(value, str | bytes) or len(value) <= _SHORT
+        )
+    return isinstance(term, Constant) or (
+        isinstance(term, BooleanProperty) and len(term.name) <= _SHORT
+    )
 
 
 def plan_query(node: FilterNode | None) -> Plan:

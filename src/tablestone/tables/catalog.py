@@ -124,6 +124,8 @@ class Catalog:
 
     async def find(self, account: str, table: str) -> TableRecord | None:
         """The table of this name, in any case, if there is one."""
+        if len(table) > limits.TABLE_NAME_LENGTH_MAX:
+            return None  # asked of nobody, and its place not kept
         return await self._rows.get(_table_place(account, table), read_record)
 
     async def require(self, account: str, table: str) -> TableRecord:
@@ -187,6 +189,8 @@ class Catalog:
         self, account: str, table: str, changes: Callable[[TableRecord], tuple[Change, ...]]
     ) -> bool:
         """Commit the changes to a table's row, again if somebody else was first; False if there is no such table."""
+        if len(table) > limits.TABLE_NAME_LENGTH_MAX:
+            return False
         place = _table_place(account, table)
         for _ in range(limits.COMMIT_ATTEMPTS_MAX):
             stored = await self._engine.get(place)

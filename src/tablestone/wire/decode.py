@@ -163,10 +163,12 @@ _ATOM: Final = _Reader(atom_payload.decode_table_name, atom_payload.decode_entit
 
 
 def _reader(decoded: DecodedRequest) -> _Reader:
-    return _reader_for(decoded.raw.headers.get(b"content-type"), decoded.version)
+    content_type = decoded.raw.headers.get(b"content-type")
+    if content_type is not None and len(content_type) > _SHORT:
+        return _reader_for(content_type, decoded.version)
+    return _reader_for_short(content_type, decoded.version)
 
 
-@functools.lru_cache(maxsize=256)
 def _reader_for(content_type: bytes | None, version: str) -> _Reader:
     """How to read a body: by its Content-Type, if the version knows that form; else refused by name (wire 5.1).
 
@@ -184,6 +186,11 @@ def _reader_for(content_type: bytes | None, version: str) -> _Reader:
             raise StorageError("AtomFormatNotSupported", early=True)
         return _ATOM
     raise StorageError("MediaTypeNotSupported", early=True)
+
+
+_SHORT: Final = 512
+"""Bytes of a Content-Type up to which its reader is kept, so that keeping many costs little."""
+_reader_for_short = functools.lru_cache(maxsize=256)(_reader_for)
 
 
 def _if_match(request: RawRequest, method: str) -> IfMatch | None:

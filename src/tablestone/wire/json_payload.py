@@ -37,10 +37,15 @@ def json_error(code: str, message: str) -> bytes:
     return text.encode("ascii")
 
 
-@functools.lru_cache(maxsize=512)
 def _context(base: str, fragment: str) -> bytes:
-    """The `odata.metadata` member; cached, since the same tables are asked for again and again."""
+    """The `odata.metadata` member."""
     return f'"odata.metadata":{quote(f"{base}$metadata#{fragment}")}'.encode("ascii")
+
+
+_SHORT: Final = 512
+"""Characters of a fragment, which repeats `$select`, up to which its member is kept."""
+# The same tables are asked for again and again.
+_short_context = functools.lru_cache(maxsize=512)(_context)
 
 
 class JsonWriter:
@@ -60,7 +65,8 @@ class JsonWriter:
         return json_error(code, message)
 
     def _context(self, fragment: str) -> bytes:
-        return _context(self._base, fragment)
+        context = _short_context if len(fragment) <= _SHORT else _context
+        return context(self._base, fragment)
 
     def table(self, table: str) -> bytes:
         """One table (wire 3.2, 3.3)."""

@@ -1,7 +1,7 @@
 """How the answer is to be written: version, JSON at which metadata level or Atom, and what the client prefers.
 
 `negotiate` never fails: a request for a form that cannot be given is remembered in `refusal`, so that every error, this
-one too, can be written in a form the client reads (wire 5.1, 10). Cached, because clients repeat themselves.
+one too, can be written in a form the client reads (wire 5.1, 10). Cached if short, because clients repeat themselves.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotia
     data_version = (
         headers.get(b"maxdataserviceversion") or headers.get(b"dataserviceversion") or b""
     )
-    return _negotiate(wanted, version, data_version)
+    if len(wanted) + len(data_version) > _SHORT:
+        return _negotiate(wanted, version, data_version)
+    return _negotiate_short(wanted, version, data_version)
 
 
 def default_form(version: str) -> PayloadForm:
@@ -136,7 +138,6 @@ def default_form(version: str) -> PayloadForm:
     return AtomForm.PLAIN if version < VERSION_JSON else AtomForm.TYPED
 
 
-@functools.lru_cache(maxsize=256)
 def _negotiate(wanted: str, version: str, data_version: bytes) -> Negotiated:
     """The first form asked for that can be given; if there is none, the reason why the first one cannot."""
     refused: Negotiated | None = None
@@ -154,6 +155,11 @@ def _negotiate(wanted: str, version: str, data_version: bytes) -> Negotiated:
             return found
         refused = refused or found
     return refused or Negotiated(default_form(version), "MediaTypeNotSupported")
+
+
+_SHORT: Final = 512
+"""Characters of what is asked for up to which the outcome is kept, so that keeping many costs little."""
+_negotiate_short = functools.lru_cache(maxsize=256)(_negotiate)
 
 
 def _atom(version: str) -> Negotiated:
