@@ -184,6 +184,7 @@ class ServiceUnderTest:
             return body
 
         response = self._loop.run(self._pipeline.answer(request, read_body))
+        assert all(name == name.lower() for name, _ in response.headers), response.headers
         found = {
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in response.headers

@@ -11,7 +11,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tablestone import limits
 from tablestone.auth.accounts import Account
@@ -34,6 +34,7 @@ from tablestone.wire.address import (
     Parameters,
     parse_query_string,
     parse_resource,
+    readable_parameters,
 )
 from tablestone.wire.decode import (
     DecodedRequest,
@@ -123,8 +124,12 @@ class Pipeline:
         answer_form: Form | None = None
         speaks_xml = False
         cors_rules: tuple[CorsRule, ...] = ()
+        unreadable: StorageError | None = None
         try:
-            parameters = parse_query_string(request.query_string)
+            try:
+                parameters = parse_query_string(request.query_string)
+            except StorageError as error:  # told to who may know
+                parameters, unreadable = readable_parameters(request.query_string), error
             host = request.headers.get(b"host", b"")
             found = await self._addresses.find(request.raw_path, host)
             _require_sound(request, https_only=self._https_only)
@@ -143,8 +148,10 @@ class Pipeline:
                 caller = await self._completed(caller, request, found.account, now)
             answer_form = _form(request, found, parameters, stamp.version, now)
             step = Authenticated(request, found, parameters, caller, answer_form, stamp, read_body)
-            if parameters and is_service_request(parameters):
-                speaks_xml = True
+            speaks_xml = bool(parameters) and is_service_request(parameters)
+            if unreadable is not None:
+                raise unreadable  # noqa: TRY301 - as what is unreadable in the steps that follow
+            if speaks_xml:
                 response = await self._carry_out_on_service(step)
             else:
                 response = respond(await self._carry_out(step), stamp)
@@ -167,14 +174,8 @@ class Pipeline:
             failure = StorageError("InternalError")
         else:
             return response
-        now = self._clock()
-        if answer_form is None:
-            accept = request.headers.get(b"accept", b"")
-            response = respond_at_gateway(failure, accept, stamp, now)
-        elif speaks_xml:
-            response = respond_with_xml_error(failure, stamp, now)
-        else:
-            response = respond(encode_error(failure, answer_form, stamp, now), stamp)
+        form: Form | Literal["xml"] | None = "xml" if speaks_xml else answer_form
+        response = _respond_with_error(failure, request, form, stamp, self._clock())
         if cors_rules:
             add_cors_headers(cors_rules, request, response)
         return response
@@ -282,6 +283,21 @@ def _form(
         preference(request.headers, version),
     )
     return form if form.dated is None else form.at(now)
+
+
+def _respond_with_error(
+    failure: StorageError,
+    request: RawRequest,
+    form: Form | Literal["xml"] | None,
+    stamp: Stamp,
+    now: int,
+) -> RawResponse:
+    """An error in the form of the answer that was asked for; without any, as the front door writes it (wire 8.3)."""
+    if form is None:
+        return respond_at_gateway(failure, request.headers.get(b"accept", b""), stamp, now)
+    if form == "xml":
+        return respond_with_xml_error(failure, stamp, now)
+    return respond(encode_error(failure, form, stamp, now), stamp)
 
 
 def _require_sound(request: RawRequest, *, https_only: bool) -> None:

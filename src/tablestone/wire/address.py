@@ -148,6 +148,19 @@ def parse_query_string(raw: bytes) -> Parameters:
     return _parse_short(raw) if len(raw) <= _SHORT else _parse_parameters(raw)
 
 
+def readable_parameters(raw: bytes) -> Parameters:
+    """What can be read of a query string that is refused, for the steps before it is: of two the first stands."""
+    found: dict[str, str] = {}
+    for pair in raw.split(b"&"):
+        try:
+            parameters = _parse_parameters(pair)
+        except StorageError:
+            continue
+        for name, value in parameters.items():
+            found.setdefault(name, value)
+    return MappingProxyType(found)
+
+
 def select_as_sent(raw: bytes) -> str:
     """The text of `$select` as it stands in the URL with only `%2C` decoded, as answers repeat it (wire 5.2)."""
     for pair in raw.decode("latin-1").split("&"):

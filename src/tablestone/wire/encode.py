@@ -229,7 +229,7 @@ def respond(answer: Answer, stamp: Stamp) -> RawResponse:
     if answer.preference_applied is not None:
         headers.append((b"preference-applied", answer.preference_applied))
     if answer.extra is not None:
-        headers.extend(answer.extra)
+        headers.extend([(name.lower(), value) for name, value in answer.extra])
     if stamp.client_request_id is not None:
         headers.append((b"x-ms-client-request-id", stamp.client_request_id))
     return RawResponse(answer.status, headers, answer.body)
@@ -253,7 +253,9 @@ def respond_at_gateway(error: StorageError, accept: bytes, stamp: Stamp, now: in
         (b"x-ms-request-id", stamp.request_id.encode("ascii")),
         (b"content-type", content_type),
     ]
-    headers.extend((name.encode("ascii"), value.encode("latin-1")) for name, value in error.headers)
+    headers.extend(
+        (name.lower().encode("ascii"), value.encode("latin-1")) for name, value in error.headers
+    )
     if stamp.client_request_id is not None:
         headers.append((b"x-ms-client-request-id", stamp.client_request_id))
     return RawResponse(error.status, headers, body)

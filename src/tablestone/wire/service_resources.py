@@ -140,7 +140,7 @@ def respond_with_xml_error(error: StorageError, stamp: Stamp, now: int) -> RawRe
     response.status = error.status
     response.headers.append((b"x-ms-error-code", error.code.encode("ascii")))
     response.headers.extend(
-        (name.encode("ascii"), value.encode("latin-1")) for name, value in error.headers
+        (name.lower().encode("ascii"), value.encode("latin-1")) for name, value in error.headers
     )
     return response
 
