@@ -269,8 +269,11 @@ KEY_SETS = {
 
 @pytest.mark.parametrize("document", KEY_SETS.values(), ids=KEY_SETS.keys())
 def test_keys_that_cannot_sign_tokens_are_none(document: bytes) -> None:
-    with pytest.raises(ValueError, match=r"^it "):
-        read_keys(document)
+    if document in {b"{", b"[]", b"{}"}:
+        with pytest.raises(ValueError, match=r"^it "):
+            read_keys(document)
+    else:
+        assert not read_keys(document)
     beside = json.loads(document) if document != b"{" else {}
     if isinstance(beside, dict):
         beside.setdefault("keys", []).append(SECOND.jwk())

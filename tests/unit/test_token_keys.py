@@ -17,7 +17,13 @@ import pytest
 from tablestone.clock import monotonic_seconds
 from tablestone.server import token_keys
 from tablestone.server.configuration import TrustedIssuer
-from tablestone.server.token_keys import DISCOVERY, DOCUMENT_BYTES_MAX, IssuerKeys
+from tablestone.server.token_keys import (
+    DISCOVERY,
+    DOCUMENT_BYTES_MAX,
+    KEPT_SECONDS_MAX,
+    READ_AGAIN_SECONDS,
+    IssuerKeys,
+)
 from tokens import EcKey, key_set
 
 FIRST: Final = EcKey("first")
@@ -269,6 +275,102 @@ def test_watching_fetches_and_fetches_again(
         publisher.pages["/keys"] = key_set(SECOND)
         file.write_bytes(key_set(SECOND))
         await become([["second"], ["second"]])
+        watching.cancel()
+
+    run(scene)
+
+
+@pytest.mark.parametrize("withdrawn", [b'{"keys":[]}', None], ids=["an empty set", "no file"])
+def test_keys_that_were_withdrawn_are_gone_and_may_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, withdrawn: bytes | None
+) -> None:
+    monkeypatch.setattr(token_keys, "READ_AGAIN_SECONDS", 0.0)
+    file = tmp_path / "keys.json"
+    file.write_bytes(key_set(FIRST))
+
+    async def scene() -> None:
+        keys = keys_of(TrustedIssuer("i", str(file), None))
+        await keys.look_again("i")
+        assert named(keys) == [["first"]]
+        if withdrawn is None:
+            file.unlink()
+        else:
+            file.write_bytes(withdrawn)
+        await keys.look_again("i")
+        assert named(keys) == [[]]
+        file.write_bytes(key_set(FIRST))
+        assert await keys.look_again("i")
+        assert named(keys) == [["first"]]
+
+    run(scene)
+
+
+def test_keys_that_cannot_be_had_for_a_day_are_not_believed(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_keys, "ASK_AGAIN_SECONDS", 0.0)
+    publisher.pages["/keys"] = key_set(FIRST)
+    now = 1000.0
+
+    async def scene() -> None:
+        nonlocal now
+        keys = IssuerKeys([TrustedIssuer("i", f"{publisher.url}/keys", None)], lambda: now)
+        assert await keys.look_again("i")
+        publisher.pages["/keys"] = 500
+        for later, expected in ((KEPT_SECONDS_MAX - 1, ["first"]), (KEPT_SECONDS_MAX, [])):
+            now = 1000.0 + later
+            assert not await keys.look_again("i")
+            assert named(keys) == [expected]
+        publisher.pages["/keys"] = key_set(FIRST)
+        assert await keys.look_again("i")
+        assert named(keys) == [["first"]]
+
+    run(scene)
+
+
+def test_a_fetch_that_hangs_keeps_no_keys_for_ever(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_keys, "FILE_SECONDS", 0.01)
+    publisher.pages["/keys"] = key_set(FIRST)
+    now = 1000.0
+
+    async def scene() -> None:
+        nonlocal now
+        keys = IssuerKeys([TrustedIssuer("i", f"{publisher.url}/keys", None)], lambda: now)
+        assert await keys.look_again("i")
+        publisher.hold.clear()
+        now += KEPT_SECONDS_MAX
+        watching = asyncio.create_task(keys.watch())
+        await asyncio.sleep(0.1)
+        assert named(keys) == [[]]
+        watching.cancel()
+        publisher.hold.set()
+
+    run(scene)
+
+
+def test_a_key_that_nobody_knows_has_the_file_read_at_once(tmp_path: Path) -> None:
+    """Though it was read just before by the watch; and once a second, whoever asks."""
+    file = tmp_path / "keys.json"
+    file.write_bytes(key_set(FIRST))
+    now = 1000.0
+
+    async def scene() -> None:
+        nonlocal now
+        keys = IssuerKeys([TrustedIssuer("i", str(file), None)], lambda: now)
+        watching = asyncio.create_task(keys.watch())
+        ends = time.monotonic() + 20
+        while named(keys) != [["first"]]:
+            assert time.monotonic() < ends
+            await asyncio.sleep(0.01)
+        file.write_bytes(key_set(FIRST, SECOND))
+        assert await keys.look_again("i")
+        assert named(keys) == [["first", "second"]]
+        file.write_bytes(key_set(SECOND))
+        assert not await keys.look_again("i")
+        now += READ_AGAIN_SECONDS
+        assert await keys.look_again("i")
         watching.cancel()
 
     run(scene)

@@ -25,7 +25,7 @@ Keys = Mapping[str, PyJWK]
 
 
 def read_keys(document: bytes) -> Keys:
-    """The keys of a JWK set that can sign tokens; raises `ValueError` with a reason if there are none."""
+    """The keys of a JWK set that can sign tokens, perhaps none; raises `ValueError` with a reason if it is no set."""
     try:
         parsed = orjson.loads(document)
     except orjson.JSONDecodeError:
@@ -38,8 +38,6 @@ def read_keys(document: bytes) -> Keys:
         key = _key(member) if isinstance(member, dict) else None
         if key is not None:
             found.setdefault(member["kid"], key)
-    if not found:
-        raise ValueError("it has no key with an id that signs with RS256 or ES256")
     return MappingProxyType(found)
 
 

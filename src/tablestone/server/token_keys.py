@@ -1,8 +1,9 @@
 """Keeps the public keys of the configured token issuers fresh, while requests are answered.
 
 A file is looked at every few seconds, an address every quarter of an hour and when a token names a key that is not
-known yet, which anybody can make a token do: therefore seldom. What cannot be read or fetched leaves the old keys in
-place and is logged. Fetching happens on threads; nobody waits for it but the request that named a new key.
+known yet, which anybody can make a token do: therefore seldom. What cannot be read or fetched is logged and leaves the
+old keys in place for a day; an empty set or a file that is gone withdraws them at once. Fetching happens on threads;
+nobody waits for it but the request that named a new key.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ ADDRESS_SECONDS: Final = 15 * 60.0
 FAILED_SECONDS: Final = 30.0
 """How soon an address is asked again that could not be had."""
 ASK_AGAIN_SECONDS: Final = 10.0
-"""How soon an unknown key may make us ask again, whoever names it."""
+"""How soon an unknown key may make us ask an address again, whoever names it."""
+READ_AGAIN_SECONDS: Final = 1.0
+"""How soon it may make us read a file again."""
+KEPT_SECONDS_MAX: Final = 24 * 3600.0
+"""How long keys are believed that cannot be had any more: who may withdraw them cannot tell us."""
 WAIT_SECONDS_MAX: Final = 3.0
 """How long the request that named an unknown key waits for the answer."""
 FETCH_SECONDS_MAX: Final = 10.0
@@ -99,7 +104,7 @@ class _Source:
         self.is_file = issuer.keys_file is not None
         self.keys: Keys = {}
         self.document = b""
-        self.asked_at = float("-inf")
+        self.asked_at = self.looked_at = self.had_at = float("-inf")
         self.failure: str | None = None
         self.asking: asyncio.Task[bool] | None = None
 
@@ -140,6 +145,7 @@ class IssuerKeys:
         """Fetch and fetch again for as long as the server lives."""
         while self._sources:
             for source in self._sources.values():
+                self._forget_old(source)
                 if self._seconds() - source.asked_at >= source.seconds:
                     self._ask(source)
             await asyncio.sleep(FILE_SECONDS)
@@ -149,8 +155,11 @@ class IssuerKeys:
         source = self._sources.get(name)
         if source is None:
             return False
-        if source.asking is None and self._seconds() - source.asked_at < ASK_AGAIN_SECONDS:
-            return False
+        if source.asking is None:
+            soonest = READ_AGAIN_SECONDS if source.is_file else ASK_AGAIN_SECONDS
+            if self._seconds() - source.looked_at < soonest:
+                return False
+            source.looked_at = self._seconds()
         asking = self._ask(source)
         await asyncio.wait({asking}, timeout=WAIT_SECONDS_MAX)
         return asking.done() and asking.result()
@@ -163,6 +172,7 @@ class IssuerKeys:
 
     async def _refresh(self, source: _Source) -> bool:
         """Read the keys again; whether they are others than before. Never raises."""
+        asked_at = source.asked_at
         try:
             document = await asyncio.to_thread(source.read)
             changed = document != source.document
@@ -170,10 +180,14 @@ class IssuerKeys:
                 source.keys = read_keys(document)
                 source.document = document
         except (OSError, ValueError, HTTPException) as error:
+            if source.is_file and isinstance(error, FileNotFoundError):
+                self._withdraw(source)
+            self._forget_old(source)
             self._failed(source, error)
             return False
         finally:
             source.asking = None
+        source.had_at = asked_at
         if source.failure is not None:
             level = logging.WARNING if self._tells else logging.INFO
             log.log(level, "the keys of %s can be had again", source.issuer.name)
@@ -182,6 +196,16 @@ class IssuerKeys:
             self.issuers = self._snapshot()
             log.info("%s has %d keys", source.issuer.name, len(source.keys))
         return changed
+
+    def _forget_old(self, source: _Source) -> None:
+        """Also while a fetch hangs, which is no failure yet."""
+        if source.keys and self._seconds() - source.had_at >= KEPT_SECONDS_MAX:
+            log.error("the keys of %s are too old to be believed", source.issuer.name)
+            self._withdraw(source)
+
+    def _withdraw(self, source: _Source) -> None:
+        source.keys, source.document = {}, b""
+        self.issuers = self._snapshot()
 
     def _failed(self, source: _Source, error: Exception) -> None:
         """Told once, until it is another failure or none."""
