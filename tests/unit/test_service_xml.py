@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tablestone import limits
 from tablestone.edm import DATE_TIME_MAX
+from tablestone.entity import utf16_length
 from tablestone.errors import StorageError
 from tablestone.operations import AccessPolicy, SignedIdentifier
 from tablestone.service_properties import (
@@ -35,7 +36,9 @@ XML_CHARACTERS = st.characters(
     blacklist_characters="\ufffe\uffff",
     whitelist_characters="\t\n\r",
 )
-IDS = st.text(XML_CHARACTERS, min_size=1, max_size=limits.SIGNED_IDENTIFIER_LENGTH_MAX)
+IDS = st.text(XML_CHARACTERS, min_size=1, max_size=limits.SIGNED_IDENTIFIER_LENGTH_MAX).filter(
+    lambda text: utf16_length(text) <= limits.SIGNED_IDENTIFIER_LENGTH_MAX
+)
 INSTANTS = st.none() | st.integers(0, DATE_TIME_MAX)
 POLICIES = st.none() | st.builds(
     AccessPolicy, INSTANTS, INSTANTS, st.sampled_from([None, "r", "raud", "du"])

@@ -114,3 +114,8 @@ def test_what_is_hostile_is_refused_at_once_and_keeps_no_memory(body: bytes) -> 
 def test_a_long_text_is_read_whole() -> None:
     """A string of a MiB is refused as a value, not as XML (wire 9)."""
     assert parse_xml(b"<a>" + b"&lt;" * _MEBIBYTE + b"</a>").text == "<" * _MEBIBYTE
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_only_utf_8_is_read(encoding: str) -> None:
+    assert _refused("<a>x</a>".encode(encoding)).code == "InvalidXmlDocument"

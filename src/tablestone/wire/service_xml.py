@@ -19,6 +19,7 @@ from xml.etree.ElementTree import Element
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.edm import format_date_time_fixed
+from tablestone.entity import utf16_length
 from tablestone.errors import StorageError
 from tablestone.operations import AccessPolicy, SignedIdentifier, UserDelegationKey
 from tablestone.service_properties import (
@@ -132,7 +133,7 @@ def _signed_identifier(element: Element) -> SignedIdentifier:
     _require(element.tag == "SignedIdentifier", element.tag)
     members = _members(element, ("Id",), "AccessPolicy")
     name = _text(members["Id"])
-    _require(0 < len(name) <= limits.SIGNED_IDENTIFIER_LENGTH_MAX, "length of an id")
+    _require(0 < utf16_length(name) <= limits.SIGNED_IDENTIFIER_LENGTH_MAX, "length of an id")
     policy = members.get("AccessPolicy")
     return SignedIdentifier(name, None if policy is None else _access_policy(policy))
 

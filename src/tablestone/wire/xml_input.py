@@ -78,6 +78,10 @@ def parse_xml(body: bytes) -> Element:
     processing instructions are left out. Raises `InvalidXmlDocument` for what is not well-formed, for a document type
     whatever it holds, and for a document past the limits (wire 3.5).
     """
+    if b"\0" in body:
+        raise StorageError(
+            "InvalidXmlDocument", early=True, reason="UTF-16, which expat would read"
+        )
     builder = _BoundedBuilder()
     parser = expat.ParserCreate("utf-8", _SEPARATOR)
     parser.buffer_text = True
