@@ -148,8 +148,15 @@ def require_property_name(name: str) -> None:
 
 
 def is_identifier(text: str) -> bool:
-    """A name as C# (and XML) has it: letters, `_`, and after the first also digits and combining marks (wire 9)."""
-    return text.isidentifier()
+    """A name as C# and XML both have it: letters, `_`, and after the first also digits and combining marks (wire 9).
+
+    Atom writes it as the name of an element (XML 1.0, fifth edition).
+    """
+    return text.isidentifier() and (text.isascii() or _NO_XML_NAME.isdisjoint(text))
+
+
+_NO_XML_NAME: Final = frozenset("\u00aa\u00b5\u00ba\u2054")
+"""What may stand in an identifier and not in the name of an element."""
 
 
 def _value_size(value: EdmValue) -> int:

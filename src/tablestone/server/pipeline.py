@@ -266,7 +266,9 @@ def _version(
             raise StorageError("MultipleVersionsSpecified")
         version = header.decode("latin-1")
     if version not in VERSIONS:
-        raise StorageError("InvalidHeaderValue")
+        version = version.strip()  # white space around a value is none of it (RFC 9110, 5.5)
+        if version not in VERSIONS:
+            raise StorageError("InvalidHeaderValue")
     return version
 
 
