@@ -205,19 +205,40 @@ def test_keys_that_cannot_be_read_leave_the_old_ones(
     assert tls_service.send("GET", "/Weather()", old).status == 200
     spoil: tuple[Callable[[], object], ...] = (
         lambda: key_file.write_text("{"),
-        lambda: key_file.write_text('{"keys":[]}'),
-        key_file.unlink,
+        lambda: key_file.write_text('{"kid":"one"}'),
     )
     for spoiled in spoil:
         spoiled()
         assert tls_service.send("GET", "/Weather()", new).status == 401
         assert tls_service.send("GET", "/Weather()", old).status == 200
     told = [record.message for record in caplog.records if record.levelname == "ERROR"]
-    assert len(told) == 3
+    assert len(told) == 2
     assert all("1 stay in use" in line for line in told)
     key_file.write_bytes(key_set(KEY, OTHER_KEY))
     assert tls_service.send("GET", "/Weather()", new).status == 200
     assert "can be had again" in caplog.text
+
+
+@pytest.mark.parametrize("is_file_gone", [False, True])
+def test_keys_that_were_withdrawn_open_nothing(
+    tls_service: ServiceUnderTest,
+    key_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_file_gone: bool,
+) -> None:
+    monkeypatch.setattr("tablestone.server.token_keys.READ_AGAIN_SECONDS", 0.0)
+    old, new = (
+        bearer(token_at(tls_service, key, roles=["Storage Table Data Reader"]))
+        for key in (KEY, OTHER_KEY)
+    )
+    assert tls_service.send("GET", "/Weather()", old).status == 200
+    if is_file_gone:
+        key_file.unlink()
+    else:
+        key_file.write_text('{"keys":[]}')
+    assert tls_service.send("GET", "/Weather()", new).status == 401
+    assert tls_service.send("GET", "/Weather()", old).status == 401
 
 
 def test_unknown_keys_make_the_server_look_again_only_seldom(
