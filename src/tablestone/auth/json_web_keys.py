@@ -20,6 +20,9 @@ ALGORITHMS: Final = {"RSA": "RS256", "EC": "ES256"}
 RSA_BITS_MIN: Final = 2048
 _PUBLIC_MEMBERS: Final = frozenset(("kty", "n", "e", "crv", "x", "y"))
 
+NO_KEY: Final = "it has no key with an id that signs with RS256 or ES256"
+"""What is wrong with a set that is given for its keys and has none."""
+
 Keys = Mapping[str, PyJWK]
 """Public keys by their id (`kid`)."""
 

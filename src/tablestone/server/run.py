@@ -132,15 +132,17 @@ def _require_key_files(issuers: Sequence[TrustedIssuer]) -> None:
     for issuer in issuers:
         if issuer.keys_file is None:
             continue
-        from tablestone.auth.json_web_keys import read_keys  # noqa: PLC0415 - cryptography loads slowly
+        from tablestone.auth.json_web_keys import NO_KEY, read_keys  # noqa: PLC0415 - cryptography loads slowly
 
         whose = f"The keys of {issuer.name} cannot be read from {issuer.keys_file}"
         try:
-            read_keys(issuer.keys_file.read_bytes())
+            keys = read_keys(issuer.keys_file.read_bytes())
         except OSError as error:
             raise StartRefused(f"{whose}: {_reason(error)}.") from None
         except ValueError as error:
             raise StartRefused(f"{whose}: {error}.") from None
+        if not keys:  # while a server runs that would withdraw the keys
+            raise StartRefused(f"{whose}: {NO_KEY}.")
 
 
 def _authority(host: str, port: int) -> str:
