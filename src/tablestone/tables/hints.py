@@ -12,6 +12,7 @@ import math
 import re
 from typing import Final, assert_never
 
+from tablestone import limits
 from tablestone.edm import DATE_TIME_MAX, DATE_TIME_MIN, EdmType, format_date_time
 from tablestone.engines.contract import (
     AllOf,
@@ -99,9 +100,15 @@ def _is_plain(name: str) -> bool:
     return _PLAIN_NAME.fullmatch(name) is not None and name not in _NAMES_IN_POINTS
 
 
-@functools.lru_cache(maxsize=256)
 def _marker(name: str) -> bytes:
-    """What stands before the value of a property, and nowhere else."""
+    """What stands before the value of a property, and nowhere else; kept for names that a property can have."""
+    if len(name) > limits.PROPERTY_NAME_LENGTH_MAX:
+        return f",{quote(name)}:".encode("ascii")
+    return _short_marker(name)
+
+
+@functools.lru_cache(maxsize=256)
+def _short_marker(name: str) -> bytes:
     return f",{name_part(name)}".encode("ascii")
 
 
