@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 import tablestone
-from server_process import NotReady, ServerProcess, start_server
+from server_process import COMMAND, NotReady, ServerProcess, start_server
 from signing import signed_headers
 from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY
 from tablestone.server.worker import STOP_SECONDS_MAX
@@ -274,6 +275,18 @@ def test_a_request_that_never_ends_does_not_hold_the_stop(
 
 
 # The test bed itself
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_serves_without_a_standard_output(tmp_path: Path, workers: int) -> None:
+    """Some that start services give them none."""
+    command = f"exec {COMMAND} serve --port 0 --data {tmp_path / 'data'} --workers {workers} >&-"
+    server = subprocess.Popen(["sh", "-c", command], stderr=subprocess.PIPE, text=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        server.wait(1.5)
+    server.terminate()
+    assert server.communicate(timeout=20)[1] == ""
+    assert server.returncode == 0
 
 
 def test_a_server_that_does_not_start_is_reported_with_what_it_said(tmp_path: Path) -> None:

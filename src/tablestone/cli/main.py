@@ -6,8 +6,10 @@ A command is one module with one click command in it, and is added to the group 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -41,6 +43,7 @@ commands.add_command(account)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and answers the exit status."""
+    open_missing_streams()
     try:
         status = commands.main(args=arguments, prog_name="tablestone", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as help_wanted:
@@ -55,6 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     return status if isinstance(status, int) else 0
+
+
+def open_missing_streams() -> None:
+    """Whoever starts a service may leave it no standard output: then what is written there goes nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
 
 
 def _refuse(sentence: str) -> int:
