@@ -51,7 +51,8 @@ XML_DEPTH_MAX: Final = 16
 REQUEST_HEAD_BYTES_MAX: Final = 256 * 1024
 """Bytes of a request line and headers that come in pieces, before the connection is ended with 431; ours."""
 REQUEST_HEAD_SECONDS_MAX: Final = 30
-"""How long a request line and headers that come in pieces may take to be whole; ours."""
+"""How long the first request's line and headers may take to be whole from the connection on, and later ones' that come
+in pieces; ours."""
 CLIENT_REQUEST_ID_LENGTH_MAX: Final = 1024
 """Bytes of x-ms-client-request-id that are echoed (wire 2.2)."""
 CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -189,6 +190,25 @@ def test_a_body_that_stops_coming_is_given_up(impatient: RawClient) -> None:
     assert answer.status == 500, answer
     assert_is_the_services_error(answer, ("OperationTimedOut",))
     assert impatient.everything() == before
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n", b"\r\n\r\n"])
+def test_a_connection_that_asks_nothing_is_ended(impatient: RawClient, sent: bytes) -> None:
+    """Some thousands of them would leave no room for anybody else."""
+    with socket.create_connection(impatient.address, timeout=10) as connection:
+        connection.sendall(sent)
+        assert connection.recv(1) == b""
+
+
+def test_an_empty_line_after_an_answer_does_not_keep_the_connection(impatient: RawClient) -> None:
+    request = b"GET /nobody/Tables HTTP/1.1\r\nHost: somewhere\r\n\r\n"
+    with socket.create_connection(impatient.address, timeout=10) as connection:
+        for _ in range(2):
+            connection.sendall(request)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 404 ")
+            time.sleep(1.5)  # one that has been answered is kept for longer
+        connection.sendall(b"\r\n")
+        assert connection.recv(1) == b""
 
 
 def test_a_head_that_does_not_come_ends_its_connection(impatient: RawClient) -> None:

@@ -32,6 +32,7 @@ from cli.worker_processes import (
 )
 from crash.writers import Connection
 from server_process import COMMAND, ServerProcess, clean_environment
+from signing import signed_headers
 
 StartServer = Callable[..., ServerProcess]
 
@@ -201,6 +202,42 @@ def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(
     assert server.stop() == 0
     assert f"Worker process {killed} was ended by signal 9 and is replaced." in server.stderr
     assert "Traceback" not in server.stderr
+
+
+def test_a_worker_that_stops_finishes_its_requests_and_is_given_no_more(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    server = private_server(tmp_path, "--workers=2")
+    entities = [b'{"PartitionKey":"p","RowKey":"%d"}' % number for number in range(2)]
+    with connections(server, 2) as opened:
+        opened[0].send("POST", "/Tables", b'{"TableName":"ttt"}', expected=204, headers=QUIET)
+        for each, entity in zip(opened, entities, strict=True):  # one in each process
+            begin_insert(each, entity)
+        stopped = min(workers_of(server))
+        os.kill(stopped, signal.SIGTERM)
+        time.sleep(0.5)
+        started = time.monotonic()
+        with connections(server, 8):
+            assert time.monotonic() - started < AT_ONCE_SECONDS
+        for each, entity in zip(opened, entities, strict=True):
+            each.http.send(entity[-1:])
+            assert each.http.getresponse().status == 201
+    wait_until(lambda: len(workers_of(server)) == 2 and stopped not in workers_of(server))
+    assert server.stop() == 0
+    assert f"Worker process {stopped} ended with status 0 and is replaced." in server.stderr
+
+
+def begin_insert(each: Connection, entity: bytes) -> None:
+    """Send the request but for its last byte."""
+    target = f"{each.base}/ttt"
+    headers = signed_headers(
+        each.account, each.key, method="POST", target=target, content_type="application/json"
+    )
+    each.http.putrequest("POST", target)
+    for name, value in headers:
+        each.http.putheader(name, value)
+    each.http.putheader("Content-Length", str(len(entity)))
+    each.http.endheaders(entity[:-1])
 
 
 @pytest.mark.parametrize("worker_too", [False, True])

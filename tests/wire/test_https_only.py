@@ -72,6 +72,10 @@ def test_https_only_refuses_whatever_it_is(private_server: StartServer, tmp_path
     [
         ("127.0.0.1", {"X-Forwarded-Proto": "https"}, ""),
         ("127.0.0.0/8", {"X-Forwarded-Proto": "https"}, ""),
+        ("127.0.0.1", {"X-Forwarded-Proto": "HTTPS"}, ""),
+        ("127.0.0.1", {"X-Forwarded-Proto": "https, https"}, ""),
+        ("127.0.0.1", {"X-Forwarded-Proto": "https, http"}, "AccountRequiresHttps"),
+        ("127.0.0.1", {"X-Forwarded-Proto": "wss"}, "AccountRequiresHttps"),
         ("127.0.0.1", {"X-Forwarded-Proto": "http"}, "AccountRequiresHttps"),
         ("127.0.0.1", {}, "AccountRequiresHttps"),
         ("10.0.0.0/8", {"X-Forwarded-Proto": "https"}, "AccountRequiresHttps"),

@@ -115,3 +115,16 @@ def test_a_real_server_answers_the_same(live: LiveServer, row: Row) -> None:
     else:
         assert response.headers["content-length"] == str(len(response.body))
     assert "transfer-encoding" not in response.headers
+
+
+def test_the_host_of_an_absolute_target_wins(live: LiveServer) -> None:
+    """RFC 9112 3.2.2: whatever the Host header says."""
+    for target_host, host, status in (
+        (f"{ACCOUNT}.table.localhost", "nobody.table.localhost", 200),
+        (f"{ACCOUNT}.table.localhost:10002", "nobody.table.localhost", 200),
+        ("nobody.table.localhost", f"{ACCOUNT}.table.localhost", 404),
+        ("[::1]:10002", f"{ACCOUNT}.table.localhost", 404),
+    ):
+        signed = default_headers("GET", "/Tables", formatdate(usegmt=True), [("Host", host)], b"")
+        answer = live.exchange("GET", f"http://{target_host}/Tables", signed)
+        assert answer.status == status, target_host

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from http.client import HTTPConnection
+from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,8 +16,12 @@ import pytest
 
 from server_process import ServerProcess
 from signing import signed_headers
+from tablestone.engines.contract import Committed, Conflict, WriteSet
+from tablestone.engines.memory import MemoryEngine
+from tablestone.errors import StorageError
+from tablestone.tables.catalog import Catalog
 from wire.case_tables import error_of
-from wire.service_under_test import Response, ServiceUnderTest
+from wire.service_under_test import Clock, Response, ServiceUnderTest
 
 SECONDS = 40
 CREATE = b'{"TableName":"tab"}'
@@ -98,6 +104,33 @@ def test_each_deletion_has_its_time(slow: ServiceUnderTest) -> None:
         assert slow.send("DELETE", f"/Tables('tab{number}')").status == 204
     assert {create(slow, f"tab{number}").status for number in range(0, 1100, 100)} == {409}
     assert create(slow).status == 201
+
+
+class EngineWithOthers(MemoryEngine):
+    """Somebody else does something before the next commit."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return await super().commit(write_set)
+
+
+def test_a_create_under_way_with_the_deletion_does_not_get_the_name() -> None:
+    clock = Clock()
+    engine = EngineWithOthers(clock.ticks)
+    ids = (number.to_bytes(8, "big") for number in count(1))
+    catalog = Catalog(engine, clock.ticks, lambda: next(ids), deletion_seconds=SECONDS)
+
+    async def create_while_it_is_deleted() -> None:
+        await catalog.create("account", "tab")
+        engine.meanwhile = lambda: catalog.delete("account", "tab")
+        await catalog.create("account", "tab")
+
+    with pytest.raises(StorageError, match="TableAlreadyExists"):
+        asyncio.run(create_while_it_is_deleted())
 
 
 def test_by_default_the_name_is_free_at_once() -> None:

@@ -30,9 +30,11 @@ from certificates import (
     trusting,
     write_pair,
 )
+from cli.worker_processes import workers_of
 from server_process import ServerProcess
 from signing import signed_headers
 from tablestone.server.http import TLS_CLOSE_SECONDS_MAX
+from tablestone.server.supervisor import LOOK_SECONDS
 
 StartServer = Callable[..., ServerProcess]
 
@@ -295,6 +297,24 @@ def test_a_broken_pair_is_told_and_the_one_before_stays(
     assert load.failures == []
     server.stop()
     assert server.stderr.count("\n") == 1
+
+
+def test_a_worker_that_replaces_another_has_the_last_pair_that_could_be_used(
+    private_server: StartServer, tmp_path: Path, pair: tuple[str, ...]
+) -> None:
+    server = private_server(tmp_path / "data", *pair, "--workers", "2")
+    write_pair(tmp_path, "second")
+    wait_for(partial(shown_by_all, server, "second"))
+    time.sleep(2 * LOOK_SECONDS)  # until the supervisor has seen it too
+    BROKEN_PAIRS["half a certificate"](tmp_path)
+    wait_for(lambda: "The certificate before stays in use: " in server.stderr)
+    before = workers_of(server)
+    os.kill(min(before), signal.SIGKILL)
+    wait_for(lambda: len(workers_of(server) - before) == 1)
+    ends = time.monotonic() + 3
+    while time.monotonic() < ends:
+        assert shown_by_all(server, "second")
+        time.sleep(0.2)
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")

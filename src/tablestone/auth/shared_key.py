@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from tablestone import limits
-from tablestone.auth.accounts import Account
+from tablestone.auth.accounts import Account, is_account_name
 from tablestone.auth.canonical import (
     canonicalized_resource,
     string_to_sign_shared_key,
@@ -73,7 +73,9 @@ def require_shared_key(
     if abs(now - signed_at) > _SKEW_TICKS:
         raise _refused(f"the date {date!r} is more than 15 minutes from the server's")
     if name != account.name_bytes:
-        raise _refused(f"signed by account {name!r}, but the URL names {account.name!r}")
+        # What is no name may be anything, a signature or a token too.
+        who = f"account {name!r}" if is_account_name(name.decode("latin-1")) else "no account"
+        raise _refused(f"signed by {who}, but the URL names {account.name!r}")
     string_to_sign = _STRINGS_TO_SIGN[scheme]
     text = b""
     for raw_path in signed_paths(request.raw_path, account.name_bytes):

@@ -27,6 +27,7 @@ from tablestone.server.body import (
 )
 from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, Configuration, Place
 from tablestone.server.identities import Identities
+from tablestone.server.logged import loggable_path
 from tablestone.server.pipeline import Pipeline
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.documents import Documents
@@ -165,7 +166,7 @@ def _log_request(request: RawRequest, response: RawResponse) -> None:
     log.info(
         "%s %s -> %d %s",
         request.method,
-        request.raw_path.decode("latin-1"),
+        loggable_path(request.raw_path),
         response.status,
         answered.get(b"x-ms-request-id", b"").decode("ascii"),
     )

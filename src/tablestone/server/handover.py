@@ -1,12 +1,14 @@
 """The channel between the supervisor and one worker: accepted connections one way, how the worker is the other way.
 
 A message to a worker is one byte with sockets attached (SCM_RIGHTS). A worker says once that it is ready, or in one
-sentence why it is not; that it has ended, the channel itself tells, as it tells the worker that the supervisor has.
+sentence why it is not, and once that it stops: then the supervisor ends its side, and what came before that is all.
+That a worker has ended, the channel itself tells, as it tells the worker that the supervisor has.
 How many connections of a worker have ended stands in memory that both see. Nothing here waits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import socket
 from typing import Final
@@ -15,6 +17,9 @@ CONNECTIONS_PER_MESSAGE_MAX: Final = 64
 """Sockets handed over at once; the kernel takes at most 253."""
 SENTENCE_BYTES_MAX: Final = 65536
 READY: Final = b"+"
+STOPPING: Final = b"-"
+STOPS: Final = frozenset((STOPPING, READY + STOPPING))
+"""What may be heard at once of a worker that stops."""
 _COUNTER_BYTES: Final = 8
 
 
@@ -52,6 +57,11 @@ class SupervisorEnd:
             return False
         return True
 
+    def end_handover(self) -> None:
+        """Tell the worker that it has got all it will get."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_WR)
+
     def receive(self) -> bytes | None:
         """What the worker says of itself; None when it has ended."""
         try:
@@ -79,6 +89,10 @@ class WorkerEnd:
     def tell_ready(self) -> None:
         self._channel.sendall(READY)
 
+    def tell_stopping(self) -> None:
+        """No more connections, please: those under way still come, then `receive` gives None."""
+        self._channel.sendall(STOPPING)
+
     def tell_refused(self, sentence: str) -> None:
         self._channel.sendall(sentence.encode())
 
@@ -87,7 +101,7 @@ class WorkerEnd:
         self._counters.add_one(self._worker)
 
     def receive(self) -> list[socket.socket] | None:
-        """Connections to serve, of one message; None when the supervisor has ended."""
+        """Connections to serve, of one message; None when no more come: asked for, or the supervisor has ended."""
         try:
             message, descriptors, _flags, _address = socket.recv_fds(
                 self._channel, 1, CONNECTIONS_PER_MESSAGE_MAX, socket.MSG_DONTWAIT

@@ -1,8 +1,8 @@
 """One HTTP connection: uvicorn's, with bounds on what a peer may make it wait for, which it has none of itself.
 
-A head that is too long or too slow ends its connection, and a stop does not wait for TLS peers that say no goodbye.
-An answer leaves with one write where it is of the usual kind. Nothing else is changed. Knows no ASGI
-application.
+A head that is too long, too slow or never begun ends its connection, and a stop does not wait for TLS peers that say
+no goodbye. An answer leaves with one write where it is of the usual kind. Where the target of a request names a host,
+that is its Host (RFC 9112 3.2.2). Nothing else is changed. Knows no ASGI application.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -41,16 +42,27 @@ class HttpConnection(HttpToolsProtocol):
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
 
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait_for_head()  # who connects and says nothing would be kept for ever
+
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if not self._head_is_open or self.transport.is_closing():
+        if not self._head_is_open:
+            # What came is an answered request's, or an empty line: it ended uvicorn's own wait for the next request.
+            if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr]
+                self._wait_for_head()
             return
         # Only a head that came in pieces gets here: most come whole, and cost nothing.
         self._head_bytes += len(data)
-        if self._head_bytes > limits.REQUEST_HEAD_BYTES_MAX:
+        if self._head_bytes > limits.REQUEST_HEAD_BYTES_MAX and not self.transport.is_closing():
             self.transport.write(_TOO_LARGE)
             self.transport.close()
-        elif self._head_timer is None:
+        self._wait_for_head()
+
+    def _wait_for_head(self) -> None:
+        """From the first time that this is called until a head is whole, so long may pass."""
+        if self._head_timer is None and not self.transport.is_closing():
             self._head_timer = self.loop.call_later(
                 limits.REQUEST_HEAD_SECONDS_MAX, self.transport.close
             )
@@ -62,7 +74,18 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_head()
+        if not self.url.startswith(b"/"):
+            self._take_host_of_target()
         super().on_headers_complete()
+
+    def _take_host_of_target(self) -> None:
+        target = httptools.parse_url(self.url)
+        if target.host:
+            host = b"[%b]" % target.host if b":" in target.host else target.host
+            named = b"%b:%d" % (host, target.port) if target.port else host
+            self.headers[:] = [
+                (name, named if name == b"host" else value) for name, value in self.headers
+            ]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()

@@ -26,6 +26,7 @@ from tablestone.server.addresses import Addresses, FoundAccount
 from tablestone.server.batch import BatchCollector
 from tablestone.server.cors import add_cors_headers, answer_preflight
 from tablestone.server.identities import Identities
+from tablestone.server.logged import without_signatures
 from tablestone.service_properties import CorsRule, ServiceProperties
 from tablestone.tables.announced import NOT_KEPT
 from tablestone.tables.service import TableService
@@ -162,7 +163,8 @@ class Pipeline:
             if error.status == 401:
                 error.headers = (self._identities.challenge,)
             if error.reason is not None:
-                log.debug("request %s: %s: %s", request_id, error.code, error.reason)
+                reason = without_signatures(error.reason)
+                log.debug("request %s: %s: %s", request_id, error.code, reason)
         except EngineDamaged:
             log.exception("request %s met damaged storage: run tablestone check", request_id)
             failure = StorageError("InternalError")

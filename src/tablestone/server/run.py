@@ -87,7 +87,9 @@ def _serve_together(
             place = Place(number, configuration.workers)
             Worker(configuration, place, create, lambda: certificate).run(end, end.tell_ready)
 
-        Supervisor(listener, configuration.workers, run).run(on_ready)
+        # The supervisor follows the files too: a worker that replaces another begins with the last good pair.
+        look = None if certificate is None else certificate.follow
+        Supervisor(listener, configuration.workers, run, look).run(on_ready)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -23,6 +23,7 @@ from tablestone.clock import monotonic_seconds
 from tablestone.server.handover import (
     CONNECTIONS_PER_MESSAGE_MAX,
     READY,
+    STOPS,
     EndedCounters,
     SupervisorEnd,
     WorkerEnd,
@@ -34,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 REPLACEMENT_PAUSE_SECONDS: Final = 1.0
 """From the start of a worker to the start of its replacement at least: one that cannot live does not spin."""
+LOOK_SECONDS: Final = 1.0
 ACCEPT_PAUSE_SECONDS: Final = 0.1
 """How long nothing is accepted when that failed, or nobody takes what was."""
 STOP_MARGIN_SECONDS: Final = 5.0
@@ -46,7 +48,7 @@ RunWorker = Callable[[int, WorkerEnd], None]
 
 @dataclass(slots=True)
 class _Worker:
-    """A worker process. `given` counts the connections it was handed."""
+    """A worker process. `given` counts the connections it was handed; one that is ready takes more."""
 
     number: int
     process: int
@@ -58,9 +60,20 @@ class _Worker:
 
 
 class Supervisor:
-    """Runs `workers` processes on the connections of `listener`."""
+    """Runs `workers` processes on the connections of `listener`.
 
-    def __init__(self, listener: socket.socket, workers: int, run: RunWorker) -> None:
+    `look`, which must not wait, is called every `LOOK_SECONDS`: what it learns, a worker that is started has from here.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        workers: int,
+        run: RunWorker,
+        look: Callable[[], None] | None = None,
+    ) -> None:
+        self._look = look
+        self._looks_at = monotonic_seconds()
         self._listener = listener
         self._run_worker = run
         self._ended = EndedCounters(workers)
@@ -124,13 +137,25 @@ class Supervisor:
                 self._hear(key.data, is_start=is_start)
         if self._stop_asked:
             return
+        self._look_if_due()
         self._start_missing()
         if self._accepts_again_at is not None and self._accepts_again_at <= monotonic_seconds():
             self._accepts_again_at = None
             self._selector.register(self._listener, selectors.EVENT_READ)
 
+    def _look_if_due(self) -> None:
+        if self._look is None or monotonic_seconds() < self._looks_at:
+            return
+        self._looks_at = monotonic_seconds() + LOOK_SECONDS
+        try:
+            self._look()
+        except Exception:
+            logger.exception("looking failed")
+
     def _seconds_to_wait(self) -> float | None:
         times = [*self._missing.values()]
+        if self._look is not None:
+            times.append(self._looks_at)
         if self._accepts_again_at is not None:
             times.append(self._accepts_again_at)
         return max(0.0, min(times) - monotonic_seconds()) if times else None
@@ -139,6 +164,9 @@ class Supervisor:
         said = worker.end.receive()
         if said == READY:
             worker.is_ready = True
+        elif said in STOPS:
+            worker.is_ready = False
+            worker.end.end_handover()
         elif said is not None:
             worker.sentence += said
         else:
@@ -281,5 +309,9 @@ class Supervisor:
                 worker = key.data
                 if key.fileobj is self._wake_up:
                     self._wake_up.recv(4096)
-                elif worker.number in self._workers and worker.end.receive() is None:
-                    self._bury(worker)
+                elif worker.number in self._workers:
+                    said = worker.end.receive()
+                    if said is None:
+                        self._bury(worker)
+                    elif said in STOPS:
+                        worker.end.end_handover()

@@ -77,6 +77,11 @@ class ServedCertificate:
                 log.exception("looking at the certificate failed")
             await asyncio.sleep(LOOK_SECONDS)
 
+    def follow(self) -> None:
+        """Look at the files once, in a process that does not lead."""
+        self._leads = False
+        self.look()
+
     def look(self) -> None:
         """Take what the files hold if they changed; what cannot be used is told once, and the old one stays."""
         try:

@@ -23,6 +23,7 @@ from uvicorn.server import Server
 
 from tablestone.engines.contract import EngineRefused
 from tablestone.server.configuration import Configuration, Place
+from tablestone.server.forwarded import TrustedProxies
 from tablestone.server.handover import WorkerEnd
 from tablestone.server.http import HttpConnection
 from tablestone.server.tls import ServedCertificate
@@ -35,6 +36,8 @@ CONNECTIONS_MAX: Final = 8192
 """Connections served at a time by all processes together; others are answered that there are too many."""
 KEEP_ALIVE_SECONDS: Final = 120
 """How long an idle connection is kept; longer than the SDKs' pools keep theirs, so that they close first."""
+HANDOVER_END_SECONDS_MAX: Final = 1.0
+"""How long a worker that stops waits for the supervisor to give it no more connections."""
 STOP_SECONDS_MAX: Final = 10
 """How long requests in flight may take after a signal; one whose body never comes would hold the stop for ever."""
 
@@ -128,8 +131,10 @@ async def _serve_until(stop_asked: asyncio.Event, server: _HttpServer) -> None:
 def _uvicorn_config(
     configuration: Configuration, application: Application, certificate: ServedCertificate | None
 ) -> Config:
+    proxies = configuration.trusted_proxies
+    served = TrustedProxies(cast("Any", application), _as_seen(proxies)) if proxies else application
     config = Config(
-        cast("Any", application),
+        cast("Any", served),
         http=HttpConnection,
         ws="none",
         lifespan="off",
@@ -139,8 +144,7 @@ def _uvicorn_config(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         access_log=False,
         server_header=False,
-        proxy_headers=bool(configuration.trusted_proxies),
-        forwarded_allow_ips=_as_seen(configuration.trusted_proxies),
+        proxy_headers=False,
         log_config=None,
         log_level=logging.ERROR,
     )
@@ -170,6 +174,7 @@ class _HttpServer(Server):
         self._source = source
         self._on_ready = on_ready
         self._being_opened: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -179,7 +184,8 @@ class _HttpServer(Server):
         await super().startup(sockets)
         if isinstance(self._source, WorkerEnd):
             asyncio.get_running_loop().add_reader(self._source.fileno(), self._take_connections)
-        self._on_ready()
+        if not self._is_stopping:
+            self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if isinstance(self._source, WorkerEnd):
@@ -190,11 +196,27 @@ class _HttpServer(Server):
         await self.serve([self._source] if isinstance(self._source, socket.socket) else [])
 
     def stop(self) -> None:
+        """End once no more connections come: the supervisor gives them to others from when it hears of this."""
+        self._is_stopping = True
+        if not isinstance(self._source, WorkerEnd):
+            self._exit()
+            return
+        asyncio.get_running_loop().call_later(HANDOVER_END_SECONDS_MAX, self._exit)
+        try:
+            self._source.tell_stopping()
+        except OSError:
+            self._exit()
+
+    def _exit(self) -> None:
         self.should_exit = True
 
     def _take_connections(self) -> None:
         assert isinstance(self._source, WorkerEnd)
         connections = self._source.receive()
+        if connections is None and self._is_stopping:
+            asyncio.get_running_loop().remove_reader(self._source.fileno())
+            self._exit()
+            return
         if connections is None:
             logger.error("The supervisor has ended; this process ends with it.")
             # The supervisor was killed: nobody is left who could stop this process, and its lock keeps the next

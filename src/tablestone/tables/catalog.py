@@ -137,7 +137,10 @@ class Catalog:
 
     async def create(self, account: str, table: str) -> None:
         """Create the table, or raise `TableAlreadyExists` or `TableBeingDeleted`."""
-        if self._deletion_ticks and await self.find(account, table) is None:
+        if self._deletion_ticks:
+            # A table that is there now may be deleted before the commit, which then would find the name free.
+            if await self.find(account, table) is not None:
+                raise StorageError("TableAlreadyExists")
             await self._require_deleted(account, table)
         change = Change(
             keys.table_row(table), ABSENT, Put(_record_renderer(table, self._fresh_id()))

@@ -24,7 +24,7 @@ _SERVICE_LABEL: Final = "table"
 class Host(NamedTuple):
     """A host, its first label, and what follows `.table.`: both empty where it has no such thing.
 
-    An IP address has no label, and neither has a name of one label: they cannot name an account.
+    An IP address has no label, and neither has a name of one label, or with an empty one: they cannot name an account.
     """
 
     name: str
@@ -53,7 +53,7 @@ def _parse(raw: bytes) -> Host:
     if name.startswith("[") or _IP_V4.fullmatch(name):
         return Host(name)
     label, _, rest = name.partition(".")
-    if not rest:
+    if not rest or ".." in name:
         return Host(name)
     service, _, suffix = rest.partition(".")
     return Host(name, label, suffix if service == _SERVICE_LABEL else "")
