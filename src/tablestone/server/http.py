@@ -1,15 +1,16 @@
 """One HTTP connection: uvicorn's, with bounds on what a peer may make it wait for, which it has none of itself.
 
 A head that is too long, too slow or never begun ends its connection, and a stop does not wait for TLS peers that say
-no goodbye. An answer leaves with one write where it is of the usual kind. Where the target of a request names a host,
-that is its Host (RFC 9112 3.2.2). Nothing else is changed. Knows no ASGI application.
+no goodbye. A peer that has ended its own half is still answered. An answer leaves with one write where it is of the
+usual kind. Where the target of a request names a host, that is its Host (RFC 9112 3.2.2). Nothing else is changed.
+Knows no ASGI application.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import (
@@ -86,6 +87,18 @@ class HttpConnection(HttpToolsProtocol):
             self.headers[:] = [
                 (name, named if name == b"host" else value) for name, value in self.headers
             ]
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The peer sends no more: answer what came whole, then end; True keeps the connection open for that.
+
+        TLS ends both directions at once (asyncio's and uvloop's do), so there nothing is left to be answered.
+        """
+        self._end_head()
+        last = cast("RequestResponseCycle | None", self.cycle)  # uvicorn sets it late
+        if self.scheme == "https" or last is None or last.response_complete or last.more_body:
+            return False
+        last.keep_alive = False
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
