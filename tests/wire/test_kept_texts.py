@@ -13,7 +13,7 @@ from wire.service_under_test import ACCOUNT, Headers, ServiceUnderTest
 
 _LENGTH = 20_000
 _REQUESTS = 40
-_KEPT_BYTES_MAX = _REQUESTS * _LENGTH // 8
+_KEPT_BYTES_MAX = _REQUESTS * _LENGTH // 2
 
 _Sent = tuple[str, str, Headers]
 _PLACES: dict[str, Callable[[str], _Sent]] = {
