@@ -34,6 +34,7 @@ _PLACES: dict[str, Callable[[str], _Sent]] = {
     "$select": lambda text: ("GET", f"/tab()?$select={text}", []),
     "$filter": lambda text: ("GET", f"/tab()?$filter=n%20eq%20'{text}'", []),
     "$filter, a name": lambda text: ("GET", f"/tab()?$filter={text}%20eq%201", []),
+    "$filter, a name in order": lambda text: ("GET", f"/tab()?$filter={text}%20lt%201", []),
     "a table": lambda text: ("GET", f"/{text}()", []),
     "a table to delete": lambda text: ("DELETE", f"/Tables('{text}')", []),
     "a key": lambda text: ("GET", f"/tab(PartitionKey='{text}',RowKey='r')", []),

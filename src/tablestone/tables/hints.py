@@ -97,18 +97,17 @@ def _of_any(terms: tuple[FilterNode, ...], depth: int) -> tuple[Hint | None, int
 
 
 def _is_plain(name: str) -> bool:
-    return _PLAIN_NAME.fullmatch(name) is not None and name not in _NAMES_IN_POINTS
-
-
-def _marker(name: str) -> bytes:
-    """What stands before the value of a property, and nowhere else; kept for names that a property can have."""
-    if len(name) > limits.PROPERTY_NAME_LENGTH_MAX:
-        return f",{quote(name)}:".encode("ascii")
-    return _short_marker(name)
+    """Whether the name may be looked for in a stored text; a longer one no property has, and it is not kept here."""
+    return (
+        len(name) <= limits.PROPERTY_NAME_LENGTH_MAX
+        and _PLAIN_NAME.fullmatch(name) is not None
+        and name not in _NAMES_IN_POINTS
+    )
 
 
 @functools.lru_cache(maxsize=256)
-def _short_marker(name: str) -> bytes:
+def _marker(name: str) -> bytes:
+    """What stands before the value of a property, and nowhere else."""
     return f",{name_part(name)}".encode("ascii")
 
 
