@@ -30,8 +30,14 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 key_texts = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\#?"), max_size=20
 )
+NO_XML_NAME = set("\u00aa\u00b5\u00ba\u2054")
+"""Letters to Python and to the service's grammar, but in no name of XML: such a property is refused (wire 9)."""
 names = st.from_regex(r"[^\W\d]\w{0,12}", fullmatch=True).filter(
-    lambda name: name.isidentifier() and name not in ("PartitionKey", "RowKey", "Timestamp")
+    lambda name: (
+        name.isidentifier()
+        and name not in ("PartitionKey", "RowKey", "Timestamp")
+        and not NO_XML_NAME & set(name)
+    )
 )
 moments = st.builds(
     lambda moment, ticks: f"{moment.isoformat(timespec='seconds')}.{ticks:07}Z",
