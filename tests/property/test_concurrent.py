@@ -63,10 +63,11 @@ from tablestone.query.filter_parser import parse_filter
 from tablestone.tables import keys
 from tablestone.tables.check import check_rows
 from tablestone.tables.service import TableService
+from tablestone.tables.tenure import Named
 from tablestone.tables.writes import decide
 from tablestone.wire.json_reader import decode_entity
 
-ACCOUNT = "histories"
+ACCOUNT = Named("histories")
 TABLE = "Water"
 KEY = EntityKey("a", "b")
 CLIENTS = 6
@@ -313,7 +314,7 @@ async def test_nothing_of_a_deleted_table_comes_back(scene: Scene) -> None:
         for _ in range(2 * ROUNDS):
             await scene.history.record("delete table", delete)
             await tried(scene.execute(CreateTable(TABLE)))
-            await scene.service.catalog.sweep(ACCOUNT)
+            await scene.service.catalog.sweep(ACCOUNT.name)
             for _ in range(scene.random.choice((0, 1, 3, 30))):
                 await asyncio.sleep(0)
 
@@ -350,10 +351,10 @@ async def tried(call: Awaitable[object]) -> int | None:
 
 async def sweep_all(scene: Scene) -> None:
     """What was written under a deletion's feet is found by the second sweep, a minute later."""
-    while await scene.service.catalog.sweep(ACCOUNT):
+    while await scene.service.catalog.sweep(ACCOUNT.name):
         pass
     scene.clock.now += (limits.SWEEP_AGAIN_SECONDS + 1) * TICKS_PER_SECOND
-    while await scene.service.catalog.sweep(ACCOUNT):
+    while await scene.service.catalog.sweep(ACCOUNT.name):
         pass
 
 
@@ -362,7 +363,7 @@ async def test_a_write_that_lands_after_the_sweep_is_swept_a_minute_later(scene:
     """A writer had found the table just before it was deleted, and commits after the first sweep was through."""
     record = await scene.service.catalog.require(ACCOUNT, TABLE)
     await scene.execute(DeleteTable(TABLE))
-    assert not await scene.service.catalog.sweep(ACCOUNT)
+    assert not await scene.service.catalog.sweep(ACCOUNT.name)
     straggler = InsertEntity(TABLE, entity(KEY, n=1))
     await scene.engine.commit(straggling(record.table_id, straggler))
     assert await check_rows(scene.engine) == []

@@ -22,6 +22,7 @@ from tablestone.operations import (
 )
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tables.service import TableService
+from tablestone.tables.tenure import Named
 
 # Beyond U+FFFF sorts before U+E000 here, as UTF-16 does (wire 6.10).
 # Few of them, so that bounds fall on keys.
@@ -71,7 +72,7 @@ async def _pages(
     token: ContinuationToken | None = None
     while True:
         asked = QueryEntities(query.table, query.filter, query.top, None, token)
-        result = await service.execute("acct", sas.permit(asked))
+        result = await service.execute(Named("acct"), sas.permit(asked))
         assert isinstance(result, EntitiesPage)
         seen += [key_of(read_raw(stored)) for stored in result.stored]
         token = result.token
@@ -108,9 +109,9 @@ def test_exactly_what_is_in_the_range(
         service = TableService(
             MemoryEngine(lambda: 1), lambda: 1, lambda: 0.0, lambda: next(ids).to_bytes(8, "big")
         )
-        await service.catalog.create("acct", "tab")
+        await service.catalog.create(Named("acct"), "tab")
         for key in keys:
-            await service.execute("acct", InsertEntity("tab", Entity(key, {"n": '"n":1'})))
+            await service.execute(Named("acct"), InsertEntity("tab", Entity(key, {"n": '"n":1'})))
         sas, everything = TableSas("tab", "raud", bounds), TableSas("tab", "raud", None)
         query = QueryEntities("tab", parse_filter(filter_text), top, None, None)
         matching, _ = await _pages(service, query, everything)
@@ -124,7 +125,7 @@ def test_exactly_what_is_in_the_range(
                 assert _may(sas, write) == ("" if inside else "AuthorizationFailure")
         if start is not None:
             forged = QueryEntities("tab", None, 1000, None, ContinuationToken(*start))
-            page = await service.execute("acct", sas.permit(forged))
+            page = await service.execute(Named("acct"), sas.permit(forged))
             assert isinstance(page, EntitiesPage)
             assert all(_is_within(bounds, key_of(read_raw(each))) for each in page.stored)
 

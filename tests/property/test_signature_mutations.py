@@ -57,6 +57,7 @@ from tablestone.server.identities import DELEGATION, Identities
 from tablestone.server.pipeline import Pipeline
 from tablestone.tables.documents import DocumentKind, Documents
 from tablestone.tables.service import TableService
+from tablestone.tables.tenure import Named
 from tablestone.wire.address import parse_query_string
 from tablestone.wire.instants import parse_instant
 from tablestone.wire.messages import RawRequest
@@ -172,7 +173,7 @@ def test_none_gets_through_the_pipeline() -> None:
         return (await pipeline.answer(raw, read_body)).status
 
     async def run() -> None:
-        await service.catalog.create(ACCOUNT, "tab")
+        await service.catalog.create(Named(ACCOUNT), "tab")
         await documents.change(DocumentKind.ROLES, ACCOUNT, lambda _: _ASSIGNMENTS.members())
         secret = {"secret": base64.b64encode(_SECRET).decode()}
         await documents.change(DocumentKind.SECRETS, DELEGATION, lambda _: secret)

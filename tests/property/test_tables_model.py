@@ -35,6 +35,7 @@ from tablestone.operations import (
     entity_key,
 )
 from tablestone.tables.service import TableService
+from tablestone.tables.tenure import Owner
 
 LONG = settings(stateful_step_count=30)
 FLUSHING = settings(LONG, max_examples=LONG.max_examples // 2)
@@ -66,22 +67,22 @@ TestOnSqlite.settings = FLUSHING
 class IgnoresIfMatch(TableService):
     """Every update, merge and delete succeeds if something is there."""
 
-    async def execute(self, account: str, operation: Operation) -> Result:
+    async def execute(self, owner: Owner, operation: Operation) -> Result:
         if isinstance(operation, UpdateEntity | MergeEntity | DeleteEntity):
             operation = replace(operation, if_match=IF_MATCH_ANY)
-        return await super().execute(account, operation)
+        return await super().execute(owner, operation)
 
 
 class CommitsHalfTransactions(TableService):
     """What came before the operation that fails stays."""
 
-    async def execute(self, account: str, operation: Operation) -> Result:
+    async def execute(self, owner: Owner, operation: Operation) -> Result:
         if not isinstance(operation, EntityGroupTransaction):
-            return await super().execute(account, operation)
+            return await super().execute(owner, operation)
         results: list[WriteResult] = []
         for index, write in enumerate(operation.writes):
             try:
-                result = await super().execute(account, write)
+                result = await super().execute(owner, write)
             except StorageError as error:
                 raise error.at(index) from error
             assert isinstance(result, WriteResult)
@@ -90,42 +91,42 @@ class CommitsHalfTransactions(TableService):
 
 
 class ReplacesWhereItShouldMerge(TableService):
-    async def execute(self, account: str, operation: Operation) -> Result:
+    async def execute(self, owner: Owner, operation: Operation) -> Result:
         if isinstance(operation, InsertOrMergeEntity):
             operation = InsertOrReplaceEntity(operation.table, operation.entity)
-        return await super().execute(account, operation)
+        return await super().execute(owner, operation)
 
 
 class SkipsWhereItShouldGoOn(TableService):
     """A page that is not the first lacks its first entity."""
 
-    async def execute(self, account: str, operation: Operation) -> Result:
+    async def execute(self, owner: Owner, operation: Operation) -> Result:
         if isinstance(operation, QueryEntities) and operation.token is not None:
             token = operation.token._replace(next_row_key=operation.token.next_row_key + " ")
             operation = replace(operation, token=token)
-        return await super().execute(account, operation)
+        return await super().execute(owner, operation)
 
 
 class ChecksBeforeItInserts(TableService):
     """Looks whether the key is free, and inserts in a second step: two at the same time may both succeed."""
 
-    async def execute(self, account: str, operation: Operation) -> Result:
+    async def execute(self, owner: Owner, operation: Operation) -> Result:
         if not isinstance(operation, InsertEntity):
-            return await super().execute(account, operation)
+            return await super().execute(owner, operation)
         key = entity_key(operation)
         try:
-            await super().execute(account, GetEntity(operation.table, key, None))
+            await super().execute(owner, GetEntity(operation.table, key, None))
         except StorageError as error:
             if error.code == "ResourceNotFound":
-                return await self._take(account, operation)
-        return await super().execute(account, operation)
+                return await self._take(owner, operation)
+        return await super().execute(owner, operation)
 
-    async def _take(self, account: str, operation: InsertEntity) -> Result:
+    async def _take(self, owner: Owner, operation: InsertEntity) -> Result:
         await asyncio.sleep(0)
         delete = DeleteEntity(operation.table, entity_key(operation), IF_MATCH_ANY)
         with suppress(StorageError):
-            await super().execute(account, delete)
-        return await super().execute(account, operation)
+            await super().execute(owner, delete)
+        return await super().execute(owner, operation)
 
 
 @pytest.mark.parametrize(

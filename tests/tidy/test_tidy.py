@@ -42,6 +42,7 @@ ASYNC_PLACES = {
     "tables/documents.py",
     "tables/entity_group.py",
     "tables/service_properties.py",
+    "tables/tenure.py",
     "tables/check.py",
     "cli/check.py",
     "cli/role.py",

@@ -19,6 +19,7 @@ from tablestone.tables import keys
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.check import check_rows
 from tablestone.tables.documents import DocumentKind, Documents
+from tablestone.tables.tenure import Named
 
 KEY = "a2V5IG9uZQ=="
 OTHER_KEY = "a2V5IHR3bw=="
@@ -127,8 +128,8 @@ def test_an_account_with_tables_is_deleted_only_with_them(url: str, tmp_path: Pa
         for name in ("weather", "other"):
             await stored.create(name, (KEY,))
             for number in range(3):
-                await tables.create(name, f"table{number}")
-        record = await tables.require("weather", "table1")
+                await tables.create(Named(name), f"table{number}")
+        record = await tables.require(Named("weather"), "table1")
         rows = [Change(b"r%d" % n, ANY, Put(lambda _version: b"entity")) for n in range(700)]
         partition = keys.entity_partition(record.table_id, "p")
         await engine.commit(WriteSet(partition, rows))
@@ -140,11 +141,11 @@ def test_an_account_with_tables_is_deleted_only_with_them(url: str, tmp_path: Pa
 
         assert await stored.delete("weather", with_tables=True) == 3
         assert await known.find("weather") is None
-        assert await tables.page("weather", "", 10) == ([], None)
+        assert await tables.page(Named("weather"), "", 10) == ([], None)
         assert await engine.scan(keys.table_range(record.table_id), rows_max=1) == []
         assert await Documents(engine).names(DocumentKind.ROLES) == []
         (other,) = await stored.all()
-        assert other._replace(account_id="") == StoredAccount("other", (KEY,))
+        assert other._replace(account_id="", tenure=None) == StoredAccount("other", (KEY,))
         assert await stored.describe("other") == (other, 3)
         assert await stored.create("weather", (OTHER_KEY,)) == 0
 
@@ -194,7 +195,7 @@ def test_a_deletion_that_was_interrupted_is_finished_when_it_is_asked_for_again(
 ) -> None:
     async def scene(engine: Engine) -> None:
         stored, known = StoredAccounts(engine, system_clock), KnownAccounts([], Documents(engine))
-        await catalog(engine).create("weather", "left")
+        await catalog(engine).create(Named("weather"), "left")
         half = StoredAccount("weather", (KEY,), is_being_deleted=True)
         await Documents(engine).change(DocumentKind.ACCOUNT, "weather", lambda _: half.members())
         assert await known.find("weather") is None
@@ -212,9 +213,9 @@ def test_what_deleted_accounts_left_is_swept_whoever_is_known(tmp_path: Path) ->
     async def scene(engine: Engine) -> None:
         tables = catalog(engine)
         for name in ("aaa", "bbb", "ccc"):
-            await tables.create(name, "table")
-        await tables.delete("aaa", "table")
-        await tables.delete("ccc", "table")
+            await tables.create(Named(name), "table")
+        await tables.delete(Named("aaa"), "table")
+        await tables.delete(Named("ccc"), "table")
         assert [name async for name in tables.accounts_to_sweep()] == ["aaa", "ccc"]
 
     run("sqlite:", tmp_path, scene)

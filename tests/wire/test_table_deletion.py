@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from http.client import HTTPConnection
@@ -16,14 +16,17 @@ import pytest
 
 from server_process import ServerProcess
 from signing import signed_headers
-from tablestone.engines.contract import Committed, Conflict, WriteSet
-from tablestone.engines.memory import MemoryEngine
+from tablestone.engines.contract import Key, KeyRange
 from tablestone.errors import StorageError
 from tablestone.tables.catalog import Catalog
+from tablestone.tables.tenure import Named
 from wire.case_tables import error_of
+from wire.overtaken import OvertakenEngine
 from wire.service_under_test import Clock, Response, ServiceUnderTest
 
 SECONDS = 40
+OWNER = Named("account")
+EVERYTHING = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 CREATE = b'{"TableName":"tab"}'
 ENTITY = b'{"PartitionKey":"p","RowKey":"r"}'
 
@@ -106,31 +109,95 @@ def test_each_deletion_has_its_time(slow: ServiceUnderTest) -> None:
     assert create(slow).status == 201
 
 
-class EngineWithOthers(MemoryEngine):
-    """Somebody else does something before the next commit."""
-
-    meanwhile: Callable[[], Awaitable[None]] | None = None
-
-    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            await meanwhile()
-        return await super().commit(write_set)
+DELETED = [("delete", "tab")]
+MADE_AND_DELETED = [("create", "TAB"), ("delete", "tab")]
 
 
-def test_a_create_under_way_with_the_deletion_does_not_get_the_name() -> None:
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "code"),
+    [
+        ([("create", "tab")], DELETED, "TableBeingDeleted"),
+        ([], MADE_AND_DELETED, "TableBeingDeleted"),
+        ([("create", "tab"), ("delete", "tab"), ("wait", "")], MADE_AND_DELETED, "TableBeingDeleted"),
+        ([], [("create", "Tab")], "TableAlreadyExists"),
+        ([("create", "tab"), ("delete", "tab"), ("wait", "")], [("create", "Tab")], "TableAlreadyExists"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_create_that_others_overtake_does_not_get_the_name(
+    before: list[tuple[str, str]], meanwhile: list[tuple[str, str]], code: str, calls: int
+) -> None:
+    """Wherever they do: before it looks whether the name is free, and before it commits."""
     clock = Clock()
-    engine = EngineWithOthers(clock.ticks)
+    engine = OvertakenEngine(clock.ticks)
     ids = (number.to_bytes(8, "big") for number in count(1))
     catalog = Catalog(engine, clock.ticks, lambda: next(ids), deletion_seconds=SECONDS)
 
-    async def create_while_it_is_deleted() -> None:
-        await catalog.create("account", "tab")
-        engine.meanwhile = lambda: catalog.delete("account", "tab")
-        await catalog.create("account", "tab")
+    async def do(steps: list[tuple[str, str]]) -> None:
+        for step, name in steps:
+            if step == "create":
+                await catalog.create(OWNER, name)
+            elif step == "delete":
+                await catalog.delete(OWNER, name)
+            else:
+                clock.now += timedelta(seconds=SECONDS)
 
-    with pytest.raises(StorageError, match="TableAlreadyExists"):
-        asyncio.run(create_while_it_is_deleted())
+    async def create_overtaken() -> None:
+        await do(before)
+        engine.overtake(lambda: do(meanwhile), calls)
+        try:
+            await catalog.create(OWNER, "tab")
+        finally:
+            assert engine.is_overtaken
+
+    with pytest.raises(StorageError, match=code):
+        asyncio.run(create_overtaken())
+
+
+def test_an_account_has_nothing_of_the_times_of_one_that_had_its_name_before() -> None:
+    clock = Clock()
+    engine = OvertakenEngine(clock.ticks)
+    ids = (number.to_bytes(8, "big") for number in count(1))
+    catalog = Catalog(engine, clock.ticks, lambda: next(ids), deletion_seconds=SECONDS)
+
+    async def scene() -> None:
+        await catalog.create(OWNER, "tab")
+        await catalog.delete(OWNER, "tab")
+        with pytest.raises(StorageError, match="TableBeingDeleted"):
+            await catalog.create(OWNER, "tab")
+        clock.now += timedelta(seconds=1)
+        owner = Named(OWNER.name, await catalog.tenures.end(OWNER.name))
+        clock.now += timedelta(seconds=1)
+        await catalog.create(owner, "tab")
+        await catalog.delete(owner, "tab")
+        with pytest.raises(StorageError, match="TableBeingDeleted"):
+            await catalog.create(owner, "tab")
+
+    asyncio.run(scene())
+
+
+def test_what_is_known_of_a_deleted_table_is_forgotten_once_its_name_is_free() -> None:
+    """Also that the name was taken; not where a later table has had it."""
+    clock = Clock()
+    engine = OvertakenEngine(clock.ticks)
+    ids = (number.to_bytes(8, "big") for number in count(1))
+    catalog = Catalog(engine, clock.ticks, lambda: next(ids), deletion_seconds=SECONDS)
+
+    async def scene() -> None:
+        await catalog.create(OWNER, "tab")
+        await catalog.delete(OWNER, "tab")
+        clock.now += timedelta(seconds=SECONDS)
+        await catalog.create(OWNER, "tab")
+        await catalog.delete(OWNER, "tab")
+        clock.now += timedelta(seconds=1)
+        assert not await catalog.sweep(OWNER.name)
+        with pytest.raises(StorageError, match="TableBeingDeleted"):
+            await catalog.create(OWNER, "tab")
+        clock.now += timedelta(seconds=2 * SECONDS)
+        assert not await catalog.sweep(OWNER.name)
+        assert await engine.scan(EVERYTHING, rows_max=10) == []
+
+    asyncio.run(scene())
 
 
 def test_by_default_the_name_is_free_at_once() -> None:

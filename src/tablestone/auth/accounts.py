@@ -49,18 +49,26 @@ _BLOCK = 64
 class Account:
     """An account: its name (3 to 24 lower-case letters or digits) and one or two keys, all of them valid (auth 6).
 
-    `identity` tells it from an account that had its name before, where `account_id` does.
+    `identity` tells it from an account that had its name before, where `account_id` does. `tenure` is for who keeps
+    its tables, to tell whether it still has its name.
     """
 
-    __slots__ = ("identity", "keys", "name", "name_bytes")
+    __slots__ = ("identity", "keys", "name", "name_bytes", "tenure")
 
-    def __init__(self, name: str, keys_base64: Iterable[str], account_id: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        keys_base64: Iterable[str],
+        account_id: str = "",
+        tenure: int | None = None,
+    ) -> None:
         """Raise `ValueError` with one sentence for a name or key that is not one; it never quotes the key."""
         if not is_account_name(name):
             raise ValueError(f"'{name}' is no account name: 3 to 24 lower-case letters and digits.")
         self.name = name
         self.name_bytes = name.encode("ascii")
         self.identity = f"{name}/{account_id}" if account_id else name
+        self.tenure = tenure
         self.keys = tuple(SigningKey(decode_key(text)) for text in keys_base64)
         if not 1 <= len(self.keys) <= KEYS_MAX:
             raise ValueError(f"Account '{name}' must have one or two keys.")

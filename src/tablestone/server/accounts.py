@@ -22,12 +22,14 @@ class StoredAccount(NamedTuple):
     """What is stored of an account. One that `is_being_deleted` is refused already, and its name is not free yet.
 
     `account_id` is fresh at every creation: who was given something of the account before gets nothing of this one.
+    `tenure` is that of its name when it was made (`tables.tenure`): it has none if it is older than these.
     """
 
     name: str
     keys: tuple[str, ...]
     is_being_deleted: bool = False
     account_id: str = ""
+    tenure: int | None = None
 
     @classmethod
     def from_members(cls, members: Members) -> StoredAccount:
@@ -37,6 +39,7 @@ class StoredAccount(NamedTuple):
             tuple(members["keys"]),
             members.get("isBeingDeleted", False),
             members.get("id", ""),
+            members.get("tenure"),
         )
 
     def members(self) -> Members:
@@ -44,6 +47,8 @@ class StoredAccount(NamedTuple):
         members: Members = {"name": self.name, "keys": list(self.keys)}
         if self.account_id:
             members["id"] = self.account_id
+        if self.tenure is not None:
+            members["tenure"] = self.tenure
         return members | {"isBeingDeleted": True} if self.is_being_deleted else members
 
     def __repr__(self) -> str:
@@ -60,7 +65,7 @@ def _hold(members: Members) -> _Held:
     stored = StoredAccount.from_members(members)
     if stored.is_being_deleted:
         return _Held(None)
-    return _Held(Account(stored.name, stored.keys, stored.account_id))
+    return _Held(Account(stored.name, stored.keys, stored.account_id, stored.tenure))
 
 
 class KnownAccounts:

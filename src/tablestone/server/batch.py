@@ -75,7 +75,7 @@ class BatchCollector:
         clock: Clock,
     ) -> None:
         self._service = service
-        self._account = found.account.name
+        self._account = found.account
         self._caller = caller
         self._outer = outer
         self._stamp = stamp
@@ -107,7 +107,7 @@ class BatchCollector:
                 parameters = NO_PARAMETERS
             negotiated = negotiate(request.headers, parameters, self._stamp.version)
             prefer = preference(request.headers, self._stamp.version)
-            shared = form_for(self._outer.base, self._account, negotiated, prefer)
+            shared = form_for(self._outer.base, self._account.name, negotiated, prefer)
             form = shared.at(self._clock())
             self._forms[id(request)] = form
         return form

@@ -193,7 +193,7 @@ class Pipeline:
         if isinstance(caller, PresentedToken):
             return await self._identities.caller(caller, account.name, now)
         if isinstance(caller, TableSasOfPolicy):
-            identifiers = await self._service.signed_identifiers(account.name, caller.table)
+            identifiers = await self._service.signed_identifiers(account, caller.table)
             return caller.completed(identifiers, request, now)
         secret = await self._identities.delegation_secret()
         assignments = await self._identities.assignments(account.name)
@@ -214,7 +214,7 @@ class Pipeline:
         operation = decode_operation(method, decoded)
         if caller is not OWNER:
             operation = caller.permit(operation)
-        result = await self._service.execute(found.account.name, operation)
+        result = await self._service.execute(found.account, operation)
         return encode_result(operation, result, answer_form)
 
     async def _carry_out_on_service(self, step: Authenticated) -> RawResponse:
@@ -230,14 +230,13 @@ class Pipeline:
         if isinstance(operation, GetServiceStats) and not found.is_secondary and not found.prefix:
             # In path style a SDK has no other way to ask than the primary; in host style it has (auth 9).
             raise StorageError("InvalidQueryParameterValue", early=True)
-        account = found.account.name
         result: Result
         if isinstance(operation, GetUserDelegationKey):
             result = await self._identities.user_delegation_key(
                 found.account.identity, caller, operation, stamp.version, self._clock()
             )
         else:
-            result = await self._service.execute(account, operation)
+            result = await self._service.execute(found.account, operation)
         return respond_with_xml(operation, result, stamp)
 
     async def _carry_out_batch(self, step: Authenticated, method: str) -> Answer:

@@ -21,13 +21,13 @@ from tablestone.server.accounts import StoredAccount
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.documents import DocumentKind, Documents, Members
 from tablestone.tables.keys import TABLE_ID_LENGTH
+from tablestone.tables.service_properties import PropertiesOfAccounts
+from tablestone.tables.tenure import Named
 
 KEY_BYTES: Final = 64
 """Bytes of a key as the service makes them."""
 ACCOUNT_ID_BYTES: Final = 16
 """Random bytes that tell an account from one that had its name before."""
-_OTHER_DOCUMENTS: Final = (DocumentKind.SERVICE_PROPERTIES, DocumentKind.ROLES)
-"""What else is kept of an account, by its name."""
 
 
 class AccountRefused(Exception):
@@ -45,6 +45,8 @@ class StoredAccounts:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._documents = Documents(engine)
         self._catalog = Catalog(engine, clock, lambda: secrets.token_bytes(TABLE_ID_LENGTH))
+        self._tenures = self._catalog.tenures
+        self._properties = PropertiesOfAccounts(self._documents, self._tenures)
 
     async def all(self) -> list[StoredAccount]:
         """Every stored account, in the order of their names."""
@@ -69,7 +71,7 @@ class StoredAccounts:
 
     async def has_table(self, name: str, table: str) -> bool:
         """Whether an account, stored or configured, has this table."""
-        return await self._catalog.find(name, table) is not None
+        return await self._catalog.find(Named(name), table) is not None
 
     async def create(self, name: str, keys: tuple[str, ...]) -> int:
         """Store a new account, and answer how many tables an account of this name has made before: it has them now."""
@@ -79,10 +81,11 @@ class StoredAccounts:
             raise AccountRefused(str(error)) from None
 
         fresh_id = secrets.token_hex(ACCOUNT_ID_BYTES)
+        tenure = await self._tenures.current(name)
 
         def edit(members: Members | None) -> Members:
             if members is None:
-                return StoredAccount(name, keys, account_id=fresh_id).members()
+                return StoredAccount(name, keys, account_id=fresh_id, tenure=tenure).members()
             if StoredAccount.from_members(members).is_being_deleted:
                 raise _being_deleted(name)
             raise AccountRefused(f"There is an account {name} already.")
@@ -114,27 +117,32 @@ class StoredAccounts:
         """Delete the account and everything it has, and answer how many tables that were.
 
         It is refused before the first table goes, and its name is free after the last has gone: when this is
-        interrupted, it has to be asked for again.
+        interrupted, it has to be asked for again. A request that was let in before ends as this account's or fails.
         """
         await self.get(name)
         if not with_tables:
             await self._require_empty(name)
         await self._change(name, lambda account: account._replace(is_being_deleted=True))
+        tenure = await self._tenures.end(name)
         if not with_tables:
             try:
                 await self._require_empty(name)  # a request may have come between
             except AccountRefused:
-                await self._change(name, lambda account: account._replace(is_being_deleted=False))
+                await self._change(
+                    name,
+                    lambda account: account._replace(is_being_deleted=False, tenure=tenure),
+                )
                 raise
         deleted = 0
         while tables := await self._tables(name):
             for table in tables:
                 with suppress(StorageError):  # somebody else has deleted it meanwhile
-                    await self._catalog.delete(name, table)
+                    await self._catalog.delete(Named(name), table)
             deleted += len(tables)
         while await self._catalog.sweep(name):
             pass
-        for kind in (*_OTHER_DOCUMENTS, DocumentKind.ACCOUNT):
+        await self._properties.reset(name, tenure)
+        for kind in (DocumentKind.ROLES, DocumentKind.ACCOUNT):
             await self._documents.change(kind, name, lambda _members: None)
         return deleted
 
@@ -145,7 +153,9 @@ class StoredAccounts:
         tables: list[str] = []
         first: str | None = ""
         while first is not None:
-            records, following = await self._catalog.page(name, first, limits.PAGE_ENTITIES_MAX)
+            records, following = await self._catalog.page(
+                Named(name), first, limits.PAGE_ENTITIES_MAX
+            )
             tables += [record.name for record in records]
             first = None if following is None else following.name
         return tables

@@ -36,6 +36,7 @@ from tablestone.errors import StorageError
 from tablestone.operations import AccessPolicy, SignedIdentifier
 from tablestone.tables import keys
 from tablestone.tables.announced import AnnouncedRows
+from tablestone.tables.tenure import Owner, Tenures, conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,63 +122,70 @@ class Catalog:
         self._deletion_ticks = deletion_seconds * TICKS_PER_SECOND
         self._forget_ticks = max(limits.SWEEP_AGAIN_SECONDS, deletion_seconds) * TICKS_PER_SECOND
         self._rows = AnnouncedRows(engine)
+        self.tenures = Tenures(engine)
 
-    async def find(self, account: str, table: str) -> TableRecord | None:
-        """The table of this name, in any case, if there is one."""
+    async def find(self, owner: Owner, table: str) -> TableRecord | None:
+        """The owner's table of this name, in any case, if there is one."""
         if len(table) > limits.TABLE_NAME_LENGTH_MAX:
             return None  # asked of nobody, and its place not kept
-        return await self._rows.get(_table_place(account, table), read_record)
+        record = await self._rows.get(_table_place(owner.name, table), read_record)
+        if owner.tenure is not None:
+            await self.tenures.require(owner)
+        return record
 
-    async def require(self, account: str, table: str) -> TableRecord:
+    async def require(self, owner: Owner, table: str) -> TableRecord:
         """The table of this name, or `TableNotFound`."""
-        record = await self.find(account, table)
+        record = await self.find(owner, table)
         if record is None:
             raise StorageError("TableNotFound", early=True)
         return record
 
-    async def create(self, account: str, table: str) -> None:
+    async def create(self, owner: Owner, table: str) -> None:
         """Create the table, or raise `TableAlreadyExists` or `TableBeingDeleted`."""
-        if self._deletion_ticks:
-            # A table that is there now may be deleted before the commit, which then would find the name free.
-            if await self.find(account, table) is not None:
-                raise StorageError("TableAlreadyExists")
-            await self._require_deleted(account, table)
-        change = Change(
-            keys.table_row(table), ABSENT, Put(_record_renderer(table, self._fresh_id()))
-        )
-        write_set = WriteSet(keys.catalog_partition(account), (change,), announced=True)
-        if isinstance(await self._engine.commit(write_set), Conflict):
-            raise StorageError("TableAlreadyExists")
-
-    async def _require_deleted(self, account: str, table: str) -> None:
-        """Raise `TableBeingDeleted` if a table of this name was deleted and its time is not over."""
         row = keys.table_row(table)
-        oldest = self._clock() - self._deletion_ticks
-        rest = [keys.deleted_rows(account)]
-        while rest:
-            read = await self._engine.read(
-                rest, rows_max=limits.PAGE_ENTITIES_MAX, bytes_max=limits.PAGE_BYTES_MAX
-            )
-            for record in map(read_record, read.values):
-                if record.ticks > oldest and keys.table_row(record.name) == row:
-                    raise StorageError("TableBeingDeleted")
-            rest = [] if read.next_key is None else keys.ranges_from(rest, read.next_key)
+        creation = Change(row, ABSENT, Put(_record_renderer(table, self._fresh_id())))
+        for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+            taken = await self._free_again(owner, table) if self._deletion_ticks else ()
+            changes = (*conditions(owner), creation, *taken)
+            outcome = await self._commit(owner, changes)
+            if isinstance(outcome, Committed):
+                return
+            if changes[outcome.index] is creation:
+                raise StorageError("TableAlreadyExists")
+            # Somebody has made and deleted a table of this name meanwhile: its time has begun.
+        raise EngineUnavailable(f"Others keep making and deleting table {table}.")
 
-    async def delete(self, account: str, table: str) -> None:
+    async def _free_again(self, owner: Owner, table: str) -> tuple[Change, ...]:
+        """What has to hold, and to change, for a name to be used again; or `TableBeingDeleted`.
+
+        An account that was made under the name of a deleted one has nothing of the times of its tables.
+        """
+        row = keys.taken_row(table)
+        stored = await self._engine.get(Key(keys.catalog_partition(owner.name), row))
+        if stored is None:
+            return (Change(row, ABSENT, None),)
+        taken = read_record(stored)
+        if taken.ticks > max(self._clock() - self._deletion_ticks, owner.tenure or 0):
+            raise StorageError("TableBeingDeleted")
+        return (Change(row, taken.version, DELETE),)
+
+    async def delete(self, owner: Owner, table: str) -> None:
         """Delete the table, or raise `ResourceNotFound` (wire 3.4)."""
 
         def deletion(record: TableRecord) -> tuple[Change, ...]:
-            tombstone = Put(_record_renderer(record.name, record.table_id))
-            return (
+            note = Put(_record_renderer(record.name, record.table_id))
+            changes = (
                 Change(keys.table_row(table), record.version, DELETE),
-                Change(keys.deleted_row(record.table_id), ANY, tombstone),
+                Change(keys.deleted_row(record.table_id), ANY, note),
             )
+            taken = Change(keys.taken_row(table), ANY, note)
+            return (*changes, taken) if self._deletion_ticks else changes
 
-        if not await self._change_table(account, table, deletion):
+        if not await self._change_table(owner, table, deletion):
             raise StorageError("ResourceNotFound")
 
     async def set_identifiers(
-        self, account: str, table: str, identifiers: tuple[SignedIdentifier, ...]
+        self, owner: Owner, table: str, identifiers: tuple[SignedIdentifier, ...]
     ) -> None:
         """Replace the stored access policies of a table, or raise `TableNotFound`; the next request sees it."""
 
@@ -185,33 +193,43 @@ class Catalog:
             render = _identifiers_renderer(record, identifiers)
             return (Change(keys.table_row(table), record.version, Put(render)),)
 
-        if not await self._change_table(account, table, replacement):
+        if not await self._change_table(owner, table, replacement):
             raise StorageError("TableNotFound", early=True)
 
     async def _change_table(
-        self, account: str, table: str, changes: Callable[[TableRecord], tuple[Change, ...]]
+        self, owner: Owner, table: str, changes: Callable[[TableRecord], tuple[Change, ...]]
     ) -> bool:
         """Commit the changes to a table's row, again if somebody else was first; False if there is no such table."""
         if len(table) > limits.TABLE_NAME_LENGTH_MAX:
             return False
-        place = _table_place(account, table)
+        place = _table_place(owner.name, table)
         for _ in range(limits.COMMIT_ATTEMPTS_MAX):
             stored = await self._engine.get(place)
             if stored is None:
                 return False
-            write_set = WriteSet(place.partition, changes(read_record(stored)), announced=True)
-            if isinstance(await self._engine.commit(write_set), Committed):
+            change = changes(read_record(stored))
+            outcome = await self._commit(owner, (*conditions(owner), *change))
+            if isinstance(outcome, Committed):
                 return True
         raise EngineUnavailable(f"Others keep changing table {table}.")
 
+    async def _commit(self, owner: Owner, changes: tuple[Change, ...]) -> Committed | Conflict:
+        """Commit changes that begin with the owner's conditions; `ResourceNotFound` if those do not hold."""
+        write_set = WriteSet(keys.catalog_partition(owner.name), changes, announced=True)
+        outcome = await self._engine.commit(write_set)
+        if isinstance(outcome, Conflict) and changes[outcome.index].row == keys.TENURE_ROW:
+            await self.tenures.require(owner)
+        return outcome
+
     async def page(
-        self, account: str, first: str, tables_max: int
+        self, owner: Owner, first: str, tables_max: int
     ) -> tuple[list[TableRecord], TableRecord | None]:
-        """Up to `tables_max` tables in name order from `first` on, and the next one."""
-        table_range = keys.table_rows_from(account, first)
+        """Up to `tables_max` of the owner's tables in name order from `first` on, and the next one."""
+        table_range = keys.table_rows_from(owner.name, first)
         rows = await self._engine.read(
             (table_range,), rows_max=tables_max + 1, bytes_max=limits.PAGE_BYTES_MAX
         )
+        await self.tenures.require(owner)
         records = [read_record(value) for value in rows.values]
         return records[:tables_max], records[tables_max] if len(records) > tables_max else None
 
@@ -219,9 +237,8 @@ class Catalog:
         """The accounts, known or not, that have deleted tables left to sweep."""
         partition = b""
         while rows := await self._engine.scan(keys.catalogs_after(partition), rows_max=1):
-            # Deleted tables sort before the others: the first row says whether there is one.
             partition = rows[0].partition
-            if not keys.is_table_row(rows[0].row):
+            if keys.is_deleted_row(rows[0].row):
                 yield keys.account_of(partition)
 
     async def sweep(self, account: str) -> bool:
@@ -238,9 +255,18 @@ class Catalog:
                 await self._remove(rows)
                 return True
             if self._clock() - record.ticks > self._forget_ticks:
-                change = Change(keys.deleted_row(record.table_id), ANY, DELETE)
-                await self._engine.commit(WriteSet(keys.catalog_partition(account), (change,)))
+                await self._forget(account, record)
         return False
+
+    async def _forget(self, account: str, deleted: TableRecord) -> None:
+        """Take away the last that is known of a deleted table; that its name was taken, if no later one had it."""
+        partition = keys.catalog_partition(account)
+        changes = [Change(keys.deleted_row(deleted.table_id), ANY, DELETE)]
+        row = keys.taken_row(deleted.name)
+        stored = await self._engine.get(Key(partition, row))
+        if stored is not None and (taken := read_record(stored)).table_id == deleted.table_id:
+            changes.append(Change(row, taken.version, DELETE))
+        await self._engine.commit(WriteSet(partition, changes))
 
     async def _remove(self, rows: list[StoredRow]) -> None:
         for partition, group in groupby(rows, key=lambda row: row.partition):

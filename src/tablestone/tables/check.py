@@ -12,10 +12,11 @@ from tablestone import limits
 from tablestone.edm import format_date_time
 from tablestone.engines.contract import Engine, EngineUnavailable, Key, KeyRange, StoredRow
 from tablestone.entity_json import entity_renderer, key_of, members, read_raw, typed_properties
-from tablestone.service_properties import from_members
 from tablestone.tables import keys
 from tablestone.tables.catalog import read_record
 from tablestone.tables.documents import DocumentKind, read_document
+from tablestone.tables.service_properties import read_properties
+from tablestone.tables.tenure import read_tenure
 
 Tables = dict[bytes, str]
 """Names of the tables met so far, by their ids."""
@@ -96,17 +97,21 @@ def _check_row(row: StoredRow, tables: Tables) -> list[str]:
 
 
 def _check_catalog_row(row: StoredRow, tables: Tables) -> list[str]:
+    if row.row == keys.TENURE_ROW:
+        return _check_version(read_tenure(row.value), row)
     record = read_record(row.value)
-    expected = (
-        keys.table_row(record.name)
-        if keys.is_table_row(row.row)
-        else keys.deleted_row(record.table_id)
-    )
-    wrong = []
+    is_taken = keys.is_taken_row(row.row)
+    if is_taken:
+        expected = keys.taken_row(record.name)
+    elif keys.is_table_row(row.row):
+        expected = keys.table_row(record.name)
+    else:
+        expected = keys.deleted_row(record.table_id)
+    wrong = _check_version(record.version, row)
     if row.row != expected:
         wrong.append(f"describes table '{record.name}' with id {record.table_id.hex()}")
-    if record.version != row.version:
-        wrong.append(f"says version {record.version}, but is stored with {row.version}")
+    if is_taken:
+        return wrong
     if record.table_id in tables:
         wrong.append(f"table id {record.table_id.hex()} is used twice")
     tables[record.table_id] = record.name
@@ -116,6 +121,12 @@ def _check_catalog_row(row: StoredRow, tables: Tables) -> list[str]:
     return wrong
 
 
+def _check_version(version: int, row: StoredRow) -> list[str]:
+    if version == row.version:
+        return []
+    return [f"says version {version}, but is stored with {row.version}"]
+
+
 def _check_document(row: StoredRow) -> list[str]:
     version, content = read_document(row.value)
     wrong = []
@@ -123,10 +134,8 @@ def _check_document(row: StoredRow) -> list[str]:
     if kind not in _DOCUMENT_KINDS:
         wrong.append("is a document of no known kind")
     if kind == DocumentKind.SERVICE_PROPERTIES.value:
-        from_members(content)
-    if version != row.version:
-        wrong.append(f"says version {version}, but is stored with {row.version}")
-    return wrong
+        read_properties(content)
+    return wrong + _check_version(version, row)
 
 
 def _check_entity(row: StoredRow, tables: Tables) -> list[str]:

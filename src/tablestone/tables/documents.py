@@ -8,7 +8,7 @@ first. Does not know what a document means.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -78,18 +78,25 @@ class Documents:
         return names
 
     async def change(
-        self, kind: DocumentKind, name: str, edit: Callable[[Members | None], Members | None]
+        self,
+        kind: DocumentKind,
+        name: str,
+        edit: Callable[[Members | None], Members | None],
+        confirm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Replace the document by what `edit` makes of it: None where there is none, or shall be none.
 
-        `edit` may be called more than once; what it raises is passed on and nothing is changed. Raises
-        `EngineUnavailable` if others keep changing the same document.
+        `edit` may be called more than once; what it raises is passed on and nothing is changed. So is what `confirm`
+        raises, which is asked each time after the document was read and before it is committed under that version.
+        Raises `EngineUnavailable` if others keep changing the same document.
         """
         place = keys.document_place(kind.value, name)
         for _ in range(limits.COMMIT_ATTEMPTS_MAX):
             value = await self._engine.get(place)
             version, members = (ABSENT, None) if value is None else read_document(value)
             edited = edit(members)
+            if confirm is not None:
+                await confirm()
             if edited == members:
                 return
             mutation = DELETE if edited is None else Put(_renderer(edited))

@@ -1,7 +1,8 @@
 r"""Where things stand in storage: accounts, tables and entities as ordered byte keys, and back.
 
 Three kinds of partitions, told apart by their first byte:
-  `\x01` account          the catalog of an account: one row a table, one row a deleted table that is being swept
+  `\x01` account          the catalog of an account: one row a table, one a deleted table that is being swept, one a
+                          name that is not free again yet, and one for the tenure of the account
   `\x02` table id, key    one partition of a table's entities; a row is an encoded RowKey
   `\x03` kind             documents beside the tables (`documents`): one row each, by its name
 The table id is fresh at every creation, so the entities of a deleted table can never be seen in a new one of its name.
@@ -22,8 +23,12 @@ DOCUMENTS: Final = b"\x03"
 TABLE_ID_LENGTH: Final = 8
 """Bytes of a table id."""
 
-_TABLE_ROW: Final = b"t"
+# Deleted tables sort first: the first row of a catalog says whether there is one.
 _DELETED_ROW: Final = b"d"
+_TABLE_ROW: Final = b"t"
+_TAKEN_ROW: Final = b"u"
+TENURE_ROW: Final = b"v"
+"""The catalog row whose version is the tenure of the account (`tenure`)."""
 
 
 def catalog_partition(account: str) -> bytes:
@@ -52,6 +57,11 @@ def deleted_row(table_id: bytes) -> bytes:
     return _DELETED_ROW + table_id
 
 
+def taken_row(table: str) -> bytes:
+    """The catalog row that says: a table of this name, in any case, was deleted, and the name may not be free yet."""
+    return _TAKEN_ROW + table_row(table)
+
+
 def table_rows_from(account: str, table: str) -> KeyRange:
     """All catalog rows of tables from this name on."""
     partition = catalog_partition(account)
@@ -65,8 +75,18 @@ def deleted_rows(account: str) -> KeyRange:
 
 
 def is_table_row(row: bytes) -> bool:
-    """True for the catalog row of a table, False for that of a deleted one."""
+    """True for the catalog row of a table."""
     return row.startswith(_TABLE_ROW)
+
+
+def is_deleted_row(row: bytes) -> bool:
+    """True for the catalog row of a table that is being swept."""
+    return row.startswith(_DELETED_ROW)
+
+
+def is_taken_row(row: bytes) -> bool:
+    """True for the catalog row of a name that may not be free yet."""
+    return row.startswith(_TAKEN_ROW)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -54,6 +54,7 @@ from tablestone.tables.documents import Documents
 from tablestone.tables.entity_group import commit_writes
 from tablestone.tables.reads import Seconds, query_entities, require_conditions
 from tablestone.tables.service_properties import PropertiesOfAccounts
+from tablestone.tables.tenure import Owner
 
 
 class TableService:
@@ -72,69 +73,75 @@ class TableService:
         self._clock = clock
         self._seconds = seconds
         self.catalog = Catalog(engine, clock, fresh_id, deletion_seconds=table_deletion_seconds)
-        self.properties = PropertiesOfAccounts(Documents(engine))
+        self.properties = PropertiesOfAccounts(Documents(engine), self.catalog.tenures)
 
-    async def execute(self, account: str, operation: Operation) -> Result:
-        """Carry the operation out, or raise the `StorageError` that is its answer."""
+    async def execute(self, owner: Owner, operation: Operation) -> Result:
+        """Carry the operation out, or raise the `StorageError` that is its answer.
+
+        The owner is the account that the request was authenticated for. If it is deleted meanwhile, the operation
+        fails or was the deleted account's: it never reads or changes what another account of its name has.
+        """
         if isinstance(operation, GetEntity):
-            return await self._get_entity(account, operation)
+            return await self._get_entity(owner, operation)
         if isinstance(operation, EntityWrite):
-            return await self._write(account, operation)
+            return await self._write(owner, operation)
         if isinstance(operation, QueryEntities):
-            return await self._query_entities(account, operation)
+            return await self._query_entities(owner, operation)
         if isinstance(operation, EntityGroupTransaction):
-            return await self._commit_group(account, operation)
+            return await self._commit_group(owner, operation)
         if isinstance(operation, ServiceOperation):
-            return await self._execute_on_service(account, operation)
-        return await self._execute_on_tables(account, operation)
+            return await self._execute_on_service(owner, operation)
+        return await self._execute_on_tables(owner, operation)
 
-    async def signed_identifiers(self, account: str, table: str) -> tuple[SignedIdentifier, ...]:
+    async def signed_identifiers(self, owner: Owner, table: str) -> tuple[SignedIdentifier, ...]:
         """The stored access policies of a table, none of one that is not there; true at this moment (auth 3.9)."""
-        record = await self.catalog.find(account, table)
+        record = await self.catalog.find(owner, table)
         return () if record is None else record.identifiers
 
     async def _execute_on_tables(
-        self, account: str, operation: QueryTables | CreateTable | GetTable | DeleteTable
+        self, owner: Owner, operation: QueryTables | CreateTable | GetTable | DeleteTable
     ) -> Result:
         if isinstance(operation, QueryTables):
-            return await self._query_tables(account, operation)
+            return await self._query_tables(owner, operation)
         if isinstance(operation, CreateTable):
-            await self.catalog.create(account, operation.table)
+            await self.catalog.create(owner, operation.table)
             return TableFound(operation.table, created=True)
         if isinstance(operation, DeleteTable):
-            await self.catalog.delete(account, operation.table)
+            await self.catalog.delete(owner, operation.table)
             return Deleted()
-        record = await self.catalog.find(account, operation.table)
+        record = await self.catalog.find(owner, operation.table)
         if record is None:
             raise StorageError("ResourceNotFound")
         return TableFound(record.name, created=False)
 
-    async def _execute_on_service(self, account: str, operation: ServiceOperation) -> ServiceResult:
+    async def _execute_on_service(self, owner: Owner, operation: ServiceOperation) -> ServiceResult:
         if isinstance(operation, GetTableAcl):
-            record = await self.catalog.require(account, operation.table)
+            record = await self.catalog.require(owner, operation.table)
             return TableAclFound(record.identifiers)
         if isinstance(operation, GetServiceProperties):
-            return ServicePropertiesFound(await self.properties.get(account) or FRESH)
+            properties = await self.properties.get(owner.name)
+            await self.catalog.tenures.require(owner)
+            return ServicePropertiesFound(properties or FRESH)
         if isinstance(operation, GetServiceStats):
             return ServiceStats(self._clock())
         if isinstance(operation, SetServiceProperties):
-            await self.properties.change(account, operation.changes)
+            await self.properties.change(owner, operation.changes)
         else:
             # A user's key to sign with holds nothing of tables: the server gives it.
             assert isinstance(operation, SetTableAcl)
-            await self.catalog.set_identifiers(account, operation.table, operation.identifiers)
+            await self.catalog.set_identifiers(owner, operation.table, operation.identifiers)
         return SettingsChanged()
 
-    async def _write(self, account: str, write: EntityWrite) -> WriteResult:
-        table = await self.catalog.require(account, write.table)
+    async def _write(self, owner: Owner, write: EntityWrite) -> WriteResult:
+        table = await self.catalog.require(owner, write.table)
         try:
             (result,) = await commit_writes(self._engine, table.table_id, (write,))
         except StorageError as error:
             raise error.at(None) from error
         return result
 
-    async def _get_entity(self, account: str, operation: GetEntity) -> EntityFound:
-        table = await self.catalog.require(account, operation.table)
+    async def _get_entity(self, owner: Owner, operation: GetEntity) -> EntityFound:
+        table = await self.catalog.require(owner, operation.table)
         stored = await self._engine.get(keys.entity_place(table.table_id, operation.key))
         if stored is None:
             raise StorageError("ResourceNotFound")
@@ -142,20 +149,20 @@ class TableService:
             require_conditions(operation, stored)
         return EntityFound(stored)
 
-    async def _query_entities(self, account: str, operation: QueryEntities) -> EntitiesPage:
-        table = await self.catalog.require(account, operation.table)
+    async def _query_entities(self, owner: Owner, operation: QueryEntities) -> EntitiesPage:
+        table = await self.catalog.require(owner, operation.table)
         return await query_entities(self._engine, table.table_id, operation, self._seconds)
 
     async def _commit_group(
-        self, account: str, group: EntityGroupTransaction
+        self, owner: Owner, group: EntityGroupTransaction
     ) -> TransactionCommitted:
         try:
-            table = await self.catalog.require(account, group.table)
+            table = await self.catalog.require(owner, group.table)
         except StorageError as error:
             raise error.at(0) from error
         return TransactionCommitted(await commit_writes(self._engine, table.table_id, group.writes))
 
-    async def _query_tables(self, account: str, operation: QueryTables) -> TablesPage:
+    async def _query_tables(self, owner: Owner, operation: QueryTables) -> TablesPage:
         """Names are compared without regard to case, as they are when a table is used (wire 3.1)."""
         if operation.top == 0:
             return TablesPage((), None)
@@ -164,7 +171,7 @@ class TableService:
         first = operation.next_table_name or ""
         deadline = self._seconds() + limits.PAGE_SECONDS_MAX
         while True:
-            records, following = await self.catalog.page(account, first, limits.PAGE_ENTITIES_MAX)
+            records, following = await self.catalog.page(owner, first, limits.PAGE_ENTITIES_MAX)
             for record in records:
                 if len(found) == operation.top:
                     return _tables_page(found, record)

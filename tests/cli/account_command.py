@@ -1,0 +1,65 @@
+"""`tablestone account` as a person runs it, and what a server says to an account then.
+
+Knows the command and how a request is signed; does not know what either should answer.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from server_process import COMMAND, ServerProcess, clean_environment
+from signing import signed_headers
+
+WORKERS = 3
+
+
+def account(
+    data: Path,
+    *arguments: str,
+    status: int = 0,
+    keys: str | None = None,
+    environment: dict[str, str] | None = None,
+) -> str:
+    """What the command prints, with `keys` on its standard input; where it fails, its sentence."""
+    ended = subprocess.run(
+        [COMMAND, "account", *arguments, "--data", str(data)],
+        input=keys,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env=clean_environment() | (environment or {}),
+    )
+    assert ended.returncode == status, ended
+    assert (ended.stderr if status == 0 else ended.stdout) == ""
+    return ended.stdout if status == 0 else ended.stderr
+
+
+@contextmanager
+def connections(server: ServerProcess) -> Iterator[list[HTTPConnection]]:
+    """More connections than processes, so that every process is asked."""
+    netloc = urlsplit(server.endpoint).netloc
+    opened = [HTTPConnection(netloc, timeout=20) for _ in range(4 * WORKERS)]
+    try:
+        yield opened
+    finally:
+        for connection in opened:
+            connection.close()
+
+
+def status_of(
+    connection: HTTPConnection, name: str, key: str, method: str = "GET", body: str = ""
+) -> int:
+    """The status of a signed request for the account's tables."""
+    target = f"/{name}/Tables"
+    kind = "application/json" if body else ""
+    headers = signed_headers(name, key, method=method, target=target, content_type=kind)
+    connection.request(method, target, body or None, dict(headers))
+    with closing(connection.getresponse()) as response:
+        response.read()
+        return response.status

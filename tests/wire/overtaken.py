@@ -1,0 +1,48 @@
+"""An engine in memory in front of whose n-th call somebody else does something first.
+
+Knows the engine contract and nothing above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from tablestone.engines.contract import Committed, Conflict, Key, KeyRange, Rows, WriteSet
+from tablestone.engines.memory import MemoryEngine
+
+
+class OvertakenEngine(MemoryEngine):
+    """`overtake` says what the others do, and before which of the calls from now on (0 is the next)."""
+
+    _meanwhile: Callable[[], Awaitable[object]] | None = None
+    _calls = 0
+
+    def overtake(self, meanwhile: Callable[[], Awaitable[object]], calls: int = 0) -> None:
+        self._meanwhile, self._calls = meanwhile, calls
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether the others have done it."""
+        return self._meanwhile is None
+
+    async def _let_others(self) -> None:
+        meanwhile = self._meanwhile
+        if meanwhile is None:
+            return
+        if self._calls:
+            self._calls -= 1
+            return
+        self._meanwhile = None
+        await meanwhile()
+
+    async def get(self, key: Key) -> bytes | None:
+        await self._let_others()
+        return await super().get(key)
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        await self._let_others()
+        return await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        await self._let_others()
+        return await super().commit(write_set)
