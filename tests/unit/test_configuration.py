@@ -148,18 +148,6 @@ UNDERSTOOD = {
     "table deletion in the file": Given(
         {"table_deletion_seconds": 1}, file="table-deletion-seconds = 1"
     ),
-    "domains": Given(
-        {"domains": ("example.com", "tables")},
-        command_line={"domain": ("Example.com.", "tables")},
-    ),
-    "a domain in the file": Given({"domains": ("a.b",)}, file='domain = "a.b"'),
-    "custom domains": Given(
-        {"custom_domains": (("a.example", "one"), ("b", "one-secondary"))},
-        environment={"TABLESTONE_CUSTOM_DOMAIN": "A.Example=one;b=one-secondary"},
-    ),
-    "custom domains in the file": Given(
-        {"custom_domains": (("a.example", "one"),)}, file='custom-domain = ["a.example=one"]'
-    ),
     "data": Given(
         {"data_directory": Path("/srv/d"), "engine": "sqlite:/srv/d"},
         command_line={"data": "/srv/d"},
@@ -342,15 +330,6 @@ REFUSED = {
     "a key where a name should be": Refused(
         "--account has the account name that is too long; a name is 3 to 24 lower-case letters and digits.",
         command_line={"account": (f"{'a' * 31}:{KEY}",)},
-    ),
-    "a domain with a port": Refused(
-        "--domain must be a domain's name, such as example.com, not 'example.com:1'.",
-        command_line={"domain": ("example.com:1",)},
-    ),
-    "a custom domain without an account": Refused(
-        "--custom-domain must be a host's name and an account, such as tables.example.com=ACCOUNT, "
-        "not 'example.com'.",
-        command_line={"custom-domain": ("example.com",)},
     ),
     "two data directories": Refused(
         "Both --data and --engine name a data directory: give one of them.",

@@ -106,7 +106,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         trusted_proxies=given.get(TRUSTED_PROXY.name, ()),
         workers=_workers(given.get(WORKERS.name), engine),
         tokens=TokenRules(
-            issuers=_distinct_issuers(given.get(TOKEN_ISSUER.name, ()), named),
+            issuers=given.get(TOKEN_ISSUER.name, ()),
             audiences=given.get(TOKEN_AUDIENCE.name, ()),
             tenant=given.get(TOKEN_TENANT.name, TOKEN_TENANT.default),
             authority=given.get(TOKEN_AUTHORITY.name, TOKEN_AUTHORITY.default),
@@ -119,16 +119,6 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         warnings=warnings,
         table_deletion_seconds=given.get(TABLE_DELETION_SECONDS.name, 0),
     )
-
-
-def _distinct_issuers(
-    issuers: tuple[TrustedIssuer, ...], named: Named
-) -> tuple[TrustedIssuer, ...]:
-    names = [issuer.name for issuer in issuers]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise BrokenOption(f"{named(TOKEN_ISSUER)} names the issuer {twice} twice.")
-    return issuers
 
 
 def default_data_directory() -> Path:
@@ -265,20 +255,26 @@ def _parsed(option: Option, texts: tuple[str, ...], source: str) -> Any:
     try:
         values = tuple(option.parse(text) for text in texts)
         if option is ACCOUNT:
-            return _distinct(values)
+            _require_some(values)
+        _require_distinct(option, values)
     except BrokenOption as broken:
         raise BrokenOption(f"{source} {broken}.") from None
     return values if option.repeatable else values[0]
 
 
-def _distinct(accounts: tuple[AccountKeys, ...]) -> tuple[AccountKeys, ...]:
+def _require_some(accounts: tuple[AccountKeys, ...]) -> None:
     if not accounts:
         raise BrokenOption("names no account")
-    names = [account.name for account in accounts]
+
+
+def _require_distinct(option: Option, values: tuple[Any, ...]) -> None:
+    if option.once is None:
+        return
+    what, name_of = option.once
+    names = [name_of(value) for value in values]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise BrokenOption(f"names the account {twice} twice")
-    return accounts
+        raise BrokenOption(f"names the {what} {twice} twice")
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -355,14 +351,14 @@ def _file_accounts(table: object, source: str) -> tuple[AccountKeys, ...]:
     if not isinstance(table, dict):
         raise BrokenOption(f'{source} must be a table of NAME = "KEY" or NAME = ["KEY1", "KEY2"].')
     try:
-        return _distinct(
-            tuple(
-                checked_account(str(name), _keys(keys), '["KEY1", "KEY2"]')
-                for name, keys in table.items()
-            )
+        accounts = tuple(
+            checked_account(str(name), _keys(keys), '["KEY1", "KEY2"]')
+            for name, keys in table.items()
         )
+        _require_some(accounts)
     except BrokenOption as broken:
         raise BrokenOption(f"{source} {broken}.") from None
+    return accounts
 
 
 def _keys(keys: object) -> list[str]:

@@ -43,6 +43,8 @@ class Option:
     default: str
     parse: Callable[[str], Any]
     repeatable: bool = False
+    once: tuple[str, Callable[[Any], str]] | None = None
+    """What two values must not both name, where the second would undo the first: the word for it, and how it is got."""
 
     @property
     def flag(self) -> str:
@@ -224,6 +226,7 @@ ACCOUNT = Option(
     "devstoreaccount1 with its well-known key",
     parse_account,
     repeatable=True,
+    once=("account", lambda account: account.name),
 )
 DOMAIN = Option(
     "domain",
@@ -240,6 +243,7 @@ CUSTOM_DOMAIN = Option(
     "none",
     _parse_custom_domain,
     repeatable=True,
+    once=("host", lambda custom_domain: custom_domain[0]),
 )
 TLS = Option(
     "tls",
@@ -300,6 +304,7 @@ TOKEN_ISSUER = Option(
     "none but the server's own",
     _parse_issuer,
     repeatable=True,
+    once=("issuer", lambda issuer: issuer.name),
 )
 TOKEN_AUDIENCE = Option(
     "token-audience",
