@@ -1,15 +1,14 @@
 """`tablestone`: the commands, and the one place where a failure becomes a sentence and an exit status.
 
-Exit statuses: 0 done, 1 the command found something wrong or failed, 2 it could not start as it was asked to.
+Exit statuses: 0 done, 1 the command found something wrong or failed, 2 it could not start as it was asked to, or could
+not print what it had to; 130 and 141 as if SIGINT or SIGPIPE had ended it.
 A command is one module with one click command in it, and is added to the group below.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -17,6 +16,7 @@ from tablestone import __version__
 from tablestone.cli.account import account
 from tablestone.cli.check import check
 from tablestone.cli.options import BrokenOption
+from tablestone.cli.output import OutputFailed, discard_output, prepare_streams
 from tablestone.cli.role import role
 from tablestone.cli.serve import serve
 from tablestone.cli.token import token
@@ -26,6 +26,7 @@ from tablestone.server.worker import StartRefused
 
 NOT_STARTED = 2
 INTERRUPTED = 130
+READER_GONE = 141
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,7 +44,17 @@ commands.add_command(account)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and answers the exit status."""
-    open_missing_streams()
+    prepare_streams()
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+    except OutputFailed as failed:
+        discard_output()
+        return READER_GONE if failed.reader_has_gone else _refuse(str(failed))
+    return status
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         status = commands.main(args=arguments, prog_name="tablestone", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as help_wanted:
@@ -58,13 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     return status if isinstance(status, int) else 0
-
-
-def open_missing_streams() -> None:
-    """Whoever starts a service may leave it no standard output: then what is written there goes nowhere."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
 
 
 def _refuse(sentence: str) -> int:

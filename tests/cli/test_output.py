@@ -1,0 +1,85 @@
+"""Standard output that cannot be written: what a person is told, the exit status, and that nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cli.account_command import account
+from server_process import COMMAND, clean_environment
+
+FULL_DEVICE = Path("/dev/full")
+DATA, FRESH = "DATA", "FRESH"
+"""In a command: a directory with an account in it, and one that is not there."""
+COMMANDS = {
+    "help": ("--help",),
+    "version": ("--version",),
+    "account list": ("account", "list", "--data", DATA),
+    "account create": ("account", "create", "another", "--data", FRESH),
+    "check": ("check", "--data", DATA),
+    "token": ("token", "--data", DATA),
+    "serve, one process": ("serve", "--port", "0", "--workers", "1", "--data", DATA),
+    "serve, several processes": ("serve", "--port", "0", "--workers", "3", "--data", DATA),
+}
+ROWS = [pytest.param(words, "", id=name) for name, words in COMMANDS.items()] + [
+    pytest.param(COMMANDS["account list"], "1", id="account list, unbuffered")
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("output") / "data"
+    account(directory, "create", "weather")
+    return directory
+
+
+@pytest.fixture
+def places(data: Path, tmp_path: Path) -> dict[str, Path]:
+    return {DATA: data, FRESH: tmp_path / "fresh"}
+
+
+def ended(
+    arguments: tuple[str, ...], places: dict[str, Path], output: int, unbuffered: str
+) -> tuple[int, str]:
+    """Exit status and standard error, which ends when every process has: the run would not return before."""
+    command = [COMMAND, *(str(places.get(word, word)) for word in arguments)]
+    environment = clean_environment() | {"PYTHONUNBUFFERED": unbuffered}
+    run = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+        env=environment,
+    )
+    return run.returncode, run.stderr
+
+
+@pytest.mark.skipif(not FULL_DEVICE.exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize(("arguments", "unbuffered"), ROWS)
+def test_a_full_device(
+    arguments: tuple[str, ...], unbuffered: str, places: dict[str, Path]
+) -> None:
+    with FULL_DEVICE.open("wb") as full:
+        assert ended(arguments, places, full.fileno(), unbuffered) == (
+            2,
+            "tablestone: Standard output cannot be written: No space left on device.\n",
+        )
+
+
+@pytest.mark.parametrize(("arguments", "unbuffered"), ROWS)
+def test_a_reader_that_has_gone(
+    arguments: tuple[str, ...], unbuffered: str, places: dict[str, Path]
+) -> None:
+    """Quiet, with the status that a shell gives a program that SIGPIPE ended."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        assert ended(arguments, places, writing, unbuffered) == (141, "")
+    finally:
+        os.close(writing)
