@@ -71,6 +71,26 @@ def make_files(data: Path, *names: str) -> None:
         (data / name).touch()
 
 
+def make_and_cut(data: Path) -> None:
+    asyncio.run(open_sqlite(data).close())
+    os.truncate(data / "tablestone.db", 0)
+
+
+def make_and_lose(data: Path) -> None:
+    asyncio.run(open_sqlite(data).close())
+    (data / "tablestone.db").unlink()
+
+
+def make_and_keep_the_log(data: Path) -> None:
+    """What copying, or a tool that removes the files of a database, may leave."""
+    make_files(data, "lock", "tablestone.db-shm")
+    (data / "tablestone.db-wal").write_bytes(b"rows that were acknowledged")
+
+
+LOST = (
+    "The data directory {data} was used, but its tablestone.db is gone: put it back, or name a new or an empty "
+    "directory."
+)
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (
         make_newer,
@@ -87,6 +107,12 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
         make_directory_of_database,
         "{data}/tablestone.db cannot be opened: unable to open database file.",
     ),
+    (
+        make_and_cut,
+        "{data}/tablestone.db has been cut to nothing. See what is wrong with it: tablestone check --data {data}",
+    ),
+    (make_and_lose, LOST),
+    (make_and_keep_the_log, LOST),
     (lambda data: data.write_text("a file"), "The data directory {data} is not a directory."),
     (
         lambda data: data.symlink_to("nowhere"),
@@ -105,9 +131,21 @@ def test_a_directory_that_cannot_be_used_is_refused_in_one_sentence(
     data: Path, make: Callable[[Path], object], sentence: str
 ) -> None:
     make(data)
+    before = {path: path.stat().st_size for path in data.glob("tablestone.db*")}
     with pytest.raises(EngineRefused) as refused:
         open_sqlite(data)
     assert str(refused.value) == sentence.format(data=data)
+    assert {path: path.stat().st_size for path in data.glob("tablestone.db*")} == before
+
+
+@pytest.mark.parametrize("make", [make_and_lose, make_and_keep_the_log])
+def test_a_lost_database_is_not_there_to_be_read_either(
+    data: Path, make: Callable[[Path], object]
+) -> None:
+    make(data)
+    with pytest.raises(EngineRefused) as refused:
+        open_sqlite(data, read_only=True)
+    assert str(refused.value) == LOST.format(data=data)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for the superuser")
@@ -133,7 +171,14 @@ def test_a_database_that_cannot_be_written_is_refused_and_left_alone(data: Path)
         pytest.param((), id="nothing"),
         pytest.param(("lost+found", ".snapshot"), id="what a volume is born with"),
         pytest.param(("lock",), id="a start that was killed before it made the database"),
-        pytest.param(("lock", "tablestone.db-wal", "tablestone.db-shm"), id="a deleted database"),
+        pytest.param(
+            ("lock", "commit.lock", "next.lock", "tablestone.db"),
+            id="a start that was killed before it wrote the database",
+        ),
+        pytest.param(
+            ("lock", "commit.lock", "next.lock", "tablestone.db-wal", "tablestone.db-shm"),
+            id="a start that was killed, and of the database nothing came to the disk",
+        ),
     ],
 )
 def test_a_directory_that_is_as_good_as_empty_is_taken(

@@ -37,9 +37,13 @@ READER_CACHE_KIB: Final = 32 * 1024
 WRITER_CACHE_KIB: Final = 16 * 1024
 WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
 """A log that one huge transaction made longer than this is cut back when it is next started anew."""
-LOG_NAMES: Final = frozenset({"tablestone.db-wal", "tablestone.db-shm"})
+GENERATION_NAME: Final = "generation"
+LOG_NAME: Final = "tablestone.db-wal"
+LOG_NAMES: Final = frozenset({LOG_NAME, "tablestone.db-shm"})
 OWN_NAMES: Final = (
-    LOG_NAMES | COMMIT_LOCK_NAMES | {"lock", "generation", "tablestone.db", "tablestone.db-journal"}
+    LOG_NAMES
+    | COMMIT_LOCK_NAMES
+    | {"lock", GENERATION_NAME, "tablestone.db", "tablestone.db-journal"}
 )
 LOCKED_MS_MAX: Final = 50
 """How long to wait for a lock of another process (a backup tool): the event loop waits too, so not long."""
@@ -100,7 +104,7 @@ class DataDirectory:
     def open_generation(self) -> Generation:
         """Where processes tell each other of announced commits; what one that died left open is ended here."""
         with self._refusing():
-            generation = Generation(self.path / "generation")
+            generation = Generation(self.path / GENERATION_NAME)
             with closing(CommitLock(self.path)) as lock, lock.held():
                 generation.end()
         return generation
@@ -158,7 +162,29 @@ class DataDirectory:
             return ""
         return f" See what is wrong with it: tablestone check --data {shlex.quote(str(self.path))}"
 
+    def _was_used(self) -> bool:
+        """Whether there was a whole database: what a first start leaves that was killed before does not say so.
+
+        A new database is on disk, with its name, before there is a log (its first page goes there by SQLite's other
+        journal) and before the generation is made.
+        """
+        if (self.path / GENERATION_NAME).exists():
+            return True
+        try:
+            return (self.path / LOG_NAME).stat().st_size > 0
+        except FileNotFoundError:
+            return False
+
+    def _require_not_lost(self) -> None:
+        """A start would make a new database in the place of the one that is gone, and remove what is left of it."""
+        if self._was_used() and not os.path.lexists(self.database):
+            raise EngineRefused(
+                f"The data directory {self.path} was used, but its {self.database.name} is gone: put it back, or "
+                "name a new or an empty directory."
+            )
+
     def _require_there(self) -> None:
+        self._require_not_lost()
         if not self.database.is_file():
             raise EngineRefused(f"The data directory {self.path} holds no Tablestone data.")
 
@@ -168,6 +194,7 @@ class DataDirectory:
             wrong = "" if there == self.path else f"cannot be used: {there} "
             raise EngineRefused(f"The data directory {self.path} {wrong}is not a directory.")
         if there == self.path:
+            self._require_not_lost()
             self._require_ours_or_empty()
         else:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -221,6 +248,9 @@ class DataDirectory:
 
     def _prepare(self, *, read_only: bool) -> None:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        is_cut = self._was_used() and self.database.stat().st_size == 0
+        if is_cut and not read_only:  # before SQLite removes the log
+            raise EngineBroken(f"{self.database} has been cut to nothing.{self._advice}")
         connection = self._connect(apsw.SQLITE_OPEN_READONLY if read_only else flags)
         try:
             version = connection.pragma("user_version")
