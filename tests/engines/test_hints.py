@@ -120,6 +120,22 @@ async def test_sqlite_leaves_out_the_others_but_large_values(
 
 
 @pytest.mark.asyncio
+async def test_all_and_any_of_the_same_parts_are_two_hints(engine: Engine) -> None:
+    """Also for who keeps something for a hint: the one is asked before the other, both ways round."""
+    await _store(engine)
+    for parts in (
+        (Contains(b'"y"'), NumberAfter(N, 6.0, 8.0, quoted=True)),
+        (Contains(b'"y"'), NumberAfter(N, 7.0, 8.0, quoted=True)),
+    ):
+        hints: list[Hint] = [AllOf(parts), AnyOf(parts)]
+        for hint in hints if parts[1].least == 6.0 else reversed(hints):
+            (found,) = await _pieces(engine, hint, [WHOLE], rows_max=100)
+            wanted = {VALUES[2]} if isinstance(hint, AllOf) else {VALUES[1], VALUES[2]}
+            assert wanted <= set(found)
+        assert hints[0] != hints[1]
+
+
+@pytest.mark.asyncio
 async def test_a_piece_counts_the_rows_looked_at_and_not_those_found(data: Path) -> None:
     engine = open_sqlite(data)
     await _store(engine)

@@ -163,13 +163,19 @@ class Conflict:
     version_found: int
 
 
-class Contains(NamedTuple):
+# Those of hints are no named tuples: these are equal where their members are, whatever their class, and who keeps
+# something for a hint would take "all of" for "any of".
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
     """The value contains these bytes."""
 
     text: bytes
 
 
-class NumberAfter(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NumberAfter:
     """The value contains `marker`, and what follows its first occurrence is a number between the two, or no number.
 
     A number is decimal, as JSON writes it; the bounds belong to the range, and may be infinite. An engine that rounds
@@ -187,7 +193,8 @@ class NumberAfter(NamedTuple):
     """True: a value without the marker may match too."""
 
 
-class TextAfter(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TextAfter:
     """As many bytes as `least` has, after the first occurrence of `marker`, are between the two (which belong to it).
 
     `or_absent` says whether a value without the marker may match too.
@@ -199,20 +206,23 @@ class TextAfter(NamedTuple):
     or_absent: bool = False
 
 
-class RowBetween(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RowBetween:
     """The row's own bytes: `start <= row < end`; no end: to the last."""
 
     start: bytes
     end: bytes | None
 
 
-class AllOf(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AllOf:
     """Every part holds."""
 
     all_of: tuple[Hint, ...]
 
 
-class AnyOf(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AnyOf:
     """Some part holds."""
 
     any_of: tuple[Hint, ...]
