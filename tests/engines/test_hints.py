@@ -182,3 +182,25 @@ async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
             assert [line for line in plan if " v " in line] == [search + bounds]
             assert not any("TEMP B-TREE" in line for line in plan)
     await close_healthy(engine)
+
+
+LONG = b"x" * 10_000
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        Contains(LONG),
+        NumberAfter(LONG, 0.0, 1.0),
+        TextAfter(b"m", LONG, LONG),
+        RowBetween(b"", LONG),
+        RowBetween(LONG, None),
+        AnyOf((Contains(b"short"), AllOf((Contains(LONG),)))),
+    ],
+    ids=lambda hint: type(hint).__name__,
+)
+def test_what_is_long_is_not_kept(hint: Hint) -> None:
+    """A client chooses it: a few dozen of the longest would be megabytes."""
+    assert condition_of(hint) is not condition_of(hint)
+    assert condition_of(hint) == condition_of(hint)
+    assert condition_of(Contains(b"short")) is condition_of(Contains(b"short"))

@@ -50,9 +50,33 @@ class Condition(NamedTuple):
     rows_max: int
 
 
-@functools.lru_cache(maxsize=64)
+KEPT_HINT_BYTES_MAX: Final = 1024
+"""What is compared may be as long as a client's request; a condition is only kept where that is short."""
+
+
 def condition_of(hint: Hint) -> Condition:
-    """The condition; cached, since a scan asks it for every piece."""
+    """The condition; one of the usual length is cached, since a scan asks it for every piece."""
+    is_short = _compared_bytes(hint) <= KEPT_HINT_BYTES_MAX
+    return _short_condition(hint) if is_short else _condition(hint)
+
+
+def _compared_bytes(hint: Hint) -> int:
+    match hint:
+        case Contains(text):
+            return len(text)
+        case NumberAfter(marker):
+            return len(marker)
+        case TextAfter(marker, least, greatest):
+            return len(marker) + len(least) + len(greatest)
+        case RowBetween(start, end):
+            return len(start) + len(end or b"")
+        case AllOf(parts) | AnyOf(parts):
+            return sum(map(_compared_bytes, parts))
+        case _:
+            assert_never(hint)
+
+
+def _condition(hint: Hint) -> Condition:
     bindings: list[Binding] = []
     sql = _expression(hint, bindings)
     looks = sql.count("instr(v.value")
@@ -65,6 +89,9 @@ def condition_of(hint: Hint) -> Condition:
             sql = f"{_expression(keys, key_bindings)} AND {sql}"
         bindings = key_bindings + bindings
     return Condition(sql, tuple(bindings), max(1, VALUES_LOOKED_INTO // max(1, looks)))
+
+
+_short_condition = functools.lru_cache(maxsize=64)(_condition)
 
 
 def _of_keys(hint: Hint) -> Hint | None:
