@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,24 @@ settings.register_profile(
 settings.register_profile("explore", parent=settings.get_profile("fixed"), derandomize=False)
 settings.register_profile("thorough", parent=settings.get_profile("explore"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+# Files that are named, and no more of them than this, are run in this process: to start others takes longer.
+FILES_IN_ONE_PROCESS_MAX = 3
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """In how many processes the tests are run if nobody says: None is one for each processor."""
+    named = [Path(argument.partition("::")[0]) for argument in config.args]
+    few = len(set(named)) <= FILES_IN_ONE_PROCESS_MAX and all(path.is_file() for path in named)
+    return 0 if few else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes share the files, those that take longest come first: nobody waits for the last."""
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in slow)
+
 
 StartServer = Callable[..., ServerProcess]
 
@@ -38,9 +56,12 @@ def private_server() -> Iterator[StartServer]:
     started: list[ServerProcess] = []
 
     def start(
-        data_dir: Path, *arguments: str, environment: dict[str, str] | None = None
+        data_dir: Path,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        constants: Mapping[str, float] | None = None,
     ) -> ServerProcess:
-        server = start_server(data_dir, *arguments, environment=environment)
+        server = start_server(data_dir, *arguments, environment=environment, constants=constants)
         started.append(server)
         return server
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import socket
-import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
-import server_process
 from bad_input import bodies, envelopes
 from bad_input.bad_request import ENTITY, INSERT, JSON, TABLE, BadRequest
 from bad_input.envelopes import NOT_HTTP
 from bad_input.raw_http import PIECE_BYTES, Answer, RawClient, in_pieces, read_answer
+from server_process import start_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +26,7 @@ ENDLESS_BYTES_MAX = 128 * 1024 * 1024
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawClient]:
     """A server of our own, for its whole content is compared."""
-    server = server_process.start_server(tmp_path_factory.mktemp("bad_input"))
+    server = start_server(tmp_path_factory.mktemp("bad_input"))
     try:
         client = RawClient(server)
         table = client.ask("POST", "/Tables", f'{{"TableName":"{TABLE}"}}'.encode())
@@ -161,20 +160,15 @@ def test_the_next_request_on_the_same_connection_works(client: RawClient, case: 
 
 
 @pytest.fixture
-def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RawClient]:
+def impatient(tmp_path: Path) -> Iterator[RawClient]:
     """A server whose patience of half a minute is a second; nothing else of it is changed."""
-    command = tmp_path / "impatient"
-    command.write_text(
-        f"#!{sys.executable}\n"
-        "from tablestone import limits\n"
-        "from tablestone.cli.main import main\n"
-        "limits.BODY_READ_SECONDS_MAX = 1\n"
-        "limits.REQUEST_HEAD_SECONDS_MAX = 1\n"
-        "main()\n"
+    server = start_server(
+        tmp_path / "data",
+        constants={
+            "tablestone.limits.BODY_READ_SECONDS_MAX": 1,
+            "tablestone.limits.REQUEST_HEAD_SECONDS_MAX": 1,
+        },
     )
-    command.chmod(0o700)
-    monkeypatch.setattr(server_process, "COMMAND", str(command))
-    server = server_process.start_server(tmp_path / "data")
     try:
         yield RawClient(server)
     finally:
@@ -200,6 +194,7 @@ def test_a_connection_that_asks_nothing_is_ended(impatient: RawClient, sent: byt
         assert connection.recv(1) == b""
 
 
+@pytest.mark.slow
 def test_an_empty_line_after_an_answer_does_not_keep_the_connection(impatient: RawClient) -> None:
     request = b"GET /nobody/Tables HTTP/1.1\r\nHost: somewhere\r\n\r\n"
     with socket.create_connection(impatient.address, timeout=10) as connection:

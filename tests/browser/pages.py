@@ -129,7 +129,7 @@ def command(profile: Path) -> list[str]:
 @contextmanager
 def page_server() -> Iterator[PageServer]:
     pages = PageServer()
-    thread = threading.Thread(target=pages.server.serve_forever, daemon=True)
+    thread = threading.Thread(target=pages.server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield pages

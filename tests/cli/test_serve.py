@@ -164,19 +164,27 @@ def test_options_from_the_environment_and_a_file(
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ready_in_half_a_second(private_server: StartServer, tmp_path: Path, workers: int) -> None:
-    """By the clock, as the best of a few starts; by its own processor time where the machine is busy with more."""
-    clock, processor = [], []
+    """By the clock, as the best of a few starts; by its own processor time where the machine did more meanwhile."""
+    clock, processor, undisturbed = [], [], []
     for _ in range(5):
-        started = time.perf_counter()
+        started, of_others = time.perf_counter(), machine_seconds() - time.process_time()
         server = private_server(tmp_path, f"--workers={workers}")
         clock.append(time.perf_counter() - started)
+        of_others = machine_seconds() - time.process_time() - of_others
         processor.append(processor_seconds(server))
+        if of_others - processor[-1] < clock[-1] / 10:
+            undisturbed.append(clock[-1])
         server.stop()
         if clock[-1] < READY_SECONDS_WANTED:
             break
     assert min(processor) < READY_SECONDS_WANTED, processor
-    machine_is_busy = os.getloadavg()[0] > (os.cpu_count() or 1)
-    assert machine_is_busy or min(clock) < READY_SECONDS_WANTED, clock
+    assert not undisturbed or min(clock) < READY_SECONDS_WANTED, (clock, undisturbed)
+
+
+def machine_seconds() -> float:
+    """What all processors have been used so far, by whomever (proc(5), /proc/stat: all but idle and iowait)."""
+    ticks = Path("/proc/stat").read_text().split()[1:9]
+    return sum(map(int, ticks[:3] + ticks[5:])) / os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(server: ServerProcess) -> float:
@@ -259,17 +267,22 @@ def test_a_request_in_flight_is_finished(private_server: StartServer, tmp_path: 
     assert statuses == [0]
 
 
-@pytest.mark.slow
 def test_a_request_that_never_ends_does_not_hold_the_stop(
     private_server: StartServer, tmp_path: Path
 ) -> None:
-    server = private_server(tmp_path)
+    """Ten seconds, which are one here."""
+    assert STOP_SECONDS_MAX == 10
+    constants = {
+        "tablestone.server.worker.STOP_SECONDS_MAX": 1,
+        "tablestone.server.supervisor.STOP_SECONDS_MAX": 1,
+    }
+    server = private_server(tmp_path, constants=constants)
     with unfinished_request(server):
         started = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - started < STOP_SECONDS_MAX + 5
+        assert 1 <= time.monotonic() - started < 1 + 5
     assert re.fullmatch(
-        r"[\d: ,-]+ \[\d+\] WARNING tablestone.server.worker: Stopped with requests unfinished after 10 s.\n",
+        r"[\d: ,-]+ \[\d+\] WARNING tablestone.server.worker: Stopped with requests unfinished after 1 s.\n",
         server.stderr,
     )
 

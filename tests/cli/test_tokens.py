@@ -130,6 +130,7 @@ def test_the_sdk_with_a_token_of_the_server_s_own(
     assert server.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", WORKERS)
 def test_roles_given_and_taken_beside_a_running_server(
     private_server: StartServer, tmp_path: Path, workers: str
@@ -237,6 +238,7 @@ def test_a_configured_issuer_whose_keys_are_in_a_file(
     server = private_server(
         *(data, "--tls", "self-signed", "--workers", "2", "--token-issuer", f"{ISSUER},{keys}"),
         *("--token-audience", "api://tables"),
+        constants={"tablestone.server.token_keys.FILE_SECONDS": 0.5},
     )
 
     def lists(key: RsaKey, **claims: Any) -> bool:

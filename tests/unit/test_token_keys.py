@@ -64,7 +64,8 @@ class Publisher:
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        # The interval is how long `close` waits.
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
         self.hold.set()

@@ -208,6 +208,7 @@ def test_by_default_the_name_is_free_at_once() -> None:
         assert create(service).status == 201
 
 
+@pytest.mark.slow
 def test_every_process_agrees_and_a_restart_changes_nothing(
     private_server: StartServer, tmp_path: Path
 ) -> None:
@@ -229,7 +230,7 @@ def test_every_process_agrees_and_a_restart_changes_nothing(
                 found.add(connection.getresponse().status)
         return found
 
-    options = ("--workers", "3", "--table-deletion-seconds", "6")
+    options = ("--workers", "3", "--table-deletion-seconds", "4")
     server = private_server(tmp_path, *options)
     assert asked(server, "POST", "/Tables", CREATE.decode()) == {201, 409}
     assert asked(server, "DELETE", "/Tables('tab')") == {204, 404}
@@ -238,7 +239,7 @@ def test_every_process_agrees_and_a_restart_changes_nothing(
     assert server.stop() == 0
     server = private_server(tmp_path, *options)
     statuses = asked(server, "POST", "/Tables", CREATE.decode())
-    assert statuses == {409} or time.monotonic() - deleted > 6
-    time.sleep(max(0.0, 6.5 - (time.monotonic() - deleted)))
+    assert statuses == {409} or time.monotonic() - deleted > 4
+    time.sleep(max(0.0, 4.5 - (time.monotonic() - deleted)))
     assert 409 in asked(server, "POST", "/Tables", CREATE.decode())
     assert asked(server, "GET", "/tab()") == {200}

@@ -33,13 +33,16 @@ from certificates import (
 from cli.worker_processes import workers_of
 from server_process import ServerProcess
 from signing import signed_headers
-from tablestone.server.http import TLS_CLOSE_SECONDS_MAX
-from tablestone.server.supervisor import LOOK_SECONDS
 
 StartServer = Callable[..., ServerProcess]
 
 SECONDS_MAX = 20.0
-"""How long a change of the files may take to be seen on a busy machine; it is looked for every second."""
+"""How long a change of the files may take to be seen on a busy machine."""
+LOOK_SECONDS = 0.3
+"""How often the servers here look at the files, instead of every second."""
+LOOKING = {f"tablestone.server.{each}.LOOK_SECONDS": LOOK_SECONDS for each in ("tls", "supervisor")}
+TLS_CLOSE_SECONDS_MAX = 0.5
+"""How long they wait for a client's goodbye, instead of two seconds."""
 
 
 def self_signed_of(data: Path) -> Path:
@@ -253,7 +256,7 @@ def test_a_new_certificate_under_load(
     private_server: StartServer, tmp_path: Path, pair: tuple[str, ...], workers: str
 ) -> None:
     """Another kind of key each time: none of the old certificate may be left for who prefers it."""
-    server = private_server(tmp_path / "data", *pair, "--workers", workers)
+    server = private_server(tmp_path / "data", *pair, "--workers", workers, constants=LOOKING)
     with Load.on(server) as load:
         for subject, kind in (("second", "ec"), ("third", "rsa"), ("fourth", "rsa")):
             write_pair(tmp_path, subject, kind)
@@ -287,7 +290,7 @@ def test_a_broken_pair_is_told_and_the_one_before_stays(
     break_pair: Callable[[Path], object],
     workers: str,
 ) -> None:
-    server = private_server(tmp_path / "data", *pair, "--workers", workers)
+    server = private_server(tmp_path / "data", *pair, "--workers", workers, constants=LOOKING)
     with Load.on(server) as load:
         break_pair(tmp_path)
         wait_for(lambda: "The certificate before stays in use: " in server.stderr)
@@ -299,10 +302,11 @@ def test_a_broken_pair_is_told_and_the_one_before_stays(
     assert server.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_replaces_another_has_the_last_pair_that_could_be_used(
     private_server: StartServer, tmp_path: Path, pair: tuple[str, ...]
 ) -> None:
-    server = private_server(tmp_path / "data", *pair, "--workers", "2")
+    server = private_server(tmp_path / "data", *pair, "--workers", "2", constants=LOOKING)
     write_pair(tmp_path, "second")
     wait_for(partial(shown_by_all, server, "second"))
     time.sleep(2 * LOOK_SECONDS)  # until the supervisor has seen it too
@@ -311,7 +315,7 @@ def test_a_worker_that_replaces_another_has_the_last_pair_that_could_be_used(
     before = workers_of(server)
     os.kill(min(before), signal.SIGKILL)
     wait_for(lambda: len(workers_of(server) - before) == 1)
-    ends = time.monotonic() + 3
+    ends = time.monotonic() + 4 * LOOK_SECONDS
     while time.monotonic() < ends:
         assert shown_by_all(server, "second")
         time.sleep(0.2)
@@ -367,7 +371,11 @@ def test_who_says_no_goodbye_does_not_hold_up_a_stop(
     private_server: StartServer, tmp_path: Path, pair: tuple[str, ...], workers: str
 ) -> None:
     """Every idle connection of an SDK's pool is one of those."""
-    server = private_server(tmp_path / "data", *pair, "--workers", workers)
+    server = private_server(
+        tmp_path / "data",
+        *(*pair, "--workers", workers),
+        constants={"tablestone.server.http.TLS_CLOSE_SECONDS_MAX": TLS_CLOSE_SECONDS_MAX},
+    )
     client = http.client.HTTPSConnection(*server.address, timeout=20, context=trusting(None))
     with closing(client):
         assert list_tables(server, client) == 200
