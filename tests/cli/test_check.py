@@ -123,6 +123,30 @@ def test_damage_is_put_into_words(data_dir: Path, damage: str, words: str) -> No
     assert printed[-1] == f"{data_dir}: {problems(len(printed) - 1)}"
 
 
+def test_accounts_roles_and_secrets_are_read_as_the_server_reads_them(data_dir: Path) -> None:
+    for words in (
+        ["account", "create", "weather"],
+        ["role", "assign", "Storage Table Data Reader", "--principal", "one"],
+        ["token"],
+    ):
+        subprocess.run(
+            [COMMAND, *words, "--data", str(data_dir)], check=True, stdout=subprocess.DEVNULL
+        )
+    assert check(data_dir) == (0, [f"{data_dir}: healthy"], "")
+    shorten = """UPDATE stored_rows SET value = CAST(replace(CAST(value AS TEXT), '==', '=') AS BLOB)
+        WHERE CAST(row AS TEXT) = 'weather'"""
+    with closing(sqlite3.connect(data_dir / "tablestone.db")) as database, database:
+        assert database.execute(shorten).rowcount == 1
+    assert check(data_dir) == (
+        1,
+        [
+            "the document 'weather' of kind 'account': unreadable: A key is not valid base64.",
+            f"{data_dir}: 1 problem",
+        ],
+        "",
+    )
+
+
 def test_a_broken_database_is_put_into_words(private_server: StartServer, tmp_path: Path) -> None:
     server = private_server(tmp_path)
     with TableServiceClient.from_connection_string(server.connection_string) as service:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import jwt
 import orjson
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
@@ -46,6 +47,21 @@ def make_issuer() -> dict[str, Any]:
 def own_issuer(members: Members) -> Issuer:
     """The stored issuer as one whose tokens are believed, whatever tenant they name."""
     return Issuer(members["issuer"], None, read_keys(orjson.dumps({"keys": members["keys"]})))
+
+
+def require_whole(members: Members) -> None:
+    """Raise `ValueError` for a stored issuer whose tokens nobody would believe; it quotes nothing of the keys."""
+    if not isinstance(members["issuer"], str):
+        raise ValueError("its name is no text")  # noqa: TRY004 - a broken document, not our mistake
+    issuer = own_issuer(members)
+    private = members["private"]
+    kid, pem = private["kid"], str(private["pem"]).encode("utf-8")
+    try:
+        public = serialization.load_pem_private_key(pem, None).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ValueError("its private key cannot be read") from None
+    if kid not in issuer.keys or issuer.keys[kid].key != public:
+        raise ValueError("its private key belongs to none of its public keys")
 
 
 def issue_token(

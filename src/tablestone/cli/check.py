@@ -14,6 +14,7 @@ from tablestone.cli.parameters import by_option_name, where, with_options
 from tablestone.clock import system_clock
 from tablestone.engines.contract import EngineBroken
 from tablestone.engines.registry import open_engine
+from tablestone.server.stored_documents import DOCUMENT_READERS
 from tablestone.tables.check import check_rows
 
 FOUND_BROKEN = 1
@@ -45,6 +46,6 @@ async def _broken(engine_url: str) -> list[str]:
     except EngineBroken as broken:
         return [str(broken)]
     try:
-        return await engine.check() + await check_rows(engine)
+        return await engine.check() + await check_rows(engine, DOCUMENT_READERS)
     finally:
         await engine.close()

@@ -11,6 +11,7 @@ from tablestone.cli.options import DATA_OPTIONS, TOKEN_TENANT, BrokenOption
 from tablestone.cli.parameters import with_options
 from tablestone.cli.stored import stored_configuration, with_documents
 from tablestone.clock import system_clock
+from tablestone.server.identities import OWN_KEY
 from tablestone.tables.documents import DocumentKind, Documents, Members
 
 DEVELOPER: Final = "7ab1e570-0000-4000-8000-000000000001"
@@ -95,7 +96,6 @@ def unknown_role(source: str, text: str) -> BrokenOption:
 
 async def _own_key(documents: Documents) -> Members:
     from tablestone.auth.token_issuer import make_issuer  # noqa: PLC0415 - as above
-    from tablestone.server.bearer_tokens import OWN_KEY  # noqa: PLC0415
 
     stored = await documents.get(DocumentKind.SECRETS, OWN_KEY, dict)
     if stored is None:

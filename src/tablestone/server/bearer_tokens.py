@@ -6,17 +6,14 @@ What makes a token believed stands in `auth/bearer.py`; where the issuers' keys 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from tablestone.auth.authenticate import PresentedToken
 from tablestone.auth.bearer import Issuer, Token, TokenRefused, TokenTrust
 from tablestone.auth.token_issuer import own_issuer
 from tablestone.server.configuration import TokenRules
+from tablestone.server.identities import OWN_KEY
 from tablestone.server.token_keys import IssuerKeys
 from tablestone.tables.documents import DocumentKind, Documents, Members
-
-OWN_KEY: Final = "token-key"
-"""The name of the document with the server's own key pair."""
 
 
 class BearerTokens:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 DELEGATION: Final = "user-delegation"
 """The name of the document with the secret that user delegation keys follow from."""
+OWN_KEY: Final = "token-key"
+"""The name of the document with the server's own key pair, which signs tokens."""
 
 
 class Identities:
@@ -68,7 +70,7 @@ class Identities:
 
     async def delegation_secret(self) -> bytes | None:
         """The secret that user delegation keys follow from; None if none was ever handed out."""
-        return await self._documents.get(DocumentKind.SECRETS, DELEGATION, _read_secret)
+        return await self._documents.get(DocumentKind.SECRETS, DELEGATION, read_secret)
 
     async def make_delegation_secret(self) -> bytes:
         """The same, made now if there is none."""
@@ -105,7 +107,8 @@ class Identities:
         return self._tokens
 
 
-def _read_secret(members: Members) -> bytes:
+def read_secret(members: Members) -> bytes:
+    """The secret that a document has."""
     return base64.b64decode(members["secret"])
 
 
