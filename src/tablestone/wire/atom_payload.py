@@ -228,12 +228,20 @@ def _property_elements(raw: RawEntity, names: tuple[str, ...] | None) -> list[st
 def _element(raw: RawEntity, name: str) -> str:
     value = raw[name]
     annotation = raw.get(name + ANNOTATION)
+    tag = _tag(name)
     if annotation is None and name != TIMESTAMP and isinstance(value, str):
         # Marked as the library marks it that the service is built on: some readers strip what is not.
         kept = ' xml:space="preserve"' if value != value.strip() else ""
-        return f"<d:{name}{kept}>{_escaped(value)}</d:{name}>"
+        return f"<d:{tag}{kept}>{_escaped(value)}</d:{tag}>"
     edm_type, text = _typed_text(value, annotation or "Edm.DateTime")
-    return f'<d:{name} m:type="{edm_type}">{text}</d:{name}>'
+    return f'<d:{tag} m:type="{edm_type}">{text}</d:{tag}>'
+
+
+def _tag(name: str) -> str:
+    """The name of a property's element: what is stored from before a letter was refused is written as .NET does."""
+    if is_identifier(name):
+        return name
+    return "".join([each if is_identifier(f"_{each}") else f"_x{ord(each):04X}_" for each in name])
 
 
 def _typed_text(value: Any, annotation: str) -> tuple[str, str]:
