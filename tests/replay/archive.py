@@ -7,6 +7,7 @@ install.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -33,12 +34,16 @@ def cache_directory() -> Path:
 def recordings_archive() -> Path:
     """The archive's path, downloaded at the first call."""
     kept = cache_directory() / ARCHIVE_NAME
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        # Downloaded beside and renamed, so that two test runs at once never see half a file.
-        with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
-            download(Path(scratch))
-            (Path(scratch) / ARCHIVE_NAME).replace(kept)
+    if kept.exists():
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with kept.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of this run may be downloading it
+        if not kept.exists():
+            # Downloaded beside and renamed: who looks for it never sees half a file.
+            with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+                download(Path(scratch))
+                (Path(scratch) / ARCHIVE_NAME).replace(kept)
     return kept
 
 
