@@ -165,6 +165,27 @@ def test_a_database_that_cannot_be_written_is_refused_and_left_alone(data: Path)
     assert sorted(data.iterdir()) == before
 
 
+@pytest.mark.parametrize("change", ["removed", "made"])
+def test_a_log_that_another_process_changes_meanwhile_is_not_taken_for_unwritable(
+    data: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    asyncio.run(open_sqlite(data).close())
+    log, may = data / "tablestone.db-wal", os.access
+    if change == "removed":
+        log.touch()
+
+    def meanwhile(path: Path, mode: int) -> bool:
+        if path == log and change == "removed":
+            log.unlink(missing_ok=True)
+        answer = may(path, mode)
+        if path == log and change == "made":
+            log.touch()
+        return answer
+
+    monkeypatch.setattr(os, "access", meanwhile)
+    asyncio.run(open_sqlite(data).close())
+
+
 @pytest.mark.parametrize(
     "present",
     [

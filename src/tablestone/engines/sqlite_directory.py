@@ -220,7 +220,7 @@ class DataDirectory:
     def _require_writable(self) -> None:
         """SQLite would open what cannot be written for reading, and fail with the first write."""
         for path in (self.database, *(self.path / name for name in sorted(LOG_NAMES))):
-            if path.exists() and not os.access(path, os.W_OK):
+            if not _is_writable_if_there(path):
                 raise EngineRefused(
                     f"The data directory {self.path} cannot be used: {path.name} cannot be written."
                 )
@@ -288,6 +288,11 @@ class DataDirectory:
             connection.pragma("user_version", FORMAT_VERSION)
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         _flush_directory(self.path)
+
+
+def _is_writable_if_there(path: Path) -> bool:
+    """Asked twice, for SQLite in another process may make its log, or remove it, at any moment."""
+    return os.access(path, os.W_OK) or not path.exists() or os.access(path, os.W_OK)
 
 
 def _flush_directory(path: Path) -> None:
