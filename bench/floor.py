@@ -57,6 +57,8 @@ class Constant:
         await send(START)
         await send(ANSWER)
 
+    refuse = __call__
+
 
 def main() -> None:
     serve(

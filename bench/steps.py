@@ -25,6 +25,7 @@ from tablestone.engines.sqlite_commit import GroupCommit
 from tablestone.engines.sqlite_reader import RowReader
 from tablestone.server import addresses, batch, pipeline
 from tablestone.server.http import HttpConnection
+from tablestone.server.room import Room
 from tablestone.tables import entity_group, service
 
 STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
@@ -114,7 +115,10 @@ def connections(application: Any, number: int) -> list[_Connection]:
         log_level=logging.ERROR,
     )
     config.load()
-    made = [_Connection(config, state, {}, asyncio.get_running_loop()) for _ in range(number)]
+    loop, room = asyncio.get_running_loop(), Room(number + 1)
+    made = [
+        _Connection(config, state, {}, loop, room=room, refuse=application) for _ in range(number)
+    ]
     for connection in made:
         connection.connection_made(_Transport())
     return made

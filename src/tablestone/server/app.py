@@ -140,6 +140,20 @@ class Application:
         )
         await send({"type": "http.response.body", "body": response.body})
 
+    async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer a request that comes when there are too many: that is said, and its connection ends."""
+        assert self._pipeline is not None
+        headers = dict(scope["headers"])
+        response = self._pipeline.refusal(headers)
+        if is_worth_discarding(headers):
+            await RequestBody(receive, headers, self._patience).discard()
+        length = b"%d" % len(response.body)
+        response.headers += ((b"content-length", length), (b"connection", b"close"))
+        await send(
+            {"type": "http.response.start", "status": response.status, "headers": response.headers}
+        )
+        await send({"type": "http.response.body", "body": response.body})
+
     async def _sweep(self, catalog: Catalog) -> None:
         """Remove what deleted tables left, a little at a time, for as long as the server lives."""
         while True:

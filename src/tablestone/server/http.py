@@ -1,9 +1,9 @@
 """One HTTP connection: uvicorn's, with bounds on what a peer may make it wait for, which it has none of itself.
 
-A head that is too long, too slow or never begun ends its connection, and a stop does not wait for TLS peers that say
-no goodbye. A peer that has ended its own half is still answered. An answer leaves with one write where it is of the
-usual kind. Where the target of a request names a host, that is its Host (RFC 9112 3.2.2). Nothing else is changed.
-Knows no ASGI application.
+A head that is too long, too slow or never begun ends its connection, and so does being idle where there is no `room`
+for others; a stop does not wait for TLS peers that say no goodbye. A peer that has ended its own half is still
+answered. An answer leaves with one write where it is of the usual kind. Where the target of a request names a host,
+that is its Host (RFC 9112 3.2.2). Nothing else is changed. Knows no ASGI application.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
+from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -20,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from tablestone import limits
+from tablestone.server.room import Room
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application, ASGISendEvent, HTTPResponseBodyEvent
@@ -32,12 +34,22 @@ TLS_CLOSE_SECONDS_MAX: Final = 2.0
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection whose request heads are bounded in bytes and in time. `on_lost` is told of its end."""
+    """A connection whose request heads are bounded in bytes and in time. `on_lost` is told of its end.
+
+    `refuse` answers a request for which there was no room.
+    """
 
     def __init__(
-        self, *arguments: Any, on_lost: Callable[[], None] | None = None, **options: Any
+        self,
+        *arguments: Any,
+        room: Room,
+        refuse: ASGI3Application,
+        on_lost: Callable[[], None] | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
+        self._room = room
+        self._refuse = refuse
         self._on_lost = on_lost
         self._head_is_open = False
         self._head_bytes = 0
@@ -46,6 +58,28 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._wait_for_head()  # who connects and says nothing would be kept for ever
+        self._room.make(cast("set[HttpConnection]", self.connections), self.loop)
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when nothing is asked here, in the loop's seconds; half a head is nothing. None while something is."""
+        if self.transport.is_closing() or self.transport.get_write_buffer_size():
+            return None
+        if self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr]
+            return None
+        if self._head_timer is not None:
+            return self._head_timer.when() - limits.REQUEST_HEAD_SECONDS_MAX
+        if self.timeout_keep_alive_task is not None:
+            return self.timeout_keep_alive_task.when() - self.timeout_keep_alive
+        return None
+
+    def end_idle(self) -> None:
+        """End it, and count it no longer; a TLS peer is not asked for a goodbye."""
+        self.connections.discard(self)
+        if self.scheme == "https":
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -119,7 +153,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         cycle.__class__ = _Exchange
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, self._refuse if app is service_unavailable else app)
 
     def _end_head(self) -> None:
         self._head_is_open = False

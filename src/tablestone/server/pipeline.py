@@ -53,7 +53,7 @@ from tablestone.wire.encode import (
     respond,
     respond_at_gateway,
 )
-from tablestone.wire.messages import RawRequest, RawResponse
+from tablestone.wire.messages import Headers, RawRequest, RawResponse
 from tablestone.wire.negotiate import VERSION_LATEST, VERSIONS, negotiate, preference
 from tablestone.wire.service_resources import (
     decode_service_operation,
@@ -181,6 +181,14 @@ class Pipeline:
         if cors_rules:
             add_cors_headers(cors_rules, request, response)
         return response
+
+    def refusal(self, headers: Headers) -> RawResponse:
+        """The answer to a request that nobody looks at, for there are too many: the front door's (wire 8.3)."""
+        client_request_id = headers.get(b"x-ms-client-request-id", b"")
+        is_echoed = 0 < len(client_request_id) <= limits.CLIENT_REQUEST_ID_LENGTH_MAX
+        stamp = Stamp(next(self._request_ids), client_request_id if is_echoed else None, "")
+        accept = headers.get(b"accept", b"")
+        return respond_at_gateway(StorageError("ServerBusy"), accept, stamp, self._clock())
 
     async def _completed(
         self,

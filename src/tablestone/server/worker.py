@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import logging
 import os
@@ -26,6 +27,7 @@ from tablestone.server.configuration import Configuration, Place
 from tablestone.server.forwarded import TrustedProxies
 from tablestone.server.handover import WorkerEnd
 from tablestone.server.http import HttpConnection
+from tablestone.server.room import Room
 from tablestone.server.tls import ServedCertificate
 
 logger = logging.getLogger(__name__)
@@ -33,7 +35,8 @@ logger = logging.getLogger(__name__)
 BACKLOG: Final = 1024
 """Connections the kernel keeps for us until they are accepted."""
 CONNECTIONS_MAX: Final = 8192
-"""Connections served at a time by all processes together; others are answered that there are too many."""
+"""Connections served at a time by all processes together. For one more an idle one ends; where none is idle, requests
+are answered that the server is busy."""
 KEEP_ALIVE_SECONDS: Final = 120
 """How long an idle connection is kept; longer than the SDKs' pools keep theirs, so that they close first."""
 HANDOVER_END_SECONDS_MAX: Final = 1.0
@@ -42,6 +45,8 @@ STOP_SECONDS_MAX: Final = 10
 """How long requests in flight may take after a signal; one whose body never comes would hold the stop for ever."""
 
 Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 
 class StartRefused(Exception):
@@ -49,16 +54,15 @@ class StartRefused(Exception):
 
 
 class Application(Protocol):
-    """The ASGI application and its life: `startup` before the first request, `shutdown` after the last."""
+    """The ASGI application and its life: `startup` before the first request, `shutdown` after the last.
+
+    `refuse` is called in its place for a request that comes when there are too many.
+    """
 
     async def startup(self) -> None: ...
     async def shutdown(self) -> None: ...
-    async def __call__(
-        self,
-        scope: Message,
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-    ) -> None: ...
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None: ...
+    async def refuse(self, scope: Message, receive: Receive, send: Send) -> None: ...
 
 
 CreateApplication = Callable[[Configuration, Place], Application]
@@ -133,14 +137,18 @@ def _uvicorn_config(
 ) -> Config:
     proxies = configuration.trusted_proxies
     served = TrustedProxies(cast("Any", application), _as_seen(proxies)) if proxies else application
+    connections_max = -(-CONNECTIONS_MAX // configuration.workers)
+    connection = functools.partial(
+        HttpConnection, room=Room(connections_max), refuse=cast("Any", application.refuse)
+    )
     config = Config(
         cast("Any", served),
-        http=HttpConnection,
+        http=cast("Any", connection),
         ws="none",
         lifespan="off",
         interface="asgi3",
         backlog=BACKLOG,
-        limit_concurrency=-(-CONNECTIONS_MAX // configuration.workers),
+        limit_concurrency=connections_max,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         access_log=False,
         server_header=False,
@@ -228,8 +236,9 @@ class _HttpServer(Server):
             opening.add_done_callback(self._being_opened.discard)
 
     async def _open(self, source: WorkerEnd, connection: socket.socket) -> None:
-        def protocol() -> HttpConnection:
-            return HttpConnection(
+        def protocol() -> asyncio.Protocol:
+            create = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+            return create(
                 config=self.config,
                 server_state=self.server_state,
                 app_state={},

@@ -1,0 +1,182 @@
+"""More connections than a server serves: those that are idle make room; where none is, it says that it is busy."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from cli.worker_processes import wait_until
+from crash.writers import Connection
+from server_process import ServerProcess
+
+StartServer = Callable[..., ServerProcess]
+
+LIMIT = 12
+IDLE_SECONDS = 0.2
+CONSTANTS = {
+    "tablestone.server.worker.CONNECTIONS_MAX": LIMIT,
+    "tablestone.server.room.IDLE_SECONDS_MIN": IDLE_SECONDS,
+    "tablestone.server.room.PAUSE_SECONDS": 0.0,
+}
+SECONDS_MAX = 10.0
+TOLD = "as many as this process serves: for one more an idle one ends; where none is idle, requests are refused."
+HALF_A_BODY = (
+    b"POST /devstoreaccount1/Tables HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 100\r\nAuthorization: SharedKey devstoreaccount1:AAAA\r\n\r\n{"
+)
+"""A request that is under way for as long as the rest of its body does not come, whatever its answer will be."""
+
+
+def connected(server: ServerProcess, sent: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(server.address, timeout=SECONDS_MAX)
+    connection.sendall(sent)
+    return connection
+
+
+def has_ended(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def sockets_of(server: ServerProcess) -> int:
+    opened = Path(f"/proc/{server.process.pid}/fd").iterdir()
+    return sum(each.is_symlink() and str(each.readlink()).startswith("socket:") for each in opened)
+
+
+def ask(server: ServerProcess) -> int:
+    with Connection(server) as one:
+        one.send("GET", "/Tables", expected=200)
+    return 200
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", b"\r\n", b"GET /devsto"], ids=["silent", "an empty line", "half a head"]
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_those_idle_for_longest_make_room(
+    private_server: StartServer, tmp_path: Path, workers: int, begun: bytes
+) -> None:
+    server = private_server(tmp_path, f"--workers={workers}", constants=CONSTANTS)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(connected(server, begun)) for _ in range(3 * LIMIT)]
+        time.sleep(2 * IDLE_SECONDS)
+        for _ in range(LIMIT):
+            assert ask(server) == 200
+        ended = [has_ended(each) for each in opened]
+        assert any(ended)
+        younger = [stack.enter_context(connected(server)) for _ in range(LIMIT // 2)]
+        assert ask(server) == 200
+        assert not any(map(has_ended, younger)), "others are idle for longer"
+    assert server.stop() == 0
+    assert "Traceback" not in server.stderr
+    assert TOLD in server.stderr
+
+
+def test_a_connection_that_was_used_is_idle_from_its_answer_on(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    server = private_server(tmp_path, "--workers=1", constants=CONSTANTS)
+    with ExitStack() as stack:
+        used = stack.enter_context(Connection(server))
+        silent = [stack.enter_context(connected(server)) for _ in range(LIMIT - 3)]
+        time.sleep(2 * IDLE_SECONDS)
+        used.send("GET", "/Tables", expected=200)
+        silent += [stack.enter_context(connected(server)) for _ in range(LIMIT // 2)]
+        used.send("GET", "/Tables", expected=200)
+        wait_until(lambda: any(map(has_ended, silent)))
+    assert server.stop() == 0
+
+
+def test_a_tls_peer_is_not_waited_for(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path, "--workers=1", "--tls=self-signed", constants=CONSTANTS)
+    context = ssl.create_default_context(cafile=tmp_path / "tls" / "certificate.pem")
+    with ExitStack() as stack:
+
+        def handshaken() -> ssl.SSLSocket:
+            return stack.enter_context(
+                context.wrap_socket(connected(server), server_hostname="localhost")
+            )
+
+        before = sockets_of(server)
+        for _ in range(2 * LIMIT):
+            handshaken()
+        assert sockets_of(server) >= before + LIMIT
+        time.sleep(2 * IDLE_SECONDS)
+        late = handshaken()
+        late.sendall(b"GET /nobody HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert late.recv(65536).startswith(b"HTTP/1.1 404 ")
+        wait_until(lambda: sockets_of(server) < before + LIMIT)
+    assert server.stop() == 0
+
+
+@pytest.fixture(params=[1, 2])
+def full(
+    private_server: StartServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[ServerProcess, ExitStack]]:
+    """A server all of whose connections have a request under way."""
+    server = private_server(tmp_path, f"--workers={request.param}", constants=CONSTANTS)
+    with ExitStack() as stack:
+        for _ in range(LIMIT):
+            stack.enter_context(connected(server, HALF_A_BODY))
+        time.sleep(2 * IDLE_SECONDS)
+        yield server, stack
+
+
+def refused(server: ServerProcess, **headers: str) -> tuple[HTTPResponse, bytes]:
+    connection = HTTPConnection(*server.address, timeout=SECONDS_MAX)
+    try:
+        connection.request("POST", "/devstoreaccount1/Tables", b"{}" * 100, headers)
+        response = connection.getresponse()
+        return response, response.read()
+    finally:
+        connection.close()
+
+
+def test_a_server_without_room_says_that_it_is_busy(full: tuple[ServerProcess, ExitStack]) -> None:
+    server, stack = full
+    response, body = refused(
+        server, Accept="application/json;odata=nometadata", **{"x-ms-client-request-id": "mine"}
+    )
+    error = json.loads(body)["odata.error"]
+    assert (response.status, error["code"]) == (503, "ServerBusy")
+    assert error["message"]["value"].startswith("The server is busy.\nRequestId:")
+    assert response.headers["x-ms-error-code"] == "ServerBusy"
+    assert response.headers["x-ms-request-id"] in error["message"]["value"]
+    assert response.headers["x-ms-client-request-id"] == "mine"
+    assert response.headers["Connection"] == "close"
+    parsedate_to_datetime(response.headers["Date"])
+    response, body = refused(server)
+    assert response.status == 503
+    assert ET.fromstring(body)[0].text == "ServerBusy"  # noqa: S314 - our own server's
+    assert TOLD in server.stderr
+    stack.close()
+    assert ask(server) == 200
+    assert server.stop() == 0
+    assert "Traceback" not in server.stderr
+
+
+def test_who_is_idle_only_now_is_not_ended(private_server: StartServer, tmp_path: Path) -> None:
+    """A client between two requests, or one that has just connected to ask."""
+    constants = {**CONSTANTS, "tablestone.server.room.IDLE_SECONDS_MIN": 60.0}
+    server = private_server(tmp_path, "--workers=1", constants=constants)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(connected(server)) for _ in range(LIMIT)]
+        response, _ = refused(server)
+        assert response.status == 503
+        assert not any(map(has_ended, opened))
+    assert server.stop() == 0
