@@ -14,24 +14,37 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import disk, generator, growth, machine, paths, servers
+from bench import disk, filter_in_sql, generator, growth, machine, paths, servers
 from bench.comparison import comparison
 from bench.prerequisites import PrerequisiteError, build_loadgen, install_azurite
-from bench.report import summary
+from bench.report import summary, table
 from bench.rounds import Schedule, Seeded, play
-from bench.workloads import BY_NAME, GROWTH, GROWTH_SIZES, WORKLOADS, named
+from bench.verdicts import verdicts_header, verdicts_rows
+from bench.workloads import (
+    BY_NAME,
+    GROUPS,
+    GROWTH,
+    GROWTH_SIZES,
+    NOTHING,
+    WITH_GROWTH,
+    WORKLOADS,
+    named,
+)
 
 
 def arguments() -> argparse.Namespace:
     rows = "\n".join(f"  {workload.name:<24}{workload.title}" for workload in WORKLOADS)
     rows += f"\n  {GROWTH:<24}memory under load and start-up time by number of entities"
+    rows += "\n\nor several at once:\n" + "\n".join(
+        f"  {name:<24}{', '.join(each.name for each in group)}" for name, group in GROUPS.items()
+    )
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Tablestone, Azurite and the bare HTTP server under the same load.",
         epilog=f"workloads:\n{rows}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="names from below, or all")
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="names from below")
     parser.add_argument(
         "--servers",
         default="tablestone,azurite,floor",
@@ -48,13 +61,13 @@ def arguments() -> argparse.Namespace:
         type=lambda text: tuple(int(size) for size in text.split(",")),
         default=GROWTH_SIZES,
         metavar="N,N",
-        help=f"entities in each part of {GROWTH}, by the hundred",
+        help=f"entities in each part of {GROWTH}",
     )
     parser.add_argument("--seed", type=int, default=1, help="of the keys; default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures are written")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier run's figures")
     options = parser.parse_args()
-    known = {*BY_NAME, GROWTH, "all"}
+    known = {*BY_NAME, *GROUPS, GROWTH}
     unknown = [name for name in options.workloads if name not in known]
     if unknown:
         parser.error(f"no such workload: {', '.join(unknown)}; --help lists them")
@@ -90,6 +103,8 @@ def main() -> int:
         tell(f"the run failed. {failure}")
         return 1
     print(summary(run))
+    wanted = table(verdicts_header(), verdicts_rows(run))
+    print("\n" + wanted if wanted else "")
     if earlier:
         print("\n" + comparison(earlier, run))
     target = options.json or paths.RESULTS / f"{run['started'].replace(':', '')}.json"
@@ -118,7 +133,7 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
             running.append(servers.start(name, paths.DATA / name))
             tell(f"{name} is ready at http://{running[-1].address}{running[-1].base_path}")
         run["generator_alone"] = generator_alone(running, schedule)
-        seeded = Seeded()
+        seeded = Seeded(tell)
         for workload in named(options.workloads):
             tell(workload.title)
             outcomes = play(workload, running, seeded, schedule, tell)
@@ -126,11 +141,15 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
                 "title": workload.title,
                 "factor": workload.factor,
                 "entities_per_operation": workload.entities_per_operation,
+                "company": workload.company and workload.company.title,
                 "outcomes": {name: asdict(outcome) for name, outcome in outcomes.items()},
             }
+        run["loaded"] = [asdict(load) for load in seeded.loaded]
         for server in running:
             server.stop()
-        if {GROWTH, "all"} & set(options.workloads):
+        if NOTHING.name in run["workloads"]:
+            run["filter_to_by_hand"] = filter_in_sql.share_of_by_hand()
+        if WITH_GROWTH & set(options.workloads):
             run[GROWTH] = {
                 server.name: growth.measure(server.name, options.sizes, schedule, tell)
                 for server in running

@@ -14,8 +14,8 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -115,41 +115,72 @@ def cpu_seconds(action: Callable[[], int]) -> tuple[float, int]:
     return time.process_time() - start, found
 
 
+class Opened(NamedTuple):
+    """The entities in an engine, and the file of that engine for SQL by hand."""
+
+    runner: asyncio.Runner
+    engine: Engine
+    connection: apsw.Connection
+    entities: int
+
+
+@contextmanager
+def opened(entities: int) -> Iterator[Opened]:
+    with tempfile.TemporaryDirectory() as directory, asyncio.Runner() as runner:
+        engine = open_engine(f"sqlite:{directory}", lambda: VERSION)
+        runner.run(fill(engine, entities))
+        with closing(apsw.Connection(str(Path(directory) / "tablestone.db"))) as connection:
+            connection.pragma("cache_size", -32 * 1024)
+            yield Opened(runner, engine, connection, entities)
+        runner.run(engine.close())
+
+
+def share_of_by_hand(entities: int = 20_000, rounds: int = 9) -> float:
+    """The speed of a filter that nothing matches, with its hint, as a share of that of SQL by hand."""
+    with opened(entities) as place:
+        hand, _, hint = ways(place, CASES[0])
+        hand_seconds, hint_seconds = least_seconds((hand, hint), rounds)
+    return hand_seconds / hint_seconds
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entities", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, asyncio.Runner() as runner:
-        compare(Path(directory), runner, options.entities, options.rounds)
-
-
-def compare(directory: Path, runner: asyncio.Runner, entities: int, rounds: int) -> None:
-    engine = open_engine(f"sqlite:{directory}", lambda: VERSION)
-    runner.run(fill(engine, entities))
-    ends = {"first": entities // 2, "end": entities // 2 + entities // 10}
-    bounds = [text.encode("utf-16-be") for text in (f"{ends['first']:010}", f"{ends['end']:010}")]
-    with closing(apsw.Connection(str(directory / "tablestone.db"))) as connection:
-        connection.pragma("cache_size", -32 * 1024)
-        print(f"{'µs an entity':36} {'by hand':>8} {'Python':>8} {'hint':>8}   hint's speed")
+    print(f"{'µs an entity':36} {'by hand':>8} {'Python':>8} {'hint':>8}   hint's speed")
+    with opened(options.entities) as place:
         for case in CASES:
-            sql = BY_HAND + case.sql + " ORDER BY partition, row"
-            bindings = (*keys.table_range(TABLE_ID), tuple(bounds if "?5" in sql else ()))
-            bound = tuple(part for each in bindings for part in each)
-            text = case.filter.format(**ends)
-            ways: list[Callable[[], int]] = [
-                partial(by_hand, connection, sql, bound),
-                partial(without_hint, runner, engine, text),
-                partial(with_hint, runner, engine, text),
-            ]
-            least = [float("inf")] * len(ways)
-            for _ in range(rounds):
-                measured = [cpu_seconds(way) for way in ways]
-                assert len({found for _, found in measured}) == 1, (case.title, measured)
-                least = [min(a, b) for a, (b, _) in zip(least, measured, strict=True)]
-            hand, python, hint = (seconds * 1e6 / entities for seconds in least)
+            seconds = least_seconds(ways(place, case), options.rounds)
+            hand, python, hint = (each * 1e6 / options.entities for each in seconds)
             print(f"{case.title:36} {hand:8.2f} {python:8.2f} {hint:8.2f} {hand / hint:8.0%}")
-    runner.run(engine.close())
+
+
+def ways(
+    place: Opened, case: Case
+) -> tuple[Callable[[], int], Callable[[], int], Callable[[], int]]:
+    """The case by hand, without the hint and with it."""
+    first = place.entities // 2
+    ends = {"first": first, "end": first + place.entities // 10}
+    bounds = tuple(f"{number:010}".encode("utf-16-be") for number in ends.values())
+    sql = BY_HAND + case.sql + " ORDER BY partition, row"
+    bindings = (*keys.table_range(TABLE_ID), bounds if "?5" in sql else ())
+    text = case.filter.format(**ends)
+    return (
+        partial(by_hand, place.connection, sql, tuple(part for each in bindings for part in each)),
+        partial(without_hint, place.runner, place.engine, text),
+        partial(with_hint, place.runner, place.engine, text),
+    )
+
+
+def least_seconds(ways: Sequence[Callable[[], int]], rounds: int) -> list[float]:
+    """The least processor time of each way, in rounds that alternate. They must find equally many."""
+    least = [float("inf")] * len(ways)
+    for _ in range(rounds):
+        measured = [cpu_seconds(way) for way in ways]
+        assert len({found for _, found in measured}) == 1, measured
+        least = [min(a, b) for a, (b, _) in zip(least, measured, strict=True)]
+    return least
 
 
 def by_hand(connection: apsw.Connection, sql: str, bound: tuple[bytes, ...]) -> int:

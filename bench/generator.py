@@ -40,7 +40,10 @@ class Job:
     seconds: float = 0.0
     requests: int = 0
     walks: int = 0
+    data: str = ""
+    matches: str = ""
     expect_entities: int = -1
+    company: Job | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Measured:
     """What one run measured. Latencies in microseconds, CPU in microseconds per request.
 
     A latency and a cost are those of one request, also where the operation is a walk of many.
-    others_cores is how many cores everything else on the machine kept busy meanwhile.
+    others_cores is how many cores everything else on the machine kept busy meanwhile. With company, the server's
+    CPU is shared out among all answers; company_per_second and company_p99 are the company's own.
     """
 
     per_second: float
@@ -65,6 +69,9 @@ class Measured:
     operations: dict[str, dict[str, float]] = field(default_factory=dict)
     first_page_p50: float | None = None
     last_pages_p50: float | None = None
+    entities_per_second: float = 0.0
+    company_per_second: float | None = None
+    company_p99: float | None = None
 
 
 def run(server: Server, job: Job) -> Measured:
@@ -78,7 +85,8 @@ def run(server: Server, job: Job) -> Measured:
     # A walk is one operation however many pages the server makes of it.
     operations = job.walks * job.connections or result["requests"]
     server_cpu = used / max(result["requests_all"], 1)
-    first, last = result["first_page"], result["last_pages"]
+    first, last, company = result["first_page"], result["last_pages"], result["company"]
+    answers = result["requests"] + (company["requests"] if company else 0)
     return Measured(
         per_second=operations / elapsed,
         p50=result["latency"]["p50"],
@@ -86,7 +94,7 @@ def run(server: Server, job: Job) -> Measured:
         max=result["latency"]["max"],
         requests=result["requests"],
         server_cpu=1e6 * server_cpu,
-        server_cores=server_cpu * result["requests"] / elapsed,
+        server_cores=server_cpu * answers / elapsed,
         generator_cpu=1e6 * result["generator_seconds"] / requests,
         generator_share=result["generator_seconds"] / elapsed,
         others_cores=max(others, 0.0) / wall,
@@ -94,12 +102,21 @@ def run(server: Server, job: Job) -> Measured:
         operations=result["operations"],
         first_page_p50=first and first["p50"],
         last_pages_p50=last and last["p50"],
+        entities_per_second=result["entities"] / elapsed,
+        company_per_second=company and company["requests"] / elapsed,
+        company_p99=company and company["p99"],
     )
 
 
-def generate(server: Server, job: Job) -> dict[str, Any]:
-    document = asdict(job) | {
+def document_of(job: Job) -> dict[str, Any]:
+    return asdict(job) | {
         "mix": [{"operation": name, "weight": weight} for name, weight in job.mix.items()],
+        "company": job.company and document_of(job.company),
+    }
+
+
+def generate(server: Server, job: Job) -> dict[str, Any]:
+    document = document_of(job) | {
         "address": server.address,
         "base_path": server.base_path,
         "account": ACCOUNT,

@@ -7,20 +7,22 @@ is spared the sizes that Node's heap does not hold.
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bench import generator, paths, processes, servers
 from bench.generator import Job
-from bench.rounds import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from bench.rounds import Schedule
+    from bench.servers import Server
 
 STARTS = 3
+SAMPLE_SECONDS = 0.25
 AZURITE_ENTITIES_MAX = 100_000
 TABLE = "BenchGrowth"
 
@@ -42,7 +44,7 @@ def measure_size(
         idle = processes.resident_mib(server.tree())
         generator.generate(server, Job(TABLE, {"create_table": 1}, connections=1, requests=1))
         start = time.monotonic()
-        generator.generate(server, Job(TABLE, {"seed": 1}, entities=size, requests=size // BATCH))
+        generator.generate(server, Job(TABLE, {"seed": 1}, entities=size))
         seeding = time.monotonic() - start
         busy = Job(
             TABLE,
@@ -52,8 +54,8 @@ def measure_size(
             warmup=schedule.warmup,
             seconds=schedule.seconds,
         )
-        generator.generate(server, busy)
-        resident = processes.resident_mib(server.tree())
+        resident = resident_while(server, busy)
+        disk = sum(file.stat().st_size for file in data.glob("**/*") if file.is_file()) / 2**20
     finally:
         server.stop()
     keeps = name.startswith(servers.TABLESTONE)
@@ -64,9 +66,22 @@ def measure_size(
         "seeded_per_second": size / seeding,
         "idle_mib": idle,
         "resident_mib": resident,
+        "disk_mib": disk,
         "start_seconds": median(starts),
         "starts_with_the_data": keeps,
     }
+
+
+def resident_while(server: Server, job: Job) -> float:
+    """The most memory that the server held while the job ran."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(generator.generate, server, job)
+        held = [processes.resident_mib(server.tree())]
+        while not running.done():
+            wait([running], timeout=SAMPLE_SECONDS)
+            held.append(processes.resident_mib(server.tree()))
+        running.result()
+    return max(held)
 
 
 def start_seconds(name: str, data: Path, *, answers: bool) -> float:

@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bench.servers import AZURITE, FLOOR, TABLESTONE
+from bench.workloads import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +42,9 @@ def summary(run: Figures) -> str:
             generator_check(run),
             table(figures_header(), figures_rows(run)),
             table(ratios_header(), ratios_rows(run)),
+            table(company_header(), company_rows(run)),
             walks(run),
+            loads(run),
             table(growth_header(), growth_rows(run)),
             disturbance(run),
             saturation(run),
@@ -92,10 +95,10 @@ def figures_rows(run: Figures) -> Iterable[list[str]]:
                 workload["title"],
                 server,
                 plain(rate),
-                entities_per_second(workload, server, rate),
+                entities_per_second(workload, server, outcome),
                 f"{median_of(outcome, 'p50') / 1000:.2f}",
                 f"{median_of(outcome, 'p99') / 1000:.2f}",
-                f"{median_of(outcome, 'server_cpu'):,.0f}",
+                "" if workload["company"] else f"{median_of(outcome, 'server_cpu'):,.0f}",
                 f"{median_of(outcome, 'server_cores'):.2f}",
                 f"{outcome['resident_mib']:,.0f}",
                 f"{median_of(outcome, 'generator_share'):.0%}",
@@ -107,9 +110,15 @@ def plain(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:,.2f}"
 
 
-def entities_per_second(workload: Figures, server: str, rate: float) -> str:
-    entities = workload["entities_per_operation"]
-    return f"{rate * entities:,.0f}" if entities and server != FLOOR else ""
+def entities_per_second(workload: Figures, server: str, outcome: Figures) -> str:
+    rate = entity_rate(workload, outcome)
+    return f"{rate:,.0f}" if rate and not server.startswith(FLOOR) else ""
+
+
+def entity_rate(workload: Figures, outcome: Figures) -> float:
+    """Entities read or written per second: as the answers had them, or by the workload's own number."""
+    counted = median_of(outcome, "entities_per_second")
+    return counted or median_of(outcome, "per_second") * workload["entities_per_operation"]
 
 
 def ratios_header() -> list[str]:
@@ -132,7 +141,7 @@ def ratios_rows(run: Figures) -> Iterable[list[str]]:
             "" if to_azurite is None else f"{to_azurite:.2f}",
             "" if factor is None else f"{factor:g}",
             verdict,
-            "" if to_azurite is None else f"{cpu_ratio(outcomes):.2f}",
+            "" if to_azurite is None or workload["company"] else f"{cpu_ratio(outcomes):.2f}",
             "" if to_floor is None else f"{to_floor:.0%}",
         ]
 
@@ -150,8 +159,58 @@ def walks(run: Figures) -> str:
     return "\n".join(lines)
 
 
+def late_page(outcome: Figures) -> float | None:
+    """How many times the first page of a walk a page of its last tenth takes."""
+    if any(measured["last_pages_p50"] is None for measured in outcome["rounds"]):
+        return None
+    return median_of(outcome, "last_pages_p50") / median_of(outcome, "first_page_p50")
+
+
+def company_header() -> list[str]:
+    return [
+        "point reads", "server", "reads/s", "p50 ms", "p99 ms", "p99 alone", "max ms",
+        "company's answers/s", "its p99 ms",
+    ]  # fmt: skip
+
+
+def company_rows(run: Figures) -> Iterable[list[str]]:
+    """Do scans and transactions make a point read wait?"""
+    alone = run["workloads"].get(ALONE.name, {"outcomes": {}})["outcomes"]
+    for workload in run["workloads"].values():
+        for server, outcome in workload["outcomes"].items():
+            if not workload["company"]:
+                continue
+            yield [
+                workload["title"],
+                server,
+                plain(median_of(outcome, "per_second")),
+                f"{median_of(outcome, 'p50') / 1000:.2f}",
+                f"{median_of(outcome, 'p99') / 1000:.2f}",
+                f"{median_of(alone[server], 'p99') / 1000:.2f}" if server in alone else "",
+                f"{median_of(outcome, 'max') / 1000:.1f}",
+                plain(median_of(outcome, "company_per_second")),
+                f"{median_of(outcome, 'company_p99') / 1000:.1f}",
+            ]
+
+
+def loads(run: Figures) -> str:
+    return "\n".join(
+        f"{load['entities']:,} {load['what']} into {load['server']}, in {load['transactions']:,} "
+        f"transactions: {load['seconds']:.1f} s, {load['entities'] / load['seconds']:,.0f}/s"
+        for load in run["loaded"]
+    )
+
+
 def growth_header() -> list[str]:
-    return ["entities", "server", "MiB idle", "MiB under load", "start s", "seeded/s"]
+    return [
+        "entities",
+        "server",
+        "MiB idle",
+        "MiB under load",
+        "start s",
+        "seeded/s",
+        "on disk MiB",
+    ]
 
 
 def growth_rows(run: Figures) -> Iterable[list[str]]:
@@ -165,6 +224,7 @@ def growth_rows(run: Figures) -> Iterable[list[str]]:
                 f"{size['start_seconds']:.3f}"
                 + ("" if size["starts_with_the_data"] else " (empty)"),
                 f"{size['seeded_per_second']:,.0f}",
+                f"{size['disk_mib']:,.0f}" if size["starts_with_the_data"] else "",
             ]
 
 

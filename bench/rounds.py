@@ -4,10 +4,12 @@ the machine does meanwhile falls on all of them alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from bench import generator, processes
+from bench.flights import kept_flights
 from bench.generator import Job
 from bench.workloads import Uses
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from bench.servers import Server
     from bench.workloads import Workload
 
-BATCH = 100
 PRACTICE = 0
 
 
@@ -39,32 +40,46 @@ class Outcome:
     resident_mib: float = 0.0
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A set of entities that a server was given, in transactions of up to 100, over 16 connections."""
+
+    server: str
+    what: str
+    entities: int
+    transactions: int
+    seconds: float
+
+
 class Seeded:
     """The tables that exist on each server, each made once, through the protocol itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
         self._present: set[tuple[str, str]] = set()
+        self._tell = tell
+        self.loaded: list[Loaded] = []
 
     def table(self, server: Server, workload: Workload, round_number: int) -> str:
         kind = {Uses.SEEDED: "Read", Uses.WRITTEN: "Written", Uses.NEW: "New"}[workload.uses]
-        name = f"Bench{kind}{workload.entities}"
+        name = f"Bench{kind}{workload.data.title()}{workload.entities}"
         if workload.uses is Uses.NEW:
             name = f"Bench{workload.name.title().replace('-', '')}Round{round_number}"
         if server.constant or (server.name, name) in self._present:
             return name
         generator.generate(server, Job(name, {"create_table": 1}, connections=1, requests=1))
         if workload.uses is not Uses.NEW:
-            generator.generate(
-                server,
-                Job(
-                    name,
-                    {"seed": 1},
-                    entities=workload.entities,
-                    requests=workload.entities // BATCH,
-                ),
-            )
+            self._load(server, name, workload)
         self._present.add((server.name, name))
         return name
+
+    def _load(self, server: Server, table: str, workload: Workload) -> None:
+        job = Job(table, {"seed": 1}, entities=workload.entities, data=data_of(workload))
+        start = time.monotonic()
+        transactions = generator.generate(server, job)["requests"]
+        seconds = time.monotonic() - start
+        what = workload.data or "entities"
+        self.loaded.append(Loaded(server.name, what, workload.entities, transactions, seconds))
+        self._tell(f"  {server.name} has {workload.entities:,} {what} after {seconds:.1f} s")
 
 
 def play(
@@ -79,12 +94,11 @@ def play(
     outcomes = {server.name: Outcome() for server in servers}
     for server in servers:
         # Unmeasured: a just-in-time compiler and a page cache need more than one warm-up.
-        table = seeded.table(server, workload, PRACTICE)
-        generator.run(server, job_of(workload, table, schedule, PRACTICE))
+        generator.run(server, job_of(workload, server, seeded, schedule, PRACTICE))
     for round_number in range(1, schedule.rounds + 1):
         for server in servers:
-            table = seeded.table(server, workload, round_number)
-            measured = generator.run(server, job_of(workload, table, schedule, round_number))
+            job = job_of(workload, server, seeded, schedule, round_number)
+            measured = generator.run(server, job)
             outcomes[server.name].rounds.append(measured)
             tell(
                 f"  round {round_number} {server.name:<10} "
@@ -95,10 +109,12 @@ def play(
     return outcomes
 
 
-def job_of(workload: Workload, table: str, schedule: Schedule, round_number: int) -> Job:
+def job_of(
+    workload: Workload, server: Server, seeded: Seeded, schedule: Schedule, round_number: int
+) -> Job:
     walking = workload.walks > 0
-    return Job(
-        table=table,
+    job = Job(
+        table=seeded.table(server, workload, round_number),
         mix=workload.mix,
         keys=workload.keys,
         query=workload.query,
@@ -109,5 +125,18 @@ def job_of(workload: Workload, table: str, schedule: Schedule, round_number: int
         warmup=0.0 if walking else schedule.warmup,
         seconds=0.0 if walking else schedule.seconds,
         walks=workload.walks,
+        data=data_of(workload),
+        matches=workload.matches,
         expect_entities=workload.expect_entities,
     )
+    if workload.company is None:
+        return job
+    company = job_of(workload.company, server, seeded, schedule, round_number)
+    if "page" in company.mix:  # its filter is followed to the end, again and again
+        company = replace(company, walks=1)
+    return replace(job, company=company)
+
+
+def data_of(workload: Workload) -> str:
+    """The file of the entities; empty for those that the load generator makes itself."""
+    return str(kept_flights()) if workload.data else ""

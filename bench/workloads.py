@@ -1,18 +1,36 @@
 """The table of workloads: what is asked, of which data, and what the answer must be worth.
 
 A workload is one row. A new one needs the generator (loadgen/operations.go) only if it needs a
-kind of request that no other row has. The factors are the project's own floors, as a ratio to
-Azurite's throughput.
+kind of request that no other row has. What the project wants of itself stands here too: factors are
+ratios to Azurite's throughput, and what is no ratio to Azurite has a name of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 SEEDED = 20_000
 WALKED = 200_000
 PAGE = 1_000
+FLIGHTS = 336_776
+EIGHT = 8
+"""Connections of point reads that have company, and of their company: 16 together."""
+
+HTTP_FLOOR_SHARE_LEAST = 0.5
+"""A point read's throughput, as a share of the constant answer's."""
+BY_HAND_SHARE_LEAST = 0.6
+"""The speed of a filter that matches nothing, as a share of the same in SQL by hand (filter_in_sql.py)."""
+TRANSACTION_ENTITIES_LEAST = 20_000
+"""Entities a second into one partition by transactions, where the disk allows it."""
+LATE_PAGE_MOST = 2.0
+"""A page late in a walk may take so many times what the first took."""
+START_SECONDS_MOST = 0.5
+RESIDENT_MIB_MOST = 150
+RESIDENT_SPREAD_MOST = 0.1
+"""Memory under load with the most entities may be so much more than with the fewest that count."""
+RESIDENT_FROM = 10_000
+"""Entities from which memory under load counts."""
 
 
 class Uses(Enum):
@@ -36,6 +54,12 @@ class Workload:
     expect_entities: int = -1
     walks: int = 0
     connections: int | None = None
+    data: str = ""
+    """Where the entities come from; empty: made by the load generator, from their numbers."""
+    matches: str = ""
+    """What is in the JSON of those that the query's filter lets through: their number is checked."""
+    company: Workload | None = None
+    """What other connections do meanwhile. Its answers are not in the figures."""
     factor: float | None = None
     by_default: bool = True
 
@@ -44,7 +68,7 @@ def bounded(first: int, end: int) -> str:
     return f"RowKey%20ge%20'{first:010d}'%20and%20RowKey%20lt%20'{end:010d}'%20and%20"
 
 
-WORKLOADS = (
+FLOORS = (
     Workload("point-read", "point read", {"get": 1}, factor=6),
     Workload(
         "point-read-select",
@@ -101,7 +125,7 @@ WORKLOADS = (
         entities_per_operation=WALKED,
         expect_entities=WALKED,
         walks=1,
-        connections=4,
+        connections=2,
         factor=10,
         by_default=False,
     ),
@@ -138,17 +162,80 @@ WORKLOADS = (
         by_default=False,
     ),
 )
+NOTHING, TRANSACTION = (
+    next(each for each in FLOORS if each.name == name) for name in ("filter-nothing", "transaction")
+)
+ALONE = Workload(
+    "reads", "8 point reads at a time", {"get": 1}, connections=EIGHT, by_default=False
+)
+COMPANY = (
+    ALONE,
+    replace(
+        ALONE,
+        name="reads-by-scans",
+        title="the same, beside 8 filters over 20,000",
+        company=replace(NOTHING, connections=EIGHT),
+    ),
+    replace(
+        ALONE,
+        name="reads-by-wide-scans",
+        title="the same, beside 8 filters over 200,000",
+        company=replace(NOTHING, connections=EIGHT, entities=WALKED),
+    ),
+    replace(
+        ALONE,
+        name="reads-by-transactions",
+        title="the same, beside 8 transactions",
+        company=replace(TRANSACTION, name="company", connections=EIGHT),
+    ),
+)
+FLIGHT = Workload(
+    "flights-point-read",
+    "point read of a flight",
+    {"get": 1},
+    entities=FLIGHTS,
+    data="flights",
+    by_default=False,
+)
+REAL = (
+    FLIGHT,
+    replace(
+        FLIGHT,
+        name="flights-page",
+        title="a carrier's flights of a day",
+        mix={"page": 1},
+        query="$filter=PartitionKey%20eq%20'{partition}'",
+    ),
+    replace(
+        FLIGHT,
+        name="flights-filter",
+        title="of these, those from Newark",
+        mix={"page": 1},
+        query="$filter=PartitionKey%20eq%20'{partition}'%20and%20Origin%20eq%20'EWR'",
+        matches='"Origin":"EWR"',
+    ),
+    replace(
+        FLIGHT,
+        name="flights-load",
+        title="flights in transactions of up to 100",
+        mix={"seed": 1},
+        uses=Uses.NEW,
+    ),
+)
+WORKLOADS = (*FLOORS, *COMPANY, *REAL)
 # Not a load but a series of sizes, each on a server of its own (growth.py). The second and the third
 # are where memory must not have grown; 10,000,000 is for by hand: --sizes 10000000.
 GROWTH = "growth"
 GROWTH_SIZES = (100, 10_000, 1_000_000)
 BY_NAME = {workload.name: workload for workload in WORKLOADS}
+GROUPS = {"floors": FLOORS, "company": COMPANY, "flights": REAL, "all": WORKLOADS}
+WITH_GROWTH = {GROWTH, "floors", "all"}
+"""The names that growth belongs to."""
 
 
 def named(names: list[str]) -> list[Workload]:
-    """The loads asked for; without names those of the first figure; `all` is every one."""
+    """The loads asked for, in the table's order; without names those of the first figure."""
     if not names:
         return [workload for workload in WORKLOADS if workload.by_default]
-    if names == ["all"]:
-        return list(WORKLOADS)
-    return [BY_NAME[name] for name in names if name != GROWTH]
+    asked = {each.name for name in names for each in GROUPS.get(name, ())} | set(names)
+    return [workload for workload in WORKLOADS if workload.name in asked]

@@ -12,6 +12,7 @@ import (
 type connection struct {
 	descriptor int
 	number     int
+	part       *part
 	out        []byte
 	sent       int
 	in         []byte
@@ -20,10 +21,12 @@ type connection struct {
 	started    int64
 	operation  *operation
 	waiting    bool // for room to write
+	busy       bool // a request is under way
 
-	entity int      // the seeded entity the request under way is about, where it is about one
-	etags  [][]byte // of the entities this connection alone updates
-	turn   int      // the next of them
+	entities int // how many the request under way is about, where that is known; -1: it is not
+
+	etags [][]byte // of the entities this connection alone updates
+	turn  int      // the next of them
 
 	next  []byte // the continuation to ask for, as query parameters; empty at a walk's start
 	page  int    // its page number in the walk
@@ -34,8 +37,8 @@ type connection struct {
 
 var errClosed = errors.New("the server closed a connection")
 
-func dial(address string, number int) (*connection, error) {
-	tcp, err := net.ResolveTCPAddr("tcp4", address)
+func dial(part *part, number int) (*connection, error) {
+	tcp, err := net.ResolveTCPAddr("tcp4", part.job.Address)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +49,7 @@ func dial(address string, number int) (*connection, error) {
 	where := &syscall.SockaddrInet4{Port: tcp.Port}
 	copy(where.Addr[:], tcp.IP.To4())
 	if err := syscall.Connect(descriptor, where); err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", address, err)
+		return nil, fmt.Errorf("connect to %s: %w", part.job.Address, err)
 	}
 	if err := syscall.SetsockoptInt(descriptor, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1); err != nil {
 		return nil, err
@@ -54,7 +57,7 @@ func dial(address string, number int) (*connection, error) {
 	if err := syscall.SetNonblock(descriptor, true); err != nil {
 		return nil, err
 	}
-	return &connection{descriptor: descriptor, number: number, in: make([]byte, 64<<10)}, nil
+	return &connection{descriptor: descriptor, number: number, part: part, in: make([]byte, 64<<10)}, nil
 }
 
 // send writes what the socket takes now and says whether the whole request is out.

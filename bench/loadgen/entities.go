@@ -50,8 +50,3 @@ func appendMerge(out []byte, n, revision int) []byte {
 	out = strconv.AppendInt(out, 9_000_000_000+int64(n)+int64(revision), 10)
 	return append(out, `"}`...)
 }
-
-func appendSeededKeys(partitionKey, rowKey []byte, n int) ([]byte, []byte) {
-	partitionKey = appendPadded(append(partitionKey, 'p'), n/partitionEntities, 6)
-	return partitionKey, appendPadded(rowKey, n, 10)
-}

@@ -20,6 +20,14 @@ type Job struct {
 	Seconds     float64 `json:"seconds"`
 	Requests    int     `json:"requests"`
 	Walks       int     `json:"walks"`
+	// Data is a file of the seeded set (dataset.go); empty: the set is made, of as many as Entities.
+	Data string `json:"data"`
+	// Matches is a text that is in the JSON of those entities that the query's filter lets through, for a
+	// query of one {partition} each: then an answer must carry as many.
+	Matches string `json:"matches"`
+	// Company is what other connections do meanwhile. It ends when the job does, its table, requests
+	// and seed are its own, and its answers are not in the job's figures.
+	Company *Job `json:"company"`
 	// ExpectEntities is how many entities a page (or, in walks, a whole walk) must carry; -1: any.
 	ExpectEntities int `json:"expect_entities"`
 	// Constant says that the server answers every request with the same 200: only that is checked.
@@ -41,8 +49,10 @@ type Result struct {
 	Errors           int                `json:"errors"`
 	ErrorSamples     []string           `json:"error_samples"`
 	BytesIn          int64              `json:"bytes_in"`
+	Entities         int                `json:"entities"` // of transactions and of pages of one partition
 	Latency          Latency            `json:"latency"`
 	Operations       map[string]Latency `json:"operations"`
+	Company          *Latency           `json:"company"`
 	GeneratorSeconds float64            `json:"generator_seconds"` // CPU of this process, user and system
 	GeneratorAll     float64            `json:"generator_seconds_all"`
 	FirstPage        *Latency           `json:"first_page"` // walks only

@@ -20,10 +20,9 @@ const (
 // load drives all connections of one job until it ends.
 type load struct {
 	job        *Job
-	writer     *writer
+	parts      []*part
 	poller     *poller
 	conns      []*connection
-	mix        []*operation // a table to draw from: each operation as often as its weight says
 	result     Result
 	unprimed   int // entities whose ETag is not known yet; the clock starts when there are none
 	base       time.Time
@@ -39,7 +38,7 @@ type load struct {
 }
 
 func newLoad(job *Job) (*load, error) {
-	writer, err := newWriter(job)
+	parts, err := parts(job)
 	if err != nil {
 		return nil, err
 	}
@@ -47,57 +46,32 @@ func newLoad(job *Job) (*load, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &load{job: job, writer: writer, poller: poller, base: time.Now()}
-	if err := l.mixOperations(); err != nil {
-		return nil, err
-	}
-	for number := range job.Connections {
-		c, err := dial(job.Address, number)
-		if err != nil {
-			return nil, err
+	l := &load{job: job, parts: parts, poller: poller, base: time.Now()}
+	for _, part := range parts {
+		for range part.job.Connections {
+			c, err := dial(part, len(l.conns))
+			if err != nil {
+				return nil, err
+			}
+			if err := poller.watch(syscall.EPOLL_CTL_ADD, c, syscall.EPOLLIN); err != nil {
+				return nil, err
+			}
+			l.conns = append(l.conns, c)
 		}
-		if err := poller.watch(syscall.EPOLL_CTL_ADD, c, syscall.EPOLLIN); err != nil {
-			return nil, err
-		}
-		l.conns = append(l.conns, c)
 	}
 	l.ownEntities()
 	return l, nil
 }
 
-func (l *load) mixOperations() error {
-	total := 0
-	for _, share := range l.job.Mix {
-		total += share.Weight
-	}
-	for _, share := range l.job.Mix {
-		op, known := operations[share.Operation]
-		if !known || share.Weight <= 0 {
-			return fmt.Errorf("unknown operation %q or no weight", share.Operation)
-		}
-		op.name, op.hist = share.Operation, &histogram{}
-		if l.job.Constant {
-			op.status = 200
-		}
-		for range max(share.Weight*mixPositions/total, 1) {
-			l.mix = append(l.mix, &op)
-		}
-	}
-	if len(l.mix) == 0 {
-		return fmt.Errorf("the mix is empty")
-	}
-	return nil
-}
-
 func (l *load) ownEntities() {
-	if l.mix[0].name != "update" {
+	if l.parts[0].mix[0].name != "update" {
 		return
 	}
 	own := max(min(ownedEntities, l.job.Entities/l.job.Connections), 1)
-	for _, c := range l.conns {
+	for _, c := range l.conns[:l.job.Connections] {
 		c.etags = make([][]byte, own)
 	}
-	l.unprimed = own * len(l.conns)
+	l.unprimed = own * l.job.Connections
 }
 
 func (l *load) now() int64 { return int64(time.Since(l.base)) }
@@ -140,6 +114,9 @@ func (l *load) serve(c *connection, events uint32) error {
 	if events&(syscall.EPOLLIN|syscall.EPOLLHUP|syscall.EPOLLERR) == 0 {
 		return nil
 	}
+	if !c.busy { // it has nothing more to ask, and the server may close it
+		return l.poller.watch(syscall.EPOLL_CTL_DEL, c, 0)
+	}
 	whole, err := c.receive()
 	if err != nil {
 		return fmt.Errorf("connection %d, %s: %w", c.number, c.operation.name, err)
@@ -150,6 +127,7 @@ func (l *load) serve(c *connection, events uint32) error {
 	now := l.now()
 	l.account(c, whole, now)
 	l.inFlight--
+	c.busy = false
 	l.lastAnswer = now
 	return l.issue(c, now)
 }
@@ -163,14 +141,12 @@ func (l *load) issue(c *connection, now int64) error {
 		return nil
 	}
 	c.reset()
-	c.operation = l.mix[0]
-	if len(l.mix) > 1 {
-		c.operation = l.mix[l.writer.random.Intn(len(l.mix))]
-	}
-	l.writer.signer.renewDate(now)
-	l.writer.write(c)
+	c.operation = c.part.next()
+	c.part.writer.signer.renewDate(now)
+	c.part.writer.write(c)
 	l.issued++
 	l.inFlight++
+	c.busy = true
 	c.started = l.now()
 	return l.push(c)
 }
@@ -191,6 +167,10 @@ func (l *load) timeIsOver(now int64) bool {
 func (l *load) finished(c *connection) bool {
 	switch {
 	case l.end > 0:
+		return true
+	case c.part.company:
+		return l.result.Errors > 0
+	case c.part.writer.exhausted():
 		return true
 	case l.job.Walks > 0:
 		return c.walks >= l.job.Walks || l.result.Errors > 0
@@ -226,9 +206,9 @@ func (l *load) account(c *connection, whole int, now int64) {
 		}
 	}
 	page := c.page
-	if l.job.Walks > 0 && !l.job.Constant {
+	if c.part.job.Walks > 0 && !l.job.Constant {
 		l.follow(c)
-	} else if l.job.Walks > 0 {
+	} else if c.part.job.Walks > 0 {
 		c.walks++
 	}
 	if c.operation.name == "update" {
@@ -243,10 +223,14 @@ func (l *load) account(c *connection, whole int, now int64) {
 	if now < l.begin || l.end > 0 {
 		return
 	}
-	l.measured++
-	l.result.BytesIn += int64(whole)
 	latency := now - c.started
 	c.operation.hist.record(latency)
+	if c.part.company {
+		return
+	}
+	l.measured++
+	l.result.BytesIn += int64(whole)
+	l.result.Entities += max(c.entities, 0)
 	if l.job.Walks > 0 {
 		pages := l.job.Entities / partitionEntities
 		if page == 0 {
@@ -269,16 +253,20 @@ func (l *load) complaint(c *connection) string {
 	switch c.operation.name {
 	case "batch", "seed":
 		body := l.body(c)
-		if done := bytes.Count(body, []byte("HTTP/1.1 204")); done != batchSize {
-			return fmt.Sprintf("%d of %d inserts done: %.600s", done, batchSize, body)
+		if done := bytes.Count(body, []byte("HTTP/1.1 204")); done != c.entities {
+			return fmt.Sprintf("%d of %d inserts done: %.600s", done, c.entities, body)
 		}
 	case "page":
-		if l.job.ExpectEntities < 0 || l.job.Walks > 0 || c.paged {
+		expected := c.part.job.ExpectEntities
+		if c.entities >= 0 {
+			expected = c.entities
+		}
+		if expected < 0 || c.part.job.Walks > 0 || c.paged {
 			return ""
 		}
 		c.paged = true // one page of each connection is counted: counting all would cost too much
-		if found := l.countEntities(c); found != l.job.ExpectEntities {
-			return fmt.Sprintf("%d entities instead of %d", found, l.job.ExpectEntities)
+		if found := l.countEntities(c); found != expected {
+			return fmt.Sprintf("%d entities instead of %d", found, expected)
 		}
 	}
 	return ""
@@ -307,10 +295,10 @@ func (l *load) follow(c *connection) {
 	if len(c.next) > 0 {
 		return
 	}
-	if c.seen != l.job.ExpectEntities && l.job.ExpectEntities >= 0 {
+	if expected := c.part.job.ExpectEntities; c.seen != expected && expected >= 0 {
 		l.result.Errors++
 		l.result.ErrorSamples = append(l.result.ErrorSamples,
-			fmt.Sprintf("a walk met %d entities instead of %d", c.seen, l.job.ExpectEntities))
+			fmt.Sprintf("a walk met %d entities instead of %d", c.seen, expected))
 	}
 	c.page, c.seen = 0, 0
 	c.walks++
@@ -346,17 +334,16 @@ func (l *load) stopClock(now int64) {
 }
 
 func (l *load) summarise() {
-	var all histogram
+	all, operations := l.parts[0].latencies()
 	l.result.GeneratorAll = processTime().Seconds()
-	l.result.Operations = map[string]Latency{}
-	for _, op := range l.mix {
-		if _, counted := l.result.Operations[op.name]; !counted {
-			l.result.Operations[op.name] = op.hist.latency()
-			all.add(op.hist)
-		}
-	}
+	l.result.Operations = operations
 	l.result.Latency = all.latency()
 	l.result.Requests = int(all.total)
+	if len(l.parts) > 1 {
+		company, _ := l.parts[1].latencies()
+		latency := company.latency()
+		l.result.Company = &latency
+	}
 	if l.first.total > 0 {
 		first := l.first.latency()
 		l.result.FirstPage = &first

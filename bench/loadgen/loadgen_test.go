@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"math/rand"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -90,5 +93,39 @@ func TestEntityIsOneKiBWithTenProperties(t *testing.T) {
 	}
 	if names := strings.Count(string(body), `":`) - 2 - strings.Count(string(body), "@odata.type"); names != 10 {
 		t.Errorf("%d properties", names)
+	}
+}
+
+func TestAFileOfEntitiesIsSeededByPartitionsAndHundreds(t *testing.T) {
+	var text strings.Builder
+	for n := range 250 {
+		partition := "a"
+		if n >= 205 {
+			partition = "b"
+		}
+		fmt.Fprintf(&text, "%s\t%03d\t{\"N\":%d}\n", partition, n, n)
+	}
+	path := filepath.Join(t.TempDir(), "entities")
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data, err := readEntities(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(data.entities(), data.transactions(), data.groups); got != "250 4 [0 100 200 205 250]" {
+		t.Errorf("entities, transactions and where they start: %s", got)
+	}
+	for n, expected := range map[int][2]int{0: {0, 205}, 204: {0, 205}, 205: {205, 250}, 249: {205, 250}} {
+		if first, end := data.partition(n); [2]int{first, end} != expected {
+			t.Errorf("entity %d is in the partition from %d to %d", n, first, end)
+		}
+	}
+	pk, rk := data.keys(nil, nil, 249)
+	if string(pk) != "b" || string(rk) != "249" || string(data.body(nil, 249, 0)) != `{"N":249}` {
+		t.Errorf("%s %s %s", pk, rk, data.body(nil, 249, 0))
+	}
+	if found, _ := holding(data, 205, 250, []byte(`"N":21`), nil); found != 10 {
+		t.Errorf("%d entities hold the text", found)
 	}
 }

@@ -48,6 +48,7 @@ type writer struct {
 	job      *Job
 	signer   *signer
 	random   *rand.Rand
+	data     dataset
 	keys     keyChooser
 	common   string
 	target   []byte
@@ -59,6 +60,7 @@ type writer struct {
 	made     int // new entities so far
 	seeded   int // seeded batches so far
 	revision int
+	matches  map[int]int // entities that match, by the first of their partition
 }
 
 func newWriter(job *Job) (*writer, error) {
@@ -67,13 +69,18 @@ func newWriter(job *Job) (*writer, error) {
 		return nil, err
 	}
 	random := rand.New(rand.NewSource(job.Seed))
-	keys, err := newKeyChooser(job.Keys, job.Entities, random)
+	data, err := openDataset(job)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := newKeyChooser(job.Keys, data.entities(), random)
 	if err != nil {
 		return nil, err
 	}
 	common := fmt.Sprintf("Host: %s\r\nAccept: application/json;odata=minimalmetadata\r\n"+
 		"DataServiceVersion: 3.0\r\nx-ms-version: 2019-02-02\r\n", job.Address)
-	return &writer{job: job, signer: signing, random: random, keys: keys, common: common}, nil
+	return &writer{job: job, signer: signing, random: random, data: data, keys: keys, common: common,
+		matches: map[int]int{}}, nil
 }
 
 // write puts the connection's next request into its buffer.
@@ -81,6 +88,7 @@ func (w *writer) write(c *connection) {
 	w.target = append(w.target[:0], w.job.BasePath...)
 	w.target = append(w.target, '/')
 	w.path, w.body, w.extra = 0, w.body[:0], w.extra[:0]
+	c.entities = -1
 	c.operation.prepare(w, c)
 	if w.path == 0 {
 		w.path = len(w.target)
@@ -111,13 +119,13 @@ func (w *writer) createTable(*connection) {
 }
 
 func (w *writer) get(c *connection) {
-	w.addressSeeded(w.keys.next(), c)
-	w.appendQuery()
+	w.addressSeeded(w.keys.next())
+	w.appendQuery(c)
 }
 
 func (w *writer) query(c *connection) {
 	w.target = append(append(w.target, w.job.Table...), "()"...)
-	w.appendQuery()
+	w.appendQuery(c)
 	w.target = append(w.target, c.next...)
 }
 
@@ -127,9 +135,9 @@ func (w *writer) insert(*connection) {
 	w.body = appendEntity(w.body, n, 0, w.pk, w.rk)
 }
 
-func (w *writer) merge(c *connection) {
+func (w *writer) merge(*connection) {
 	n := w.keys.next()
-	w.addressSeeded(n, c)
+	w.addressSeeded(n)
 	w.revision++
 	w.body = appendMerge(w.body, n, w.revision)
 }
@@ -139,7 +147,7 @@ func (w *writer) merge(c *connection) {
 func (w *writer) update(c *connection) {
 	owned := c.turn % len(c.etags)
 	n := owned*w.job.Connections + c.number
-	w.addressSeeded(n, c)
+	w.addressSeeded(n)
 	w.extra = append(w.extra, "If-Match: "...)
 	if len(c.etags[owned]) == 0 {
 		w.extra = append(w.extra, '*')
@@ -148,15 +156,15 @@ func (w *writer) update(c *connection) {
 	}
 	w.extra = append(w.extra, '\r', '\n')
 	w.revision++
-	w.body = appendEntity(w.body, n, w.revision, w.pk, w.rk)
+	w.body = w.data.body(w.body, n, w.revision)
 }
 
 // upsert is insert-or-replace: in turn of an entity that exists and of one that does not.
-func (w *writer) upsert(c *connection) {
+func (w *writer) upsert(*connection) {
 	w.revision++
 	n := w.keys.next()
 	if w.revision%2 == 0 {
-		w.addressSeeded(n, c)
+		w.addressSeeded(n)
 	} else {
 		n = w.newKeys(true)
 		w.appendEntityAddress()
@@ -165,24 +173,34 @@ func (w *writer) upsert(c *connection) {
 }
 
 // batch is a transaction of 100 inserts, always into the same partition.
-func (w *writer) batch(*connection) {
+func (w *writer) batch(c *connection) {
 	w.startBatch()
 	for range batchSize {
-		w.appendBatchInsert(w.newKeys(false))
+		n := w.newKeys(false)
+		w.part = appendEntity(w.part[:0], n, 0, w.pk, w.rk)
+		w.appendBatchInsert()
 	}
+	c.entities = batchSize
 	w.endBatch()
 }
 
-// seed is a transaction of the next 100 entities of the seeded set.
-func (w *writer) seed(*connection) {
+// seed is the next transaction of the seeded set: 100 entities, or what is left of a partition.
+// A constant answer knows no entity twice: for it the set starts again.
+func (w *writer) seed(c *connection) {
 	w.startBatch()
-	for i := range batchSize {
-		n := w.seeded*batchSize + i
-		w.pk, w.rk = appendSeededKeys(w.pk[:0], w.rk[:0], n)
-		w.appendBatchInsert(n)
+	first, end := w.data.transaction(w.seeded % w.data.transactions())
+	for n := first; n < end; n++ {
+		w.part = w.data.body(w.part[:0], n, 0)
+		w.appendBatchInsert()
 	}
+	c.entities = end - first
 	w.seeded++
 	w.endBatch()
+}
+
+// exhausted says that the whole set is seeded.
+func (w *writer) exhausted() bool {
+	return w.seeded >= w.data.transactions() && w.seeded > 0 && !w.job.Constant
 }
 
 func (w *writer) startBatch() {
@@ -191,8 +209,8 @@ func (w *writer) startBatch() {
 		"boundary=changeset_7c9e6679-7425-40de-944b-e07fc1f90ae7\r\n\r\n"...)
 }
 
-func (w *writer) appendBatchInsert(n int) {
-	w.part = appendEntity(w.part[:0], n, 0, w.pk, w.rk)
+// appendBatchInsert appends the insert of the entity in w.part.
+func (w *writer) appendBatchInsert() {
 	w.body = append(w.body, batchPartStart+"POST http://"...)
 	w.body = append(w.body, w.job.Address...)
 	w.body = append(w.body, w.job.BasePath...)
@@ -223,9 +241,8 @@ func (w *writer) newKeys(spread bool) int {
 	return n
 }
 
-func (w *writer) addressSeeded(n int, c *connection) {
-	c.entity = n
-	w.pk, w.rk = appendSeededKeys(w.pk[:0], w.rk[:0], n)
+func (w *writer) addressSeeded(n int) {
+	w.pk, w.rk = w.data.keys(w.pk[:0], w.rk[:0], n)
 	w.appendEntityAddress()
 }
 
@@ -238,7 +255,7 @@ func (w *writer) appendEntityAddress() {
 var partitionMark = []byte("{partition}")
 
 // appendQuery appends the job's query; {partition} in it becomes a partition of the seeded set.
-func (w *writer) appendQuery() {
+func (w *writer) appendQuery(c *connection) {
 	w.path = len(w.target)
 	if w.job.Query == "" {
 		return
@@ -248,10 +265,26 @@ func (w *writer) appendQuery() {
 	if at < 0 {
 		return
 	}
-	w.pk, w.rk = appendSeededKeys(w.pk[:0], w.rk[:0], w.keys.next())
+	n := w.keys.next()
+	w.pk, w.rk = w.data.keys(w.pk[:0], w.rk[:0], n)
+	c.entities = w.matching(n)
 	rest := append(w.part[:0], w.target[at+len(partitionMark):]...)
 	w.part = rest
 	w.target = append(append(w.target[:at], w.pk...), rest...)
+}
+
+// matching is how many entities a query of the partition of entity n must find.
+func (w *writer) matching(n int) int {
+	first, end := w.data.partition(n)
+	if w.job.Matches == "" {
+		return end - first
+	}
+	found, known := w.matches[first]
+	if !known {
+		found, w.part = holding(w.data, first, end, []byte(w.job.Matches), w.part)
+		w.matches[first] = found
+	}
+	return found
 }
 
 // continuation turns the two headers of a page into the query parameters of the next one.
