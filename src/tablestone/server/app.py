@@ -112,7 +112,7 @@ class Application:
             by_name = single_headers(headers)
         except StorageError as error:
             by_name, duplicated = dict(headers), error
-        if sum(map(len, by_name)) + sum(map(len, by_name.values())) > limits.HEADERS_BYTES_MAX:
+        if len(b"".join(by_name)) + len(b"".join(by_name.values())) > limits.HEADERS_BYTES_MAX:
             await _refuse(431, send)
             return
         if len(scope["raw_path"]) + len(scope["query_string"]) > limits.URL_LENGTH_MAX:

@@ -9,7 +9,10 @@ that is its Host (RFC 9112 3.2.2). Nothing else is changed. Knows no ASGI applic
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import types
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
@@ -24,7 +27,7 @@ from tablestone import limits
 from tablestone.server.room import Room
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application, ASGISendEvent, HTTPResponseBodyEvent
+    from uvicorn._types import ASGI3Application, ASGISendEvent
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -51,9 +54,13 @@ class HttpConnection(HttpToolsProtocol):
         self._room = room
         self._refuse = refuse
         self._on_lost = on_lost
+        self._may_begin_at_once = False
         self._head_is_open = False
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
+        self._idle_since: float | None = None
+        """When the last answer was complete, on the loop's clock; None while a request is under way."""
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -69,9 +76,7 @@ class HttpConnection(HttpToolsProtocol):
             return None
         if self._head_timer is not None:
             return self._head_timer.when() - limits.REQUEST_HEAD_SECONDS_MAX
-        if self.timeout_keep_alive_task is not None:
-            return self.timeout_keep_alive_task.when() - self.timeout_keep_alive
-        return None
+        return self._idle_since
 
     def end_idle(self) -> None:
         """End it, and count it no longer; a TLS peer is not asked for a goodbye."""
@@ -82,10 +87,13 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
+        self._may_begin_at_once = True
         super().data_received(data)
         if not self._head_is_open:
-            # What came is an answered request's, or an empty line: it ended uvicorn's own wait for the next request.
-            if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr]
+            # What came is an answered request's, or an empty line: it ended the wait for the next request.
+            if self._idle_since is None and (
+                self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]
+            ):
                 self._wait_for_head()
             return
         # Only a head that came in pieces gets here: most come whole, and cost nothing.
@@ -94,6 +102,34 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.write(_TOO_LARGE)
             self.transport.close()
         self._wait_for_head()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn has it, but for the wait for the next request: it would make a timer for each answer."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._may_begin_at_once = False  # each would be answered inside the one before
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._end_if_idle)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Something has come; the timer looks whether it is for nothing when it rings."""
+        self._idle_since = None
+
+    def _end_if_idle(self) -> None:
+        self._idle_timer = None
+        if self._idle_since is None:
+            return  # the next answer sets the timer anew
+        rest = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if rest <= 0:
+            self.timeout_keep_alive_handler()
+        else:
+            self._idle_timer = self.loop.call_later(rest, self._end_if_idle)
 
     def _wait_for_head(self) -> None:
         """From the first time that this is called until a head is whole, so long may pass."""
@@ -136,6 +172,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         super().connection_lost(exc)
         if self._on_lost is not None:
             self._on_lost()
@@ -152,14 +190,56 @@ class HttpConnection(HttpToolsProtocol):
             self.loop.call_later(TLS_CLOSE_SECONDS_MAX, self._end_tls)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Most reads wait for nothing: they are answered here and now, and only what is left of others is a task.
+
+        Of several requests that came together only the first, for others want to be served meanwhile.
+        """
         cycle.__class__ = _Exchange
-        super()._start_asgi_task(cycle, self._refuse if app is service_unavailable else app)
+        if app is service_unavailable:
+            app = self._refuse
+        at_once, self._may_begin_at_once = self._may_begin_at_once, False
+        if not at_once or cycle.scope["method"] != "GET" or _has_body(cycle.scope["headers"]):
+            super()._start_asgi_task(cycle, app)
+            return
+        answering = cycle.run_asgi(app)
+        try:
+            awaited = answering.send(None)
+        except StopIteration:
+            return
+        task = self.loop.create_task(_rest_of(answering, awaited))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     def _end_head(self) -> None:
         self._head_is_open = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether there may be a body to wait for, which only a task can."""
+    return not _BODY_HEADERS.isdisjoint(map(itemgetter(0), headers))
+
+
+_BODY_HEADERS: Final = frozenset((b"content-length", b"transfer-encoding"))
+
+
+@types.coroutine
+def _rest_of(coroutine: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
+    """What is left of a coroutine that was run up to something that it awaits."""
+    step: Callable[[], Any]
+    while True:
+        try:
+            answer = yield awaited
+        except BaseException as error:  # noqa: BLE001 - a cancellation too is for the coroutine
+            step = partial(coroutine.throw, error)
+        else:
+            step = partial(coroutine.send, answer)
+        try:
+            awaited = step()
+        except StopIteration:
+            return
 
 
 class _Exchange(RequestResponseCycle):
@@ -178,41 +258,40 @@ class _Exchange(RequestResponseCycle):
                 return
         elif self.held_head is not None and message["type"] == "http.response.body":
             self.response_started, self.chunked_encoding = True, False
+            head, self.held_head = self.held_head, None
+            body = message["body"]
             if not self.disconnected:
-                message = self._write_with_head(self.held_head, message)
-            self.held_head = None
+                if len(body) == self.expected_content_length and not message.get("more_body"):
+                    self.transport.writelines((head, body) if body else (head,))
+                    self._complete()
+                    return
+                self.transport.write(head)
         await super().send(message)
 
-    def _write_with_head(
-        self, head: bytes, message: HTTPResponseBodyEvent
-    ) -> HTTPResponseBodyEvent:
-        """Write the head and, if it is all of it, the body; gives back what is left to send."""
-        body = message["body"]
-        if len(body) != self.expected_content_length:
-            self.transport.write(head)
-            return message
-        self.transport.writelines((head, body))
-        self.expected_content_length = 0
-        return _NOTHING_MORE
+    def _complete(self) -> None:
+        """What uvicorn does after the last of an answer, on a connection that goes on."""
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:  # the server stops, since the head was made
+            self.transport.close()
+        self.on_response()
 
     def _usual_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
         """The head of an answer of known length after which the connection goes on; None for any other."""
-        fields = [*self.default_headers, *headers]
-        by_name = dict(fields)
-        length = by_name.get(b"content-length")
-        if length is None or b"connection" in by_name or b"transfer-encoding" in by_name:
-            return None
         if not self.keep_alive or self.flow.write_paused or self.scope["method"] == "HEAD":
             return None
+        fields = [*self.default_headers, *headers]
         lines = b"\r\n".join(map(b": ".join, fields))
         if lines.count(b"\n") != len(fields) - 1 or lines.count(b"\r") != len(fields) - 1:
             return None  # a line end inside a header: uvicorn refuses to send it
-        self.expected_content_length = int(length)
+        length = lines.find(_CONTENT_LENGTH)
+        if length < 0 or b"\r\nconnection: " in lines or b"\r\ntransfer-encoding: " in lines:
+            return None
+        start = length + len(_CONTENT_LENGTH)
+        end = lines.find(b"\r", start)
+        self.expected_content_length = int(lines[start:] if end < 0 else lines[start:end])
         return b"".join((STATUS_LINE[status], lines, b"\r\n\r\n"))
 
 
-_NOTHING_MORE: Final[HTTPResponseBodyEvent] = {
-    "type": "http.response.body",
-    "body": b"",
-    "more_body": False,
-}
+_CONTENT_LENGTH: Final = b"\r\ncontent-length: "
+"""As a line of a head that is not its first: a date comes before it."""

@@ -121,7 +121,7 @@ class Pipeline:
         ):
             client_request_id = None
         request_id = next(self._request_ids)
-        stamp = Stamp(request_id, client_request_id, "")
+        version = ""
         answer_form: Form | None = None
         speaks_xml = False
         cors_rules: tuple[CorsRule, ...] = ()
@@ -140,14 +140,15 @@ class Pipeline:
             if properties is not None:
                 cors_rules = properties.cors
             if request.method == "OPTIONS":
-                return answer_preflight(cors_rules, request, stamp)
+                unversioned = Stamp(request_id, client_request_id, version)
+                return answer_preflight(cors_rules, request, unversioned)
             version = _version(request, parameters, properties)
             stamp = Stamp(request_id, client_request_id, version)
             now = self._clock()
-            caller = authenticate(request, found.account, parameters, stamp.version, now)
+            caller = authenticate(request, found.account, parameters, version, now)
             if caller is not OWNER and isinstance(caller, Unfinished):
                 caller = await self._completed(caller, request, found.account, now)
-            answer_form = _form(request, found, parameters, stamp.version, now)
+            answer_form = _form(request, found, parameters, version, now)
             step = Authenticated(request, found, parameters, caller, answer_form, stamp, read_body)
             speaks_xml = bool(parameters) and is_service_request(parameters)
             if unreadable is not None:
@@ -177,6 +178,7 @@ class Pipeline:
         else:
             return response
         form: Form | Literal["xml"] | None = "xml" if speaks_xml else answer_form
+        stamp = Stamp(request_id, client_request_id, version)
         response = _respond_with_error(failure, request, form, stamp, self._clock())
         if cors_rules:
             add_cors_headers(cors_rules, request, response)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from tablestone.engines.contract import Engine, Key
 
@@ -43,7 +43,8 @@ class AnnouncedRows:
             self._generation = generation
         kept = self._kept
         if place in kept:
-            return cast("Found | None", kept[place])
+            found: Found | None = kept[place]
+            return found
         value = await self._engine.get(place)
         found = None if value is None else read(value)
         if generation is not None:

@@ -1,0 +1,172 @@
+"""One connection of the HTTP server, over a real socket in this process: what it waits for, and what leaves it.
+
+The applications here are a few lines each; what they answer does not matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvloop
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from tablestone import limits
+from tablestone.server.http import HttpConnection
+from tablestone.server.room import Room
+
+IDLE_SECONDS = 1
+GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+def talk_to(application: Application, talk: Talk) -> None:
+    """One client's conversation with a server of this application."""
+
+    async def main() -> None:
+        config = Config(
+            application,
+            http=HttpConnection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            timeout_keep_alive=IDLE_SECONDS,
+            log_config=None,
+            log_level=logging.ERROR,
+            access_log=False,
+            proxy_headers=False,
+        )
+        config.load()
+        state = ServerState()
+        state.default_headers = [(b"date", b"Thu, 05 Jan 2017 03:25:45 GMT")]
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: HttpConnection(
+                config, state, {}, loop, room=Room(1000), refuse=config.loaded_app
+            ),
+            "127.0.0.1",
+            0,
+        )
+        address = server.sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(*address, limit=1_000_000)
+        async with asyncio.timeout(20):
+            await talk(reader, writer)
+        writer.close()
+        server.close()
+
+    uvloop.run(main())
+
+
+async def answer(send: Any, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": 200, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def read_answer(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = head.partition(b"content-length: ")[2].partition(b"\r")[0]
+    return await reader.readexactly(int(length))
+
+
+async def path_application(scope: Any, _receive: Any, send: Any) -> None:
+    await answer(send, scope["raw_path"])
+
+
+async def slow_application(scope: Any, _receive: Any, send: Any) -> None:
+    await asyncio.sleep(1.5 * IDLE_SECONDS)
+    await answer(send, scope["raw_path"])
+
+
+def test_an_idle_connection_ends_after_its_time_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each request gives it another whole time, and the shorter time for a head that has begun is not meant."""
+    monkeypatch.setattr(limits, "REQUEST_HEAD_SECONDS_MAX", 0.3 * IDLE_SECONDS)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        for pause in (0, 0.6, 0.6, 0.6):
+            await asyncio.sleep(pause * IDLE_SECONDS)
+            writer.write(GET)
+            assert await read_answer(reader) == b"/a"
+        answered = loop.time()
+        assert await reader.read() == b""
+        assert 0.9 * IDLE_SECONDS < loop.time() - answered < 3 * IDLE_SECONDS
+
+    talk_to(path_application, talk)
+
+
+def test_a_connection_is_not_idle_while_it_is_being_answered() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            writer.write(GET)
+            assert await read_answer(reader) == b"/a"
+        assert await reader.read() == b""
+
+    talk_to(slow_application, talk)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"a", b"b")],
+        [(b"connection", b"close")],
+        [(b"a", b"x" * 100_000)],
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b"body", b"x" * 1_000_000])
+def test_an_answer_is_whole(headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    async def application(_scope: Any, _receive: Any, send: Any) -> None:
+        await answer(send, body, *headers)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(1 if headers[0][0] == b"connection" else 3):
+            writer.write(GET)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 OK\r\ndate: Thu, 05 Jan 2017 03:25:45 GMT\r\n")
+            assert b"\r\n%b: %b\r\n" % headers[0] in head
+            assert head.count(b"content-length: %d\r\n" % len(body)) == 1
+            assert await reader.readexactly(len(body)) == body
+
+    talk_to(application, talk)
+
+
+def test_a_body_of_another_length_than_was_announced_ends_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def application(_scope: Any, _receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"5")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"four"})
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(GET)
+        assert (await reader.read()).endswith(b"\r\n\r\nfour")
+
+    with caplog.at_level(logging.ERROR, "uvicorn.error"):
+        talk_to(application, talk)
+    assert "Response content shorter than Content-Length" in caplog.text
+
+
+def test_requests_that_come_at_once_are_answered_in_their_order() -> None:
+    """Also where one of them takes long, and more of them than calls may be inside each other."""
+    many = 2000
+
+    async def application(scope: Any, _receive: Any, send: Any) -> None:
+        if scope["raw_path"] == b"/0":
+            await asyncio.sleep(0.2)
+        await answer(send, scope["raw_path"])
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for first in (0, many):
+            paths = [b"/%d" % number for number in range(first, first + many)]
+            writer.write(b"".join(GET.replace(b"/a", path) for path in paths))
+            assert [await read_answer(reader) for _ in paths] == paths
+
+    talk_to(application, talk)
