@@ -11,6 +11,7 @@ import functools
 import json
 from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
 import orjson
@@ -126,36 +127,100 @@ def entity_of_members(found: Members, key_in_url: EntityKey | None) -> Entity:
     A value that cannot be read wins over a name that is not legal, whichever comes first.
     """
     key = key_in_url or _key_in_body(found)
+    shape = _shape_of(found)
     texts: dict[str, str] = {}
-    bad_name: StorageError | None = None
-    for name, value in found.items():
-        if value is None or name in _SYSTEM or ("." in name and _is_control_information(name)):
-            continue
-        annotation = found.get(name + ANNOTATION)
-        if annotation is None:
-            text, shown = _inferred(value), None
-        else:
-            text, shown = _annotated(name, value, annotation)
-        try:
-            texts[name] = _legal_name_part(name, shown) + text
-        except StorageError as error:
-            bad_name = bad_name or error
-    if bad_name is not None:
-        raise bad_name
+    name = ""
+    try:
+        for name, before, text_of in shape.members:
+            value = found[name]
+            if value is not None:
+                texts[name] = before + text_of(value)
+    except DateTimeOutOfRange as error:
+        raise _unstorable_date(name, error.ticks) from error
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise unreadable() from error
+    for name in shape.illegal_names:
+        if found[name] is not None:
+            require_property_name(name)
     require_entity_limits(key, texts)
     return Entity(key, texts)
+
+
+class _Member(NamedTuple):
+    """How one property of a shape is read: what is stored is `before` and the text of the value."""
+
+    name: str
+    before: str
+    text_of: Callable[[Any], str]
+    """Raises an error of Python, or the service's own, for what is no value of the type."""
+
+
+class _Shape(NamedTuple):
+    """The names and annotations of a body, which many entities of a table share: what follows from these alone."""
+
+    members: tuple[_Member, ...]
+    illegal_names: tuple[str, ...]
+
+
+def _shape_of(found: Members) -> _Shape:
+    names = tuple(found)
+    if len("".join(names)) <= _SHORT:
+        types = tuple([found[annotation] for annotation in _annotations_kept(names)])
+        try:
+            if len("".join(types)) <= _SHORT:
+                return _shape_kept(names, types)
+        except TypeError:  # an annotation that is no text
+            pass
+    return _shape(names, tuple([found[annotation] for annotation in _annotations(names)]))
+
+
+def _annotations(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the names that annotate another one."""
+    return tuple([name for name in names if name.endswith(ANNOTATION)])
+
+
+def _shape(names: tuple[str, ...], types: tuple[Any, ...]) -> _Shape:
+    """`types` are the values of the annotations among the names, in their order."""
+    type_of = dict(zip(_annotations(names), types, strict=True))
+    members: list[_Member] = []
+    illegal_names: list[str] = []
+    for name in names:
+        if name in _SYSTEM or ("." in name and _is_control_information(name)):
+            continue
+        annotation = type_of.get(name + ANNOTATION)
+        try:
+            require_property_name(name)
+            members.append(_member(name, annotation))
+        except StorageError:
+            illegal_names.append(name)
+            members.append(_Member(name, "", _member("", annotation).text_of))
+    return _Shape(tuple(members), tuple(illegal_names))
+
+
+def _member(name: str, annotation: Any) -> _Member:
+    """A property without an annotation, or of the type that it is annotated with (wire 5.4)."""
+    if annotation is None:
+        return _Member(name, name_part(name), _inferred)
+    reader = _READERS.get(annotation) if isinstance(annotation, str) else None
+    if reader is None:
+        return _Member(name, "", _unreadable_value)
+    if reader.shown is None:
+        return _Member(name, name_part(name), reader.text)
+    before = annotated_name_part(name, reader.shown)
+    if reader.shown is EdmType.DOUBLE:
+        return _Member(name, "", partial(_double_member, name_part(name), before))
+    return _Member(name, before, reader.text)
+
+
+_SHORT: Final = 2048
+"""Characters of all names of a body up to which its shape is kept, so that keeping many costs little."""
+_annotations_kept = functools.lru_cache(maxsize=256)(_annotations)
+_shape_kept = functools.lru_cache(maxsize=256)(_shape)
 
 
 def _is_control_information(name: str) -> bool:
     """Annotations, and what clients send back of `odata.metadata`, `odata.etag` and the like (wire 5.5)."""
     return name.endswith(ANNOTATION) or name.startswith("odata.")
-
-
-@functools.lru_cache(maxsize=4096)
-def _legal_name_part(name: str, shown: EdmType | None) -> str:
-    """What stands before a value: `"name":` of a name that a property may have, after the type that is shown."""
-    require_property_name(name)
-    return name_part(name) if shown is None else annotated_name_part(name, shown)
 
 
 def _key_in_body(found: Members) -> EntityKey:
@@ -196,20 +261,9 @@ def _inferred(value: Any) -> str:
     raise unreadable()
 
 
-def _annotated(name: str, value: Any, annotation: Any) -> tuple[str, EdmType | None]:
-    """The text of a value of the type it is annotated with, and the type where it is shown beside it (wire 5.4)."""
-    reader = _READERS.get(annotation) if isinstance(annotation, str) else None
-    if reader is None:
-        raise unreadable()
-    try:
-        text = reader.text(value)
-    except DateTimeOutOfRange as error:
-        raise _unstorable_date(name, error.ticks) from error
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise unreadable() from error
-    if reader.shown is EdmType.DOUBLE and text[0] != '"':
-        return text, None  # only what is no number needs its type
-    return text, reader.shown
+def _unreadable_value(_value: Any) -> str:
+    """Of a type that the service does not know, or that is not named by a text."""
+    raise unreadable()
 
 
 def _unstorable_date(name: str, ticks: int) -> StorageError:
@@ -261,6 +315,12 @@ def _double(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError
     return format_double(finite(float(value)))
+
+
+def _double_member(plain: str, annotated: str, value: Any) -> str:
+    """Only what is no number needs its type (wire 5.3)."""
+    text = _double(value)
+    return (annotated if text[0] == '"' else plain) + text
 
 
 def _boolean(value: Any) -> str:
