@@ -202,13 +202,19 @@ def require_sizes(key: EntityKey, properties: Mapping[str, EdmValue]) -> None:
             raise StorageError("PropertyValueTooLarge")
 
 
-@functools.lru_cache(maxsize=256)
 def format_etag(version: int) -> str:
-    """The ETag of a version: its Timestamp's text with `:` as `%3A` in a weak tag (wire 4).
+    """The ETag of a version: its Timestamp's text with `:` as `%3A` in a weak tag (wire 4)."""
+    return etag_and_timestamp(version)[0]
 
-    Cached, since the writes of a transaction share one version.
+
+@functools.lru_cache(maxsize=256)
+def etag_and_timestamp(version: int) -> tuple[str, str]:
+    """The ETag and the text of the Timestamp of a version.
+
+    Cached, since a write is asked for both twice, and the writes of a transaction share one version.
     """
-    return "W/\"datetime'" + format_date_time(version).replace(":", "%3A") + "'\""
+    time = format_date_time(version)
+    return "W/\"datetime'" + time.replace(":", "%3A") + "'\"", time
 
 
 def parse_etag(text: str) -> int:

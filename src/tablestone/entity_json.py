@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from json.encoder import encode_basestring_ascii
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import orjson
 
@@ -27,7 +27,7 @@ from tablestone.edm import (
     parse_binary,
     parse_date_time,
 )
-from tablestone.entity import EntityKey, encode_key, format_etag, require_sizes
+from tablestone.entity import EntityKey, encode_key, etag_and_timestamp, require_sizes
 from tablestone.errors import StorageError
 
 RawEntity = Mapping[str, Any]
@@ -47,10 +47,11 @@ quote: Callable[[str], str] = encode_basestring_ascii
 """A JSON string: non-ASCII as \\uXXXX with lower-case hex, as the service writes it (wire 5.2)."""
 
 _TIMESTAMP_TEXT: Final = _TIMESTAMP.decode("ascii")
-# One member with its comma and its annotation, as `member` writes it; a name holds no quote, a point no inner brace.
-_MEMBER = re.compile(
-    r',(?:"[^"]*@odata\.type":"[^"]*",)?"([^"]*)":(?:"[^"\\]*(?:\\.[^"\\]*)*"|\{[^}]*\}|[^,}]*)'
-)
+# One member with its annotation, as `member` writes it, and its name, which holds no quote; a point has no inner brace.
+_MEMBER_START: Final = r',("([^"@]*)(?:@odata\.type":"[^"]*","[^"]*)?":'
+_MEMBER = re.compile(_MEMBER_START + r'(?:"[^"\\]*(?:\\.[^"\\]*)*"|\{[^}]*\}|[^,}]*))')
+# The same where no quote is escaped: text in other scripts is full of escapes, and each would be a step.
+_MEMBER_UNQUOTED = re.compile(_MEMBER_START + r'(?:"[^"]*"|\{[^}]*\}|[^,}]*))')
 
 _VALUE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|\{[^}]*\}|[^,}\[]+')
 
@@ -132,8 +133,8 @@ def entity_renderer(key: EntityKey, texts: Iterable[str]) -> Callable[[int], byt
 @functools.lru_cache(maxsize=256)
 def _version_members(version: int) -> tuple[str, str]:
     """The ETag and the Timestamp of a version as members; cached, since the writes of a transaction share one."""
-    etag, time = quote(format_etag(version)), format_date_time(version)
-    return f'"odata.etag":{etag}', f'"Timestamp":"{time}"'
+    etag, time = etag_and_timestamp(version)
+    return f'"odata.etag":{quote(etag)}', f'"Timestamp":"{time}"'
 
 
 def etag_of(stored: bytes) -> str:
@@ -185,11 +186,11 @@ def split_members(stored: bytes) -> dict[str, str]:
     """The member of each custom property of a stored entity, by name, in the order in which they are kept."""
     text = stored.decode("ascii")
     start = text.index('"', text.index(_TIMESTAMP_TEXT) + len(_TIMESTAMP_TEXT)) + 1
-    found = {}
-    for match in _MEMBER.finditer(text, start, len(text) - 1):
-        name = match[1]
-        found[orjson.loads(f'"{name}"') if "\\" in name else name] = match[0][1:]
-    return found
+    pattern = _MEMBER if text.find('\\"', start) >= 0 else _MEMBER_UNQUOTED
+    return {
+        orjson.loads(f'"{name}"') if "\\" in name else name: member
+        for member, name in pattern.findall(text, start, len(text) - 1)
+    }
 
 
 def select_members(stored: bytes, names: Iterable[str]) -> bytes:
@@ -197,9 +198,10 @@ def select_members(stored: bytes, names: Iterable[str]) -> bytes:
     found: list[tuple[int, int]] = []
     missing: list[bytes] = []
     for name in names:
-        place = _find_member(stored, quote(name).encode("ascii"))
+        before = (_before_member if len(name) > _SHORT else _before_member_short)(name)
+        place = _find_member(stored, *before)
         if place is None:
-            missing.append(f",{quote(name)}:null".encode("ascii"))
+            missing.append(before.plain + b"null")
         else:
             found.append(place)
     members = [stored[start:end] for start, end in sorted(found)]
@@ -207,20 +209,37 @@ def select_members(stored: bytes, names: Iterable[str]) -> bytes:
     return b"{%b%b%b}" % (etag, b"".join(members), b"".join(missing))
 
 
-def _find_member(stored: bytes, name: bytes) -> tuple[int, int] | None:
-    """Where a member begins, with the comma before it and its annotation, and where it ends. `name` has its quotes.
+class _BeforeMember(NamedTuple):
+    """What stands before the value of a member: a comma and the name, and that of its annotation."""
+
+    plain: bytes
+    annotation: bytes
+
+
+def _before_member(name: str) -> _BeforeMember:
+    return _BeforeMember(
+        f",{quote(name)}:".encode("ascii"), f",{quote(name + ANNOTATION)}:".encode("ascii")
+    )
+
+
+_SHORT: Final = 255
+"""Characters of a name up to which this is kept: as long as the name of a property may be."""
+_before_member_short = functools.lru_cache(maxsize=1024)(_before_member)
+
+
+def _find_member(stored: bytes, plain: bytes, annotation: bytes) -> tuple[int, int] | None:
+    """Where a member begins, with the comma before it and its annotation, and where it ends.
 
     Quotes inside a text are escaped, so that a comma and a quote begin a member of the entity, or one of a point,
     whose value is a list.
     """
-    start = stored.find(b",%b:" % name)
+    start = stored.find(plain)
     while start >= 0:
-        value = _VALUE.match(stored, start + len(name) + 2)
+        value = _VALUE.match(stored, start + len(plain))
         if value is not None:
             before = stored.rfind(b",", 0, start)
-            annotated = stored.startswith(b',%b@odata.type":' % name[:-1], before)
-            return before if annotated else start, value.end()
-        start = stored.find(b",%b:" % name, start + 1)
+            return before if stored.startswith(annotation, before) else start, value.end()
+        start = stored.find(plain, start + 1)
     return None
 
 

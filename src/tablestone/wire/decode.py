@@ -189,7 +189,7 @@ def _reader_for(content_type: bytes | None, version: str) -> _Reader:
 
 
 _SHORT: Final = 512
-"""Bytes of a Content-Type up to which its reader is kept, so that keeping many costs little."""
+"""Bytes of a Content-Type, or of a query with `$select`, up to which what follows from it is kept: it costs little."""
 _reader_for_short = functools.lru_cache(maxsize=256)(_reader_for)
 
 
@@ -237,7 +237,14 @@ def _projection(decoded: DecodedRequest) -> Projection | None:
         return None
     if decoded.version < VERSION_UPSERTS:
         raise StorageError("NotImplemented", early=True)
-    return Projection(_select(text), select_as_sent(decoded.raw.query_string))
+    query_string = decoded.raw.query_string
+    if len(query_string) + len(text) > _SHORT:
+        return _projection_of(text, query_string)
+    return _projection_of_short(text, query_string)
+
+
+def _projection_of(text: str, query_string: bytes) -> Projection:
+    return Projection(_select(text), select_as_sent(query_string))
 
 
 def _select(text: str) -> tuple[str, ...] | None:
@@ -249,6 +256,9 @@ def _select(text: str) -> tuple[str, ...] | None:
     if "*" in names:
         return None
     return tuple(name for name in names if "@" not in name and not name.startswith("odata."))
+
+
+_projection_of_short = functools.lru_cache(maxsize=256)(_projection_of)
 
 
 def _create_table(decoded: DecodedRequest) -> Operation:
