@@ -130,8 +130,7 @@ class Change(NamedTuple):
     mutation: Mutation
 
 
-@dataclass(frozen=True, slots=True)
-class WriteSet:
+class WriteSet(NamedTuple):
     """Changes to rows of one partition, applied all or not at all; each row appears once.
 
     `announced` says that somebody may keep these rows in memory: see `Engine.generation`.

@@ -53,6 +53,10 @@ PUT: Final = """
 INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)
 ON CONFLICT (partition, row) DO UPDATE SET version = excluded.version, value = excluded.value
 """
+INSERT: Final = """
+INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)
+ON CONFLICT (partition, row) DO NOTHING
+"""
 DELETE_ROW: Final = "DELETE FROM stored_rows WHERE partition = ? AND row = ?"
 
 _log = logging.getLogger(__name__)
@@ -198,6 +202,10 @@ class GroupCommit:
         """Applies one write set to the open transaction, or nothing of it."""
         partition = write_set.partition
         now = self._clock()
+        if len(write_set.changes) == 1:
+            ((row, expectation, mutation),) = write_set.changes
+            if expectation == ABSENT and isinstance(mutation, Put):
+                return self._insert(partition, row, max(now, 1), mutation)
         versions = [0] * len(write_set.changes)
         puts: list[tuple[bytes, bytes, int, bytes]] = []
         deletes: list[tuple[bytes, bytes]] = []
@@ -215,6 +223,13 @@ class GroupCommit:
         for delete in deletes:
             self._execute(DELETE_ROW, delete)
         return Committed(versions)
+
+    def _insert(self, partition: bytes, row: bytes, version: int, put: Put) -> Committed | Conflict:
+        """What most writes are: one row that must not be there, which the statement itself finds out."""
+        self._execute(INSERT, (partition, row, version, put.render(version)))
+        if self._writer.changes():
+            return Committed([version])
+        return Conflict(0, self._execute(VERSION_OF, (partition, row)).get)
 
     def _finish(
         self, group: _Group, loop: asyncio.AbstractEventLoop, error: Exception | None

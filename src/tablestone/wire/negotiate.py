@@ -199,11 +199,19 @@ def preference(headers: Headers, version: str) -> Preference | None:
     value = headers.get(b"prefer")
     if value is None or version < VERSION_JSON:
         return None
-    if _is_before_odata_3(
+    data_version = (
         headers.get(b"maxdataserviceversion") or headers.get(b"dataserviceversion") or b""
-    ):
+    )
+    if len(value) + len(data_version) > _SHORT:
+        return _preference(value, data_version)
+    return _preference_short(value, data_version)
+
+
+def _preference(value: bytes, data_version: bytes) -> Preference | None:
+    if _is_before_odata_3(data_version):
         return None
     return _PREFERENCES.get(value.strip().lower())
 
 
+_preference_short = functools.lru_cache(maxsize=256)(_preference)
 _PREFERENCES: Final = {item.value.encode("ascii"): item for item in Preference}
