@@ -36,7 +36,7 @@ class SigningKey:
         inner.update(string_to_sign)
         outer = self._outer.copy()
         outer.update(inner.digest())
-        return base64.b64encode(outer.digest())
+        return binascii.b2a_base64(outer.digest(), newline=False)
 
     def __repr__(self) -> str:
         return "SigningKey(...)"
