@@ -115,10 +115,7 @@ class Pipeline:
     async def answer(self, request: RawRequest, read_body: ReadBody) -> RawResponse:
         """The response to a request; never raises."""
         client_request_id = request.headers.get(b"x-ms-client-request-id")
-        if (
-            client_request_id is not None
-            and len(client_request_id) > limits.CLIENT_REQUEST_ID_LENGTH_MAX
-        ):
+        if client_request_id and len(client_request_id) > limits.CLIENT_REQUEST_ID_LENGTH_MAX:
             client_request_id = None
         request_id = next(self._request_ids)
         version = ""
