@@ -102,7 +102,9 @@ async def count(engine: Engine, text: str) -> int:
     found = 0
     query = QueryEntities("table", parse_filter(text), 1000, None, None)
     while True:
-        page = await reads.query_entities(engine, TABLE_ID, query, time.monotonic)
+        page = await reads.query_entities(
+            engine, TABLE_ID, query, time.monotonic, reads.ScanTurns()
+        )
         found += len(page.stored)
         if page.token is None:
             return found

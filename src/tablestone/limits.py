@@ -85,7 +85,7 @@ SCAN_ROWS_PER_READ: Final = 500
 """Rows a filtered scan asks of the engine at a time; ours."""
 SCAN_ROWS_PER_HINTED_READ: Final = 1000
 """The same where the engine leaves out most of them; ours."""
-SCAN_SECONDS_PER_TURN: Final = 0.005
+SCAN_SECONDS_PER_TURN: Final = 0.001
 """How long a filtered scan goes on before other requests get their turn; ours."""
 
 # Entity group transactions.

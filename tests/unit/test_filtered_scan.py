@@ -63,7 +63,7 @@ async def _page(
     seconds: Callable[[], float],
 ) -> EntitiesPage:
     query = QueryEntities("table", parsed(text), top, None, token)
-    return await reads.query_entities(engine, TABLE_ID, query, seconds)
+    return await reads.query_entities(engine, TABLE_ID, query, seconds, reads.ScanTurns())
 
 
 async def _pages(engine: Engine, text: str, top: int) -> list[EntitiesPage]:
@@ -153,3 +153,53 @@ async def test_a_scan_without_matches_lets_others_have_their_turn(
     beside.cancel()
     assert not page.stored
     assert turns >= 2 * ROWS / limits.SCAN_ROWS_PER_HINTED_READ - 1
+
+
+def _scan(engine: Engine, turns: reads.ScanTurns) -> asyncio.Task[EntitiesPage]:
+    """One without a match, each of whose looks at the clock is after the end of a turn."""
+    now = iter(range(1_000_000))
+    query = QueryEntities("table", parsed("n gt 1000"), 1_000, None, None)
+    seconds = lambda: next(now) * 2 * limits.SCAN_SECONDS_PER_TURN  # noqa: E731
+    return asyncio.create_task(reads.query_entities(engine, TABLE_ID, query, seconds, turns))
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("scans", [1, 5])
+async def test_others_wait_for_one_turn_of_however_many_scans(
+    engines: dict[str, Engine], scans: int
+) -> None:
+    turn_ends, most = 0, 0
+    has_time = reads.FilteredScan._has_time
+
+    async def counted(scan: reads.FilteredScan) -> bool:
+        nonlocal turn_ends
+        turn_ends += 1
+        return await has_time(scan)
+
+    async def other() -> None:
+        nonlocal turn_ends, most
+        while True:
+            most, turn_ends = max(most, turn_ends), 0
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    turns = reads.ScanTurns()
+    with mock.patch.object(reads.FilteredScan, "_has_time", counted):
+        await asyncio.gather(*(_scan(engines["sqlite"], turns) for _ in range(scans)))
+    beside.cancel()
+    assert most == 1
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_scan_that_is_cancelled_leaves_the_line(engines: dict[str, Engine]) -> None:
+    """Be it its turn or not: the others go on, one at a time."""
+    turns = reads.ScanTurns()
+    for cancelled in range(4):
+        scans = [_scan(engines["sqlite"], turns) for _ in range(4)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        scans[cancelled].cancel()
+        ended = await asyncio.gather(*scans, return_exceptions=True)
+        assert [isinstance(each, asyncio.CancelledError) for each in ended] == [
+            number == cancelled for number in range(4)
+        ]

@@ -1,8 +1,8 @@
 """Queries over the entities of one table: the loop that turns a plan into one page.
 
 Reads the plan's key ranges piece by piece, leaves out what the residual filter does not match, and stops at the page's
-count, size or time with a token that names the next key. Between pieces other requests get their turn, so a slow scan
-never makes a point read wait. Does not know HTTP or how a page is written down.
+count, size or time with a token that names the next key. Between turns other requests get theirs, so slow scans
+never make a point read wait for more than one. Does not know HTTP or how a page is written down.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from typing import Self
 
 from tablestone import limits
 from tablestone.engines.contract import Engine, Key, KeyRange, Snapshot
@@ -29,7 +30,7 @@ Seconds = Callable[[], float]
 
 
 async def query_entities(
-    engine: Engine, table_id: bytes, query: QueryEntities, seconds: Seconds
+    engine: Engine, table_id: bytes, query: QueryEntities, seconds: Seconds, turns: ScanTurns
 ) -> EntitiesPage:
     """One page of the query, in key order (wire 6.6, 6.7)."""
     plan = plan_query(query.filter)
@@ -45,8 +46,9 @@ async def query_entities(
         return EntitiesPage(rows.values, _token(rows.next_key))
     # One page shows one moment, however many pieces it is read in: never half of a transaction (wire 7.1).
     with closing(engine.snapshot()) as moment:
-        scan = FilteredScan(moment, table_id, plan.residual, seconds)
-        return await scan.page(ranges, query.top)
+        async with turns.turn() as turn:
+            scan = FilteredScan(moment, table_id, plan.residual, seconds, turn)
+            return await scan.page(ranges, query.top)
 
 
 def _within_bounds(
@@ -71,11 +73,58 @@ def _token(key: Key | None) -> ContinuationToken | None:
     return None if key is None else ContinuationToken(*keys.entity_key(key))
 
 
+class ScanTurns:
+    """Whose turn it is among the scans of one event loop.
+
+    Between two turns, of one scan or of many, other requests that have arrived are carried out: a point read waits for
+    one turn at most, however many scans there are.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    def turn(self) -> _Turn:
+        """A place in the line, for one scan."""
+        return _Turn(self._lock)
+
+
+class _Turn:
+    """Has the lock from its beginning to its end, but while it gives way."""
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+        self._is_ours = False
+
+    async def __aenter__(self) -> Self:
+        await self._lock.acquire()
+        self._is_ours = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._is_ours:  # who is cancelled while it waits has none
+            self._lock.release()
+
+    async def give_way(self) -> None:
+        """Others have their turn: the requests that have arrived, then the scans that wait."""
+        # The loop reads the sockets after the first, and what it read there runs before the second comes back.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        self._is_ours = False
+        self._lock.release()
+        await self._lock.acquire()
+        self._is_ours = True
+
+
 class FilteredScan:
     """A scan of key ranges of one table that keeps only the entities a filter matches."""
 
     def __init__(
-        self, moment: Snapshot, table_id: bytes, residual: FilterNode, seconds: Seconds
+        self,
+        moment: Snapshot,
+        table_id: bytes,
+        residual: FilterNode,
+        seconds: Seconds,
+        turn: _Turn,
     ) -> None:
         self._moment = moment
         self._table_id = table_id
@@ -85,6 +134,7 @@ class FilteredScan:
             limits.SCAN_ROWS_PER_READ if self._hint is None else limits.SCAN_ROWS_PER_HINTED_READ
         )
         self._seconds = seconds
+        self._turn = turn
         self._deadline = self._turn_ends = 0.0
 
     async def page(self, ranges: list[KeyRange], top: int) -> EntitiesPage:
@@ -124,7 +174,7 @@ class FilteredScan:
         if now > self._turn_ends:
             if now > self._deadline:
                 return False
-            await asyncio.sleep(0)
+            await self._turn.give_way()
             self._turn_ends = self._seconds() + limits.SCAN_SECONDS_PER_TURN
         return True
 

@@ -52,7 +52,7 @@ from tablestone.tables import keys
 from tablestone.tables.catalog import Catalog, TableRecord
 from tablestone.tables.documents import Documents
 from tablestone.tables.entity_group import commit_writes
-from tablestone.tables.reads import Seconds, query_entities, require_conditions
+from tablestone.tables.reads import ScanTurns, Seconds, query_entities, require_conditions
 from tablestone.tables.service_properties import PropertiesOfAccounts
 from tablestone.tables.tenure import Owner
 
@@ -72,6 +72,7 @@ class TableService:
         self._engine = engine
         self._clock = clock
         self._seconds = seconds
+        self._turns = ScanTurns()
         self.catalog = Catalog(engine, clock, fresh_id, deletion_seconds=table_deletion_seconds)
         self.properties = PropertiesOfAccounts(Documents(engine), self.catalog.tenures)
 
@@ -151,7 +152,9 @@ class TableService:
 
     async def _query_entities(self, owner: Owner, operation: QueryEntities) -> EntitiesPage:
         table = await self.catalog.require(owner, operation.table)
-        return await query_entities(self._engine, table.table_id, operation, self._seconds)
+        return await query_entities(
+            self._engine, table.table_id, operation, self._seconds, self._turns
+        )
 
     async def _commit_group(
         self, owner: Owner, group: EntityGroupTransaction
