@@ -27,7 +27,7 @@ import apsw
 from bench.in_process import entity
 from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
 from tablestone.engines.registry import open_engine
-from tablestone.entity import EntityKey
+from tablestone.entity import EntityKey, encode_key
 from tablestone.entity_json import entity_renderer
 from tablestone.operations import QueryEntities
 from tablestone.query.filter_parser import parse_filter
@@ -164,7 +164,7 @@ def ways(
     """The case by hand, without the hint and with it."""
     first = place.entities // 2
     ends = {"first": first, "end": first + place.entities // 10}
-    bounds = tuple(f"{number:010}".encode("utf-16-be") for number in ends.values())
+    bounds = tuple(encode_key(f"{number:010}") for number in ends.values())
     sql = BY_HAND + case.sql + " ORDER BY partition, row"
     bindings = (*keys.table_range(TABLE_ID), bounds if "?5" in sql else ())
     text = case.filter.format(**ends)

@@ -24,8 +24,8 @@ from tablestone.engines.contract import (
     TextAfter,
     WriteSet,
 )
-from tablestone.engines.sqlite_hint import LARGE_VALUE_BYTES, condition_of
-from tablestone.engines.sqlite_reader import _walk
+from tablestone.engines.sqlite_hint import LARGE_VALUE_BYTES, conditions_of
+from tablestone.engines.sqlite_walk import walk_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,8 +169,8 @@ async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
             (KeyRange.of_partition(b"p"), "(partition=? AND row>?)"),
             (WHOLE, "((partition,row)>(?,?) AND (partition,row)<(?,?))"),
         ):
-            walk, bindings = _walk(key_range)
-            condition = condition_of(hint)
+            walk, bindings = walk_of(key_range)
+            condition = conditions_of(hint).everywhere
             plan = [
                 str(row[3])
                 for row in engine._reader.execute(
@@ -201,6 +201,6 @@ LONG = b"x" * 10_000
 )
 def test_what_is_long_is_not_kept(hint: Hint) -> None:
     """A client chooses it: a few dozen of the longest would be megabytes."""
-    assert condition_of(hint) is not condition_of(hint)
-    assert condition_of(hint) == condition_of(hint)
-    assert condition_of(Contains(b"short")) is condition_of(Contains(b"short"))
+    assert conditions_of(hint) is not conditions_of(hint)
+    assert conditions_of(hint) == conditions_of(hint)
+    assert conditions_of(Contains(b"short")) is conditions_of(Contains(b"short"))

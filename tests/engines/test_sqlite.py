@@ -30,7 +30,8 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.sqlite_commit import CHECKPOINT_PAGES, VERSION_OF
 from tablestone.engines.sqlite_directory import PAGE_SIZE_BYTES
-from tablestone.engines.sqlite_reader import SCAN, _walk
+from tablestone.engines.sqlite_reader import SCAN
+from tablestone.engines.sqlite_walk import walk_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -280,7 +281,7 @@ async def test_every_range_is_one_search_of_the_index_bounded_at_both_ends(
     search = "SEARCH stored_rows USING INDEX sqlite_autoindex_stored_rows_1 "
     covering = search.replace("USING INDEX", "USING COVERING INDEX")
     for key_range, bounds in PLANS:
-        walk, bindings = _walk(key_range)
+        walk, bindings = walk_of(key_range)
         assert plan_of(reader, walk.values, (*bindings, 10)) == [search + bounds]
         assert plan_of(reader, walk.key, (*bindings, 10)) == [covering + bounds]
     both_ends = "((partition,row)>(?,?) AND (partition,row)<(?,?))"

@@ -20,7 +20,7 @@ from tablestone.edm import (
     geography_point,
     parse_date_time,
 )
-from tablestone.engines.sqlite_hint import VALUES_LOOKED_INTO, condition_of
+from tablestone.engines.sqlite_hint import VALUES_LOOKED_INTO, conditions_of
 from tablestone.entity import PARTITION_KEY, ROW_KEY, EntityKey, encode_key
 from tablestone.entity_json import entity_renderer, members, read_raw, typed_property
 from tablestone.query.evaluate import compile_filter
@@ -97,7 +97,7 @@ def _kept(node: FilterNode, row_key: str, value: bytes) -> bool:
     hint = hint_of(node)
     if hint is None:
         return True
-    condition = condition_of(hint)
+    condition = conditions_of(hint).everywhere
     found = _CONNECTION.execute(
         f"SELECT 1 FROM (SELECT ? AS row, ? AS value) AS v WHERE {condition.sql}",
         (encode_key(row_key), value, *condition.bindings),
@@ -210,13 +210,15 @@ def test_a_hint_has_a_bounded_number_of_comparisons() -> None:
     many = " and ".join(f"(n eq {number} or d eq {number}.0)" for number in range(20))
     hint = hint_of(parsed(many))
     assert hint is not None
-    condition = condition_of(hint)
+    condition = conditions_of(hint).everywhere
     assert condition.sql.count("CAST(t AS REAL)") == COMPARISONS_MAX
     assert condition.rows_max == VALUES_LOOKED_INTO // COMPARISONS_MAX
 
 
 def test_filters_of_one_shape_share_a_statement() -> None:
     shapes: set[Any] = {
-        condition_of(hint).sql for text in ("d gt 1.5", "n ge 7") if (hint := hint_of(parsed(text)))
+        conditions_of(hint).everywhere.sql
+        for text in ("d gt 1.5", "n ge 7")
+        if (hint := hint_of(parsed(text)))
     }
     assert len(shapes) == 1

@@ -54,10 +54,19 @@ KEPT_HINT_BYTES_MAX: Final = 1024
 """What is compared may be as long as a client's request; a condition is only kept where that is short."""
 
 
-def condition_of(hint: Hint) -> Condition:
-    """The condition; one of the usual length is cached, since a scan asks it for every piece."""
+class Conditions(NamedTuple):
+    """What a hint asks, in one condition, and in two: of a row's key, and of a value whose key is so."""
+
+    everywhere: Condition
+    rows: RowBetween | None
+    """Of no row outside of these the hint holds."""
+    among_rows: Condition
+
+
+def conditions_of(hint: Hint) -> Conditions:
+    """The conditions; those of the usual length are cached, since a scan asks for them for every piece."""
     is_short = _compared_bytes(hint) <= KEPT_HINT_BYTES_MAX
-    return _short_condition(hint) if is_short else _condition(hint)
+    return _short_conditions(hint) if is_short else _conditions(hint)
 
 
 def _compared_bytes(hint: Hint) -> int:
@@ -91,17 +100,58 @@ def _condition(hint: Hint) -> Condition:
     return Condition(sql, tuple(bindings), max(1, VALUES_LOOKED_INTO // max(1, looks)))
 
 
-_short_condition = functools.lru_cache(maxsize=64)(_condition)
+def _conditions(hint: Hint) -> Conditions:
+    rows, rest = _rows_and_rest(hint)
+    return Conditions(_condition(hint), rows, _condition(rest))
+
+
+_short_conditions = functools.lru_cache(maxsize=64)(_conditions)
 
 
 def _of_keys(hint: Hint) -> Hint | None:
     """What a hint asks of keys alone, whatever the value."""
-    if isinstance(hint, RowBetween):
+    if _is_of_keys(hint):
         return hint
     if isinstance(hint, AllOf):
-        parts = tuple(part for part in hint.all_of if isinstance(part, RowBetween))
+        parts = tuple(part for part in hint.all_of if _is_of_keys(part))
         return AllOf(parts) if parts else None
     return None
+
+
+def _is_of_keys(hint: Hint) -> bool:
+    match hint:
+        case AllOf(parts) | AnyOf(parts):
+            return all(map(_is_of_keys, parts))
+        case _:
+            return isinstance(hint, RowBetween)
+
+
+def _rows_and_rest(hint: Hint) -> tuple[RowBetween | None, Hint]:
+    """The rows outside of which the hint does not hold, if there are such, and what it asks of the others."""
+    match hint:
+        case RowBetween():
+            return _unless_whole(hint), AllOf(())
+        case AllOf(parts):
+            ranges = [found for part in parts if (found := _rows_and_rest(part)[0]) is not None]
+            rest = tuple(part for part in parts if not isinstance(part, RowBetween))
+            if not ranges:
+                return None, hint
+            ends = [each.end for each in ranges if each.end is not None]
+            start = max(each.start for each in ranges)
+            return RowBetween(start, min(ends) if ends else None), AllOf(rest)
+        case AnyOf(parts):
+            ranges = [found for part in parts if (found := _rows_and_rest(part)[0]) is not None]
+            if not ranges or len(ranges) < len(parts):
+                return None, hint
+            ends = [each.end for each in ranges if each.end is not None]
+            end = max(ends) if len(ends) == len(ranges) else None
+            return _unless_whole(RowBetween(min(each.start for each in ranges), end)), hint
+        case _:
+            return None, hint
+
+
+def _unless_whole(rows: RowBetween) -> RowBetween | None:
+    return None if not rows.start and rows.end is None else rows
 
 
 def _expression(hint: Hint, bindings: list[Binding]) -> str:
@@ -122,7 +172,8 @@ def _expression(hint: Hint, bindings: list[Binding]) -> str:
             bindings += (start, end)
             return "(+v.row >= ? AND +v.row < ?)"
         case AllOf(parts):
-            return "(" + " AND ".join([_expression(part, bindings) for part in parts]) + ")"
+            expressions = [_expression(part, bindings) for part in parts]
+            return "(" + " AND ".join(expressions) + ")" if expressions else "TRUE"
         case AnyOf(parts):
             return "(" + " OR ".join([_expression(part, bindings) for part in parts]) + ")"
         case _:
