@@ -99,7 +99,7 @@ def figures_rows(run: Figures) -> Iterable[list[str]]:
                 f"{median_of(outcome, 'p50') / 1000:.2f}",
                 f"{median_of(outcome, 'p99') / 1000:.2f}",
                 "" if workload["company"] else f"{median_of(outcome, 'server_cpu'):,.0f}",
-                f"{median_of(outcome, 'server_cores'):.2f}",
+                "" if workload["company"] else f"{median_of(outcome, 'server_cores'):.2f}",
                 f"{outcome['resident_mib']:,.0f}",
                 f"{median_of(outcome, 'generator_share'):.0%}",
                 f"{median_of(outcome, 'others_cores'):.2f}",
@@ -189,8 +189,13 @@ def company_rows(run: Figures) -> Iterable[list[str]]:
                 f"{median_of(alone[server], 'p99') / 1000:.2f}" if server in alone else "",
                 f"{median_of(outcome, 'max') / 1000:.1f}",
                 plain(median_of(outcome, "company_per_second")),
-                f"{median_of(outcome, 'company_p99') / 1000:.1f}",
+                milliseconds(median_of(outcome, "company_p99")),
             ]
+
+
+def milliseconds(microseconds: float) -> str:
+    """Nothing where no answer was counted."""
+    return f"{microseconds / 1000:.1f}" if microseconds else ""
 
 
 def loads(run: Figures) -> str:
