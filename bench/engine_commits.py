@@ -89,7 +89,7 @@ def percentile_us(seconds: list[float], share: float) -> str:
 async def measure(design: str, data: Path, writers: int, seconds: float, *, reads: bool) -> None:
     directory = DataDirectory(data, Opening.SERVER)
     commits = DESIGNS[design](
-        directory.connect_writer(), CommitLock(data), system_clock, directory.open_generation()
+        directory.connect_writer, CommitLock(data), system_clock, directory.open_generation()
     )
     reader = SqliteEngine(data, system_clock, Opening.READ_ONLY)
     end = time.perf_counter() + seconds

@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+import apsw
+
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ABSENT, Change, Put, WriteSet
 from tablestone.engines.sqlite_commit import GroupCommit
@@ -61,10 +63,14 @@ SHARES: Final = ((16,), (8, 8), (1, 1), (1, 16), (4, 4, 4, 4), (1, 16, 16, 16))
 
 async def write_for(kind: str, data: Path, writers: int, start_at: float, seconds: float) -> str:
     directory = DataDirectory(data, Opening.SHARED)
-    writer = directory.connect_writer()
-    if kind == "sqlite":
-        writer.set_busy_timeout(MINUTE_MS)
-    commits = GroupCommit(writer, LOCKS[kind](data), system_clock, directory.open_generation())
+
+    def connect() -> apsw.Connection:
+        writer = directory.connect_writer()
+        if kind == "sqlite":
+            writer.set_busy_timeout(MINUTE_MS)
+        return writer
+
+    commits = GroupCommit(connect, LOCKS[kind](data), system_clock, directory.open_generation())
     taken: list[float] = []
     await asyncio.sleep(start_at - time.monotonic())
     end = time.monotonic() + seconds

@@ -57,7 +57,7 @@ class SqliteEngine:
             None
             if self._generation is None
             else GroupCommit(
-                self._directory.connect_writer(), CommitLock(path), clock, self._generation
+                self._directory.connect_writer, CommitLock(path), clock, self._generation
             )
         )
         self._is_open = True

@@ -29,6 +29,7 @@ from tablestone.engines.contract import (
     expectation_holds,
 )
 from tablestone.engines.sqlite_directory import LOCKED_MS_MAX
+from tablestone.engines.sqlite_log_copier import LogCopier
 from tablestone.engines.sqlite_reader import unavailable
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 GROUP_CHANGES_MAX: Final = 200
 """A group takes no more once it has this many changes, so that applying it never holds the loop for long."""
 CHECKPOINT_PAGES: Final = 1000
-"""Pages in the write-ahead log from which it is copied into the database, before the next group starts."""
+"""Pages in the write-ahead log from which it is copied into the database, the last of them before a group starts."""
 RESTART_PAGES: Final = 2 * CHECKPOINT_PAGES
 """Pages in the log from which the copying waits for reads that are under way, so that the log can start anew."""
 RESTART_MS_MAX: Final = 800
@@ -85,12 +86,20 @@ class _Task(NamedTuple):
 
 
 class GroupCommit:
-    """Accepts write sets and commits them in groups, in the order of their arrival."""
+    """Accepts write sets and commits them in groups, in the order of their arrival.
+
+    `connect` makes a connection that may write.
+    """
 
     def __init__(
-        self, writer: apsw.Connection, lock: CommitLock, clock: Clock, generation: Generation
+        self,
+        connect: Callable[[], apsw.Connection],
+        lock: CommitLock,
+        clock: Clock,
+        generation: Generation,
     ) -> None:
-        self._writer = writer
+        self._writer = writer = connect()
+        self._copier = LogCopier(connect)
         self._lock = lock
         self._clock = clock
         self._generation = generation
@@ -278,22 +287,23 @@ class GroupCommit:
                 return
 
     def _commit(self) -> None:
-        """Commits, and lets the next process write; but keeps the lock where the log is to be copied first."""
+        """Commits, and lets the next process write; but keeps the lock where the rest of the log is copied first."""
         self._execute("COMMIT")
         self._generation.end()
-        if self._log_pages < CHECKPOINT_PAGES:
+        if self._log_pages < CHECKPOINT_PAGES or not self._copier.has_copied(self._log_pages):
             self._lock.release()
 
     def _checkpoint(self) -> None:
-        """Copies the log into the database: no write is under way in any process, and single reads of this one have
-        ended, for they run on the loop and the loop asked for this. Where nobody reads an older moment either, later
-        reads need nothing of the log and the next write starts it anew, which is what bounds it. A read of another
+        """Copies the rest of the log into the database: no write is under way in any process, and single reads of this
+        one have ended, for they run on the loop and the loop asked for this. Where nobody reads an older moment either,
+        later reads need nothing of the log and the next write starts it anew, which bounds it. A read of another
         process may put that off; when it did so often, its end is waited for, longer each time. A snapshot may be held
         for longer than that; then the log grows until it is closed.
         """
         try:
             if self._log_pages < self._restart_at:
-                self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                with suppress(apsw.BusyError):  # another process copies just now
+                    self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 return
             self._restart_at = self._log_pages + CHECKPOINT_PAGES
             self._writer.set_busy_timeout(self._restart_wait_ms)
@@ -307,6 +317,7 @@ class GroupCommit:
 
     def _close_writer(self) -> None:
         """If nobody else has the database open, SQLite now copies the log into it and removes the log."""
+        self._copier.close()
         with self._lock.held():
             self._writer.close()
 

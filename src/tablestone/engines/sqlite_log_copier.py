@@ -1,0 +1,90 @@
+"""Copies the write-ahead log into the database while commits go on, so that these wait only for what is left of it.
+
+Most of a copy is writing and flushing pages that no commit needs; only the last of it, after which the log may start
+anew, needs that nobody appends (`sqlite_commit`). Knows a connection and its log; not what is in it, nor who commits.
+"""
+
+from __future__ import annotations
+
+import time
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+import apsw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COPIES_MAX: Final = 4
+"""So often a copy is followed by one of what was appended meanwhile, if that was much."""
+MUCH_PAGES: Final = 250
+OTHERS_PAUSE_SECONDS: Final = 0.005
+OTHERS_PAUSES_MAX: Final = 400
+"""So often and for so long another process's copy is waited for: what it copies need not be copied again."""
+
+
+class LogCopier:
+    """One process's copier, with a thread and a connection of its own from the first copy on."""
+
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+        self._connect = connect
+        self._asked: SimpleQueue[bool] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._pages = 0
+        self._is_under_way = False
+        self._has_ended = False
+
+    def has_copied(self, pages: int) -> bool:
+        """True once for each copy that has ended, in an error too; where none is under way, one begins.
+
+        `pages` is how many the log has now. Called by one thread at a time, and never waits.
+        """
+        self._pages = pages
+        if self._has_ended:
+            self._has_ended = self._is_under_way = False
+            return True
+        if not self._is_under_way:
+            self._is_under_way = True
+            if self._thread is None:
+                self._thread = Thread(target=self._copy_until_told, name="tablestone-copy")
+                self._thread.daemon = True
+                self._thread.start()
+            self._asked.put(True)
+        return False
+
+    def close(self) -> None:
+        """End the thread and its connection, after the copy that is under way."""
+        if self._thread is not None:
+            self._asked.put(False)
+            self._thread.join()
+
+    def _copy_until_told(self) -> None:
+        connection: apsw.Connection | None = None
+        while self._asked.get():
+            try:
+                connection = connection or self._connect()
+                self._copy(connection)
+            except apsw.Error:  # who copies the rest meets it too, and says so
+                pass
+            finally:
+                self._has_ended = True
+        if connection is not None:
+            connection.close()
+
+    def _copy(self, connection: apsw.Connection) -> None:
+        for _ in range(COPIES_MAX):
+            if self._pages - _pages_copied(connection) < MUCH_PAGES:
+                return
+
+
+def _pages_copied(connection: apsw.Connection) -> int:
+    """Copies what is in the log now, and answers how many of its pages are in the database."""
+    for _ in range(OTHERS_PAUSES_MAX):
+        try:
+            _, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            time.sleep(OTHERS_PAUSE_SECONDS)
+        else:
+            return copied
+    return 0
