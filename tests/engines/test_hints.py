@@ -24,7 +24,8 @@ from tablestone.engines.contract import (
     TextAfter,
     WriteSet,
 )
-from tablestone.engines.sqlite_hint import LARGE_VALUE_BYTES, conditions_of
+from tablestone.engines.sqlite_hint import LARGE_VALUE_BYTES, bound, conditions_of
+from tablestone.engines.sqlite_hinted_read import SAMPLE_MARGIN
 from tablestone.engines.sqlite_walk import walk_of
 
 if TYPE_CHECKING:
@@ -175,12 +176,32 @@ async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
                 str(row[3])
                 for row in engine._reader.execute(
                     f"EXPLAIN QUERY PLAN {walk.some.format(condition.sql)}",
-                    (*bindings, *condition.bindings),
+                    (*bindings, *bound(condition, lambda _marker: 1)),
                 )
             ]
             search = "SEARCH v USING INDEX sqlite_autoindex_stored_rows_1 "
             assert [line for line in plan if " v " in line] == [search + bounds]
             assert not any("TEMP B-TREE" in line for line in plan)
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path) -> None:
+    """And from the beginning in those that have it before."""
+    engine = open_sqlite(data)
+    long, short = b"x" * 500 + b',"n":5}', b',"n":5}'
+    changes = [Change(b"%d" % row, ANY, put(long if row < 7 else short)) for row in range(9)]
+    await committed(engine, WriteSet(b"p", changes))
+    with closing(engine.snapshot()) as moment:
+        for hint, values in (
+            (NumberAfter(N, 5.0, 5.0), [long] * 7 + [short] * 2),
+            (NumberAfter(N, 6.0, 7.0), []),
+            (NumberAfter(b',"m":', 6.0, 7.0), []),
+        ):
+            rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
+            assert rows.values == values
+        starts = moment._rows._hinted._starts
+        assert starts == {N: 501 - SAMPLE_MARGIN, b',"m":': 1}
     await close_healthy(engine)
 
 

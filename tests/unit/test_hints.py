@@ -20,7 +20,13 @@ from tablestone.edm import (
     geography_point,
     parse_date_time,
 )
-from tablestone.engines.sqlite_hint import VALUES_LOOKED_INTO, conditions_of
+from tablestone.engines.sqlite_hint import (
+    VALUES_LOOKED_INTO,
+    Condition,
+    Start,
+    bound,
+    conditions_of,
+)
 from tablestone.entity import PARTITION_KEY, ROW_KEY, EntityKey, encode_key
 from tablestone.entity_json import entity_renderer, members, read_raw, typed_property
 from tablestone.query.evaluate import compile_filter
@@ -93,16 +99,26 @@ _CONNECTION = apsw.Connection(":memory:")
 
 
 def _kept(node: FilterNode, row_key: str, value: bytes) -> bool:
-    """Whether the engine gives the row, or leaves it out."""
+    """Whether the engine gives the row, or leaves it out; the same wherever it begins to look for a marker."""
     hint = hint_of(node)
     if hint is None:
         return True
     condition = conditions_of(hint).everywhere
-    found = _CONNECTION.execute(
-        f"SELECT 1 FROM (SELECT ? AS row, ? AS value) AS v WHERE {condition.sql}",
-        (encode_key(row_key), value, *condition.bindings),
-    )
-    return found.fetchone() is not None
+    found = set()
+    for start in (1, 2, len(value) // 2 + 1, len(value), len(value) + 100):
+        bindings = bound(condition, dict.fromkeys(_markers(condition), start).__getitem__)
+        found.add(
+            _CONNECTION.execute(
+                f"SELECT 1 FROM (SELECT ? AS row, ? AS value) AS v WHERE {condition.sql}",
+                (encode_key(row_key), value, *bindings),
+            ).get
+        )
+    assert len(found) == 1
+    return found == {1}
+
+
+def _markers(condition: Condition) -> set[bytes]:
+    return {each.marker for each in condition.bindings if isinstance(each, Start)}
 
 
 def _stored(entity: Stored) -> bytes:

@@ -175,7 +175,9 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class NumberAfter:
-    """The value contains `marker`, and what follows its first occurrence is a number between the two, or no number.
+    """The value contains `marker`, once, and what follows it is a number between the two, or no number.
+
+    In a value that contains it more than once any of the occurrences may be taken.
 
     A number is decimal, as JSON writes it; the bounds belong to the range, and may be infinite. An engine that rounds
     must round by less than one part in 10^12: whoever asks leaves room for that.
@@ -194,7 +196,7 @@ class NumberAfter:
 
 @dataclass(frozen=True, slots=True)
 class TextAfter:
-    """As many bytes as `least` has, after the first occurrence of `marker`, are between the two (which belong to it).
+    """As many bytes as `least` has, after `marker` as with numbers, are between the two (which belong to it).
 
     `or_absent` says whether a value without the marker may match too.
     """

@@ -8,7 +8,7 @@ docs/decisions/0006-filters-in-the-engine.md. Knows nothing of what values mean.
 from __future__ import annotations
 
 import functools
-from typing import Final, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from tablestone.engines.contract import (
     AllOf,
@@ -20,6 +20,9 @@ from tablestone.engines.contract import (
     TextAfter,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 LARGE_VALUE_BYTES: Final = 4096
 """Values larger than this are not looked into but given to the caller, who counts them: one statement reads only a
 bounded number of bytes that nobody sees."""
@@ -28,9 +31,12 @@ VALUES_LOOKED_INTO: Final = 1000
 _NUMBER_BYTES: Final = 26
 """The longest number of JSON, a quotation mark before it and what ends it: -1.7976931348623157E+308."""
 
-# A subquery with a limit is not merged into what is around it, so that the marker is looked for once.
+# A subquery with a limit is not merged into what is around it, so that the marker is looked for once: from where it is
+# expected, and from the beginning if it is not there.
 _AFTER: Final = """EXISTS (SELECT 1 FROM (
-    SELECT substr(v.value, nullif(instr(v.value, ?), 0) + ?, ?) AS t LIMIT 1
+    SELECT substr(v.value, coalesce(
+        nullif(instr(substr(v.value, ?), ?), 0), nullif(instr(v.value, ?), 0) - ?
+    ) + ?, ?) AS t LIMIT 1
 ) WHERE {})"""
 # `-` and the digits, with nothing else of JSON between them: no value begins with `.` or `/`.
 _NO_NUMBER: Final = "{} NOT BETWEEN x'2d' AND x'3a'"
@@ -39,7 +45,15 @@ _INTEGER: Final = (
     "instr(t, CAST(t AS INTEGER) || ',') = 1 OR instr(t, CAST(t AS INTEGER) || '}') = 1"
 )
 
-Binding = bytes | int | float
+
+class Start(NamedTuple):
+    """To be bound: where to begin to look for the marker, counted from 1, and something more."""
+
+    marker: bytes
+    more: int
+
+
+Binding = bytes | int | float | Start
 
 
 class Condition(NamedTuple):
@@ -67,6 +81,17 @@ def conditions_of(hint: Hint) -> Conditions:
     """The conditions; those of the usual length are cached, since a scan asks for them for every piece."""
     is_short = _compared_bytes(hint) <= KEPT_HINT_BYTES_MAX
     return _short_conditions(hint) if is_short else _conditions(hint)
+
+
+def bound(condition: Condition, start_of: Callable[[bytes], int]) -> list[bytes | int | float]:
+    """What to bind, when it is known from which byte on (counted from 1) each marker is worth looking for first.
+
+    A wrong start costs time and changes nothing: then the marker is looked for from the beginning.
+    """
+    return [
+        start_of(each.marker) + each.more if isinstance(each, Start) else each
+        for each in condition.bindings
+    ]
 
 
 def _compared_bytes(hint: Hint) -> int:
@@ -162,7 +187,7 @@ def _expression(hint: Hint, bindings: list[Binding]) -> str:
         case NumberAfter():
             return _number_after(hint, bindings)
         case TextAfter(marker, least, greatest, or_absent):
-            bindings += (marker, len(marker), len(least), least, greatest)
+            bindings += (*_position(marker), len(least), least, greatest)
             return _AFTER.format("t BETWEEN ? AND ?" + (" OR t IS NULL" if or_absent else ""))
         case RowBetween(start, None):
             bindings.append(start)
@@ -180,9 +205,15 @@ def _expression(hint: Hint, bindings: list[Binding]) -> str:
             assert_never(hint)
 
 
+def _position(marker: bytes) -> tuple[Binding, ...]:
+    """What is bound to find the first byte after the marker."""
+    begin, before = Start(marker, 0), Start(marker, -1)
+    return begin, marker, marker, before, Start(marker, len(marker) - 1)
+
+
 def _number_after(hint: NumberAfter, bindings: list[Binding]) -> str:
     bounds = (hint.least, hint.greatest)
-    bindings += (hint.marker, len(hint.marker), _NUMBER_BYTES, *bounds)
+    bindings += (*_position(hint.marker), _NUMBER_BYTES, *bounds)
     otherwise = _NO_NUMBER.format("t")
     if hint.quoted:
         bindings += bounds

@@ -9,10 +9,11 @@ shows when it is met. The numbers are in docs/decisions/0006-filters-in-the-engi
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tablestone.engines.contract import Key, KeyRange, Rows
-from tablestone.engines.sqlite_hint import conditions_of
+from tablestone.engines.sqlite_hint import bound, conditions_of
 from tablestone.engines.sqlite_walk import walk_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import Hint, RowBetween
     from tablestone.engines.sqlite_hint import Condition
 
+MARKER: Final = """
+SELECT min(nullif(instr(value, ?), 0)) FROM (
+    SELECT value FROM stored_rows WHERE (partition, row) >= (?, ?) AND (partition, row) < (?, ?)
+    ORDER BY partition, row LIMIT ?
+)
+"""
 PLACE: Final = "SELECT partition, row FROM stored_rows WHERE rowid = ?"
 
 ROWS_TO_BEGIN: Final = 400
@@ -31,6 +38,10 @@ ROWS_TO_GO_ON: Final = 64
 """Seeks end before a partition that has not more rows."""
 SEEK_ROWS: Final = 4
 """A partition that is sought in counts as so many rows looked at, so that one read passes a bounded number."""
+SAMPLE_ROWS: Final = 4
+"""Values that say where a marker stands: those of one table are alike, and what is where is only a matter of time."""
+SAMPLE_MARGIN: Final = 32
+"""Bytes before it from which it is looked for."""
 
 # One row for each partition from the first on, made only when it is fetched: its name, how many of the rows asked for
 # it has (up to a limit), and whether it is large. The index alone knows.
@@ -62,6 +73,7 @@ class HintedReader:
         self._values: list[bytes] = []
         self._rows_left = self._bytes_left = 0
         self._stride = FIRST_STRIDE
+        self._starts: dict[bytes, int] = {}
 
     def read(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
         """Values of which the hint may hold, of at most `rows_max` rows that are looked at."""
@@ -132,7 +144,8 @@ class HintedReader:
                 next_key = Key(*key)
                 walk, bounds = walk_of(KeyRange(start, next_key))
         found = self._connection.execute(
-            walk.some.format(condition.sql), (*bounds, *condition.bindings)
+            walk.some.format(condition.sql),
+            (*bounds, *bound(condition, partial(self._usual_start, start))),
         )
         for value, place in found:
             self._values.append(value)
@@ -142,6 +155,17 @@ class HintedReader:
                 partition, row = self._connection.execute(PLACE, (place,)).get
                 return self._first_key(Key(partition, row + b"\0"))
         return next_key
+
+    def _usual_start(self, at: Key, marker: bytes) -> int:
+        """A little before where the marker stands in the first few values from here; 1 where it is in none of them."""
+        start = self._starts.get(marker)
+        if start is None:
+            found: Any = self._connection.execute(
+                MARKER, (marker, *at, *self._end, SAMPLE_ROWS)
+            ).get
+            start = 1 if found is None else max(1, found - SAMPLE_MARGIN)
+            self._starts[marker] = start
+        return start
 
     def _has_rows(self, at: Key, rows: int) -> bool:
         """Whether the key's partition has more than so many rows from it on."""
