@@ -237,6 +237,20 @@ def test_a_key_that_everybody_knows_is_warned_of_where_others_can_connect(
         )
 
 
+def test_a_custom_domain_of_an_account_that_is_not_there_is_warned_of(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    domains = ("a.example=devstoreaccount1-secondary", "b.example=weather-secondary")
+    options = [part for domain in domains for part in ("--custom-domain", domain)]
+    server = private_server(tmp_path, *options)
+    assert server.stop() == 0
+    (warning,) = server.stderr.splitlines()
+    assert warning.endswith(
+        " WARNING tablestone.cli.serve: b.example stands for the account weather, which is not there: until "
+        "there is one, all that is asked of this host is not found."
+    )
+
+
 # How it stops
 
 

@@ -33,6 +33,27 @@ REFUSED = {
         "--domain must be a domain's name, such as example.com, not 'example.com:1'.",
         command_line={"domain": ("example.com:1",)},
     ),
+    "a domain that is an address": Refused(
+        "--domain must be a domain's name, such as example.com, not '127.0.0.1'.",
+        command_line={"domain": ("127.0.0.1",)},
+    ),
+    "an option for a domain": Refused(
+        "--domain must be a domain's name, such as example.com, not '--tls'.",
+        command_line={"domain": ("--tls",)},
+    ),
+    "an address for a custom domain": Refused(
+        "--custom-domain must be a host with a name of its own, not 127.0.0.1.",
+        command_line={"custom-domain": ("a.example=one", "127.0.0.1=one")},
+    ),
+    "this machine's own name for a custom domain": Refused(
+        "TABLESTONE_CUSTOM_DOMAIN must be a host with a name of its own, not localhost.",
+        environment={"TABLESTONE_CUSTOM_DOMAIN": "LocalHost.=one"},
+    ),
+    "an address of version 6 for a custom domain": Refused(
+        "--custom-domain must be a host's name and an account, such as tables.example.com=ACCOUNT, "
+        "not '[::1]=one'.",
+        command_line={"custom-domain": ("[::1]=one",)},
+    ),
     "a custom domain without an account": Refused(
         "--custom-domain must be a host's name and an account, such as tables.example.com=ACCOUNT, "
         "not 'example.com'.",

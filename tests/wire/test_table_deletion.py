@@ -208,6 +208,17 @@ def test_by_default_the_name_is_free_at_once() -> None:
         assert create(service).status == 201
 
 
+def test_a_deletion_by_default_stays_one_for_a_server_that_has_the_window() -> None:
+    """The name was free at once, and is so whatever the next server is told."""
+    service = ServiceUnderTest()
+    with closing(service):
+        assert create(service).status == 201
+        assert service.send("DELETE", "/Tables('tab')").status == 204
+        later = ServiceUnderTest(service, table_deletion_seconds=SECONDS)
+        with closing(later):
+            assert create(later).status == 201
+
+
 @pytest.mark.slow
 def test_every_process_agrees_and_a_restart_changes_nothing(
     private_server: StartServer, tmp_path: Path

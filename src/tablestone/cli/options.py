@@ -16,6 +16,7 @@ from tablestone.auth.accounts import KEYS_MAX, decode_key, is_account_name
 from tablestone.server.configuration import (
     DEVELOPMENT_TENANT,
     ENTRA_ID,
+    LOCAL_DOMAIN,
     AccountKeys,
     TrustedIssuer,
 )
@@ -128,9 +129,10 @@ def checked_account(name: str, keys: list[str], form: str = ACCOUNT_FORM) -> Acc
 
 
 def _parse_domain(text: str) -> str:
-    if _DOMAIN.fullmatch(text) is None:
+    domain = normalized_host(text)
+    if _DOMAIN.fullmatch(domain) is None or _ADDRESS.fullmatch(domain) is not None:
         raise BrokenOption(f"must be a domain's name, such as example.com, not {text!r}")
-    return normalized_host(text)
+    return domain
 
 
 def _parse_custom_domain(text: str) -> tuple[str, str]:
@@ -139,10 +141,16 @@ def _parse_custom_domain(text: str) -> tuple[str, str]:
         raise BrokenOption(
             f"must be a host's name and an account, such as tables.example.com=ACCOUNT, not {text!r}"
         )
-    return normalized_host(host), account
+    host = normalized_host(host)
+    if host == LOCAL_DOMAIN or _ADDRESS.fullmatch(host) is not None:
+        # All path-style addresses of this machine would be that account's, those that the server prints too.
+        raise BrokenOption(f"must be a host with a name of its own, not {host}")
+    return host, account
 
 
-_DOMAIN = re.compile(r"[\w-]+(\.[\w-]+)*\.?", re.ASCII)
+_DOMAIN = re.compile(r"\w[\w-]*(\.\w[\w-]*)*\.?", re.ASCII)
+_ADDRESS = re.compile(r"[\d.]+", re.ASCII)
+"""An IP address, as hosts of requests are told apart; one of version 6 is no name in any case."""
 
 
 def _parse_tls(text: str) -> str:

@@ -88,6 +88,15 @@ def _tell(configuration: Configuration, accounts: list[AccountKeys], address: st
             "%s is open beside the stored accounts, and everybody knows its key: --account none closes it.",
             DEVELOPMENT_ACCOUNT.name,
         )
+    names = {account.name for account in accounts}
+    for domain, name in configuration.custom_domains:
+        if name.removesuffix("-secondary") not in names:
+            log.warning(
+                "%s stands for the account %s, which is not there: until there is one, all that is asked of this "
+                "host is not found.",
+                domain,
+                name.removesuffix("-secondary"),
+            )
     if configuration.https_only and not configuration.tls and not configuration.trusted_proxies:
         log.warning(
             "--https-only refuses every request: there is neither TLS nor a trusted proxy that speaks it."

@@ -12,12 +12,11 @@ from typing import NamedTuple
 from tablestone.auth.accounts import Account
 from tablestone.errors import StorageError
 from tablestone.server.accounts import KnownAccounts
+from tablestone.server.configuration import LOCAL_DOMAIN
 from tablestone.tables.announced import NOT_KEPT
 from tablestone.wire.address import split_account
 from tablestone.wire.host import Host, normalized_host, parse_host
 
-LOCAL_DOMAIN = "localhost"
-"""`ACCOUNT.table.localhost` always is an account's host."""
 _SECONDARY = "-secondary"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tablestone.auth.authenticate import PresentedToken
 from tablestone.auth.bearer import Issuer, Token, TokenRefused, TokenTrust
 from tablestone.auth.token_issuer import own_issuer
-from tablestone.server.configuration import TokenRules
+from tablestone.server.configuration import LOCAL_DOMAIN, TokenRules
 from tablestone.server.identities import OWN_KEY
 from tablestone.server.token_keys import IssuerKeys
 from tablestone.tables.documents import DocumentKind, Documents, Members
@@ -52,7 +52,8 @@ class BearerTokens:
         if trusted != self._trusted:
             self._trusted = trusted
             rules = self._rules
-            self._trust = TokenTrust(trusted, rules.audiences, rules.domains, rules.custom_domains)
+            domains = (LOCAL_DOMAIN, *rules.domains)
+            self._trust = TokenTrust(trusted, rules.audiences, domains, rules.custom_domains)
         return self._trust
 
     def _read_own(self, members: Members) -> Issuer:

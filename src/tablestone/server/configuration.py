@@ -15,6 +15,9 @@ DEVELOPMENT_ACCOUNT_KEY = (
 )
 """The well-known key that every SDK has built in for `UseDevelopmentStorage=true` (wire 1.1); no secret."""
 
+LOCAL_DOMAIN = "localhost"
+"""`ACCOUNT.table.localhost` always is an account's host."""
+
 
 @dataclass(frozen=True, slots=True)
 class AccountKeys:
