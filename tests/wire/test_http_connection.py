@@ -170,3 +170,22 @@ def test_requests_that_come_at_once_are_answered_in_their_order() -> None:
             assert [await read_answer(reader) for _ in paths] == paths
 
     talk_to(application, talk)
+
+
+def test_a_peer_that_is_gone_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where it asked for more than it has taken, and several requests wait for each other."""
+
+    async def application(_scope: Any, _receive: Any, send: Any) -> None:
+        await asyncio.sleep(0)
+        await answer(send, b"x" * 300_000)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(GET * 50)
+        await reader.readexactly(100)
+        await asyncio.sleep(0.2)
+        writer.transport.abort()
+        await asyncio.sleep(0.3)
+
+    with caplog.at_level(logging.ERROR, "uvicorn.error"):
+        talk_to(application, talk)
+    assert caplog.text == ""

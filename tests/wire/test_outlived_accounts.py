@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import count
 
 import pytest
@@ -40,8 +41,11 @@ from tablestone.operations import (
     SignedIdentifier,
     UpdateEntity,
 )
-from tablestone.server.stored_accounts import StoredAccounts
+from tablestone.server.accounts import KnownAccounts
+from tablestone.server.configuration import AccountKeys
+from tablestone.server.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.tables.check import check_rows
+from tablestone.tables.documents import Documents
 from tablestone.tables.service import TableService
 from tablestone.tables.tenure import Named, Owner
 from wire.overtaken import OvertakenEngine
@@ -111,6 +115,15 @@ class Scene:
         if has_properties:
             await self.service.execute(owner, SetServiceProperties({}))
         return owner
+
+    async def let_in(self) -> Owner:
+        """The account as the front door of a server knows it, be it stored or that for development."""
+        fallback = (AccountKeys(NAME, KEYS),)
+        known = KnownAccounts((), Documents(self.engine), fallback, self.service.catalog.tenures)
+        found = await known.find(NAME)
+        assert found is not None
+        assert known.kept(NAME) is found
+        return found
 
     async def owner(self) -> Owner:
         return Named(NAME, (await self.stored.get(NAME)).tenure)
@@ -200,6 +213,67 @@ def test_a_request_never_ends_in_the_account_that_came_after(
         if not was_overtaken:
             return
     pytest.fail("the operation makes more calls than were tried")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_request_of_the_development_account_never_ends_in_a_stored_one(
+    name: str, times: int
+) -> None:
+    """Whose keys are other ones; also where it takes over the tables, and where it is made, deleted and made again."""
+
+    async def scene_of(calls: int) -> bool:
+        scene = Scene(0)
+        owner = await scene.let_in()
+        await scene.service.execute(owner, CreateTable("both"))
+        await scene.service.execute(owner, InsertEntity("both", entity("r", "old")))
+        before: list[object] = []
+
+        async def store_account() -> None:
+            await scene.stored.create(NAME, KEYS)
+            if times == 2:
+                await scene.replace_account()
+            before.extend(await scene.state())
+
+        if calls < 0:
+            await store_account()
+        else:
+            scene.engine.overtake(store_account, calls)
+        try:
+            outcome: Result | StorageError = await scene.service.execute(owner, OPERATIONS[name])
+        except StorageError as error:
+            outcome = error
+        if calls < 0:
+            assert isinstance(outcome, StorageError)
+            assert outcome.code == "ResourceNotFound", outcome
+        if not before:
+            return False
+        # What is about to be committed may be the last that the development account did to what is taken over.
+        is_last = calls >= 0 and times == 1 and not isinstance(OPERATIONS[name], CreateTable)
+        assert is_last or repr(await scene.state()) == repr(before), f"before call {calls}"
+        return True
+
+    for calls in range(-1, CALLS_MAX):
+        if not asyncio.run(scene_of(calls)):
+            return
+    pytest.fail("the operation makes more calls than were tried")
+
+
+@pytest.mark.parametrize("calls", range(CALLS_MAX))
+def test_an_account_that_is_made_while_the_one_before_is_deleted_is_of_use(calls: int) -> None:
+    async def main() -> None:
+        scene = Scene(0)
+        await scene.begin(has_properties=True)
+        scene.engine.overtake(lambda: scene.stored.delete(NAME, with_tables=True), calls)
+        with suppress(AccountRefused):
+            await scene.stored.create(NAME, KEYS)
+        if not scene.engine.is_overtaken:
+            return
+        if not await scene.stored.exists(NAME):
+            await scene.stored.create(NAME, KEYS)
+        await scene.service.execute(await scene.owner(), CreateTable("made"))
+
+    asyncio.run(main())
 
 
 def test_without_its_tenure_a_request_would_cross() -> None:

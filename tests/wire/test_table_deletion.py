@@ -176,6 +176,43 @@ def test_an_account_has_nothing_of_the_times_of_one_that_had_its_name_before() -
     asyncio.run(scene())
 
 
+def test_a_table_that_was_made_while_there_was_no_such_time_is_there() -> None:
+    """The option may be given at one start and not at the next."""
+    clock = Clock()
+    engine = OvertakenEngine(clock.ticks)
+    ids = (number.to_bytes(8, "big") for number in count(1))
+
+    def catalog(seconds: int) -> Catalog:
+        return Catalog(engine, clock.ticks, lambda: next(ids), deletion_seconds=seconds)
+
+    async def scene() -> None:
+        await catalog(SECONDS).create(OWNER, "Tab")
+        await catalog(SECONDS).delete(OWNER, "tab")
+        await catalog(0).create(OWNER, "tab")
+        with pytest.raises(StorageError, match="TableAlreadyExists"):
+            await catalog(SECONDS).create(OWNER, "tab")
+        await catalog(0).delete(OWNER, "tab")
+        clock.now += timedelta(seconds=SECONDS)
+        await catalog(SECONDS).create(OWNER, "tab")
+
+    asyncio.run(scene())
+
+
+def test_a_deletion_without_such_a_time_has_none_at_the_next_start() -> None:
+    clock = Clock()
+    engine = OvertakenEngine(clock.ticks)
+    ids = (number.to_bytes(8, "big") for number in count(1))
+
+    async def scene() -> None:
+        at_once = Catalog(engine, clock.ticks, lambda: next(ids))
+        await at_once.create(OWNER, "tab")
+        await at_once.delete(OWNER, "tab")
+        later = Catalog(engine, clock.ticks, lambda: next(ids), deletion_seconds=SECONDS)
+        await later.create(OWNER, "tab")
+
+    asyncio.run(scene())
+
+
 def test_what_is_known_of_a_deleted_table_is_forgotten_once_its_name_is_free() -> None:
     """Also that the name was taken; not where a later table has had it."""
     clock = Clock()

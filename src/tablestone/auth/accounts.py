@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
@@ -49,11 +50,11 @@ _BLOCK = 64
 class Account:
     """An account: its name (3 to 24 lower-case letters or digits) and one or two keys, all of them valid (auth 6).
 
-    `identity` tells it from an account that had its name before, where `account_id` does. `tenure` is for who keeps
-    its tables, to tell whether it still has its name.
+    `identity` tells it from an account that had its name before, where `account_id` does. `tenure` and `known_at` are
+    for who keeps its tables, to tell whether it still has its name.
     """
 
-    __slots__ = ("identity", "keys", "name", "name_bytes", "tenure")
+    __slots__ = ("identity", "keys", "known_at", "name", "name_bytes", "tenure")
 
     def __init__(
         self,
@@ -69,9 +70,16 @@ class Account:
         self.name_bytes = name.encode("ascii")
         self.identity = f"{name}/{account_id}" if account_id else name
         self.tenure = tenure
+        self.known_at: int | None = None
         self.keys = tuple(SigningKey(decode_key(text)) for text in keys_base64)
         if not 1 <= len(self.keys) <= KEYS_MAX:
             raise ValueError(f"Account '{name}' must have one or two keys.")
+
+    def with_tenure(self, tenure: int, known_at: int | None) -> Account:
+        """The same account, known to have this tenure at this moment."""
+        account = copy.copy(self)
+        account.tenure, account.known_at = tenure, known_at
+        return account
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {len(self.keys)} keys)"

@@ -16,6 +16,7 @@ from tablestone.server.configuration import AccountKeys
 from tablestone.tables.announced import NOT_KEPT, NotKept
 from tablestone.tables.documents import DocumentKind, Documents, Members
 from tablestone.tables.keys import document_place
+from tablestone.tables.tenure import Tenures
 
 
 class StoredAccount(NamedTuple):
@@ -69,17 +70,24 @@ def _hold(members: Members) -> _Held:
 
 
 class KnownAccounts:
-    """Every account of a server, by name. `fallback` are known unless they are configured or stored."""
+    """Every account of a server, by name. `fallback` are known unless they are configured or stored.
+
+    One of these may become a stored one, with other keys, while requests are under way: with `tenures`, which belong to
+    the `documents`, these are then known to be those of somebody else.
+    """
 
     def __init__(
         self,
         configured: Iterable[AccountKeys],
         documents: Documents | None = None,
         fallback: Iterable[AccountKeys] = (),
+        tenures: Tenures | None = None,
     ) -> None:
         self._configured = accounts_by_name(Account(given.name, given.keys) for given in configured)
         self._fallback = accounts_by_name(Account(given.name, given.keys) for given in fallback)
         self._documents = documents
+        self._tenures = tenures
+        self._fallback_now: dict[str, Account] = {}
         self._places: dict[str, Key] = {}
 
     def kept(self, name: str) -> Account | NotKept | None:
@@ -93,7 +101,7 @@ class KnownAccounts:
         held: _Held | NotKept | None = self._documents.kept(place)
         if held is NOT_KEPT:
             return NOT_KEPT
-        return self._fallback.get(name) if held is None else held.account
+        return self._fallback_now.get(name) if held is None else held.account
 
     async def find(self, name: str) -> Account | None:
         """The account of this name, None if there is none."""
@@ -102,6 +110,7 @@ class KnownAccounts:
             return account
         if not is_account_name(name):
             return None
+        generation = None if self._tenures is None else self._tenures.generation
         if self._documents is not None:
             held = await self._documents.get(DocumentKind.ACCOUNT, name, _hold)
             if held is not None:
@@ -109,6 +118,9 @@ class KnownAccounts:
                 return held.account
         account = self._fallback.get(name)
         if account is not None:
+            if self._tenures is not None:
+                account = account.with_tenure(await self._tenures.current(name), generation)
+            self._fallback_now[name] = account
             self._remember(name)
         return account
 

@@ -78,6 +78,7 @@ class Application:
             configuration.accounts,
             documents,
             (DEVELOPMENT_ACCOUNT,) if configuration.has_development_account else (),
+            service.catalog.tenures,
         )
         addresses = Addresses(accounts, configuration.domains, dict(configuration.custom_domains))
         self._pipeline = Pipeline(

@@ -54,6 +54,7 @@ class HttpConnection(HttpToolsProtocol):
         self._room = room
         self._refuse = refuse
         self._on_lost = on_lost
+        self._under_way: RequestResponseCycle | None = None
         self._may_begin_at_once = False
         self._head_is_open = False
         self._head_bytes = 0
@@ -174,6 +175,8 @@ class HttpConnection(HttpToolsProtocol):
         self._end_head()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        if self._under_way is not None:  # uvicorn tells the last of several that came together
+            self._under_way.disconnected = True
         super().connection_lost(exc)
         if self._on_lost is not None:
             self._on_lost()
@@ -194,6 +197,7 @@ class HttpConnection(HttpToolsProtocol):
 
         Of several requests that came together only the first, for others want to be served meanwhile.
         """
+        self._under_way = cycle
         cycle.__class__ = _Exchange
         if app is service_unavailable:
             app = self._refuse

@@ -129,7 +129,9 @@ class Catalog:
         if len(table) > limits.TABLE_NAME_LENGTH_MAX:
             return None  # asked of nobody, and its place not kept
         record = await self._rows.get(_table_place(owner.name, table), read_record)
-        if owner.tenure is not None:
+        if owner.tenure is not None and (
+            owner.known_at is None or owner.known_at != self._engine.generation
+        ):
             await self.tenures.require(owner)
         return record
 
@@ -166,7 +168,10 @@ class Catalog:
             return (Change(row, ABSENT, None),)
         taken = read_record(stored)
         if taken.ticks > max(self._clock() - self._deletion_ticks, owner.tenure or 0):
-            raise StorageError("TableBeingDeleted")
+            there_is_one = (
+                await self.find(owner, table) is not None
+            )  # made while there was no such time
+            raise StorageError("TableAlreadyExists" if there_is_one else "TableBeingDeleted")
         return (Change(row, taken.version, DELETE),)
 
     async def delete(self, owner: Owner, table: str) -> None:

@@ -1,8 +1,8 @@
 """How long an account has its name: until it is deleted, when another may be made that gets nothing of its requests.
 
-A deletion ends the tenure in the account's catalog: one row there has a new version then. A request that was let in
-earlier holds the version that its account was made under, so that what it reads afterwards is known to be another's,
-and a commit that names the version fails. Knows neither keys nor why an account is deleted.
+A deletion ends the tenure in the account's catalog, and so does making an account: one row there has a new version.
+A request that was let in earlier holds the version that its account was made under, so that what it reads afterwards
+is known to be another's, and a commit that names the version fails. Knows neither keys nor why an account is deleted.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ class Owner(Protocol):
     def tenure(self) -> int | None:
         """What `Tenures.current` said when the account was made; None for one that no request can outlive."""
 
+    @property
+    def known_at(self) -> int | None:
+        """A generation of the engine at which that was the present tenure, so that it need not be asked again."""
+
 
 class Named(NamedTuple):
     """Whoever has the name now."""
 
     name: str
     tenure: int | None = None
+    known_at: int | None = None
 
 
 class Tenures:
@@ -42,6 +47,11 @@ class Tenures:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._rows = AnnouncedRows(engine)
+
+    @property
+    def generation(self) -> int | None:
+        """The engine's: while it stays, so does every tenure."""
+        return self._engine.generation
 
     async def current(self, account: str) -> int:
         """The present tenure of the name, for an account that is made under it."""
@@ -53,7 +63,11 @@ class Tenures:
 
         Asked after something was read, it says that this was the owner's.
         """
-        if owner.tenure is not None and await self.current(owner.name) != owner.tenure:
+        if owner.tenure is None or (
+            owner.known_at is not None and owner.known_at == self._engine.generation
+        ):
+            return
+        if await self.current(owner.name) != owner.tenure:
             raise StorageError("ResourceNotFound")
 
     async def end(self, account: str) -> int:
