@@ -15,7 +15,7 @@ import pytest
 from engines.write_sets import put
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ANY, Change, Committed, WriteSet
-from tablestone.engines.sqlite_commit import CHECKPOINT_PAGES, GroupCommit
+from tablestone.engines.sqlite_commit import CHECKPOINT_PAGES, LOG_PAGES_MAX, GroupCommit
 from tablestone.engines.sqlite_commit_lock import CommitLock
 from tablestone.engines.sqlite_directory import DataDirectory, Opening
 from tablestone.engines.sqlite_log_copier import LogCopier
@@ -86,6 +86,39 @@ async def test_commits_go_on_while_the_log_is_copied_and_bound_it_again_afterwar
     await commits.close()
     with closing(directory.connect_reader()) as reader:
         assert reader.pragma("integrity_check") == "ok"
+    directory.release()
+
+
+@pytest.mark.asyncio
+async def test_who_writes_fast_does_not_outrun_the_copying(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path, Opening.SERVER)
+    copiers: list[SlowDisk] = []
+    is_first = cycle((True, *[False] * 100))
+
+    def connect() -> apsw.Connection:
+        connection = directory.connect_writer()
+        if next(is_first):
+            return connection
+        copiers.append(SlowDisk(connection))
+        return cast("apsw.Connection", copiers[0])
+
+    commits = GroupCommit(connect, CommitLock(tmp_path), system_clock, directory.open_generation())
+    bound = LOG_PAGES_MAX * 8192 + 2 * MEGABYTE
+
+    async def write() -> None:
+        for number in range(3 * bound // MEGABYTE):
+            value = put(b"%d" % (number % 2) * MEGABYTE)
+            await commits.commit(WriteSet(b"p", [Change(b"r", ANY, value)]))
+
+    writing = asyncio.ensure_future(write())
+    log = tmp_path / "tablestone.db-wal"
+    await asyncio.wait({writing}, timeout=3)
+    assert not writing.done(), "the copy is waited for"
+    assert log.stat().st_size < bound
+    copiers[0].may_go_on.set()
+    await asyncio.wait_for(writing, WAIT_SECONDS)
+    assert log.stat().st_size < bound
+    await commits.close()
     directory.release()
 
 

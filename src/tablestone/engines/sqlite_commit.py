@@ -44,6 +44,8 @@ GROUP_CHANGES_MAX: Final = 200
 """A group takes no more once it has this many changes, so that applying it never holds the loop for long."""
 CHECKPOINT_PAGES: Final = 1000
 """Pages in the write-ahead log from which it is copied into the database, the last of them before a group starts."""
+LOG_PAGES_MAX: Final = 4 * CHECKPOINT_PAGES
+"""Pages in the log from which the copy that is under way is waited for, so that who writes fast does not outrun it."""
 RESTART_PAGES: Final = 2 * CHECKPOINT_PAGES
 """Pages in the log from which the copying waits for reads that are under way, so that the log can start anew."""
 RESTART_MS_MAX: Final = 800
@@ -290,7 +292,10 @@ class GroupCommit:
         """Commits, and lets the next process write; but keeps the lock where the rest of the log is copied first."""
         self._execute("COMMIT")
         self._generation.end()
-        if self._log_pages < CHECKPOINT_PAGES or not self._copier.has_copied(self._log_pages):
+        pages = self._log_pages
+        if pages < CHECKPOINT_PAGES or not (
+            self._copier.has_copied(pages) or pages >= LOG_PAGES_MAX
+        ):
             self._lock.release()
 
     def _checkpoint(self) -> None:
@@ -301,6 +306,7 @@ class GroupCommit:
         for longer than that; then the log grows until it is closed.
         """
         try:
+            self._copier.finish()
             if self._log_pages < self._restart_at:
                 with suppress(apsw.BusyError):  # another process copies just now
                     self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
 import apsw
@@ -33,7 +33,7 @@ class LogCopier:
         self._thread: Thread | None = None
         self._pages = 0
         self._is_under_way = False
-        self._has_ended = False
+        self._ended = Event()
 
     def has_copied(self, pages: int) -> bool:
         """True once for each copy that has ended, in an error too; where none is under way, one begins.
@@ -41,8 +41,8 @@ class LogCopier:
         `pages` is how many the log has now. Called by one thread at a time, and never waits.
         """
         self._pages = pages
-        if self._has_ended:
-            self._has_ended = self._is_under_way = False
+        if self._ended.is_set():
+            self.finish()
             return True
         if not self._is_under_way:
             self._is_under_way = True
@@ -52,6 +52,13 @@ class LogCopier:
                 self._thread.start()
             self._asked.put(True)
         return False
+
+    def finish(self) -> None:
+        """Wait for the end of a copy that is under way."""
+        if self._is_under_way:
+            self._ended.wait()
+            self._ended.clear()
+            self._is_under_way = False
 
     def close(self) -> None:
         """End the thread and its connection, after the copy that is under way."""
@@ -68,7 +75,7 @@ class LogCopier:
             except apsw.Error:  # who copies the rest meets it too, and says so
                 pass
             finally:
-                self._has_ended = True
+                self._ended.set()
         if connection is not None:
             connection.close()
 
