@@ -152,11 +152,19 @@ def test_a_configured_account_stands_before_a_stored_one_and_it_is_said(
 def test_a_stored_development_account_has_its_own_keys_alone(
     private_server: StartServer, tmp_path: Path
 ) -> None:
-    account(tmp_path, "create", "devstoreaccount1", "--key-file", "-", keys=KEY)
+    printed = account(tmp_path, "create", "devstoreaccount1", "--key-file", "-", keys=KEY)
+    assert printed.endswith(
+        "\nThe key that everybody knows, that of UseDevelopmentStorage=true, is refused from now on. To have it "
+        "back and keep the tables, make it a key of this account: tablestone account rotate-key devstoreaccount1 "
+        f"1 --key-file FILE --data {tmp_path}\n"
+    )
     server = private_server(tmp_path)
     assert server.account_key == "<key of devstoreaccount1>"
     assert statuses(server, "devstoreaccount1", KEY) == {200}
     assert statuses(server, "devstoreaccount1", DEVELOPMENT_ACCOUNT_KEY) == {403}
+    rotation = ("rotate-key", "devstoreaccount1", "1", "--key-file", "-")
+    account(tmp_path, *rotation, keys=DEVELOPMENT_ACCOUNT_KEY)
+    assert statuses(server, "devstoreaccount1", DEVELOPMENT_ACCOUNT_KEY) == {200}
 
 
 def test_tables_of_an_earlier_account_of_the_name_are_told_of(
@@ -167,7 +175,12 @@ def test_tables_of_an_earlier_account_of_the_name_are_told_of(
         assert status_of(opened[0], "weather", KEY, "POST", '{"TableName":"tab"}') == 201
     server.stop()
     printed = account(tmp_path, "create", "weather")
-    assert printed.endswith("It has 1 table, of an earlier account of that name.\n")
+    assert printed.endswith(
+        "\nIt has 1 table, made under that name before. `account delete` is refused while there are any; with "
+        "--force it deletes them too.\n"
+    )
+    refusal = account(tmp_path, "delete", "weather", status=2)
+    assert refusal == "tablestone: The account weather has 1 table: --force deletes them too.\n"
     assert "tables: 1\n" in account(tmp_path, "show", "weather")
 
 

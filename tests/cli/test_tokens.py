@@ -258,6 +258,7 @@ def test_a_configured_issuer_whose_keys_are_in_a_file(
     while not lists(second) or lists(first):
         assert time.monotonic() < ends
         time.sleep(0.2)
+    others.mkdir()
     token = done("token", "--data", str(others))
     with (
         service_client(server, data, token, api_version="2020-12-06") as service,
@@ -340,6 +341,18 @@ def test_what_a_token_says(tmp_path: Path) -> None:
     assert asked["tid"] == "11111111-2222-4333-8444-555555555555"
     assert asked["iss"] == plain["iss"], "the key is made once"
     assert claims_of(done("token", *data, "--principal", "bob"))["roles"] == []
+
+
+def test_a_directory_that_is_made_for_a_token_is_told_of(tmp_path: Path) -> None:
+    """It may be a slip of the pen; the token is all that stands on standard output."""
+    data = tmp_path / "data"
+    status, first, told = run("token", "--data", str(data))
+    assert (status, told) == (
+        0,
+        f"tablestone: {data} was not there and is made: only a server with this data directory takes the token.\n",
+    )
+    assert claims_of(first)["aud"] == AUDIENCE
+    assert run("token", "--data", str(data))[::2] == (0, "")
 
 
 ROLES = (

@@ -96,15 +96,25 @@ SPOILT = {
 
 
 @pytest.mark.parametrize(("name", "text"), SPOILT.values(), ids=SPOILT)
-def test_what_cannot_be_used_is_made_anew(tmp_path: Path, name: str, text: bytes | None) -> None:
+def test_what_cannot_be_used_is_made_anew_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, text: bytes | None
+) -> None:
     self_signed = SelfSigned(tmp_path, ())
     first = made(self_signed)
+    assert caplog.messages == [], "the first one is no news"
     (tmp_path / name).unlink()
     if text is not None:
         (tmp_path / name).write_bytes(text)
     second = made(self_signed)
     assert second != first
     ServedCertificate(self_signed.files)
+    assert made(self_signed) == second
+    told = (
+        f"{tmp_path / 'certificate.pem'} and key.pem could not be used together and are made anew: clients "
+        "that trusted the old certificate have to be given the new one."
+    )
+    was_there = (name, text) != ("certificate.pem", None)
+    assert caplog.messages == ([told] if was_there else [])
 
 
 def test_many_at_once_make_one(tmp_path: Path) -> None:

@@ -24,7 +24,11 @@ from tablestone.cli.options import (
 from tablestone.cli.parameters import same_place, with_options
 from tablestone.cli.stored import stored_configuration, with_engine
 from tablestone.clock import system_clock
-from tablestone.server.configuration import Configuration
+from tablestone.server.configuration import (
+    DEVELOPMENT_ACCOUNT_KEY,
+    DEVELOPMENT_ACCOUNT_NAME,
+    Configuration,
+)
 from tablestone.server.stored_accounts import StoredAccounts, generate_key
 
 Answer = TypeVar("Answer")
@@ -66,7 +70,16 @@ def create(name: str, key_file: str | None, **given: Any) -> None:
     tables = _administer(configuration, lambda accounts: accounts.create(name, tuple(keys)))
     print(f"Account {name} created. Its keys: {_show_keys(name, given)}")
     if tables:
-        print(f"It has {_tables(tables)}, of an earlier account of that name.")
+        print(
+            f"It has {_tables(tables)}, made under that name before. `account delete` is refused while there "
+            "are any; with --force it deletes them too."
+        )
+    if name == DEVELOPMENT_ACCOUNT_NAME and DEVELOPMENT_ACCOUNT_KEY not in keys:
+        print(
+            "The key that everybody knows, that of UseDevelopmentStorage=true, is refused from now on. To have "
+            f"it back and keep the tables, make it a key of this account: tablestone account rotate-key {name} 1 "
+            f"--key-file FILE{same_place(given)}"
+        )
     _tell_if_configured(configuration, name)
 
 

@@ -8,6 +8,7 @@ signed with its key. A new one has the old one's key, so that whichever of the t
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from tablestone.clock import Clock
 from tablestone.server.configuration import SelfSigned
 from tablestone.server.tls import CertificateRefused, as_address, is_certifiable
+
+log = logging.getLogger(__name__)
 
 VALID: Final = timedelta(days=825)
 """As long as macOS takes a certificate that a person has trusted."""
@@ -51,6 +54,13 @@ def keep_self_signed(self_signed: SelfSigned, now: datetime) -> datetime:
                     return _renewal(found)
                 # Names that it had stay: two servers with one directory would else undo each other's.
                 names |= _certified(found)
+            elif files.certificate.exists():
+                log.warning(
+                    "%s and %s could not be used together and are made anew: clients that trusted the old "
+                    "certificate have to be given the new one.",
+                    files.certificate,
+                    files.key.name,
+                )
             certificate = _sign(key, names, now)
             _write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
             return _renewal(certificate)
