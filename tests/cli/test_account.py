@@ -165,6 +165,12 @@ def test_a_stored_development_account_has_its_own_keys_alone(
     rotation = ("rotate-key", "devstoreaccount1", "1", "--key-file", "-")
     account(tmp_path, *rotation, keys=DEVELOPMENT_ACCOUNT_KEY)
     assert statuses(server, "devstoreaccount1", DEVELOPMENT_ACCOUNT_KEY) == {200}
+    assert server.stop() == 0
+    assert server.stderr == ""
+    server = private_server(tmp_path, "--host", "0.0.0.0")
+    assert server.account_key == "<key of devstoreaccount1>"
+    assert server.stop() == 0
+    assert server.stderr.endswith(" Give accounts keys of your own.\n"), "it is open to all again"
 
 
 def test_tables_of_an_earlier_account_of_the_name_are_told_of(
@@ -298,6 +304,17 @@ def test_help_says_who_makes_the_data_directory(command: str, *, makes: bool) ->
         [COMMAND, *command.split(), "--help"], capture_output=True, text=True, check=True
     )
     assert ("made if it is not there" in " ".join(ended.stdout.split())) == makes
+
+
+def test_a_directory_that_is_made_for_a_token_is_told_of(tmp_path: Path) -> None:
+    """It may be a slip of the pen; the token is all that stands on standard output."""
+    data = tmp_path / "data"
+    made = f"tablestone: {data} was not there and is made: only a server with this data directory takes the token.\n"
+    for told in (made, ""):
+        command = [COMMAND, "token", "--data", str(data)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert ended.stderr == told
+        assert ended.stdout.count(".") == 2
 
 
 def test_memory_stores_no_accounts() -> None:

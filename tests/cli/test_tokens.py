@@ -343,18 +343,6 @@ def test_what_a_token_says(tmp_path: Path) -> None:
     assert claims_of(done("token", *data, "--principal", "bob"))["roles"] == []
 
 
-def test_a_directory_that_is_made_for_a_token_is_told_of(tmp_path: Path) -> None:
-    """It may be a slip of the pen; the token is all that stands on standard output."""
-    data = tmp_path / "data"
-    status, first, told = run("token", "--data", str(data))
-    assert (status, told) == (
-        0,
-        f"tablestone: {data} was not there and is made: only a server with this data directory takes the token.\n",
-    )
-    assert claims_of(first)["aud"] == AUDIENCE
-    assert run("token", "--data", str(data))[::2] == (0, "")
-
-
 ROLES = (
     "Storage Table Data Reader, Storage Table Data Contributor, Storage Table Delegator, "
     "Storage Account Contributor"
@@ -390,6 +378,10 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a token for nobody": (("token", "--audience", ""), "--audience must not be empty."),
     "a token of nobody": (("token", "--principal", ""), "--principal must not be empty."),
+    "a lifetime that is no number": (
+        ("token", "--lifetime", "x"),
+        "Invalid value for '--lifetime': 'x' is not a valid number.",
+    ),
     "a lifetime that is too long": (
         ("token", "--lifetime", "86401"),
         "Invalid value for '--lifetime': 86401 is not in the range 1<=x<=86400.",

@@ -209,6 +209,10 @@ def test_a_file_named_from_here_names_a_directory_beside_itself(
 
 
 REFUSED = {
+    "none beside an account": Refused(
+        "--account names none and accounts: none stands alone.",
+        command_line={"account": ("none", f"one:{KEY}")},
+    ),
     "port not a number": Refused(
         "--port must be a number from 0 to 65535, not 'x'.", command_line={"port": "x"}
     ),

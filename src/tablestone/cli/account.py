@@ -21,7 +21,7 @@ from tablestone.cli.options import (
     NO_ACCOUNT,
     BrokenOption,
 )
-from tablestone.cli.parameters import same_place, with_options
+from tablestone.cli.parameters import Command, same_place, with_options
 from tablestone.cli.stored import stored_configuration, with_engine
 from tablestone.clock import system_clock
 from tablestone.server.configuration import (
@@ -36,11 +36,10 @@ Answer = TypeVar("Answer")
 STANDARD_INPUT = "-"
 
 _with_name = click.argument("name", metavar="NAME")
-_with_key_file = click.option(
-    "--key-file",
-    metavar="FILE",
-    help="Take keys from this file, base64, one a line; - reads standard input. Else they are generated.",
-)
+
+
+def _with_key_file(help_text: str) -> Callable[[Command], Command]:
+    return click.option("--key-file", metavar="FILE", help=help_text)
 
 
 @click.group()
@@ -54,7 +53,9 @@ def account() -> None:
 
 @account.command()
 @_with_name
-@_with_key_file
+@_with_key_file(
+    "Take one key or two from this file, base64, one a line; - reads standard input. What is not there is generated."
+)
 @with_options(DATA_OPTIONS)
 def create(name: str, key_file: str | None, **given: Any) -> None:
     """Create an account with two keys; `account show NAME --keys` prints them."""
@@ -116,7 +117,9 @@ def show(name: str, *, with_keys: bool, **given: Any) -> None:
 @account.command(name="rotate-key")
 @_with_name
 @click.argument("number", metavar="1|2", type=click.Choice(("1", "2")))
-@_with_key_file
+@_with_key_file(
+    "Take the key from this file, base64; - reads standard input. Else it is generated."
+)
 @with_options(CHANGE_OPTIONS)
 def rotate_key(name: str, number: str, key_file: str | None, **given: Any) -> None:
     """Replace key 1 or 2.

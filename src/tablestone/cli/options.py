@@ -96,6 +96,8 @@ def _parse_engine(text: str) -> str:
 
 def parse_account(text: str) -> AccountKeys:
     """`NAME:KEY1` or `NAME:KEY1:KEY2`; no message ever repeats a key."""
+    if text == NO_ACCOUNT:
+        raise BrokenOption(f"names {NO_ACCOUNT} and accounts: {NO_ACCOUNT} stands alone")
     name, *keys = text.split(":")
     if not keys and not is_account_name(name):
         raise BrokenOption(f"must be {ACCOUNT_FORM}")  # it may be a key: nothing of it is shown

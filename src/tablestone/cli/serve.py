@@ -16,7 +16,7 @@ from tablestone import __version__
 from tablestone.cli.configuration import read_configuration
 from tablestone.cli.options import SERVER_OPTIONS
 from tablestone.cli.parameters import by_option_name, where, with_options
-from tablestone.cli.stored import with_documents
+from tablestone.cli.stored import shown_accounts, with_documents
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.server.configuration import (
     DEVELOPMENT_ACCOUNT,
@@ -26,7 +26,6 @@ from tablestone.server.configuration import (
     SelfSigned,
 )
 from tablestone.server.run import serve as run_server
-from tablestone.tables.documents import DocumentKind
 
 log = logging.getLogger(__name__)
 
@@ -48,25 +47,21 @@ def serve(**given: Any) -> None:
 
 
 def _known_accounts(configuration: Configuration) -> list[AccountKeys]:
-    """The accounts that the server will know, in the order of `server.accounts`; stored ones without their keys."""
+    """The accounts that the server will know, in the order of `server.accounts`; stored ones without secret keys."""
     known = {account.name: account for account in configuration.accounts}
-    for name in _stored_names(configuration):
-        known.setdefault(name, AccountKeys(name, ()))
+    for account in _stored_accounts(configuration):
+        known.setdefault(account.name, account)
     if configuration.has_development_account:
         known.setdefault(DEVELOPMENT_ACCOUNT.name, DEVELOPMENT_ACCOUNT)
     return list(known.values())
 
 
-def _stored_names(configuration: Configuration) -> list[str]:
-    """The names of the stored accounts; none where the storage is not there yet, or cannot be read: the start tells."""
+def _stored_accounts(configuration: Configuration) -> list[AccountKeys]:
+    """The stored accounts; none where the storage is not there yet, or cannot be read: the start tells."""
     if configuration.data_directory is None:
         return []
     with suppress(EngineRefused, EngineUnavailable):
-        return with_documents(
-            configuration,
-            lambda documents: documents.names(DocumentKind.ACCOUNT),
-            read_only=True,
-        )
+        return with_documents(configuration, shown_accounts, read_only=True)
     return []
 
 

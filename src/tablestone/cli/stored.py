@@ -1,6 +1,7 @@
 """What the commands keep in a data directory, beside a server that uses it or without one.
 
-A change acts on the running server's very next request. Knows how documents are reached, not what they are about.
+A change acts on the running server's very next request. Knows how documents are reached, and of what they
+are about only what a server may show of its accounts.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from tablestone.cli.configuration import read_configuration
@@ -17,8 +19,14 @@ from tablestone.cli.parameters import by_option_name
 from tablestone.clock import system_clock
 from tablestone.engines.contract import Engine, EngineBroken, EngineRefused
 from tablestone.engines.registry import open_engine
-from tablestone.server.configuration import Configuration
-from tablestone.tables.documents import Documents
+from tablestone.server.accounts import StoredAccount
+from tablestone.server.configuration import (
+    DEVELOPMENT_ACCOUNT,
+    DEVELOPMENT_ACCOUNT_KEY,
+    AccountKeys,
+    Configuration,
+)
+from tablestone.tables.documents import DocumentKind, Documents
 
 Answer = TypeVar("Answer")
 
@@ -81,3 +89,17 @@ def with_engine(
             await engine.close()
 
     return asyncio.run(run())
+
+
+async def shown_accounts(documents: Documents) -> list[AccountKeys]:
+    """The stored accounts without keys; only that of the development account's name has the key that is no secret."""
+    names = await documents.names(DocumentKind.ACCOUNT)
+    accounts = {name: AccountKeys(name, ()) for name in names}
+    name = DEVELOPMENT_ACCOUNT.name
+    if name in accounts:
+        with suppress(ValueError, KeyError):  # a broken one: whoever asks for it is told
+            stored = await documents.get(DocumentKind.ACCOUNT, name, StoredAccount.from_members)
+            if stored is not None:
+                public = (key if key == DEVELOPMENT_ACCOUNT_KEY else "" for key in stored.keys)
+                accounts[name] = AccountKeys(name, tuple(public))
+    return list(accounts.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -20,6 +21,13 @@ DEVELOPER: Final = "7ab1e570-0000-4000-8000-000000000001"
 AUDIENCE: Final = "https://storage.azure.com"
 LIFETIME_SECONDS: Final = 3600
 LIFETIME_SECONDS_MAX: Final = 24 * 60 * 60
+
+
+OWN_TENANT: Final = replace(TOKEN_TENANT, help="Tenant that the token says it is of (tid).")
+
+
+class _Seconds(click.IntRange):
+    name = "number"
 
 
 @click.command()
@@ -46,12 +54,12 @@ LIFETIME_SECONDS_MAX: Final = 24 * 60 * 60
 @click.option(
     "--lifetime",
     metavar="SECONDS",
-    type=click.IntRange(1, LIFETIME_SECONDS_MAX),
+    type=_Seconds(1, LIFETIME_SECONDS_MAX),
     default=LIFETIME_SECONDS,
     show_default=True,
     help=f"How long it is valid; at most {LIFETIME_SECONDS_MAX}.",
 )
-@with_options((*DATA_OPTIONS, TOKEN_TENANT))
+@with_options((*DATA_OPTIONS, OWN_TENANT))
 def token(
     principal: str | None, roles: tuple[str, ...], audience: str, lifetime: int, **given: Any
 ) -> None:
