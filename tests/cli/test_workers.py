@@ -306,6 +306,27 @@ def test_a_worker_that_cannot_start_ends_the_start(work: str, said: str) -> None
     assert re.fullmatch(said, ended.stderr), ended.stderr
 
 
+TOLD_WHEN_FORKED = """
+import os, signal
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+"""
+
+
+def test_a_worker_told_to_stop_before_it_has_begun_stops() -> None:
+    """It still has the supervisor's handlers then, which would take the signal and go on."""
+    ended = subprocess.run(
+        [sys.executable, "-c", TOLD_WHEN_FORKED + SUPERVISED.format(work="time.sleep(60)")],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+        env=clean_environment(),
+    )
+    assert re.fullmatch(
+        r"refused: Worker process \d+ was ended by signal 15 before it was ready\.\n", ended.stderr
+    ), ended.stderr
+
+
 def test_workers_that_do_not_live_are_replaced_once_a_second() -> None:
     running = subprocess.Popen(
         [sys.executable, "-c", SUPERVISED.format(work="end.tell_ready(); time.sleep(0.05)")],

@@ -129,6 +129,8 @@ class Supervisor:
 
     def _wait_once(self, *, is_start: bool) -> None:
         for key, _events in self._selector.select(self._seconds_to_wait()):
+            if self._stop_asked:
+                return  # a worker that was told to stop too, and has ended, has not failed
             if key.fileobj is self._listener:
                 self._accept()
             elif key.fileobj is self._wake_up:
@@ -256,10 +258,11 @@ class Supervisor:
         sys.stdout.flush()
         sys.stderr.flush()
         gc.freeze()  # what is there now is shared: the collectors of the workers leave it alone
-        process = os.fork()
-        if process == 0:
-            ours.close()
-            self._become_worker(WorkerEnd(theirs, self._ended, number), number)
+        with _stop_signal_held():
+            process = os.fork()
+            if process == 0:
+                ours.close()
+                self._become_worker(WorkerEnd(theirs, self._ended, number), number)
         theirs.close()
         worker = _Worker(number, process, SupervisorEnd(ours), monotonic_seconds())
         self._workers[number] = worker
@@ -270,8 +273,9 @@ class Supervisor:
         status = 1
         try:
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor tells its workers
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             self._selector.close()
             self._listener.close()
             self._wake_up.close()
@@ -293,6 +297,9 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Ends every worker: by a signal, and by force those that do not heed it."""
+        with contextlib.suppress(KeyError):  # nothing is accepted during a start or a pause
+            # Closed it would still be heard of for as long as a worker that has just begun has it.
+            self._selector.unregister(self._listener)
         self._listener.close()
         for worker in self._workers.values():
             os.kill(worker.process, signal.SIGTERM)
@@ -315,3 +322,13 @@ class Supervisor:
                         self._bury(worker)
                     elif said in STOPS:
                         worker.end.end_handover()
+
+
+@contextlib.contextmanager
+def _stop_signal_held() -> Iterator[None]:
+    """SIGTERM waits: a new process that had this one's handler yet would take it for its own and go on."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
