@@ -55,6 +55,8 @@ class Patience:
 class RequestBody:
     """The body of one request. `is_read` tells whether it was asked for at all."""
 
+    __slots__ = ("_headers", "_length", "_patience", "_receive", "is_read")
+
     def __init__(self, receive: Receive, headers: Headers, patience: Patience) -> None:
         self._receive = receive
         self._headers = headers

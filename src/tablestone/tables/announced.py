@@ -34,6 +34,8 @@ class AnnouncedRows:
         self._engine = engine
         self._generation: int | None = None
         self._kept: dict[Key, Any] = {}
+        self.read_at: int | None = None
+        """The engine's generation when what `get` gave last was known to be true; None where that cannot be told."""
 
     async def get(self, place: Key, read: Callable[[bytes], Found]) -> Found | None:
         """The row at this place, as `read` makes it of the stored value; None if there is no row."""
@@ -43,6 +45,7 @@ class AnnouncedRows:
             self._generation = generation
         kept = self._kept
         if place in kept:
+            self.read_at = generation
             found: Found | None = kept[place]
             return found
         value = await self._engine.get(place)
@@ -52,6 +55,7 @@ class AnnouncedRows:
             if len(kept) >= KEPT_MAX:
                 kept.clear()
             kept[place] = found
+        self.read_at = self._engine.generation  # another one, perhaps, than before the row was read
         return found
 
     def kept(self, place: Key) -> Any:

@@ -130,7 +130,7 @@ class Catalog:
             return None  # asked of nobody, and its place not kept
         record = await self._rows.get(_table_place(owner.name, table), read_record)
         if owner.tenure is not None and (
-            owner.known_at is None or owner.known_at != self._engine.generation
+            owner.known_at is None or owner.known_at != self._rows.read_at
         ):
             await self.tenures.require(owner)
         return record

@@ -97,7 +97,7 @@ def _parse_keyed(text: str) -> Address:
         raise StorageError("InvalidInput", _SYNTAX, early=True)
     if "'" in first or "'" in second:
         first, second = first.replace("''", "'"), second.replace("''", "'")
-    if has_forbidden_key_character(first) or has_forbidden_key_character(second):
+    if has_forbidden_key_character(first + second):
         if "/" in first or "\\" in first or "/" in second or "\\" in second:
             raise StorageError("InvalidInput", _SYNTAX, early=True)
         raise StorageError("OutOfRangeInput", early=True)
