@@ -210,7 +210,7 @@ class HttpConnection(HttpToolsProtocol):
             awaited = answering.send(None)
         except StopIteration:
             return
-        task = self.loop.create_task(_rest_of(answering, awaited))
+        task = self.loop.create_task(_finish(answering, awaited))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
@@ -229,9 +229,13 @@ def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 _BODY_HEADERS: Final = frozenset((b"content-length", b"transfer-encoding"))
 
 
+async def _finish(coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
+    """What is left of a coroutine that was run up to something that it awaits, as a coroutine for a task."""
+    await _rest_of(coroutine, awaited)
+
+
 @types.coroutine
 def _rest_of(coroutine: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
-    """What is left of a coroutine that was run up to something that it awaits."""
     step: Callable[[], Any]
     while True:
         try:
