@@ -28,6 +28,13 @@ HOSTILE = {
     "many elements": b"<a>" + b"<b/>" * (_BODY // 4) + b"</a>",
     "many attributes": b"<a " + b" ".join(b"b%d=''" % n for n in range(_BODY // 12)) + b"/>",
     "many namespaces": b"<a " + b" ".join(b"xmlns:b%d='c'" % n for n in range(_BODY // 20)) + b"/>",
+    "a long namespace, often": b"<a xmlns:q='%s'>%s</a>"
+    % ("\u0416".encode() * 27_000, b"<q:a/>" * 4000),
+    "a long namespace of names that differ": b"<a xmlns='%s'>%s</a>"
+    % (b"x" * 60_000, b"".join(b"<b%d/>" % n for n in range(4000))),
+    "a long namespace of attributes": b"<a xmlns:q='%s' %s/>"
+    % (b"x" * 30_000, b" ".join(b"q:b%d=''" % n for n in range(3000))),
+    "a long namespace, unused": b"<a xmlns:q='%s'/>" % (b"x" * 60_000),
     "a long name": b"<" + b"a" * _BODY + b"/>",
     "an attribute without an end": b"<a b='" + b"x" * _BODY,
     "a comment without an end": b"<a><!--" + b"x" * _BODY,

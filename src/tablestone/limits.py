@@ -46,6 +46,8 @@ XML_NODES_MAX: Final = 4096
 """Elements and attributes of an XML document; an entity of 252 properties has about 800. Ours."""
 XML_TAG_BYTES_MAX: Final = 64 * 1024
 """About how long a tag of an XML document may be with all its attributes: this is refused, or a little more. Ours."""
+XML_NAMESPACE_LENGTH_MAX: Final = 256
+"""Characters of the URI of a namespace that an XML document declares; those of Atom have up to 65. Ours."""
 XML_DEPTH_MAX: Final = 16
 """Elements inside each other in an XML document; CORS rules need 4, an Atom entry 4. Ours."""
 REQUEST_HEAD_BYTES_MAX: Final = 256 * 1024

@@ -53,6 +53,10 @@ def test_namespaces_are_resolved() -> None:
         b"<a/><b/>",
         b"<a b='1' b='2'/>",
         b"<x:a/>",
+        b"<x:a:b xmlns:x='c'/>",
+        b"<x:1 xmlns:x='c'/>",
+        b"<a xmlns:x='c' xmlns:y='c' x:b='' y:b=''/>",
+        b"<a xmlns:x=''/>",
         b"<a>\xff</a>",
         b"<a>\0</a>",
         b"<a>&#1;</a>",
@@ -78,7 +82,12 @@ def _flat(nodes: int) -> bytes:
     return b"<a>" + b"<b c=''/>" * ((nodes - 1) // 2) + b"<d/>" * ((nodes - 1) % 2) + b"</a>"
 
 
+def _namespace(characters: int, prefix: str = ":q") -> bytes:
+    return f"<a xmlns{prefix}='{'é' * characters}'/>".encode()
+
+
 def test_a_document_at_the_limits_is_read() -> None:
+    parse_xml(_namespace(limits.XML_NAMESPACE_LENGTH_MAX))
     parse_xml(nested(limits.XML_DEPTH_MAX))
     assert len(parse_xml(_flat(limits.XML_NODES_MAX))) == limits.XML_NODES_MAX // 2
     parse_xml(
@@ -92,8 +101,10 @@ def test_a_document_at_the_limits_is_read() -> None:
         nested(limits.XML_DEPTH_MAX + 1),
         _flat(limits.XML_NODES_MAX + 1),
         b"<a b='" + b"x" * 2 * limits.XML_TAG_BYTES_MAX + b"'></a>",
+        _namespace(limits.XML_NAMESPACE_LENGTH_MAX + 1),
+        _namespace(limits.XML_NAMESPACE_LENGTH_MAX + 1, prefix=""),
     ],
-    ids=["deep", "many", "a long tag"],
+    ids=["deep", "many", "a long tag", "a long namespace", "a long namespace without prefix"],
 )
 def test_a_document_past_the_limits_is_refused(body: bytes) -> None:
     assert _refused(body).code == "InvalidXmlDocument"

@@ -2,67 +2,60 @@
 
 Expat (of Python's own library) reads, and no document type is ever accepted: without one there are no entities to
 expand, no files or addresses to fetch, no defaults to fill in. A document may be no larger than what any request needs
-(`limits`): depth and number of elements are checked while it is read. Out comes a plain tree; what its elements mean is
-read elsewhere. Namespaces are resolved: tags and attributes are `{namespace}name`.
+(`limits`): it is looked through first, by a parser that resolves no namespaces and keeps nothing, and read only then.
+Out comes a plain tree; what its elements mean is read elsewhere. Tags and attributes are `{namespace}name`.
 """
 
 from __future__ import annotations
 
-from typing import Final
-from xml.etree.ElementTree import Element, TreeBuilder
+from typing import NoReturn
+from xml.etree.ElementTree import Element, ParseError, XMLParser
 from xml.parsers import expat
 
 from tablestone import limits
 from tablestone.errors import StorageError
-
-_SEPARATOR: Final = "}"
 
 
 class _RefusedError(Exception):
     """The document is well-formed so far and is not wanted all the same."""
 
 
-class _BoundedBuilder:
-    """Builds the tree, and counts."""
+class _Bounds:
+    """Holds the elements of a document to the limits, as they come."""
 
     def __init__(self) -> None:
-        self._tree = TreeBuilder()
         self._nodes = 0
         self._depth = 0
 
-    def start(self, name: str, attributes: dict[str, str]) -> None:
+    def start(self, _name: str, attributes: dict[str, str]) -> None:
         self._nodes += 1 + len(attributes)
         self._depth += 1
         if self._nodes > limits.XML_NODES_MAX or self._depth > limits.XML_DEPTH_MAX:
             raise _RefusedError
-        qualified = {_qualified(key): value for key, value in attributes.items()}
-        self._tree.start(_qualified(name), qualified)
+        for name, value in attributes.items():
+            if name.startswith("xmlns") and len(value) > limits.XML_NAMESPACE_LENGTH_MAX:
+                raise _RefusedError
 
-    def end(self, name: str) -> None:
+    def end(self, _name: str) -> None:
         self._depth -= 1
-        self._tree.end(_qualified(name))
-
-    def data(self, text: str) -> None:
-        self._tree.data(text)
-
-    def close(self) -> Element:
-        return self._tree.close()
 
 
-def _qualified(name: str) -> str:
-    """`{namespace}name`, of expat's `namespace}name`."""
-    return "{" + name if _SEPARATOR in name else name
-
-
-def _refuse_doctype(*_declaration: object) -> None:
+def _refuse_doctype(*_declaration: object) -> NoReturn:
     raise _RefusedError
 
 
-def _feed(parser: expat.XMLParserType, body: bytes) -> None:
-    """Piece by piece: what a handler raises is seen when its piece has been read.
+def _require_bounded(body: bytes) -> None:
+    """Raise for a document past the limits, at a cost that grows with its length and nothing else.
 
-    A tag longer than a piece would be taken apart into attributes before anybody could count them.
+    Namespaces stay prefixes here: expat would write them out before every attribute of a tag, before anybody could see
+    how long they are. Piece by piece, because what a handler raises is seen when its piece has been read; a tag
+    longer than a piece would be taken apart into attributes before anybody could count them.
     """
+    bounds = _Bounds()
+    parser = expat.ParserCreate("utf-8")
+    parser.StartDoctypeDeclHandler = _refuse_doctype
+    parser.StartElementHandler = bounds.start
+    parser.EndElementHandler = bounds.end
     piece = limits.XML_TAG_BYTES_MAX
     for start in range(0, len(body), piece):
         parser.Parse(body[start : start + piece], False)
@@ -82,15 +75,10 @@ def parse_xml(body: bytes) -> Element:
         raise StorageError(
             "InvalidXmlDocument", early=True, reason="UTF-16, which expat would read"
         )
-    builder = _BoundedBuilder()
-    parser = expat.ParserCreate("utf-8", _SEPARATOR)
-    parser.buffer_text = True
-    parser.StartDoctypeDeclHandler = _refuse_doctype
-    parser.StartElementHandler = builder.start
-    parser.EndElementHandler = builder.end
-    parser.CharacterDataHandler = builder.data
     try:
-        _feed(parser, body)
-    except (expat.ExpatError, _RefusedError) as error:
+        _require_bounded(body)
+        parser = XMLParser(encoding="utf-8")  # noqa: S314 - what it could be harmed by is refused
+        parser.feed(body)
+        return parser.close()
+    except (expat.ExpatError, ParseError, _RefusedError) as error:
         raise StorageError("InvalidXmlDocument", early=True) from error
-    return builder.close()
