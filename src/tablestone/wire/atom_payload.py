@@ -84,7 +84,7 @@ def decode_table_name(body: bytes) -> str:
 def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:
     """The entity that a body holds: by the rules of JSON, but that a negative zero is kept (wire 5.7)."""
     found = _members(body)
-    key, texts = entity_of_members(found, key_in_url)
+    key, texts = entity_of_members(found, key_in_url, control_information=False)
     negative = {
         name: name_part(name) + "-0.0"
         for name in texts

@@ -49,6 +49,8 @@ from tablestone.errors import StorageError
 Members = dict[str, Any]
 
 _UNREADABLE: Final = "An error occurred while processing this request."
+_CONTROL_INFORMATION: Final = "odata."
+"""How names begin that clients send back: `odata.metadata`, `odata.etag` and the like (wire 5.5)."""
 _SYSTEM: Final = frozenset(("PartitionKey", "RowKey", "Timestamp"))
 
 
@@ -120,14 +122,17 @@ def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:
     return entity_of_members(decode_object(body), key_in_url)
 
 
-def entity_of_members(found: Members, key_in_url: EntityKey | None) -> Entity:
+def entity_of_members(
+    found: Members, key_in_url: EntityKey | None, *, control_information: bool = True
+) -> Entity:
     """The entity that the members of one object make, annotations among them.
 
+    Without `control_information` a name like `odata.etag` is one of a property, and no legal one.
     Raises `PropertiesNeedValue` when an insert lacks a key, and the error of the first limit that is broken (wire 9).
     A value that cannot be read wins over a name that is not legal, whichever comes first.
     """
     key = key_in_url or _key_in_body(found)
-    shape = _shape_of(found)
+    shape = _shape_of(found, control_information)
     texts: dict[str, str] = {}
     name = ""
     try:
@@ -162,16 +167,17 @@ class _Shape(NamedTuple):
     illegal_names: tuple[str, ...]
 
 
-def _shape_of(found: Members) -> _Shape:
+def _shape_of(found: Members, control_information: bool) -> _Shape:  # noqa: FBT001 - for the cache
     names = tuple(found)
     if len("".join(names)) <= _SHORT:
         types = tuple([found[annotation] for annotation in _annotations_kept(names)])
         try:
             if len("".join(types)) <= _SHORT:
-                return _shape_kept(names, types)
+                return _shape_kept(names, types, control_information)
         except TypeError:  # an annotation that is no text
             pass
-    return _shape(names, tuple([found[annotation] for annotation in _annotations(names)]))
+    types = tuple([found[annotation] for annotation in _annotations(names)])
+    return _shape(names, types, control_information)
 
 
 def _annotations(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -179,13 +185,15 @@ def _annotations(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple([name for name in names if name.endswith(ANNOTATION)])
 
 
-def _shape(names: tuple[str, ...], types: tuple[Any, ...]) -> _Shape:
+def _shape(names: tuple[str, ...], types: tuple[Any, ...], control_information: bool) -> _Shape:  # noqa: FBT001
     """`types` are the values of the annotations among the names, in their order."""
     type_of = dict(zip(_annotations(names), types, strict=True))
     members: list[_Member] = []
     illegal_names: list[str] = []
     for name in names:
-        if name in _SYSTEM or ("." in name and _is_control_information(name)):
+        if name in _SYSTEM or name.endswith(ANNOTATION):
+            continue
+        if control_information and name.startswith(_CONTROL_INFORMATION):
             continue
         annotation = type_of.get(name + ANNOTATION)
         try:
@@ -216,11 +224,6 @@ _SHORT: Final = 2048
 """Characters of all names of a body up to which its shape is kept, so that keeping many costs little."""
 _annotations_kept = functools.lru_cache(maxsize=256)(_annotations)
 _shape_kept = functools.lru_cache(maxsize=256)(_shape)
-
-
-def _is_control_information(name: str) -> bool:
-    """Annotations, and what clients send back of `odata.metadata`, `odata.etag` and the like (wire 5.5)."""
-    return name.endswith(ANNOTATION) or name.startswith("odata.")
 
 
 def _key_in_body(found: Members) -> EntityKey:
