@@ -76,6 +76,7 @@ class BatchCollector:
     ) -> None:
         self._service = service
         self._account = found.account
+        self._is_secondary = found.is_secondary
         self._caller = caller
         self._outer = outer
         self._stamp = stamp
@@ -86,8 +87,10 @@ class BatchCollector:
         self._heads: dict[int, _Head] = {}
 
     async def answer(self, request: RawRequest, body: bytes) -> Answer:
-        """The outer answer; raises only for an envelope that cannot be read."""
+        """The outer answer; raises only for an envelope that cannot be read, and for changes asked of the secondary."""
         batch = parse_batch(request.headers.get(b"content-type"), body, request)
+        if batch.is_change_set and self._is_secondary:
+            raise StorageError("InsufficientAccountPermissions")
         parts = [(part, self._part_form(part.request)) for part in batch.parts]
         if batch.is_change_set:
             answers = await self._change_set(parts)
@@ -119,6 +122,8 @@ class BatchCollector:
             path = request.raw_path
             own = path.startswith(self._prefix)
             resource = path.removeprefix(self._prefix) if own else path[1:]
+            if self._is_secondary:  # which is addressed by any of three paths (auth 1.5)
+                resource = resource.removeprefix(self._account.name_bytes + b"/")
             parameters = parse_query_string(request.query_string)
             require_answerable(method, parameters, form.negotiated.refusal)
             head = _Head(method, parse_resource(resource), parameters)

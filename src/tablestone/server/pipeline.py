@@ -69,7 +69,7 @@ ReadBody = Callable[[], Awaitable[bytes]]
 
 _BODILESS = frozenset(("GET", "HEAD", "DELETE"))
 _READS = frozenset(("GET", "HEAD"))
-"""What the secondary answers (wire 1.1)."""
+"""What the secondary answers (wire 1.1); of a batch the collector knows whether it is one."""
 
 
 def request_ids() -> Iterator[str]:
@@ -211,10 +211,10 @@ class Pipeline:
         request, found, parameters, caller, answer_form, _, read_body = step
         address = parse_resource(found.resource)
         method = request.method if request.method == "GET" else effective_method(request)
-        if method not in _READS and found.is_secondary:
-            raise StorageError("InsufficientAccountPermissions")
         if address.kind is AddressKind.BATCH:
             return await self._carry_out_batch(step, method)
+        if method not in _READS and found.is_secondary:
+            raise StorageError("InsufficientAccountPermissions")
         require_answerable(method, parameters, answer_form.negotiated.refusal)
         body = b"" if method in _BODILESS else await read_body()
         decoded = DecodedRequest(request, address, parameters, body, step.stamp.version)
