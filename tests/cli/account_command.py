@@ -18,6 +18,14 @@ from signing import signed_headers
 WORKERS = 3
 
 
+def made(data: Path) -> str:
+    """What is told of a data directory that a command made: its name may have been mistyped."""
+    return (
+        f"tablestone: {data} was not there and is made: only a server with this data directory uses what is kept "
+        "in it.\n"
+    )
+
+
 def account(
     data: Path,
     *arguments: str,
@@ -25,7 +33,11 @@ def account(
     keys: str | None = None,
     environment: dict[str, str] | None = None,
 ) -> str:
-    """What the command prints, with `keys` on its standard input; where it fails, its sentence."""
+    """What the command prints, with `keys` on its standard input; where it fails, its sentence.
+
+    Of a directory that it makes it tells on standard error.
+    """
+    told = "" if data.exists() else made(data)
     ended = subprocess.run(
         [COMMAND, "account", *arguments, "--data", str(data)],
         input=keys,
@@ -36,7 +48,10 @@ def account(
         env=clean_environment() | (environment or {}),
     )
     assert ended.returncode == status, ended
-    assert (ended.stderr if status == 0 else ended.stdout) == ""
+    if status == 0:
+        assert ended.stderr == told
+    else:
+        assert ended.stdout == ""
     return ended.stdout if status == 0 else ended.stderr
 
 

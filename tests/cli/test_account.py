@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cli.account_command import WORKERS, account, connections, status_of
+from cli.account_command import WORKERS, account, connections, made, status_of
 from server_process import COMMAND, ServerProcess, clean_environment
 from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY
 
@@ -306,15 +306,29 @@ def test_help_says_who_makes_the_data_directory(command: str, *, makes: bool) ->
     assert ("made if it is not there" in " ".join(ended.stdout.split())) == makes
 
 
-def test_a_directory_that_is_made_for_a_token_is_told_of(tmp_path: Path) -> None:
-    """It may be a slip of the pen; the token is all that stands on standard output."""
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("account", "create", "weather"),
+        ("role", "assign", "Storage Table Data Reader", "--principal", "x"),
+        ("token",),
+    ],
+    ids=["account create", "role assign", "token"],
+)
+def test_a_directory_that_is_made_is_told_of_once(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """It may be a slip of the pen; what was asked for is all that stands on standard output."""
     data = tmp_path / "data"
-    made = f"tablestone: {data} was not there and is made: only a server with this data directory takes the token.\n"
-    for told in (made, ""):
-        command = [COMMAND, "token", "--data", str(data)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert ended.stderr == told
-        assert ended.stdout.count(".") == 2
+    for told in (made(data), ""):
+        ended = subprocess.run(
+            [COMMAND, *command, "--data", str(data)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=clean_environment(),
+        )
+        assert ended.stderr.startswith(told)
+        assert ("was not there and is made" in ended.stderr + ended.stdout) == bool(told)
+        assert not (told and ended.returncode)
 
 
 def test_memory_stores_no_accounts() -> None:

@@ -13,7 +13,7 @@ from server_process import COMMAND, clean_environment
 
 FULL_DEVICE = Path("/dev/full")
 DATA, FRESH = "DATA", "FRESH"
-"""In a command: a directory with an account in it, and one that is not there."""
+"""In a command: a directory with an account in it, and one that is empty."""
 COMMANDS = {
     "help": ("--help",),
     "version": ("--version",),
@@ -38,7 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def places(data: Path, tmp_path: Path) -> dict[str, Path]:
-    return {DATA: data, FRESH: tmp_path / "fresh"}
+    return {DATA: data, FRESH: tmp_path}
 
 
 def ended(

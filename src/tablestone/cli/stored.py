@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -67,9 +68,14 @@ def with_engine(
     read_only: bool = False,
     existing: bool = False,
 ) -> Answer:
-    """The same of all that is stored."""
+    """The same of all that is stored.
+
+    Tells of a directory that it makes: whoever mistyped the name of one would else learn it from nobody.
+    """
+    directory = configuration.data_directory
 
     async def run() -> Answer:
+        is_new = directory is not None and not directory.exists()
         if existing:
             await open_engine(configuration.engine, system_clock, read_only=True).close()
         try:
@@ -79,10 +85,16 @@ def with_engine(
         except EngineBroken as broken:
             if not read_only:
                 raise
-            place = shlex.quote(str(configuration.data_directory))
+            place = shlex.quote(str(directory))
             raise EngineRefused(
                 f"{broken} See what is wrong with it: tablestone check --data {place}"
             ) from None
+        if is_new:
+            print(
+                f"tablestone: {directory} was not there and is made: only a server with this data directory "
+                "uses what is kept in it.",
+                file=sys.stderr,
+            )
         try:
             return await act(engine)
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import Any, Final
 
@@ -77,15 +76,7 @@ def token(
     claimed = [_role_name(name) for name in roles]
     if principal is None and not roles:
         claimed = [DATA_CONTRIBUTOR.name]
-    directory = configuration.data_directory
-    is_new = directory is not None and not directory.exists()
     own_key = with_documents(configuration, _own_key)
-    if is_new:
-        print(
-            f"tablestone: {directory} was not there and is made: only a server with this data directory takes "
-            "the token.",
-            file=sys.stderr,
-        )
     print(
         issue_token(
             own_key,
