@@ -69,7 +69,8 @@ DATE_TIME_MAX: Final = date(9999, 12, 31).toordinal() * _DAY_TICKS - 1
 """9999-12-31T23:59:59.9999999Z (wire 5.3)."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,25}", re.ASCII)
-_DOUBLE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+# Possessive, as whatever reads what anybody may send: a pattern that goes back over its digits takes their square.
+_DOUBLE = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?", re.ASCII)
 _GUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _DATE_TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)"

@@ -35,7 +35,7 @@ _DATA: Final = "http://schemas.microsoft.com/ado/2007/08/dataservices"
 _METADATA: Final = f"{_DATA}/metadata"
 _SCHEME: Final = f"{_DATA}/scheme"
 
-_NEGATIVE_ZERO = re.compile(r"-0*\.?0*(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_NEGATIVE_ZERO = re.compile(r"-0*+\.?0*+(?:[eE][+-]?[0-9]++)?", re.ASCII)
 _XML_BOOLEANS: Final = {"1": "true", "0": "false"}
 
 
