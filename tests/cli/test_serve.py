@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +21,8 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 import tablestone
+from cli.worker_processes import wait_until
+from crash.writers import Connection
 from server_process import COMMAND, NotReady, ServerProcess, start_server
 from signing import signed_headers
 from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY
@@ -249,6 +253,31 @@ def test_a_custom_domain_of_an_account_that_is_not_there_is_warned_of(
         " WARNING tablestone.cli.serve: b.example stands for the account weather, which is not there: until "
         "there is one, all that is asked of this host is not found."
     )
+
+
+# Where its data goes
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_data_directory_that_is_removed_is_told_once_and_takes_no_more(
+    private_server: StartServer, tmp_path: Path, workers: int
+) -> None:
+    data = tmp_path / "data"
+    server = private_server(data, f"--workers={workers}")
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Connection(server)) for _ in range(2 * workers)]
+        opened[0].send("POST", "/Tables", b'{"TableName":"kept"}', expected=201)
+        shutil.rmtree(data)
+        wait_until(lambda: "writes are refused until it is back" in server.stderr)
+        time.sleep(1.5)  # the other process looks once a second too, and says nothing
+        for number, each in enumerate(opened):
+            body = json.dumps({"TableName": f"lost{number}"}).encode()
+            _, answer = each.send("POST", "/Tables", body, expected=503)
+            assert b"ServerBusy" in answer
+            each.send("GET", "/Tables('kept')", expected=200)
+    assert server.stop() == 0
+    assert server.stderr.count("ERROR") == 1
+    assert not data.exists()
 
 
 # How it stops

@@ -200,8 +200,29 @@ def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(
     for each in opened:
         each.close()
     assert server.stop() == 0
-    assert f"Worker process {killed} was ended by signal 9 and is replaced." in server.stderr
+    assert f"Worker process {killed} was ended by signal 9 and is replaced.\n" in server.stderr
     assert "Traceback" not in server.stderr
+
+
+def test_a_worker_that_comes_when_the_data_is_gone_begins_nothing_new(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    """It would answer as an empty server, beside others that still have the data."""
+    data, moved = tmp_path / "data", tmp_path / "moved"
+    server = private_server(data, "--workers=2")
+    sentence = f"The data directory {data} no longer holds the database that this server opened."
+    with connections(server, 2) as (one, _other):
+        one.send("POST", "/Tables", b'{"TableName":"kept"}', expected=204, headers=QUIET)
+        before = workers_of(server)
+        data.rename(moved)
+        os.kill(min(before), signal.SIGKILL)
+        wait_until(lambda: f" and is replaced. {sentence}\n" in server.stderr)
+        assert not data.exists()
+        moved.rename(data)
+        wait_until(lambda: len(workers_of(server) - before) == 1)
+    with connections(server) as opened:
+        for each in opened:
+            each.send("GET", "/Tables('kept')", expected=200)
 
 
 def test_a_worker_that_stops_finishes_its_requests_and_is_given_no_more(

@@ -6,6 +6,7 @@ that a caller cannot tell how many processes serve.
 
 from __future__ import annotations
 
+import asyncio
 from itertools import cycle
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,10 @@ class TwoEngines:
 
     def __init__(self, data: Path, clock: Clock) -> None:
         self._held = held_for_processes(f"sqlite:{data}")
-        self._held.__enter__()
-        self.engines = [open_engine(f"sqlite:{data}", clock, shared=True) for _ in range(2)]
+        storage = self._held.__enter__()
+        self.engines = [
+            open_engine(f"sqlite:{data}", clock, shared=True, storage=storage) for _ in range(2)
+        ]
         self._turns = cycle(self.engines)
         self._is_open = True
 
@@ -57,6 +60,9 @@ class TwoEngines:
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         return await self._next().commit(write_set)
+
+    async def watch(self, *, tells: bool) -> None:
+        await asyncio.gather(*(engine.watch(tells=tells) for engine in self.engines))
 
     async def check(self) -> list[str]:
         return [line for engine in self.engines for line in await engine.check()]

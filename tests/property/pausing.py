@@ -78,6 +78,9 @@ class PausingEngine:
         await self._pause()
         return outcome
 
+    async def watch(self, *, tells: bool) -> None:
+        await self._engine.watch(tells=tells)
+
     async def check(self) -> list[str]:
         return await self._engine.check()
 

@@ -31,6 +31,10 @@ class EngineBroken(EngineRefused):
     """What is stored is damaged so much that it cannot even be opened."""
 
 
+StorageId = tuple[int, int]
+"""Tells storage that an engine opened from another that somebody put in its place."""
+
+
 class Key(NamedTuple):
     """The place of a row. Keys order by partition, then by row, bytewise."""
 
@@ -293,6 +297,14 @@ class Engine(Protocol):
         """Apply the write set if all its expectations hold, else nothing.
 
         Write sets that arrive together may share one flush, each with its own fate.
+        """
+        ...
+
+    async def watch(self, *, tells: bool) -> None:
+        """Run beside a server: while storage is not where it was opened, where nobody will look for what is written,
+        commits raise `EngineUnavailable`.
+
+        Logs what it sees if it `tells`: of several processes one is enough. Ends where there is nothing to watch.
         """
         ...
 

@@ -88,6 +88,9 @@ class MemoryEngine:
             del self._keys[bisect_left(self._keys, key)]
         return Committed(versions)
 
+    async def watch(self, *, tells: bool) -> None:
+        """There is nothing to watch."""
+
     async def check(self) -> list[str]:
         broken = [
             f"key {later!r} is stored after {earlier!r}"

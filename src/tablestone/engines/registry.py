@@ -15,24 +15,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tablestone.clock import Clock
-    from tablestone.engines.contract import Engine
+    from tablestone.engines.contract import Engine, StorageId
 
 
-def open_engine(url: str, clock: Clock, *, read_only: bool = False, shared: bool = False) -> Engine:
+def open_engine(
+    url: str,
+    clock: Clock,
+    *,
+    read_only: bool = False,
+    shared: bool = False,
+    storage: StorageId | None = None,
+) -> Engine:
     """The engine behind `url`, ready for use; `EngineRefused` says why there is none.
 
     A `read_only` engine does not create, change or lock anything, and so can look at a data directory
     that a running server holds; its commits raise `EngineUnavailable`. A `shared` one reads and commits beside
     the processes of a running server, or without one. Without either it is the server's, and keeps other servers out.
+    With `storage` it is what `held_for_processes` gave, or refused, though there be other data now in its place.
     """
     if (path := _directory(url)) is None:
         return MemoryEngine(clock)
     opening = Opening.SHARED if shared else Opening.SERVER
-    return SqliteEngine(path, clock, Opening.READ_ONLY if read_only else opening)
+    return SqliteEngine(path, clock, Opening.READ_ONLY if read_only else opening, storage)
 
 
 @contextmanager
-def held_for_processes(url: str) -> Iterator[None]:
+def held_for_processes(url: str) -> Iterator[StorageId]:
     """Holds the storage of `url` for a server of several processes and prepares it; each of them opens it as shared,
     and no other server can have it until all of them have ended. Nothing is open in the block: it may fork.
     """
@@ -42,7 +50,7 @@ def held_for_processes(url: str) -> Iterator[None]:
         )
     directory = DataDirectory(path, Opening.SERVER)
     try:
-        yield
+        yield directory.storage
     finally:
         directory.release()
 

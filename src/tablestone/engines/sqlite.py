@@ -8,6 +8,7 @@ the directory is `sqlite_directory`'s.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final
 
 import apsw
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Key,
         KeyRange,
         Rows,
+        StorageId,
         StoredRow,
         WriteSet,
     )
@@ -38,15 +40,21 @@ WRONG_VERSIONS: Final = """
 SELECT partition, row, version FROM stored_rows WHERE version < 1 LIMIT 100
 """
 
+LOOK_SECONDS: Final = 1.0
+"""How often a server looks whether its data directory is still there."""
 IDLE_SNAPSHOTS_MAX: Final = 4
 """Connections for snapshots that are kept for the next; more are made as they are needed, and closed again."""
 
+log = logging.getLogger(__name__)
+
 
 class SqliteEngine:
-    """An `Engine` in a data directory."""
+    """An `Engine` in a data directory; with `storage` in the one that has this database, or none."""
 
-    def __init__(self, path: Path, clock: Clock, opening: Opening) -> None:
-        self._directory = DataDirectory(path, opening)
+    def __init__(
+        self, path: Path, clock: Clock, opening: Opening, storage: StorageId | None = None
+    ) -> None:
+        self._directory = DataDirectory(path, opening, storage)
         self._reader = self._directory.connect_reader()
         self._rows = RowReader(self._reader)
         self._idle_snapshots: list[apsw.Connection] = []
@@ -61,6 +69,8 @@ class SqliteEngine:
             )
         )
         self._is_open = True
+        self._is_gone = False
+        """Whether the path was last seen to lead to another database, or none: a write would be lost with this one."""
 
     @property
     def generation(self) -> int | None:
@@ -98,7 +108,24 @@ class SqliteEngine:
         self._require_open()
         if self._commits is None:
             raise EngineUnavailable("The engine was opened for reading only.")
+        if self._is_gone:
+            raise EngineUnavailable(f"The data directory {self._directory.path} is gone.")
         return await self._commits.commit(write_set)
+
+    async def watch(self, *, tells: bool) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            was_gone, self._is_gone = self._is_gone, not self._directory.is_where_it_was()
+            if tells and self._is_gone and not was_gone:
+                log.error(
+                    "The data directory %s no longer holds the database that is served, for it was removed, moved or "
+                    "replaced: writes are refused until it is back.",
+                    self._directory.path,
+                )
+            elif tells and was_gone and not self._is_gone:
+                log.warning(
+                    "The data directory %s is back: writes are accepted.", self._directory.path
+                )
 
     async def check(self) -> list[str]:
         self._require_open()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 
-from tablestone.engines.contract import EngineBroken, EngineRefused
+from tablestone.engines.contract import EngineBroken, EngineRefused, StorageId
 from tablestone.engines.sqlite_commit_lock import COMMIT_LOCK_NAMES, CommitLock
 from tablestone.engines.sqlite_generation import Generation
 
@@ -73,17 +73,21 @@ class Opening(Enum):
 
 
 class DataDirectory:
-    """An opened data directory."""
+    """An opened data directory. If `storage` is given, it is this one or refused: no other is made or taken."""
 
-    def __init__(self, path: Path, opening: Opening) -> None:
+    def __init__(self, path: Path, opening: Opening, storage: StorageId | None = None) -> None:
         self.path = path
         self._opening = opening
         self._lock: int | None = None
+        self._storage = storage
         with self._refusing():
-            if opening is Opening.READ_ONLY:
+            if storage is not None:
+                self._require_same()
+            elif opening is Opening.READ_ONLY:
                 self._require_there()
             else:
                 self._make()
+            if opening is not Opening.READ_ONLY:
                 self._require_writable()
             if opening is Opening.SERVER:
                 self._lock = self._take_lock()
@@ -93,6 +97,7 @@ class DataDirectory:
                     self._prepare(read_only=True)
                 else:
                     self._prepare_alone()
+                self._storage = self._storage or _storage_at(self.database)
         except BaseException:
             self.release()
             raise
@@ -100,6 +105,21 @@ class DataDirectory:
     @property
     def database(self) -> Path:
         return self.path / "tablestone.db"
+
+    @property
+    def storage(self) -> StorageId:
+        """Which database was opened."""
+        assert self._storage is not None
+        return self._storage
+
+    def is_where_it_was(self) -> bool:
+        """Whether the path still leads to the database that was opened: nobody removed, moved or replaced it."""
+        try:
+            return _storage_at(self.database) == self._storage
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # not to be asked now; whoever can say has not said that it is gone
+            return True
 
     def open_generation(self) -> Generation:
         """Where processes tell each other of announced commits; what one that died left open is ended here."""
@@ -183,6 +203,13 @@ class DataDirectory:
                 "name a new or an empty directory."
             )
 
+    def _require_same(self) -> None:
+        """One of several processes that is replaced must not begin anew where the others' data was removed."""
+        if not self.is_where_it_was():
+            raise EngineRefused(
+                f"The data directory {self.path} no longer holds the database that this server opened."
+            )
+
     def _require_there(self) -> None:
         self._require_not_lost()
         if not self.database.is_file():
@@ -238,6 +265,9 @@ class DataDirectory:
 
     def _connect(self, flags: int) -> apsw.Connection:
         connection = apsw.Connection(os.fspath(self.database), flags)
+        if self._storage is not None and not self.is_where_it_was():
+            connection.close()  # it may be another server's: nothing of it is read or written
+            raise apsw.CantOpenError("the path no longer leads to the database")
         connection.set_busy_timeout(LOCKED_MS_MAX)
         return connection
 
@@ -288,6 +318,11 @@ class DataDirectory:
             connection.pragma("user_version", FORMAT_VERSION)
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         _flush_directory(self.path)
+
+
+def _storage_at(database: Path) -> StorageId:
+    found = database.stat()
+    return found.st_dev, found.st_ino
 
 
 def _is_writable_if_there(path: Path) -> bool:

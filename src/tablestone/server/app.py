@@ -61,7 +61,10 @@ class Application:
         """Open the engine; raises `EngineRefused` with one sentence if it cannot be."""
         configuration = self._configuration
         self._engine = open_engine(
-            configuration.engine, system_clock, shared=self._place.workers > 1
+            configuration.engine,
+            system_clock,
+            shared=self._place.workers > 1,
+            storage=self._place.storage,
         )
         service = TableService(
             self._engine,
@@ -91,6 +94,7 @@ class Application:
         self._background = [
             asyncio.create_task(self._patience.watch()),
             asyncio.create_task(identities.watch()),
+            asyncio.create_task(self._engine.watch(tells=self._place.worker == 0)),
         ]
         if self._place.worker == 0:  # one sweeper is enough, and two would be in each other's way
             self._background.append(asyncio.create_task(self._sweep(service.catalog)))

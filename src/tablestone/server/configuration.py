@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tablestone.engines.contract import StorageId
+
 DEVELOPMENT_ACCOUNT_NAME = "devstoreaccount1"
 DEVELOPMENT_ACCOUNT_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -125,7 +127,11 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which of the server's processes this is: `worker` counts from 0 to `workers` - 1."""
+    """Which of the server's processes this is: `worker` counts from 0 to `workers` - 1.
+
+    Where there are several, `storage` is what they all are to serve, also one that comes later.
+    """
 
     worker: int = 0
     workers: int = 1
+    storage: StorageId | None = None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from tablestone.clock import system_clock
-from tablestone.engines.contract import EngineRefused
+from tablestone.engines.contract import EngineRefused, StorageId
 from tablestone.engines.registry import held_for_processes
 from tablestone.server.app import create_application
 from tablestone.server.configuration import (
@@ -35,8 +35,9 @@ from tablestone.server.worker import (
 
 OnReady = Callable[[str], None]
 """Told the base address, `http://HOST:PORT` or https, once connections are answered."""
-HoldStorage = Callable[[str], AbstractContextManager[None]]
-"""Holds the storage that an engine's URL names for all processes of a server; `EngineRefused` if it cannot be had."""
+HoldStorage = Callable[[str], AbstractContextManager[StorageId | None]]
+"""Holds the storage that an engine's URL names for all processes of a server, and says which it is; `EngineRefused` if
+it cannot be had."""
 
 
 def serve(
@@ -79,12 +80,12 @@ def _serve_together(
     create: CreateApplication,
     hold: HoldStorage,
 ) -> None:
-    with hold(configuration.engine):
+    with hold(configuration.engine) as storage:
         # One for all, so that what a client got from one worker to resume its session with is good at another.
         certificate = None if configuration.tls is None else open_certificate(configuration.tls)
 
         def run(number: int, end: WorkerEnd) -> None:
-            place = Place(number, configuration.workers)
+            place = Place(number, configuration.workers, storage)
             Worker(configuration, place, create, lambda: certificate).run(end, end.tell_ready)
 
         # The supervisor follows the files too: a worker that replaces another begins with the last good pair.

@@ -181,7 +181,12 @@ class Supervisor:
             raise StartRefused(
                 sentence or f"Worker process {worker.process} {how} before it was ready."
             )
-        logger.error("Worker process %d %s and is replaced. %s", worker.process, how, sentence)
+        logger.error(
+            "Worker process %d %s and is replaced.%s",
+            worker.process,
+            how,
+            sentence and f" {sentence}",
+        )
         self._missing[worker.number] = max(
             monotonic_seconds(), worker.started_at + REPLACEMENT_PAUSE_SECONDS
         )
