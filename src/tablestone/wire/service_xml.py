@@ -38,7 +38,7 @@ VERSION_OF_HOURS: Final = VERSION_JSON
 """From here on HourMetrics and MinuteMetrics instead of Metrics, CORS, and roots that may be left out (wire 10.1)."""
 
 _DECLARATION: Final = '\ufeff<?xml version="1.0" encoding="utf-8"?>'
-_PERMISSIONS = re.compile(r"[raud]*")
+_PERMISSIONS: Final = frozenset("raud")
 _ORIGIN = re.compile(r"[!-~]+")
 """Origins are ASCII: a browser sends other names of hosts in Punycode."""
 _NUMBER = re.compile(r"\d{1,10}", re.ASCII)
@@ -142,7 +142,9 @@ def _access_policy(element: Element) -> AccessPolicy | None:
     """A policy that says nothing is none (recorded)."""
     members = _members(element, (), "Start", "Expiry", "Permission")
     permission = _optional_text(members.get("Permission"))
-    _require(permission is None or _PERMISSIONS.fullmatch(permission), "a permission")
+    if permission is not None:  # in any order, each letter once (auth 3.1)
+        letters = frozenset(permission)
+        _require(letters <= _PERMISSIONS and len(letters) == len(permission), "a permission")
     policy = AccessPolicy(
         _instant(members.get("Start")), _instant(members.get("Expiry")), permission
     )
