@@ -255,6 +255,16 @@ def test_a_custom_domain_of_an_account_that_is_not_there_is_warned_of(
     )
 
 
+def test_a_client_writes_no_line_of_the_log(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path, "--log-level=debug")
+    with Connection(server) as one:
+        body = b'<q:a xmlns:q="x&#10;2026-11-21 ERROR tablestone: forged"/>'
+        one.send("PUT", "/?restype=service&comp=properties", body, expected=400)
+    server.stop()
+    (line,) = (line for line in server.stderr_lines if "forged" in line)
+    assert r"x\n2026" in line
+
+
 # Where its data goes
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
-from tablestone.server.logged import loggable_path
+from tablestone.server.logged import LineFormatter, loggable_path
 from wire.service_under_test import ACCOUNT, ServiceUnderTest
 
 PATHS = {
@@ -50,3 +51,57 @@ def test_why_a_request_was_refused_says_no_secret(
     assert answer.status == 403
     assert "AuthenticationFailed" in caplog.text
     assert "SECRET" not in caplog.text
+
+
+FORGED = "2026-11-21 23:00:00,000 [1] ERROR tablestone: forged"
+LINE_ENDS = {
+    "a line feed": ("&#10;", r"\n"),
+    "a carriage return": ("&#13;", r"\r"),
+    "a line end of its own": ("&#x85;", r"\x85"),
+    "a line separator": ("&#x2028;", r"\u2028"),
+}
+
+
+@pytest.mark.parametrize(("sent", "written"), LINE_ENDS.values(), ids=LINE_ENDS)
+def test_no_client_writes_a_line_of_the_log(
+    service: ServiceUnderTest, sent: str, written: str
+) -> None:
+    """As `serve` writes it: a name of a namespace comes from the client, and is told as the reason."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LineFormatter())
+    logger = logging.getLogger("tablestone")
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.DEBUG)
+    try:
+        body = f'<q:a xmlns:q="x{sent}{FORGED}"/>'.encode()
+        answer = service.send("PUT", "/?restype=service&comp=properties", body=body)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    assert answer.status == 400
+    (line,) = stream.getvalue().splitlines()
+    assert f"{written}{FORGED}" in line
+
+
+def test_the_text_of_an_error_does_not_begin_a_line_of_the_log() -> None:
+    error = ValueError(f"x\n{FORGED}\r{FORGED}")
+    raised = (ValueError, error, None)
+    record = logging.LogRecord("tablestone", logging.ERROR, "", 0, "it failed", (), raised)
+    first, *others = LineFormatter().format(record).splitlines()
+    assert first.endswith("ERROR tablestone: it failed")
+    assert len(others) == 3
+    assert all(line.startswith("    ") for line in others)
+
+
+def test_a_date_is_told_as_it_was_sent(
+    service: ServiceUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = [
+        ("Authorization", f"SharedKey {ACCOUNT}:x"),
+        ("x-ms-date", "Sat, 01 Jan 2000 00:00:00 GMT"),
+    ]
+    with caplog.at_level(logging.DEBUG):
+        service.send("GET", "/Tables", headers)
+    assert "the date 'Sat, 01 Jan 2000 00:00:00 GMT' is more than 15 minutes" in caplog.text

@@ -69,12 +69,13 @@ def require_shared_key(
     date = headers.get(b"x-ms-date") or headers.get(b"date", b"")
     signed_at = _parse_short_date(date) if len(date) <= _SHORT else _parse_date(date)
     if signed_at is None:
-        raise _refused(f"no date that can be read: {date!r}")
+        raise _refused(f"no date that can be read: {_readable(date)}")
     if abs(now - signed_at) > _SKEW_TICKS:
-        raise _refused(f"the date {date!r} is more than 15 minutes from the server's")
+        raise _refused(f"the date {_readable(date)} is more than 15 minutes from the server's")
     if name != account.name_bytes:
         # What is no name may be anything, a signature or a token too.
-        who = f"account {name!r}" if is_account_name(name.decode("latin-1")) else "no account"
+        is_name = is_account_name(name.decode("latin-1"))
+        who = f"account {_readable(name)}" if is_name else "no account"
         raise _refused(f"signed by {who}, but the URL names {account.name!r}")
     string_to_sign = _STRINGS_TO_SIGN[scheme]
     text = b""
@@ -84,7 +85,11 @@ def require_shared_key(
         for key in account.keys:
             if hmac.compare_digest(key.signature(text), given):
                 return
-    raise _refused(f"no key of the account gives the signature of {text!r}")
+    raise _refused(f"no key of the account gives the signature of {_readable(text)}")
+
+
+def _readable(sent: bytes) -> str:
+    return repr(sent.decode("latin-1"))
 
 
 def _refused(reason: str) -> StorageError:

@@ -25,6 +25,7 @@ from tablestone.server.configuration import (
     Configuration,
     SelfSigned,
 )
+from tablestone.server.logged import LineFormatter
 from tablestone.server.run import serve as run_server
 
 log = logging.getLogger(__name__)
@@ -35,11 +36,9 @@ log = logging.getLogger(__name__)
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
     configuration = read_configuration(by_option_name(given), os.environ)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=configuration.log_level.upper(),
-        format="%(asctime)s [%(process)d] %(levelname)s %(name)s: %(message)s",
-    )
+    errors = logging.StreamHandler(sys.stderr)
+    errors.setFormatter(LineFormatter())
+    logging.basicConfig(level=configuration.log_level.upper(), handlers=[errors])
     for warning in configuration.warnings:
         log.warning("%s", warning)
     accounts = _known_accounts(configuration)
