@@ -63,25 +63,41 @@ def test_who_trusts_it_trusts_nothing_it_signs(tmp_path: Path) -> None:
     assert not constraints.value.ca
 
 
-def test_it_is_kept_until_it_is_about_to_expire(tmp_path: Path) -> None:
+def told(caplog: pytest.LogCaptureFixture, what: str) -> list[str]:
+    """What was logged when a certificate was made in the place of another."""
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    return [f"{what}: clients that trusted the old certificate have to be given the new one."]
+
+
+def test_it_is_kept_until_it_is_about_to_expire(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     self_signed = SelfSigned(tmp_path, ("a.example",))
     first = made(self_signed)
     renewal = keep_self_signed(self_signed, NOW)
     assert renewal == first.not_valid_after_utc - RENEWED_BEFORE
     assert abs(first.not_valid_after_utc - NOW - VALID) < timedelta(seconds=1)
     assert made(self_signed, renewal - timedelta(seconds=1)) == first
+    assert caplog.messages == [], "the first one is no news"
     second = made(self_signed, renewal)
+    files = self_signed.files
+    assert caplog.messages == told(caplog, f"{files.certificate} is about to expire and made anew")
     assert second.serial_number != first.serial_number
     assert second.public_key() == first.public_key()
     assert names_of(second) == names_of(first)
     assert second.not_valid_before_utc < renewal < second.not_valid_after_utc
 
 
-def test_a_new_name_makes_a_new_one_that_has_the_old_names_too(tmp_path: Path) -> None:
+def test_a_new_name_makes_a_new_one_that_has_the_old_names_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     first = made(SelfSigned(tmp_path, ("a.example",)))
-    both = made(SelfSigned(tmp_path, ("b.example",)))
+    both = made(SelfSigned(tmp_path, ("a.example", "b.example")))
+    certificate = tmp_path / "certificate.pem"
+    assert caplog.messages == told(caplog, f"{certificate} is made anew for b.example")
     assert names_of(both) == names_of(first) | {"b.example"}
-    assert made(SelfSigned(tmp_path, ("a.example",))) == both
+    assert made(SelfSigned(tmp_path, ("b.example",))) == both
+    assert len(caplog.records) == 1
 
 
 SPOILT = {
@@ -109,12 +125,11 @@ def test_what_cannot_be_used_is_made_anew_and_told(
     assert second != first
     ServedCertificate(self_signed.files)
     assert made(self_signed) == second
-    told = (
-        f"{tmp_path / 'certificate.pem'} and key.pem could not be used together and are made anew: clients "
-        "that trusted the old certificate have to be given the new one."
+    what = (
+        f"{tmp_path / 'certificate.pem'} and key.pem could not be used together and are made anew"
     )
     was_there = (name, text) != ("certificate.pem", None)
-    assert caplog.messages == ([told] if was_there else [])
+    assert caplog.messages == (told(caplog, what) if was_there else [])
 
 
 def test_many_at_once_make_one(tmp_path: Path) -> None:

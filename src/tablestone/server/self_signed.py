@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tablestone.clock import Clock
-from tablestone.server.configuration import SelfSigned
+from tablestone.server.configuration import CertificateFiles, SelfSigned
 from tablestone.server.tls import CertificateRefused, as_address, is_certifiable
 
 log = logging.getLogger(__name__)
@@ -49,18 +49,12 @@ def keep_self_signed(self_signed: SelfSigned, now: datetime) -> datetime:
             key = _read_key(files.key) or _make_key(files.key)
             names = _names(self_signed.names)
             found = _read_certificate(files.certificate, key)
+            if found is not None and names <= _certified(found) and now < _renewal(found):
+                return _renewal(found)
+            _tell_of_new(files, found, names)
             if found is not None:
-                if names <= _certified(found) and now < _renewal(found):
-                    return _renewal(found)
                 # Names that it had stay: two servers with one directory would else undo each other's.
                 names |= _certified(found)
-            elif files.certificate.exists():
-                log.warning(
-                    "%s and %s could not be used together and are made anew: clients that trusted the old "
-                    "certificate have to be given the new one.",
-                    files.certificate,
-                    files.key.name,
-                )
             certificate = _sign(key, names, now)
             _write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
             return _renewal(certificate)
@@ -69,6 +63,21 @@ def keep_self_signed(self_signed: SelfSigned, now: datetime) -> datetime:
         raise CertificateRefused(
             f"The certificate for --tls self-signed cannot be kept in {directory}: {reason}."
         ) from None
+
+
+def _tell_of_new(files: CertificateFiles, found: x509.Certificate | None, names: set[str]) -> None:
+    """Whoever trusted the old certificate trusts nothing of the new one. The first one is no news."""
+    if found is not None:
+        more = sorted(names - _certified(found))
+        why = f"is made anew for {', '.join(more)}" if more else "is about to expire and made anew"
+        what = f"{files.certificate} {why}"
+    elif files.certificate.exists():
+        what = (
+            f"{files.certificate} and {files.key.name} could not be used together and are made anew"
+        )
+    else:
+        return
+    log.warning("%s: clients that trusted the old certificate have to be given the new one.", what)
 
 
 def _names(given: Iterable[str]) -> set[str]:
