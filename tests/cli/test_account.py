@@ -18,6 +18,7 @@ from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY
 
 KEY = "a2V5IG9uZQ=="
 OTHER_KEY = "a2V5IHR3bw=="
+THIRD_KEY = "a2V5IHRocmVl"
 
 StartServer = Callable[..., ServerProcess]
 
@@ -115,11 +116,14 @@ def test_no_key_is_printed_or_logged_unasked(private_server: StartServer, tmp_pa
     ]
     assert statuses(server, "weather", KEY) == {200}
     assert statuses(server, "weather", "d3Jvbmc=") == {403}
-    printed.append(account(tmp_path, "rotate-key", "weather", "2", "--key-file", "-", keys=KEY))
+    rotation = ("rotate-key", "weather", "2", "--key-file", "-")
+    printed.append(account(tmp_path, *rotation, keys=KEY, status=2))
+    assert statuses(server, "weather", OTHER_KEY) == {200}
+    printed.append(account(tmp_path, *rotation, keys=THIRD_KEY))
     assert statuses(server, "weather", OTHER_KEY) == {403}
     assert server.stop() == 0
     everything = "".join(printed) + "".join(server.stdout) + server.stderr
-    for key in (KEY, OTHER_KEY, "s3cret"):
+    for key in (KEY, OTHER_KEY, THIRD_KEY, "s3cret"):
         assert key not in everything
     assert "key1: (hidden)" in everything
 

@@ -106,6 +106,14 @@ def test_what_cannot_be_done_changes_nothing(url: str, tmp_path: Path) -> None:
             (stored.create("three", (KEY, KEY, KEY)), "must have one or two keys"),
             (stored.create("bad", ("s3cret!",)), "A key is not valid base64."),
             (stored.replace_key("weather", 1, "s3cret!"), "A key is not valid base64."),
+            (
+                stored.replace_key("weather", 2, KEY),
+                "This is key 1 of weather already: it has to be another one.",
+            ),
+            (
+                stored.replace_key("weather", 1, OTHER_KEY),
+                "This is key 2 of weather already: it has to be another one.",
+            ),
             (stored.replace_key("nobody", 1, KEY), "There is no stored account nobody."),
             (stored.get("nobody"), "There is no stored account nobody."),
             (stored.delete("nobody", with_tables=True), "There is no stored account nobody."),

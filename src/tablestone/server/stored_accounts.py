@@ -107,6 +107,11 @@ class StoredAccounts:
             if account.is_being_deleted:
                 raise _being_deleted(name)
             keys = list(account.keys)
+            if key in keys[: number - 1] + keys[number:]:
+                # Who rotates wants one key to end while the other goes on.
+                raise AccountRefused(
+                    f"This is key {3 - number} of {name} already: it has to be another one."
+                )
             if number > len(keys):
                 keys.append(key)  # an account may have been made with one key
             else:
