@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from engines.conftest import HeldClock
@@ -9,6 +11,7 @@ from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite import SqliteEngine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import apsw
@@ -30,3 +33,14 @@ def writer_of(engine: SqliteEngine) -> apsw.Connection:
 async def close_healthy(engine: Engine) -> None:
     assert await engine.check() == []
     await engine.close()
+
+
+@contextmanager
+def files_no_longer_than(size: int) -> Iterator[None]:
+    """The operating system fails this process's writes beyond `size`: COMMIT meets a real error halfway."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import apsw
 import pytest
 
 from engines.conftest import HeldClock
-from engines.opened import close_healthy, open_sqlite, writer_of
+from engines.opened import close_healthy, files_no_longer_than, open_sqlite, writer_of
 from engines.write_sets import WHOLE, committed, fill, insert, put, read_all, upsert
 from tablestone.engines.contract import (
     ABSENT,
@@ -34,7 +32,6 @@ from tablestone.engines.sqlite_reader import SCAN
 from tablestone.engines.sqlite_walk import walk_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 VERSION = HeldClock().now
@@ -189,17 +186,6 @@ async def test_a_full_disk_fails_only_what_does_not_fit_and_passes(data: Path) -
     assert await engine.commit(half_big) == Committed([VERSION, VERSION])
     assert await read_all(engine) == [b"small", b"small", b"half", BIG, b"kept"]
     await close_healthy(engine)
-
-
-@contextmanager
-def files_no_longer_than(size: int) -> Iterator[None]:
-    """The operating system fails this process's writes beyond `size`: COMMIT meets a real error halfway."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.asyncio

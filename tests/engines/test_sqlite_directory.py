@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import apsw
 import pytest
 
 from engines.conftest import HeldClock
-from engines.opened import close_healthy, open_sqlite, writer_of
+from engines.opened import close_healthy, files_no_longer_than, open_sqlite, writer_of
 from engines.write_sets import committed, insert, read_all
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.registry import open_engine
@@ -136,6 +137,35 @@ def test_a_directory_that_cannot_be_used_is_refused_in_one_sentence(
         open_sqlite(data)
     assert str(refused.value) == sentence.format(data=data)
     assert {path: path.stat().st_size for path in data.glob("tablestone.db*")} == before
+
+
+def test_a_first_start_without_room_says_so_and_leaves_nothing_in_the_way(data: Path) -> None:
+    """A limit of the length of files is as good as a full disk: SQLite's -shm has 32 KiB, and is the first too long."""
+    with (
+        pytest.raises(
+            EngineRefused, match=r"db cannot be opened: there is no room for tablestone\.db-shm\.$"
+        ),
+        files_no_longer_than(20 * 1024),
+    ):
+        open_sqlite(data)
+    asyncio.run(close_healthy_after_opening(data))
+
+
+def test_a_full_disk_refuses_a_start_where_memory_could_not_be_mapped(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written into a mapped file that the disk has no room for ends the process with SIGBUS."""
+
+    def is_full(_file: int, start: int, length: int) -> None:
+        assert (start, length) == (0, 16)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", is_full, raising=False)
+    with pytest.raises(EngineRefused) as refused:
+        open_sqlite(data)
+    assert str(refused.value) == (
+        f"The data directory {data} cannot be used: No space left on device."
+    )
 
 
 @pytest.mark.parametrize("make", [make_and_lose, make_and_keep_the_log])

@@ -39,7 +39,8 @@ WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
 """A log that one huge transaction made longer than this is cut back when it is next started anew."""
 GENERATION_NAME: Final = "generation"
 LOG_NAME: Final = "tablestone.db-wal"
-LOG_NAMES: Final = frozenset({LOG_NAME, "tablestone.db-shm"})
+SHARED_NAME: Final = "tablestone.db-shm"
+LOG_NAMES: Final = frozenset({LOG_NAME, SHARED_NAME})
 OWN_NAMES: Final = (
     LOG_NAMES
     | COMMIT_LOCK_NAMES
@@ -168,7 +169,10 @@ class DataDirectory:
                 f"{self.database} is not a Tablestone database: {error}.{self._advice}"
             ) from error
         except apsw.Error as error:
-            raise EngineRefused(f"{self.database} cannot be opened: {error}.") from error
+            # SQLite calls it "disk I/O error".
+            is_shm = getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE
+            why = f"there is no room for {SHARED_NAME}" if is_shm else str(error)
+            raise EngineRefused(f"{self.database} cannot be opened: {why}.") from error
         except OSError as error:
             reason = error.strerror or str(error)
             raise EngineRefused(
@@ -312,10 +316,13 @@ class DataDirectory:
         connection.pragma("page_size", PAGE_SIZE_BYTES)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "FULL")
-        with connection:
-            connection.execute(SCHEMA)
-            connection.pragma("application_id", APPLICATION_ID)
-            connection.pragma("user_version", FORMAT_VERSION)
+        # Not `with connection`, which on a full disk reports that there is nothing left to roll back, and not why: what
+        # is not committed ends with the connection.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(SCHEMA)
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", FORMAT_VERSION)
+        connection.execute("COMMIT")
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         _flush_directory(self.path)
 

@@ -27,6 +27,9 @@ class Generation:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.ftruncate(file, _LENGTH)
+            if hasattr(os, "posix_fallocate"):  # not on macOS
+                # Room that is not there must fail here: writing into the mapped memory would end the process.
+                os.posix_fallocate(file, 0, _LENGTH)
             self._memory = mmap.mmap(file, _LENGTH)
         finally:
             os.close(file)
