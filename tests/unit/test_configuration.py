@@ -163,7 +163,7 @@ UNDERSTOOD = {
         command_line={"engine": "sqlite:/srv/e"},
     ),
     "sqlite alone": Given(
-        {"engine": "sqlite:/srv/d"}, command_line={"engine": "sqlite:", "data": "/srv/d"}
+        {"engine": "sqlite:/srv/d"}, command_line={"engine": "sqlite", "data": "/srv/d"}
     ),
     "sqlite without its colon": Given(
         {"engine": "sqlite:/srv/d"}, command_line={"engine": "sqlite", "data": "/srv/d"}
@@ -304,6 +304,14 @@ REFUSED = {
     "engine with a place it does not have": Refused(
         "TABLESTONE_ENGINE must be sqlite, sqlite:DIR or memory, not 'memory:x'.",
         environment={"TABLESTONE_ENGINE": "memory:x"},
+    ),
+    "engine with an empty place": Refused(
+        "--engine must be sqlite, sqlite:DIR or memory, not 'sqlite:'.",
+        command_line={"engine": "sqlite:"},
+    ),
+    "engine with an empty place in the file": Refused(
+        "engine in FILE must be sqlite, sqlite:DIR or memory, not 'sqlite:'.",
+        file='engine = "sqlite:"',
     ),
     "engine in the file": Refused(
         "engine in FILE must be sqlite, sqlite:DIR or memory, not ''.", file='engine = ""'

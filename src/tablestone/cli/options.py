@@ -87,9 +87,9 @@ def _parse_log_level(text: str) -> str:
 
 
 def _parse_engine(text: str) -> str:
-    """An engine's URL; one without a place means the same with and without its colon."""
-    scheme, _, place = text.partition(":")
-    if scheme == "sqlite" or (scheme == "memory" and not place):
+    """An engine's URL. `sqlite:` before nothing (before an unset variable, say) is not taken for the default."""
+    scheme, colon, place = text.partition(":")
+    if (scheme == "sqlite" and (place or not colon)) or (scheme == "memory" and not place):
         return f"{scheme}:{place}"
     raise BrokenOption(f"must be sqlite, sqlite:DIR or memory, not {text!r}")
 
