@@ -241,6 +241,15 @@ def test_a_key_that_everybody_knows_is_warned_of_where_others_can_connect(
         )
 
 
+def test_a_misspelt_variable_is_warned_of(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path, environment={"TABLESTONE_ACCOUNTS": "none"})
+    assert server.stop() == 0
+    (warning,) = server.stderr.splitlines()
+    assert warning.endswith(
+        " WARNING tablestone.cli.serve: TABLESTONE_ACCOUNTS is no option and is ignored: is TABLESTONE_ACCOUNT meant?"
+    )
+
+
 def test_a_custom_domain_of_an_account_that_is_not_there_is_warned_of(
     private_server: StartServer, tmp_path: Path
 ) -> None:

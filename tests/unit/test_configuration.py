@@ -74,7 +74,6 @@ UNDERSTOOD = {
         {"port": 2}, {"port": None, "account": ()}, {"TABLESTONE_PORT": "2"}
     ),
     "an empty variable is none": Given({"port": 10002}, environment={"TABLESTONE_PORT": ""}),
-    "other variables are not ours": Given({"port": 10002}, environment={"TABLESTONE_PRT": "2"}),
     "accounts typed": Given(
         {
             "has_development_account": False,
@@ -163,9 +162,6 @@ UNDERSTOOD = {
         command_line={"engine": "sqlite:/srv/e"},
     ),
     "sqlite alone": Given(
-        {"engine": "sqlite:/srv/d"}, command_line={"engine": "sqlite", "data": "/srv/d"}
-    ),
-    "sqlite without its colon": Given(
         {"engine": "sqlite:/srv/d"}, command_line={"engine": "sqlite", "data": "/srv/d"}
     ),
     "memory": Given(

@@ -3,7 +3,7 @@
 Precedence: command line, environment (TABLESTONE_*), file (--config or TABLESTONE_CONFIG), for accounts Azurite's own
 variable, default. A list replaces a lower one, it is not added to it. A relative path is seen from where it is named:
 in the file, from the file's own directory. Reads the file; otherwise takes values and returns values. An unknown key in
-the file is an error; an unknown TABLESTONE_ variable is not, because the environment is not ours alone.
+the file is an error; an unknown TABLESTONE_ variable is only warned of, because the environment is not ours alone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from tablestone.cli.options import (
     TOKEN_ISSUER,
     TOKEN_TENANT,
     TRUSTED_PROXY,
+    VARIABLE_PREFIX,
     WORKERS,
     BrokenOption,
     Option,
@@ -91,9 +93,10 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
     )
     host = given.get(HOST.name, HOST.default)
     accounts: tuple[AccountKeys, ...] | None = given.get(ACCOUNT.name)
-    warnings: tuple[str, ...] = ()
+    warnings = _unknown_variables(environment)
     if accounts is None:
-        accounts, warnings = _accounts_of_azurite(environment)
+        accounts, ignored = _accounts_of_azurite(environment)
+        warnings += ignored
     return Configuration(
         host=host,
         port=given.get(PORT.name, int(PORT.default)),
@@ -140,6 +143,19 @@ def _accounts_of_azurite(
     except BrokenOption as broken:
         return None, (f"{broken} All of it is ignored.",)
     return accounts or None, ()
+
+
+def _unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each variable that is named like ours and is none: it may be a slip of the pen, or not for us."""
+    known = {option.variable for option in SERVER_OPTIONS} | {CONFIG_VARIABLE}
+    ends = [name.removeprefix(VARIABLE_PREFIX) for name in known]
+    sentences = []
+    for name in sorted(environment):
+        if name.startswith(VARIABLE_PREFIX) and environment[name] and name not in known:
+            near = get_close_matches(name.removeprefix(VARIABLE_PREFIX), ends, n=1)
+            meant = f": is {VARIABLE_PREFIX}{near[0]} meant?" if near else "."
+            sentences.append(f"{name} is no option and is ignored{meant}")
+    return tuple(sentences)
 
 
 def _tls(

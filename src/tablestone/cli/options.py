@@ -28,6 +28,7 @@ LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
 DELETION_SECONDS_MAX = 24 * 60 * 60
 WORKERS_MAX = 64
+VARIABLE_PREFIX = "TABLESTONE_"
 
 
 class BrokenOption(Exception):
@@ -53,7 +54,7 @@ class Option:
 
     @property
     def variable(self) -> str:
-        return f"TABLESTONE_{self.name.replace('-', '_').upper()}"
+        return f"{VARIABLE_PREFIX}{self.name.replace('-', '_').upper()}"
 
 
 def _parse_text(text: str) -> str:
