@@ -23,16 +23,18 @@ type connection struct {
 	waiting    bool // for room to write
 	busy       bool // a request is under way
 
-	entities int // how many the request under way is about, where that is known; -1: it is not
+	entities int    // how many the request under way is about, where that is known; -1: it is not
+	key      []byte // the key that the answer to a point read must show; empty: none
+	received int    // bytes of the answers to the operation under way
 
 	etags [][]byte // of the entities this connection alone updates
 	turn  int      // the next of them
 
-	next  []byte // the continuation to ask for, as query parameters; empty at a walk's start
-	page  int    // its page number in the walk
-	seen  int    // entities seen in the walk
+	asked []byte // the query under way, from its question mark on
+	next  []byte // the continuation to ask for, as query parameters; empty at a query's start
+	page  int    // its page number in the query
+	seen  int    // entities seen in the query
 	walks int    // walks finished
-	paged bool   // a page of this connection has been counted
 }
 
 var errClosed = errors.New("the server closed a connection")

@@ -12,6 +12,8 @@ type dataset interface {
 	keys(partitionKey, rowKey []byte, n int) ([]byte, []byte)
 	// body is the whole entity as JSON; a revision above 0 changes some of its values.
 	body(out []byte, n, revision int) []byte
+	// least is how many bytes the JSON of each entity has at least.
+	least() int
 	transactions() int
 	// transaction is the first entity of a transaction and the one after its last.
 	transaction(number int) (first, end int)
@@ -41,6 +43,8 @@ func (m madeEntities) body(out []byte, n, revision int) []byte {
 	return appendEntity(out, n, revision, partitionKey, rowKey)
 }
 
+func (m madeEntities) least() int { return entityLeast }
+
 func (m madeEntities) transactions() int { return (int(m) + batchSize - 1) / batchSize }
 
 func (m madeEntities) transaction(number int) (int, int) {
@@ -60,6 +64,7 @@ type readData struct {
 	starts []int // the first entity of each partition, and the number of entities
 	groups []int // the first entity of each transaction, and the number of entities
 	of     []int // the partition of each entity
+	short  int   // bytes of the shortest entity's JSON
 }
 
 func readEntities(path string) (*readData, error) {
@@ -91,9 +96,14 @@ func readEntities(path string) (*readData, error) {
 	if len(data.lines) == 0 {
 		return nil, fmt.Errorf("%s has no entity", path)
 	}
+	data.short = len(text)
 	data.starts = append(data.starts, len(data.lines))
 	data.groups = append(data.groups, len(data.lines))
 	data.lines = append(data.lines, len(text))
+	for n := range data.of {
+		_, _, body := data.line(n)
+		data.short = min(data.short, len(body))
+	}
 	return data, nil
 }
 
@@ -115,6 +125,8 @@ func (d *readData) body(out []byte, n, _ int) []byte {
 	_, _, body := d.line(n)
 	return append(out, body...)
 }
+
+func (d *readData) least() int { return d.short }
 
 func (d *readData) transactions() int { return len(d.groups) - 1 }
 

@@ -12,6 +12,9 @@ const description = "Hourly reading of a weather station, as the station sent it
 	"Nothing here is repeated by the generator, and nothing is compressed on the way. " +
 	"Sensors drift with age; see the calibration protocol of the station, chapter 4."
 
+// entityLeast is how many bytes an entity has at least; the longest has some 30 more.
+const entityLeast = 1000
+
 const payload = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+Pw=="
 
 // appendEntity appends the JSON of entity number n; revision changes some of its values, as an

@@ -28,9 +28,11 @@ type Job struct {
 	// Company is what other connections do meanwhile. It ends when the job does, its table, requests
 	// and seed are its own, and its answers are not in the job's figures.
 	Company *Job `json:"company"`
-	// ExpectEntities is how many entities a page (or, in walks, a whole walk) must carry; -1: any.
+	// ExpectEntities is how many entities the answer to a query must carry, all pages that the server makes
+	// of it together (a whole walk's, in walks); -1: any number, in one page.
 	ExpectEntities int `json:"expect_entities"`
 	// Constant says that the server answers every request with the same 200: only that is checked.
+	// What others answer is held to what was asked: answers.go.
 	Constant bool `json:"constant"`
 }
 
@@ -41,7 +43,8 @@ type Share struct {
 }
 
 // Result is what one run saw. Requests, latencies and CPU are those of the measured time only;
-// RequestsAll counts every answer since the first connection, for the server's CPU per request.
+// RequestsAll counts every answer since the first connection, for the server's CPU per request. A query
+// that the server answered in several pages is one request, but for walks, where each page is one.
 type Result struct {
 	Elapsed          float64            `json:"elapsed"`
 	Requests         int                `json:"requests"`

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"syscall"
 	"time"
@@ -35,6 +34,7 @@ type load struct {
 	first      histogram
 	last       histogram
 	scratch    []byte
+	next       []byte
 }
 
 func newLoad(job *Job) (*load, error) {
@@ -141,13 +141,18 @@ func (l *load) issue(c *connection, now int64) error {
 		return nil
 	}
 	c.reset()
-	c.operation = c.part.next()
+	goesOn := len(c.next) > 0
+	if !goesOn {
+		c.operation = c.part.next()
+	}
 	c.part.writer.signer.renewDate(now)
 	c.part.writer.write(c)
 	l.issued++
 	l.inFlight++
 	c.busy = true
-	c.started = l.now()
+	if !goesOn || c.part.job.Walks > 0 {
+		c.started = l.now()
+	}
 	return l.push(c)
 }
 
@@ -196,21 +201,28 @@ func (l *load) push(c *connection) error {
 	return l.poller.watch(syscall.EPOLL_CTL_MOD, c, events)
 }
 
-// account checks one whole answer and counts it where it belongs.
+// account checks one whole answer and counts it where it belongs. A query that goes on at a continuation is
+// counted when its last page has come, but for walks, of which each page is counted.
 func (l *load) account(c *connection, whole int, now int64) {
-	l.result.RequestsAll++
-	if complaint := l.complaint(c); complaint != "" {
+	page := c.page
+	c.received += whole
+	complaint, goesOn := l.complaint(c)
+	if complaint != "" {
 		l.result.Errors++
 		if len(l.result.ErrorSamples) < errorSamplesMax {
 			l.result.ErrorSamples = append(l.result.ErrorSamples, c.operation.name+": "+complaint)
 		}
+		c.startAnew()
 	}
-	page := c.page
-	if c.part.job.Walks > 0 && !l.job.Constant {
-		l.follow(c)
-	} else if c.part.job.Walks > 0 {
+	if c.part.job.Walks > 0 && !goesOn {
 		c.walks++
 	}
+	if goesOn && c.part.job.Walks == 0 {
+		return
+	}
+	received := c.received
+	c.received = 0
+	l.result.RequestsAll++
 	if c.operation.name == "update" {
 		l.keepETag(c)
 	}
@@ -229,7 +241,7 @@ func (l *load) account(c *connection, whole int, now int64) {
 		return
 	}
 	l.measured++
-	l.result.BytesIn += int64(whole)
+	l.result.BytesIn += int64(received)
 	l.result.Entities += max(c.entities, 0)
 	if l.job.Walks > 0 {
 		pages := l.job.Entities / partitionEntities
@@ -239,69 +251,6 @@ func (l *load) account(c *connection, whole int, now int64) {
 			l.last.record(latency)
 		}
 	}
-}
-
-// complaint says what is wrong with an answer; empty when nothing is.
-func (l *load) complaint(c *connection) string {
-	status := c.response.status
-	if status != c.operation.status {
-		return fmt.Sprintf("status %d instead of %d: %.300s", status, c.operation.status, l.body(c))
-	}
-	if l.job.Constant {
-		return ""
-	}
-	switch c.operation.name {
-	case "batch", "seed":
-		body := l.body(c)
-		if done := bytes.Count(body, []byte("HTTP/1.1 204")); done != c.entities {
-			return fmt.Sprintf("%d of %d inserts done: %.600s", done, c.entities, body)
-		}
-	case "page":
-		expected := c.part.job.ExpectEntities
-		if c.entities >= 0 {
-			expected = c.entities
-		}
-		if expected < 0 || c.part.job.Walks > 0 || c.paged {
-			return ""
-		}
-		c.paged = true // one page of each connection is counted: counting all would cost too much
-		if found := l.countEntities(c); found != expected {
-			return fmt.Sprintf("%d entities instead of %d", found, expected)
-		}
-	}
-	return ""
-}
-
-func (l *load) body(c *connection) []byte {
-	if c.response.length < 0 {
-		l.scratch = c.response.body(c.in[:c.filled], l.scratch)
-		return l.scratch
-	}
-	return c.response.body(c.in[:c.filled], nil)
-}
-
-func (l *load) countEntities(c *connection) int {
-	return bytes.Count(l.body(c), []byte(`"RowKey":`))
-}
-
-// follow counts a walk's page and remembers where the next one starts.
-func (l *load) follow(c *connection) {
-	if c.response.status != 200 {
-		return
-	}
-	c.seen += l.countEntities(c)
-	c.page++
-	c.next = continuation(c.next, c.head())
-	if len(c.next) > 0 {
-		return
-	}
-	if expected := c.part.job.ExpectEntities; c.seen != expected && expected >= 0 {
-		l.result.Errors++
-		l.result.ErrorSamples = append(l.result.ErrorSamples,
-			fmt.Sprintf("a walk met %d entities instead of %d", c.seen, expected))
-	}
-	c.page, c.seen = 0, 0
-	c.walks++
 }
 
 func (l *load) keepETag(c *connection) {

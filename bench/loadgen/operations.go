@@ -61,6 +61,7 @@ type writer struct {
 	seeded   int // seeded batches so far
 	revision int
 	matches  map[int]int // entities that match, by the first of their partition
+	selected [][]byte    // how the properties of a $select start in an answer; empty: all are asked for
 }
 
 func newWriter(job *Job) (*writer, error) {
@@ -80,7 +81,7 @@ func newWriter(job *Job) (*writer, error) {
 	common := fmt.Sprintf("Host: %s\r\nAccept: application/json;odata=minimalmetadata\r\n"+
 		"DataServiceVersion: 3.0\r\nx-ms-version: 2019-02-02\r\n", job.Address)
 	return &writer{job: job, signer: signing, random: random, data: data, keys: keys, common: common,
-		matches: map[int]int{}}, nil
+		matches: map[int]int{}, selected: selectedProperties(job.Query)}, nil
 }
 
 // write puts the connection's next request into its buffer.
@@ -88,7 +89,9 @@ func (w *writer) write(c *connection) {
 	w.target = append(w.target[:0], w.job.BasePath...)
 	w.target = append(w.target, '/')
 	w.path, w.body, w.extra = 0, w.body[:0], w.extra[:0]
-	c.entities = -1
+	if len(c.next) == 0 {
+		c.entities = -1
+	}
 	c.operation.prepare(w, c)
 	if w.path == 0 {
 		w.path = len(w.target)
@@ -120,13 +123,19 @@ func (w *writer) createTable(*connection) {
 
 func (w *writer) get(c *connection) {
 	w.addressSeeded(w.keys.next())
+	c.key = append(append(append(c.key[:0], `"RowKey":"`...), w.rk...), '"')
 	w.appendQuery(c)
 }
 
 func (w *writer) query(c *connection) {
 	w.target = append(append(w.target, w.job.Table...), "()"...)
-	w.appendQuery(c)
-	w.target = append(w.target, c.next...)
+	w.path = len(w.target)
+	if len(c.next) == 0 {
+		w.appendQuery(c)
+		c.asked = append(c.asked[:0], w.target[w.path:]...)
+		return
+	}
+	w.target = append(append(w.target, c.asked...), c.next...)
 }
 
 func (w *writer) insert(*connection) {

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// What an answer must be, beyond its status. It is checked of every answer, so it must cost little beside what
+// a server spends on one.
+
+var (
+	insertDone = []byte("HTTP/1.1 204")
+	rowKey     = []byte(`"RowKey":`)
+	emptyList  = []byte(`"value":[]`)
+)
+
+// rowKeyMark is where in rowKey its rarest letter stands: few others are looked at in vain.
+const rowKeyMark = 4
+
+// complaint says what is wrong with an answer, empty when nothing is, and whether the query goes on.
+func (l *load) complaint(c *connection) (string, bool) {
+	status := c.response.status
+	if status != c.operation.status {
+		return fmt.Sprintf("status %d instead of %d: %.300s", status, c.operation.status, l.body(c)), false
+	}
+	if l.job.Constant {
+		return "", false
+	}
+	switch c.operation.name {
+	case "batch", "seed":
+		body := l.body(c)
+		if done := bytes.Count(body, insertDone); done != c.entities {
+			return fmt.Sprintf("%d of %d inserts done: %.600s", done, c.entities, body), false
+		}
+	case "get":
+		return c.part.writer.complaintOfEntity(l.body(c), c.key), false
+	case "page":
+		return l.follow(c)
+	}
+	return "", false
+}
+
+func (l *load) body(c *connection) []byte {
+	if c.response.length < 0 {
+		l.scratch = c.response.body(c.in[:c.filled], l.scratch)
+		return l.scratch
+	}
+	return c.response.body(c.in[:c.filled], nil)
+}
+
+// complaintOfEntity holds the answer to a point read to the entity: its key and its length, or what is selected.
+func (w *writer) complaintOfEntity(body, key []byte) string {
+	for _, name := range w.selected {
+		if !bytes.Contains(body, name) {
+			return fmt.Sprintf("no %s in the answer: %.300s", name, body)
+		}
+	}
+	if len(w.selected) > 0 {
+		return ""
+	}
+	if !bytes.Contains(body, key) {
+		return fmt.Sprintf("no %s in the answer: %.300s", key, body)
+	}
+	if len(body) < w.data.least() {
+		return fmt.Sprintf("%d bytes are no whole entity: %.300s", len(body), body)
+	}
+	return ""
+}
+
+// follow counts the entities of a page. Where the server may go on and something is left to be found, it remembers
+// where the next page starts.
+func (l *load) follow(c *connection) (string, bool) {
+	job, body := c.part.job, l.body(c)
+	found := countEntities(body)
+	if found == 0 && !bytes.Contains(body, emptyList) {
+		return fmt.Sprintf("no list of entities: %.300s", body), false
+	}
+	expected := job.ExpectEntities
+	if c.entities >= 0 {
+		expected = c.entities
+	}
+	c.seen += found
+	c.page++
+	l.next = continuation(l.next, c.head())
+	if len(l.next) > 0 && (job.Walks > 0 || expected == 0 || c.seen < expected) {
+		if bytes.Equal(l.next, c.next) {
+			return fmt.Sprintf("a page that leads to itself: %s", l.next), false
+		}
+		c.next = append(c.next[:0], l.next...)
+		return "", true
+	}
+	seen := c.seen
+	c.startAnew()
+	if seen != expected && expected >= 0 {
+		return fmt.Sprintf("%d entities instead of %d", seen, expected), false
+	}
+	return "", false
+}
+
+// startAnew forgets the query under way.
+func (c *connection) startAnew() { c.next, c.page, c.seen = c.next[:0], 0, 0 }
+
+// countEntities is bytes.Count of rowKey, at a few per cent of the cost: a page has a MiB.
+func countEntities(body []byte) int {
+	count := 0
+	for at := 0; ; {
+		step := bytes.IndexByte(body[at:], rowKey[rowKeyMark])
+		if step < 0 {
+			return count
+		}
+		at += step + 1
+		if start := at - 1 - rowKeyMark; start >= 0 && bytes.HasPrefix(body[start:], rowKey) {
+			count++
+		}
+	}
+}
+
+// selectedProperties is how the properties that a query selects start in an answer.
+func selectedProperties(query string) [][]byte {
+	var found [][]byte
+	for _, option := range strings.Split(query, "&") {
+		names, isSelect := strings.CutPrefix(option, "$select=")
+		if !isSelect {
+			continue
+		}
+		for _, name := range strings.Split(names, ",") {
+			found = append(found, []byte(`"`+name+`":`))
+		}
+	}
+	return found
+}
