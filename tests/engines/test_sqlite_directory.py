@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tablestone.engines.sqlite import SqliteEngine
+
 
 @pytest.mark.asyncio
 async def test_a_new_directory_is_private_and_its_file_says_what_it_is(tmp_path: Path) -> None:
@@ -193,6 +195,91 @@ def test_a_database_that_cannot_be_written_is_refused_and_left_alone(data: Path)
     with pytest.raises(EngineRefused, match=r": tablestone\.db cannot be written\.$"):
         open_sqlite(data)
     assert sorted(data.iterdir()) == before
+
+
+@pytest.fixture(params=["cannot be written", "is said not to be writable"])
+def read_only(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Path], None]:
+    """Makes a directory that can only be read; for the superuser, for whom there is none, one that is taken for it."""
+    may = os.access
+
+    def refuse(data: Path) -> None:
+        if request.param == "cannot be written":
+            data.chmod(0o500)
+        else:
+            monkeypatch.setattr(
+                os, "access", lambda path, mode: may(path, mode) and (path, mode) != (data, os.W_OK)
+            )
+
+    if request.param == "cannot be written" and os.geteuid() == 0:
+        pytest.skip("nothing is unwritable for the superuser")
+    return refuse
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        pytest.param((), id="as a server leaves it"),
+        pytest.param(("tablestone.db-wal",), id="with an empty log"),
+        pytest.param(("tablestone.db-shm",), id="with the memory that was shared"),
+    ],
+)
+def test_what_cannot_be_written_is_read_and_nothing_is_made(
+    tmp_path: Path, read_only: Callable[[Path], None], beside: tuple[str, ...]
+) -> None:
+    data = tmp_path / "100% ?#"  # each of these means something in the URI that SQLite is given
+    engine = open_sqlite(data)
+    asyncio.run(committed_and_closed(engine))
+    for name in beside:
+        (data / name).touch()
+    before = sorted(data.iterdir())
+    read_only(data)
+
+    async def read() -> None:
+        engine = open_sqlite(data, read_only=True)
+        assert await read_all(engine) == [b"value"]
+        assert sorted(data.iterdir()) == before
+        await close_healthy(engine)
+
+    asyncio.run(read())
+    data.chmod(0o700)
+
+
+async def committed_and_closed(engine: SqliteEngine) -> None:
+    await committed(engine, insert(b"p", b"r"))
+    await engine.close()
+
+
+@pytest.mark.parametrize("name", ["tablestone.db-wal", "tablestone.db-journal"])
+def test_a_log_that_cannot_be_read_is_not_left_out(
+    data: Path, read_only: Callable[[Path], None], name: str
+) -> None:
+    asyncio.run(committed_and_closed(open_sqlite(data)))
+    (data / name).write_bytes(b"rows that were acknowledged")
+    read_only(data)
+    with pytest.raises(EngineRefused) as refused:
+        open_sqlite(data, read_only=True)
+    assert str(refused.value) == (
+        f"The data directory {data} cannot be read where nothing can be written, for {name} belongs to what is stored: "
+        "make a copy that can be written."
+    )
+    data.chmod(0o700)
+
+
+def test_a_database_that_may_not_be_read_is_refused(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(open_sqlite(data).close())
+    database = data / "tablestone.db"
+    database.chmod(0)
+    if os.geteuid() == 0:  # who may read everything
+        monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (database, os.R_OK))
+    with pytest.raises(EngineRefused) as refused:
+        open_sqlite(data, read_only=True)
+    assert str(refused.value) == (
+        f"The data directory {data} cannot be used: tablestone.db cannot be read."
+    )
 
 
 @pytest.mark.parametrize("change", ["removed", "made"])

@@ -40,11 +40,10 @@ WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
 GENERATION_NAME: Final = "generation"
 LOG_NAME: Final = "tablestone.db-wal"
 SHARED_NAME: Final = "tablestone.db-shm"
+JOURNAL_NAME: Final = "tablestone.db-journal"
 LOG_NAMES: Final = frozenset({LOG_NAME, SHARED_NAME})
 OWN_NAMES: Final = (
-    LOG_NAMES
-    | COMMIT_LOCK_NAMES
-    | {"lock", GENERATION_NAME, "tablestone.db", "tablestone.db-journal"}
+    LOG_NAMES | COMMIT_LOCK_NAMES | {"lock", GENERATION_NAME, "tablestone.db", JOURNAL_NAME}
 )
 LOCKED_MS_MAX: Final = 50
 """How long to wait for a lock of another process (a backup tool): the event loop waits too, so not long."""
@@ -81,6 +80,7 @@ class DataDirectory:
         self._opening = opening
         self._lock: int | None = None
         self._storage = storage
+        self._is_immutable = False
         with self._refusing():
             if storage is not None:
                 self._require_same()
@@ -218,6 +218,24 @@ class DataDirectory:
         self._require_not_lost()
         if not self.database.is_file():
             raise EngineRefused(f"The data directory {self.path} holds no Tablestone data.")
+        if not os.access(self.database, os.R_OK):
+            raise EngineRefused(
+                f"The data directory {self.path} cannot be used: {self.database.name} cannot be read."
+            )
+        is_logged = all((self.path / name).exists() for name in LOG_NAMES)  # as with a server
+        if not is_logged and not os.access(self.path, os.W_OK):
+            self._require_no_log()
+            self._is_immutable = True
+
+    def _require_no_log(self) -> None:
+        """Where SQLite cannot make what it lacks, on a read-only medium, it reads the database alone, not its log."""
+        for name in (LOG_NAME, JOURNAL_NAME):
+            path = self.path / name
+            if path.exists() and path.stat().st_size > 0:
+                raise EngineRefused(
+                    f"The data directory {self.path} cannot be read where nothing can be written, for {name} belongs "
+                    "to what is stored: make a copy that can be written."
+                )
 
     def _make(self) -> None:
         there = next(path for path in (self.path, *self.path.parents) if os.path.lexists(path))
@@ -268,7 +286,13 @@ class DataDirectory:
         return lock
 
     def _connect(self, flags: int) -> apsw.Connection:
-        connection = apsw.Connection(os.fspath(self.database), flags)
+        name = os.fspath(self.database)
+        if self._is_immutable:
+            name, flags = (
+                f"{self.database.absolute().as_uri()}?immutable=1",
+                flags | apsw.SQLITE_OPEN_URI,
+            )
+        connection = apsw.Connection(name, flags)
         if self._storage is not None and not self.is_where_it_was():
             connection.close()  # it may be another server's: nothing of it is read or written
             raise apsw.CantOpenError("the path no longer leads to the database")
