@@ -130,12 +130,14 @@ class Pipeline:
                 parameters, unreadable = readable_parameters(request.query_string), error
             host = request.headers.get(b"host", b"")
             found = await self._addresses.find(request.raw_path, host)
-            _require_sound(request, https_only=self._https_only)
             properties = self._properties.kept(found.account.name)
             if properties is NOT_KEPT:
                 properties = await self._properties.get(found.account.name)
             if properties is not None:
-                cors_rules = properties.cors
+                cors_rules = (
+                    properties.cors
+                )  # from here on errors are for scripts to read too (auth 8.4)
+            _require_sound(request, https_only=self._https_only)
             if request.method == "OPTIONS":
                 unversioned = Stamp(request_id, client_request_id, version)
                 return answer_preflight(cors_rules, request, unversioned)
