@@ -40,8 +40,9 @@ HEADERS_BYTES_MAX: Final = 64 * 1024
 """Bytes of all headers together; more is answered 431 and nothing else. Ours, near what HTTP servers allow."""
 HOST_LENGTH_MAX: Final = 261
 """Bytes of the Host header: a name of the longest length that DNS has, with a port. Ours."""
-URL_LENGTH_MAX: Final = 64 * 1024
-"""Bytes of the request target; more is answered 414 and nothing else. Ours; filters take tens of KiB (wire 6.6)."""
+URL_LENGTH_MAX: Final = 64 * 1024 - 1
+"""Bytes of the request target: what the HTTP parser can count (httptools, in 16 bits). A longer one is no request to
+it, and answered 400 in plain text. Filters take tens of KiB (wire 6.6)."""
 XML_NODES_MAX: Final = 4096
 """Elements and attributes of an XML document; an entity of 252 properties has about 800. Ours."""
 XML_TAG_BYTES_MAX: Final = 64 * 1024

@@ -83,6 +83,22 @@ async def slow_application(scope: Any, _receive: Any, send: Any) -> None:
     await answer(send, scope["raw_path"])
 
 
+@pytest.mark.parametrize("before_query", [1, 60_000, limits.URL_LENGTH_MAX])
+def test_the_longest_target_is_read_and_a_longer_one_refused(before_query: int) -> None:
+    """The parser's own bound (limits.URL_LENGTH_MAX), however much of it is the path."""
+    query = limits.URL_LENGTH_MAX - before_query
+    target = b"/" + b"a" * (before_query - 1) + (b"?" + b"q" * (query - 1) if query else b"")
+    assert len(target) == limits.URL_LENGTH_MAX
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET %b HTTP/1.1\r\nHost: h\r\n\r\n" % target)
+        assert await read_answer(reader) == target.partition(b"?")[0]
+        writer.write(b"GET %bx HTTP/1.1\r\nHost: h\r\n\r\n" % target)
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+
+    talk_to(path_application, talk)
+
+
 def test_an_idle_connection_ends_after_its_time_and_not_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -120,9 +120,6 @@ class Application:
         if len(b"".join(by_name)) + len(b"".join(by_name.values())) > limits.HEADERS_BYTES_MAX:
             await _refuse(431, send)
             return
-        if len(scope["raw_path"]) + len(scope["query_string"]) > limits.URL_LENGTH_MAX:
-            await _refuse(414, send)
-            return
         request = RawRequest(
             method,
             scope["raw_path"],
