@@ -13,7 +13,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,7 +24,7 @@ from azure.data.tables import TableServiceClient
 
 import tablestone
 from cli.worker_processes import wait_until
-from crash.writers import Connection
+from crash.writers import Connection, UnexpectedAnswerError
 from server_process import COMMAND, NotReady, ServerProcess, start_server
 from signing import signed_headers
 from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY
@@ -288,11 +290,16 @@ def test_a_data_directory_that_is_removed_is_told_once_and_takes_no_more(
         opened[0].send("POST", "/Tables", b'{"TableName":"kept"}', expected=201)
         shutil.rmtree(data)
         wait_until(lambda: "writes are refused until it is back" in server.stderr)
-        time.sleep(1.5)  # the other process looks once a second too, and says nothing
-        for number, each in enumerate(opened):
-            body = json.dumps({"TableName": f"lost{number}"}).encode()
-            _, answer = each.send("POST", "/Tables", body, expected=503)
-            assert b"ServerBusy" in answer
+        names = map("lost{}".format, count())
+
+        def is_refused(each: Connection) -> bool:
+            body = json.dumps({"TableName": next(names)}).encode()
+            with suppress(UnexpectedAnswerError):
+                return b"ServerBusy" in each.send("POST", "/Tables", body, expected=503)[1]
+            return False  # its process has not looked yet
+
+        for each in opened:
+            wait_until(partial(is_refused, each))
             each.send("GET", "/Tables('kept')", expected=200)
     assert server.stop() == 0
     assert server.stderr.count("ERROR") == 1
