@@ -42,7 +42,7 @@ STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
         (batch, "parse_batch"),
         (batch, "decode_operation"),
     ),
-    "decide": ((entity_group, "_decide_all"), (service, "require_conditions")),
+    "decide": ((entity_group, "decide"), (service, "require_conditions")),
     "engine": ((RowReader, "get"), (GroupCommit, "_apply")),
     "encode": (
         (pipeline, "encode_result"),

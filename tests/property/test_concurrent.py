@@ -396,5 +396,5 @@ async def test_a_deletion_whose_client_gave_up_is_not_half_known(scene: Scene, t
 
 def straggling(table_id: bytes, insert: InsertEntity) -> WriteSet:
     partition = keys.entity_partition(table_id, insert.entity.key.partition_key)
-    change: Change = decide(insert, None).change
+    change: Change = decide(insert, None)
     return WriteSet(partition, [change])

@@ -10,7 +10,7 @@ answer now; the caller may try again) or, while being opened, `EngineRefused` (o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -293,7 +293,7 @@ class Engine(Protocol):
         """Up to `rows_max` rows of the range in key order, with keys and versions."""
         ...
 
-    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+    def commit(self, write_set: WriteSet) -> Awaitable[Committed | Conflict]:
         """Apply the write set if all its expectations hold, else nothing.
 
         Write sets that arrive together may share one flush, each with its own fate.

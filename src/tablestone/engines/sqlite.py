@@ -20,7 +20,7 @@ from tablestone.engines.sqlite_directory import DataDirectory, Opening
 from tablestone.engines.sqlite_reader import RowReader, unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
     from pathlib import Path
 
     from tablestone.clock import Clock
@@ -104,13 +104,13 @@ class SqliteEngine:
         else:
             connection.close()
 
-    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+    def commit(self, write_set: WriteSet) -> Awaitable[Committed | Conflict]:
         self._require_open()
         if self._commits is None:
             raise EngineUnavailable("The engine was opened for reading only.")
         if self._is_gone:
             raise EngineUnavailable(f"The data directory {self._directory.path} is gone.")
-        return await self._commits.commit(write_set)
+        return self._commits.commit(write_set)
 
     async def watch(self, *, tells: bool) -> None:
         while True:

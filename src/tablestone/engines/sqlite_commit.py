@@ -119,7 +119,7 @@ class GroupCommit:
         self._thread = Thread(target=self._work_until_told, name="tablestone-flush", daemon=True)
         self._thread.start()
 
-    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+    def commit(self, write_set: WriteSet) -> asyncio.Future[Committed | Conflict]:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Committed | Conflict] = loop.create_future()
         self._waiting.append(_Accepted(write_set, answer))
@@ -128,7 +128,7 @@ class GroupCommit:
             self._idle.clear()
             # Not at once: whatever else becomes ready in this turn of the loop joins the group.
             loop.call_soon(self._start_group, loop)
-        return await answer
+        return answer
 
     async def close(self) -> None:
         """Waits for the fate of everything accepted, then ends the thread and the connection."""
@@ -177,7 +177,8 @@ class GroupCommit:
             return
         try:
             changes_before = self._writer.total_changes()
-            outcomes = [self._apply(each.write_set) for each in accepted]
+            now = max(self._clock(), 1)  # one for all: their texts are made once
+            outcomes = [self._apply(each.write_set, now) for each in accepted]
             if self._writer.total_changes() != changes_before:
                 if any(each.write_set.announced for each in accepted):
                     self._generation.begin()
@@ -209,14 +210,13 @@ class GroupCommit:
                     break
         return group
 
-    def _apply(self, write_set: WriteSet) -> Committed | Conflict:
+    def _apply(self, write_set: WriteSet, now: int) -> Committed | Conflict:
         """Applies one write set to the open transaction, or nothing of it."""
         partition = write_set.partition
-        now = self._clock()
         if len(write_set.changes) == 1:
             ((row, expectation, mutation),) = write_set.changes
             if expectation == ABSENT and isinstance(mutation, Put):
-                return self._insert(partition, row, max(now, 1), mutation)
+                return self._insert(partition, row, now, mutation)
         versions = [0] * len(write_set.changes)
         puts: list[tuple[bytes, bytes, int, bytes]] = []
         deletes: list[tuple[bytes, bytes]] = []

@@ -9,16 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tablestone import limits
-from tablestone.engines.contract import Change, Committed, Engine, WriteSet, expectation_holds
+from tablestone.engines.contract import (
+    ABSENT,
+    Change,
+    Committed,
+    Engine,
+    WriteSet,
+    expectation_holds,
+)
 from tablestone.entity import EntityKey
 from tablestone.entity_json import key_of, read_raw, version_of
 from tablestone.errors import StorageError
 from tablestone.operations import EntityWrite, WriteResult, entity_key
 from tablestone.tables import keys
 from tablestone.tables.writes import (
-    Decision,
     conflict_error,
     decide,
+    may_decide_again,
     needs_current,
     write_result,
 )
@@ -62,24 +69,17 @@ async def commit_writes(
     partition = keys.entity_partition(table_id, entity_key(writes[0]).partition_key)
     merges = any(map(needs_current, writes))
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
-        current = await _read_current(engine, table_id, writes) if merges else {}
-        decisions = _decide_all(writes, current, checked=merges)
-        changes = [decision.change for decision in decisions]
+        if merges:
+            changes = _decide_on(await _read_current(engine, table_id, writes), writes)
+        else:
+            changes = [decide(write, None) for write in writes]
         outcome = await engine.commit(WriteSet(partition, changes))
         if isinstance(outcome, Committed):
-            return _results(writes, changes, outcome.versions)
-        if not decisions[outcome.index].retry_on_conflict:
-            raise conflict_error(writes[outcome.index], outcome.version_found).at(outcome.index)
+            return list(map(write_result, writes, changes, outcome.versions))
+        write = writes[outcome.index]
+        if not may_decide_again(write):
+            raise conflict_error(write, outcome.version_found).at(outcome.index)
     raise StorageError("ServerBusy")
-
-
-def _results(
-    writes: Sequence[EntityWrite], changes: list[Change], versions: list[int]
-) -> list[WriteResult]:
-    return [
-        write_result(write, change, version)
-        for write, change, version in zip(writes, changes, versions, strict=True)
-    ]
 
 
 async def _read_current(
@@ -95,20 +95,17 @@ async def _read_current(
     return {key_of(read_raw(stored)): stored for stored in rows.values}
 
 
-def _decide_all(
-    writes: Sequence[EntityWrite], current: dict[EntityKey, bytes], *, checked: bool
-) -> list[Decision]:
-    """Every operation decided, in order. If `checked`, what was read judges the operations before a failing merge."""
-    decisions: list[Decision] = []
+def _decide_on(current: dict[EntityKey, bytes], writes: Sequence[EntityWrite]) -> list[Change]:
+    """Every operation decided, in order; what was read judges those before a failing merge too."""
+    changes: list[Change] = []
     for index, write in enumerate(writes):
         stored = current.get(entity_key(write))
         try:
-            decision = decide(write, stored)
+            change = decide(write, stored)
         except StorageError as error:
             raise error.at(index) from error
-        if checked:
-            version = 0 if stored is None else version_of(stored)
-            if not expectation_holds(decision.change.expectation, version):
-                raise conflict_error(write, version).at(index)
-        decisions.append(decision)
-    return decisions
+        version = ABSENT if stored is None else version_of(stored)
+        if not expectation_holds(change.expectation, version):
+            raise conflict_error(write, version).at(index)
+        changes.append(change)
+    return changes

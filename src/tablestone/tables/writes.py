@@ -7,7 +7,7 @@ the service's error (outcome matrix of wire 3.9). Does no I/O and does not know 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final
 
 from tablestone.engines.contract import (
     ABSENT,
@@ -44,17 +44,19 @@ from tablestone.operations import (
     entity_key,
 )
 
-
-class Decision(NamedTuple):
-    """A change, and whether its expectation is only what was read, so that a conflict means: decide again."""
-
-    change: Change
-    retry_on_conflict: bool
+_MERGES: Final = (MergeEntity, InsertOrMergeEntity)
 
 
 def needs_current(write: EntityWrite) -> bool:
     """True for the operations that cannot be decided without reading the entity: those that merge."""
-    return isinstance(write, MergeEntity | InsertOrMergeEntity)
+    return isinstance(write, _MERGES)
+
+
+def may_decide_again(write: EntityWrite) -> bool:
+    """True where the expectation of the change is only what was read, so that a conflict means: decide again."""
+    return needs_current(write) and not (
+        isinstance(write, MergeEntity) and write.if_match != IF_MATCH_ANY
+    )
 
 
 def _expectation(if_match: IfMatch) -> Expectation:
@@ -66,41 +68,40 @@ def _put(key: EntityKey, texts: Mapping[str, str]) -> Put:
     return Put(entity_renderer(key, in_ordinal_order(texts)))
 
 
-def decide(write: EntityWrite, current: bytes | None) -> Decision:
+def decide(write: EntityWrite, current: bytes | None) -> Change:
     """The change that carries the operation out. `current` is what was read, for those that `needs_current`.
 
-    Raises the error of an operation whose precondition what was read already fails, or of a merged entity that
-    breaks a limit.
+    Raises the error of a merge whose precondition what was read already fails, or whose entity breaks a limit; nothing
+    of the others.
     """
-    row = encode_key(entity_key(write).row_key)
     if isinstance(write, InsertEntity):
-        render = entity_renderer(write.entity.key, write.entity.members.values())
-        return Decision(Change(row, ABSENT, Put(render)), False)
+        key, members = write.entity
+        return Change(encode_key(key.row_key), ABSENT, Put(entity_renderer(key, members.values())))
+    row = encode_key(entity_key(write).row_key)
     if isinstance(write, DeleteEntity):
-        return Decision(Change(row, _expectation(write.if_match), DELETE), False)
+        return Change(row, _expectation(write.if_match), DELETE)
     if isinstance(write, MergeEntity | InsertOrMergeEntity):
         return _decide_merge(write, row, current)
     expectation = ANY if isinstance(write, InsertOrReplaceEntity) else _expectation(write.if_match)
-    return Decision(Change(row, expectation, _put(write.entity.key, write.entity.members)), False)
+    return Change(row, expectation, _put(write.entity.key, write.entity.members))
 
 
 def _decide_merge(
     write: MergeEntity | InsertOrMergeEntity, row: bytes, current: bytes | None
-) -> Decision:
+) -> Change:
     """Merge keeps what the operation does not name; a null never removes anything (wire 3.10)."""
     texts: dict[str, str] = {}
     version = ABSENT
     if current is not None:
         texts = split_members(current)
         version = version_of(current)
-    named_version = isinstance(write, MergeEntity) and write.if_match != IF_MATCH_ANY
     if isinstance(write, MergeEntity) and not expectation_holds(
         _expectation(write.if_match), version
     ):
         raise conflict_error(write, version)
     texts.update(write.entity.members)
     require_entity_limits(write.entity.key, texts)
-    return Decision(Change(row, version, _put(write.entity.key, texts)), not named_version)
+    return Change(row, version, _put(write.entity.key, texts))
 
 
 def conflict_error(write: EntityWrite, version_found: int) -> StorageError:
@@ -114,9 +115,7 @@ def conflict_error(write: EntityWrite, version_found: int) -> StorageError:
 
 def write_result(write: EntityWrite, change: Change, version: int) -> WriteResult:
     """What the operation answers once its change has been given a version."""
-    if isinstance(write, DeleteEntity):
-        return Deleted()
     if isinstance(write, InsertEntity):
         assert isinstance(change.mutation, Put)
         return EntityInserted(change.mutation.render, version)
-    return EntityWritten(version)
+    return Deleted() if isinstance(write, DeleteEntity) else EntityWritten(version)

@@ -149,11 +149,17 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
 
 def _applied_to_update(form: Form) -> bytes | None:
     """Prefer on PUT, MERGE and PATCH is answered `return-no-content` (wire 3.10)."""
-    return None if form.preference is None else Preference.RETURN_NO_CONTENT.value.encode("ascii")
+    return None if form.preference is None else _PREFERENCE_TEXTS[Preference.RETURN_NO_CONTENT]
 
 
 def _applied(form: Form) -> bytes | None:
-    return None if form.preference is None else form.preference.value.encode("ascii")
+    return _PREFERENCE_TEXTS[form.preference]
+
+
+_PREFERENCE_TEXTS: Final[dict[Preference | None, bytes | None]] = {
+    None: None,
+    **{preference: preference.value.encode("ascii") for preference in Preference},
+}
 
 
 def _inserted(operation: InsertEntity, result: EntityInserted, form: Form) -> Answer:
