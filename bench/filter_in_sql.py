@@ -32,6 +32,7 @@ from tablestone.entity_json import entity_renderer
 from tablestone.operations import QueryEntities
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tables import keys, reads
+from tablestone.turns import Turns
 from tablestone.wire.json_reader import decode_entity
 
 TABLE_ID: Final = b"\0" * keys.TABLE_ID_LENGTH
@@ -103,7 +104,7 @@ async def count(engine: Engine, text: str) -> int:
     query = QueryEntities("table", parse_filter(text), 1000, None, None)
     while True:
         page = await reads.query_entities(
-            engine, TABLE_ID, query, time.monotonic, reads.ScanTurns()
+            engine, TABLE_ID, query, time.monotonic, Turns(time.monotonic)
         )
         found += len(page.stored)
         if page.token is None:

@@ -35,7 +35,10 @@ def parse_and_plan() -> Plan:
 
 
 def encode_page(writer: JsonWriter, stored: list[bytes]) -> bytes:
-    return writer.entities("bench", stored, None)
+    listed = stored
+    if not writer.lists_as_stored(None):
+        listed = [writer.listed("bench", each, None) for each in stored]
+    return writer.entities("bench", listed, None)
 
 
 def signed_request() -> tuple[RawRequest, bytes]:

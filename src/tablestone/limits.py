@@ -88,8 +88,8 @@ SCAN_ROWS_PER_READ: Final = 500
 """Rows a filtered scan asks of the engine at a time; ours."""
 SCAN_ROWS_PER_HINTED_READ: Final = 1000
 """The same where the engine leaves out most of them; ours."""
-SCAN_SECONDS_PER_TURN: Final = 0.001
-"""How long a filtered scan goes on before other requests get their turn; ours."""
+TURN_SECONDS: Final = 0.001
+"""How long a scan, a batch or the writing of a page goes on before other requests get their turn; ours."""
 
 # Entity group transactions.
 CHANGE_SET_OPERATIONS_MAX: Final = 100

@@ -35,6 +35,7 @@ RANDOM_MODULE = "random"
 ASYNC_PLACES = {
     "server",
     "engines",
+    "turns.py",
     "tables/service.py",
     "tables/reads.py",
     "tables/announced.py",

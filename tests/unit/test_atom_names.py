@@ -32,7 +32,7 @@ def test_a_feed_is_well_formed_whatever_was_stored(name: str, value: EdmValue) -
     key = EntityKey("p", "r")
     stored = entity_renderer(key, members({name: value, "after": value}).values())(1)
     writer = AtomWriter("http://host/account/", "account", AtomForm.PLAIN, 0)
-    feed = ET.fromstring(writer.entities("table", [stored, stored], None))  # noqa: S314 - a test's own text
+    feed = ET.fromstring(writer.entities("table", [writer.listed("table", stored, None)] * 2, None))  # noqa: S314 - a test's own text
     for properties in feed.iter(f"{DATA[:-1]}/metadata}}properties"):
         names = [element.tag.removeprefix(DATA) for element in properties]
         assert names[-2:] == [WRITTEN[name], "after"]

@@ -18,6 +18,7 @@ from tablestone.entity import ContinuationToken, EntityKey
 from tablestone.entity_json import entity_renderer, key_of, members, read_raw
 from tablestone.operations import EntitiesPage, QueryEntities
 from tablestone.tables import keys, reads
+from tablestone.turns import Turns
 from unit.query_tables import parsed
 
 TABLE_ID = b"\0" * keys.TABLE_ID_LENGTH
@@ -63,7 +64,7 @@ async def _page(
     seconds: Callable[[], float],
 ) -> EntitiesPage:
     query = QueryEntities("table", parsed(text), top, None, token)
-    return await reads.query_entities(engine, TABLE_ID, query, seconds, reads.ScanTurns())
+    return await reads.query_entities(engine, TABLE_ID, query, seconds, Turns(lambda: 0.0))
 
 
 async def _pages(engine: Engine, text: str, top: int) -> list[EntitiesPage]:
@@ -152,18 +153,18 @@ async def test_a_scan_without_matches_lets_others_have_their_turn(
         "n gt 1000",
         1_000,
         None,
-        lambda: next(now) * 2 * limits.SCAN_SECONDS_PER_TURN,
+        lambda: next(now) * 2 * limits.TURN_SECONDS,
     )
     beside.cancel()
     assert not page.stored
     assert turns >= 2 * ROWS / limits.SCAN_ROWS_PER_HINTED_READ - 1
 
 
-def _scan(engine: Engine, turns: reads.ScanTurns) -> asyncio.Task[EntitiesPage]:
+def _scan(engine: Engine, turns: Turns) -> asyncio.Task[EntitiesPage]:
     """One without a match, each of whose looks at the clock is after the end of a turn."""
     now = iter(range(1_000_000))
     query = QueryEntities("table", parsed("n gt 1000"), 1_000, None, None)
-    seconds = lambda: next(now) * 2 * limits.SCAN_SECONDS_PER_TURN  # noqa: E731
+    seconds = lambda: next(now) * 2 * limits.TURN_SECONDS  # noqa: E731
     return asyncio.create_task(reads.query_entities(engine, TABLE_ID, query, seconds, turns))
 
 
@@ -187,7 +188,7 @@ async def test_others_wait_for_one_turn_of_however_many_scans(
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(other())
-    turns = reads.ScanTurns()
+    turns = Turns(lambda: 0.0)
     with mock.patch.object(reads.FilteredScan, "_has_time", counted):
         await asyncio.gather(*(_scan(engines["sqlite"], turns) for _ in range(scans)))
     beside.cancel()
@@ -197,7 +198,7 @@ async def test_others_wait_for_one_turn_of_however_many_scans(
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_scan_that_is_cancelled_leaves_the_line(engines: dict[str, Engine]) -> None:
     """Be it its turn or not: the others go on, one at a time."""
-    turns = reads.ScanTurns()
+    turns = Turns(lambda: 0.0)
     for cancelled in range(4):
         scans = [_scan(engines["sqlite"], turns) for _ in range(4)]
         for _ in range(5):

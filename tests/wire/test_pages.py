@@ -9,8 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from tablestone import limits
+from tablestone.turns import Turn
 from wire.case_tables import prepare
-from wire.service_under_test import Response, ServiceUnderTest
+from wire.service_under_test import ACCOUNT, Response, ServiceUnderTest
 
 _GIVEN = {"given": ['POST /Tables {"TableName":"tab"}']}
 _NEXT = ("NextPartitionKey", "NextRowKey")
@@ -75,7 +76,7 @@ def test_a_page_takes_five_seconds(service: ServiceUnderTest) -> None:
 def test_a_scan_whose_rows_are_costly_lets_others_in_between(
     service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the time rows take, not by their number (limits.SCAN_SECONDS_PER_TURN)."""
+    """By the time rows take, not by their number (limits.TURN_SECONDS)."""
     prepare(service, _GIVEN)
     _insert(service, 100)
     turns: list[None] = []
@@ -83,10 +84,79 @@ def test_a_scan_whose_rows_are_costly_lets_others_in_between(
     async def turn(_seconds: float) -> None:
         turns.append(None)
 
-    monkeypatch.setattr("tablestone.tables.reads.asyncio.sleep", turn)
+    monkeypatch.setattr("tablestone.turns.asyncio.sleep", turn)
     for turns_a_row, expected in ((1.2, 100), (0.6, 50), (0.002, 0)):
         turns.clear()
-        service.seconds = count(0, turns_a_row * limits.SCAN_SECONDS_PER_TURN)
+        service.seconds = count(0, turns_a_row * limits.TURN_SECONDS)
         assert _pages(service, "$filter=RowKey%20eq%20'x'") == [[]]
         # Others have two passes of the loop.
         assert abs(len(turns) / 2 - expected) <= expected // 2, turns_a_row
+
+
+@pytest.mark.parametrize("missing", [3, 30])
+def test_many_names_are_selected_as_few_are(service: ServiceUnderTest, missing: int) -> None:
+    """What is there in the entity's order, then what is not, as null (wire 5.6)."""
+    prepare(service, _GIVEN)
+    _insert(service, 1, ',"é":1.5,"b@odata.type":"Edm.Int64","b":"7","c":"n0,"')
+    names = [*(f"n{number}" for number in range(missing)), "b", "é", "RowKey"]
+    response = service.send("GET", f"/tab()?$select={quote(','.join(names))}")
+    (entity,) = json.loads(response.body)["value"]
+    assert list(entity)[1:] == ["RowKey", "é", "b@odata.type", "b", *names[:missing]]
+    assert [entity[name] for name in names] == [None] * missing + ["7", 1.5, "00000"]
+
+
+_JSON = ("Accept", "application/json;odata=fullmetadata")
+_ATOM = (("Accept", "application/atom+xml"), ("x-ms-version", "2012-02-12"))
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "turns_an_entity"),
+    [
+        ("", (), 0),
+        ("?$select=a,b", (), 1),
+        ("", (_JSON,), 1),
+        ("", _ATOM, 1),
+    ],
+    ids=["as stored", "$select", "full metadata", "Atom"],
+)
+def test_a_page_that_is_written_anew_lets_others_in_between(
+    service: ServiceUnderTest,
+    monkeypatch: pytest.MonkeyPatch,
+    query: str,
+    headers: tuple[tuple[str, str], ...],
+    turns_an_entity: int,
+) -> None:
+    prepare(service, _GIVEN)
+    _insert(service, 30, ',"a":"x"')
+    turns = _counted_turns(monkeypatch)
+    assert service.send("GET", f"/tab(){query}", headers).status == 200
+    assert len(turns) == 30 * turns_an_entity
+
+
+def test_a_large_transaction_lets_others_in_between(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(service, _GIVEN)
+    parts = "".join(
+        "--c\r\nContent-Type: application/http\r\n\r\n"
+        f"POST /{ACCOUNT}/tab HTTP/1.1\r\nContent-Type: application/json\r\n\r\n"
+        f'{{"PartitionKey":"p","RowKey":"{number}"}}\r\n'
+        for number in range(30)
+    )
+    body = f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{parts}--c--\r\n--b--\r\n"
+    turns = _counted_turns(monkeypatch)
+    headers = [("Content-Type", "multipart/mixed; boundary=b")]
+    assert service.send("POST", "/$batch", headers, body.encode()).body.count(b" 201 Created") == 30
+    assert len(turns) == 30
+
+
+def _counted_turns(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """An entry for each time that others get their turn, which here is as often as they can."""
+    turns: list[None] = []
+
+    async def give_way(_turn: Turn) -> None:
+        turns.append(None)
+
+    monkeypatch.setattr(Turn, "give_way", give_way)
+    monkeypatch.setattr(Turn, "is_over", True)
+    return turns

@@ -14,6 +14,7 @@ from tablestone.auth.callers import OWNER, Caller
 from tablestone.clock import Clock
 from tablestone.errors import StorageError
 from tablestone.operations import (
+    EntitiesPage,
     EntityGroupTransaction,
     EntityWrite,
     GetEntity,
@@ -23,8 +24,10 @@ from tablestone.operations import (
     entity_key,
 )
 from tablestone.server.addresses import FoundAccount
+from tablestone.server.pages import answer_page
 from tablestone.tables.entity_group import EntityGroup
 from tablestone.tables.service import TableService
+from tablestone.turns import Turns
 from tablestone.wire.address import (
     NO_PARAMETERS,
     Address,
@@ -73,6 +76,7 @@ class BatchCollector:
         outer: Form,
         stamp: Stamp,
         clock: Clock,
+        turns: Turns,
     ) -> None:
         self._service = service
         self._account = found.account
@@ -81,6 +85,7 @@ class BatchCollector:
         self._outer = outer
         self._stamp = stamp
         self._clock = clock
+        self._turns = turns
         self._prefix = f"/{found.prefix}".encode("ascii")
         # By the identity of requests: parts with the same head share one, and what follows from it.
         self._forms: dict[int, Form] = {}
@@ -143,8 +148,11 @@ class BatchCollector:
         """One answer for each operation, or the one of the operation that failed."""
         group = EntityGroup()
         try:
-            for part, form in parts:
-                self._collect(group, part, form)
+            async with self._turns.turn() as turn:
+                for part, form in parts:
+                    if turn.is_over:
+                        await turn.give_way()
+                    self._collect(group, part, form)
             first = group.writes[0]
             partition_key = entity_key(first).partition_key
             transaction = EntityGroupTransaction(first.table, partition_key, group.writes)
@@ -184,9 +192,14 @@ class BatchCollector:
             if not isinstance(operation, GetEntity | QueryEntities):
                 raise _not_here()
             result = await self._service.execute(self._account, operation)
-            return encode_result(operation, result, form), part.content_id
+            if isinstance(result, EntitiesPage):
+                assert isinstance(operation, QueryEntities)
+                answer = await answer_page(operation, result, form, self._turns)
+            else:
+                answer = encode_result(operation, result, form)
         except StorageError as error:
-            return encode_error(error.at(0), form, self._stamp, self._clock()), part.content_id
+            answer = encode_error(error.at(0), form, self._stamp, self._clock())
+        return answer, part.content_id
 
 
 def _not_here() -> StorageError:

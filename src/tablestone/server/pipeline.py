@@ -18,18 +18,26 @@ from tablestone.auth.accounts import Account
 from tablestone.auth.authenticate import PresentedToken, Unfinished, authenticate
 from tablestone.auth.callers import OWNER, Caller
 from tablestone.auth.table_sas import TableSasOfPolicy
-from tablestone.clock import Clock
+from tablestone.clock import Clock, monotonic_seconds
 from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 from tablestone.errors import StorageError
-from tablestone.operations import GetServiceStats, GetUserDelegationKey, Result
+from tablestone.operations import (
+    EntitiesPage,
+    GetServiceStats,
+    GetUserDelegationKey,
+    QueryEntities,
+    Result,
+)
 from tablestone.server.addresses import Addresses, FoundAccount
 from tablestone.server.batch import BatchCollector
 from tablestone.server.cors import add_cors_headers, answer_preflight
 from tablestone.server.identities import Identities
 from tablestone.server.logged import without_signatures
+from tablestone.server.pages import answer_page
 from tablestone.service_properties import CorsRule, ServiceProperties
 from tablestone.tables.announced import NOT_KEPT
 from tablestone.tables.service import TableService
+from tablestone.turns import Turns
 from tablestone.wire.address import (
     AddressKind,
     Parameters,
@@ -111,6 +119,7 @@ class Pipeline:
         self._addresses = addresses
         self._clock = clock
         self._request_ids = request_ids()
+        self._turns = Turns(monotonic_seconds)
 
     async def answer(self, request: RawRequest, read_body: ReadBody) -> RawResponse:
         """The response to a request; never raises."""
@@ -224,6 +233,9 @@ class Pipeline:
         if caller is not OWNER:
             operation = caller.permit(operation)
         result = await self._service.execute(found.account, operation)
+        if isinstance(result, EntitiesPage):
+            assert isinstance(operation, QueryEntities)
+            return await answer_page(operation, result, answer_form, self._turns)
         return encode_result(operation, result, answer_form)
 
     async def _carry_out_on_service(self, step: Authenticated) -> RawResponse:
@@ -259,6 +271,7 @@ class Pipeline:
             step.form,
             step.stamp,
             self._clock,
+            self._turns,
         )
         return await collector.answer(step.request, body)
 

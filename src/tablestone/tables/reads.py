@@ -7,11 +7,8 @@ never make a point read wait for more than one. Does not know HTTP or how a page
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import Self
 
 from tablestone import limits
 from tablestone.engines.contract import Engine, Key, KeyRange, Snapshot
@@ -24,13 +21,11 @@ from tablestone.query.filter_tree import FilterNode
 from tablestone.query.plan import plan_query
 from tablestone.tables import keys
 from tablestone.tables.hints import hint_of
-
-Seconds = Callable[[], float]
-"""A clock that never steps back, in seconds."""
+from tablestone.turns import Seconds, Turn, Turns
 
 
 async def query_entities(
-    engine: Engine, table_id: bytes, query: QueryEntities, seconds: Seconds, turns: ScanTurns
+    engine: Engine, table_id: bytes, query: QueryEntities, seconds: Seconds, turns: Turns
 ) -> EntitiesPage:
     """One page of the query, in key order (wire 6.6, 6.7)."""
     plan = plan_query(query.filter)
@@ -73,48 +68,6 @@ def _token(key: Key | None) -> ContinuationToken | None:
     return None if key is None else ContinuationToken(*keys.entity_key(key))
 
 
-class ScanTurns:
-    """Whose turn it is among the scans of one event loop.
-
-    Between two turns, of one scan or of many, other requests that have arrived are carried out: a point read waits for
-    one turn at most, however many scans there are.
-    """
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-
-    def turn(self) -> _Turn:
-        """A place in the line, for one scan."""
-        return _Turn(self._lock)
-
-
-class _Turn:
-    """Has the lock from its beginning to its end, but while it gives way."""
-
-    def __init__(self, lock: asyncio.Lock) -> None:
-        self._lock = lock
-        self._is_ours = False
-
-    async def __aenter__(self) -> Self:
-        await self._lock.acquire()
-        self._is_ours = True
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._is_ours:  # who is cancelled while it waits has none
-            self._lock.release()
-
-    async def give_way(self) -> None:
-        """Others have their turn: the requests that have arrived, then the scans that wait."""
-        # The loop reads the sockets after the first, and what it read there runs before the second comes back.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        self._is_ours = False
-        self._lock.release()
-        await self._lock.acquire()
-        self._is_ours = True
-
-
 class FilteredScan:
     """A scan of key ranges of one table that keeps only the entities a filter matches."""
 
@@ -124,7 +77,7 @@ class FilteredScan:
         table_id: bytes,
         residual: FilterNode,
         seconds: Seconds,
-        turn: _Turn,
+        turn: Turn,
     ) -> None:
         self._moment = moment
         self._table_id = table_id
@@ -135,13 +88,11 @@ class FilteredScan:
         )
         self._seconds = seconds
         self._turn = turn
-        self._deadline = self._turn_ends = 0.0
+        self._deadline = 0.0
 
     async def page(self, ranges: list[KeyRange], top: int) -> EntitiesPage:
         """Up to `top` matching entities; fewer, or none, with a token, when time or size ran out."""
-        now = self._seconds()
-        self._deadline = now + limits.PAGE_SECONDS_MAX
-        self._turn_ends = now + limits.SCAN_SECONDS_PER_TURN
+        self._deadline = self._seconds() + limits.PAGE_SECONDS_MAX
         found: list[bytes] = []
         size = 0
         while True:
@@ -171,11 +122,10 @@ class FilteredScan:
     async def _has_time(self) -> bool:
         """After a turn the others have theirs; False when the page has had its time."""
         now = self._seconds()
-        if now > self._turn_ends:
+        if now > self._turn.ends:
             if now > self._deadline:
                 return False
             await self._turn.give_way()
-            self._turn_ends = self._seconds() + limits.SCAN_SECONDS_PER_TURN
         return True
 
     async def _token_after(

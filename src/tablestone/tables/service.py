@@ -52,9 +52,10 @@ from tablestone.tables import keys
 from tablestone.tables.catalog import Catalog, TableRecord
 from tablestone.tables.documents import Documents
 from tablestone.tables.entity_group import commit_writes
-from tablestone.tables.reads import ScanTurns, Seconds, query_entities, require_conditions
+from tablestone.tables.reads import query_entities, require_conditions
 from tablestone.tables.service_properties import PropertiesOfAccounts
 from tablestone.tables.tenure import Owner
+from tablestone.turns import Seconds, Turns
 
 
 class TableService:
@@ -72,7 +73,7 @@ class TableService:
         self._engine = engine
         self._clock = clock
         self._seconds = seconds
-        self._turns = ScanTurns()
+        self._turns = Turns(seconds)
         self.catalog = Catalog(engine, clock, fresh_id, deletion_seconds=table_deletion_seconds)
         self.properties = PropertiesOfAccounts(Documents(engine), self.catalog.tenures)
 

@@ -149,15 +149,25 @@ class AtomWriter:
 
     def tables(self, tables: Sequence[str]) -> bytes:
         """A list of tables (wire 3.1)."""
-        return self._feed("Tables", [("", self._table_lines(table)) for table in tables])
+        return self._feed("Tables", [_feed_entry("", self._table_lines(each)) for each in tables])
 
     def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
         """One entity; of a projection only what was selected, what is missing as a null (wire 5.7)."""
         return self._document("entry", *self._entity_entry(table, stored, projection))
 
-    def entities(self, table: str, stored: Sequence[bytes], projection: Projection | None) -> bytes:
-        """A list of entities."""
-        return self._feed(table, [self._entity_entry(table, each, projection) for each in stored])
+    def lists_as_stored(self, _projection: Projection | None) -> bool:
+        """Nothing is stored as Atom."""
+        return False
+
+    def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
+        """One entity as it stands in a list."""
+        return _feed_entry(*self._entity_entry(table, stored, projection))
+
+    def entities(
+        self, table: str, listed: Sequence[bytes], _projection: Projection | None
+    ) -> bytes:
+        """A list of entities, each as `listed` has it."""
+        return self._feed(table, listed)
 
     def _table_lines(self, table: str) -> list[str]:
         name = f"<d:TableName>{table}</d:TableName>"
@@ -191,7 +201,7 @@ class AtomWriter:
             "</content>",
         ]
 
-    def _feed(self, title: str, entries: Sequence[tuple[str, list[str]]]) -> bytes:
+    def _feed(self, title: str, entries: Sequence[bytes]) -> bytes:
         lines = [
             f'<title type="text">{title}</title>',
             f"<id>{self._base}{title}</id>",
@@ -200,16 +210,23 @@ class AtomWriter:
         if not entries:  # recorded: only a feed without entries has an author
             lines += ["<author>", "  <name />", "</author>"]
         lines.append(f'<link rel="self" title="{title}" href="{title}" />')
-        for attributes, entry in entries:
-            lines.append(f"<entry{attributes}>")
-            lines += [f"  {line}" for line in entry]
-            lines.append("</entry>")
-        return self._document("feed", "", lines)
+        return self._document("feed", "", lines, entries)
 
-    def _document(self, tag: str, attributes: str, lines: Sequence[str]) -> bytes:
-        inner = "".join([f"  {line}\r\n" for line in lines])
+    def _document(
+        self, tag: str, attributes: str, lines: Sequence[str], entries: Sequence[bytes] = ()
+    ) -> bytes:
         opening = f'<{tag} xml:base="{self._base}"{_PREFIXES}{attributes} xmlns="{_ATOM}">'
-        return f"{_DECLARATION}{opening}\r\n{inner}</{tag}>".encode()
+        start = f"{_DECLARATION}{opening}\r\n{_indented(lines)}".encode()
+        return b"".join((start, *entries, f"</{tag}>".encode()))
+
+
+def _feed_entry(attributes: str, lines: Sequence[str]) -> bytes:
+    """An entry as it stands in a feed."""
+    return f"  <entry{attributes}>\r\n{_indented(lines, '    ')}  </entry>\r\n".encode()
+
+
+def _indented(lines: Sequence[str], indent: str = "  ") -> str:
+    return "".join([f"{indent}{line}\r\n" for line in lines])
 
 
 def _property_elements(raw: RawEntity, names: tuple[str, ...] | None) -> list[str]:

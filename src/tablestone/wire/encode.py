@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from tablestone.edm import format_date_time_fixed
-from tablestone.entity import format_etag
+from tablestone.entity import ContinuationToken, format_etag
 from tablestone.entity_json import etag_of
 from tablestone.errors import StorageError
 from tablestone.operations import (
     CreateTable,
-    EntitiesPage,
     EntityFound,
     EntityInserted,
     EntityWritten,
@@ -65,8 +64,10 @@ class PayloadWriter(Protocol):
     def table(self, table: str) -> bytes: ...
     def tables(self, tables: Sequence[str]) -> bytes: ...
     def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes: ...
+    def lists_as_stored(self, projection: Projection | None, /) -> bool: ...
+    def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes: ...
     def entities(
-        self, table: str, stored: Sequence[bytes], projection: Projection | None
+        self, table: str, listed: Sequence[bytes], projection: Projection | None, /
     ) -> bytes: ...
     def error(self, code: str, message: str) -> bytes: ...
 
@@ -120,18 +121,22 @@ class Answer:
     extra: list[tuple[bytes, bytes]] | None = None
 
 
+def encode_page(
+    query: QueryEntities, listed: Sequence[bytes], token: ContinuationToken | None, form: Form
+) -> Answer:
+    """The answer of a query whose entities are written down already, each as its writer lists it."""
+    body = form.writer.entities(query.table, listed, query.projection)
+    extra = None if token is None else entity_token_headers(token)
+    return Answer(200, body, form.writer.feed_type, extra=extra)
+
+
 def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
-    """The answer of an operation that succeeded."""
+    """The answer of an operation that succeeded, but for a page of entities (`encode_page`)."""
     writer = form.writer
     if isinstance(result, EntityFound):
         assert isinstance(operation, GetEntity)
         body = writer.entity(operation.table, result.stored, operation.projection)
         return Answer(200, body, writer.entry_type, etag_of(result.stored))
-    if isinstance(result, EntitiesPage):
-        assert isinstance(operation, QueryEntities)
-        body = writer.entities(operation.table, result.stored, operation.projection)
-        extra = None if result.token is None else entity_token_headers(result.token)
-        return Answer(200, body, writer.feed_type, extra=extra)
     if isinstance(result, EntityInserted):
         assert isinstance(operation, InsertEntity)
         return _inserted(operation, result, form)

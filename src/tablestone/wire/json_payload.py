@@ -98,19 +98,25 @@ class JsonWriter:
             return text
         return b"{" + self._context(f"{table}/@Element{_selected(projection)}") + b"," + text[1:]
 
-    def entities(self, table: str, stored: Sequence[bytes], projection: Projection | None) -> bytes:
-        """A list of entities: joined, not encoded again, where the level is minimal and everything is selected."""
-        if self._level is MetadataLevel.MINIMAL and projection is None:
-            values = b",".join(stored)
-        else:
-            values = b",".join([self._members(table, entity, projection) for entity in stored])
+    def lists_as_stored(self, projection: Projection | None) -> bool:
+        """Whether entities are listed as they are stored: joined, not encoded again."""
+        return self._level is MetadataLevel.MINIMAL and (
+            projection is None or projection.names is None
+        )
+
+    def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
+        """One entity as it stands in a list."""
+        return self._members(table, stored, projection)
+
+    def entities(self, table: str, listed: Sequence[bytes], projection: Projection | None) -> bytes:
+        """A list of entities, each as `listed` has it."""
+        values = b",".join(listed)
         if self._level is MetadataLevel.NONE:
             return b'{"value":[' + values + b"]}"
         context = self._context(table + _selected(projection))
         return b"{" + context + b',"value":[' + values + b"]}"
 
     def _members(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
-        """One entity as it stands in a list."""
         full = self._level is MetadataLevel.FULL
         text = stored
         if projection is not None and projection.names is not None:

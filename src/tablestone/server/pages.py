@@ -1,0 +1,33 @@
+"""A page of entities written down for its answer, in turns where that takes long.
+
+Most pages are joined from what is stored. Those with `$select`, other metadata or Atom are made anew entity by entity,
+which for a thousand of them is long enough for others to notice. Does not know how an entity is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tablestone.operations import EntitiesPage, QueryEntities
+from tablestone.turns import Turns
+from tablestone.wire.encode import Answer, Form, encode_page
+
+
+async def answer_page(query: QueryEntities, page: EntitiesPage, form: Form, turns: Turns) -> Answer:
+    """The answer of a query."""
+    writer, listed = form.writer, page.stored
+    if not writer.lists_as_stored(query.projection):
+        listed = await _listed(query, page.stored, form, turns)
+    return encode_page(query, listed, page.token, form)
+
+
+async def _listed(
+    query: QueryEntities, stored: Sequence[bytes], form: Form, turns: Turns
+) -> list[bytes]:
+    listed: list[bytes] = []
+    async with turns.turn() as turn:
+        for entity in stored:
+            if turn.is_over:
+                await turn.give_way()
+            listed.append(form.writer.listed(query.table, entity, query.projection))
+    return listed
