@@ -10,22 +10,21 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from bench.floor import Constant
+from bench.floor import CONFIGURATION, Constant
 from tablestone.engines.sqlite_commit import GroupCommit
 from tablestone.engines.sqlite_reader import RowReader
 from tablestone.server import addresses, batch, pipeline
 from tablestone.server.http import HttpConnection
 from tablestone.server.room import Room
+from tablestone.server.worker import uvicorn_config
 from tablestone.tables import entity_group, service
 
 STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
@@ -105,19 +104,11 @@ def connections(application: Any, number: int) -> list[_Connection]:
     """Connections to an application, with the options the server gives them."""
     state = ServerState()
     state.default_headers = [(b"date", b"Thu, 05 Jan 2017 03:25:45 GMT")]
-    config = Config(
-        application,
-        http=_Connection,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        log_level=logging.ERROR,
-    )
-    config.load()
+    config = uvicorn_config(CONFIGURATION, application, None)
     loop, room = asyncio.get_running_loop(), Room(number + 1)
     made = [
-        _Connection(config, state, {}, loop, room=room, refuse=application) for _ in range(number)
+        _Connection(config, state, {}, loop, room=room, refuse=application.refuse)
+        for _ in range(number)
     ]
     for connection in made:
         connection.connection_made(_Transport())

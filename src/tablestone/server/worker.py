@@ -107,7 +107,7 @@ class Worker:
             if certificate is not None:
                 leads = self._place.worker == 0
                 watching = asyncio.create_task(certificate.watch(leads=leads))
-            config = _uvicorn_config(self._configuration, application, certificate)
+            config = uvicorn_config(self._configuration, application, certificate)
             await _serve_until(stop_asked, _HttpServer(config, source, on_ready))
         finally:
             if watching is not None:
@@ -132,9 +132,10 @@ async def _serve_until(stop_asked: asyncio.Event, server: _HttpServer) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
 
 
-def _uvicorn_config(
+def uvicorn_config(
     configuration: Configuration, application: Application, certificate: ServedCertificate | None
 ) -> Config:
+    """How uvicorn runs an application here, loaded. The bench takes it too, so that it measures what is served."""
     proxies = configuration.trusted_proxies
     served = TrustedProxies(cast("Any", application), _as_seen(proxies)) if proxies else application
     connections_max = -(-CONNECTIONS_MAX // configuration.workers)
