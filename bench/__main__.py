@@ -9,6 +9,7 @@ import json
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 from bench import disk, filter_in_sql, generator, growth, machine, paths, servers
 from bench.comparison import comparison
+from bench.options import how_many, seconds, seconds_or_none, several
 from bench.prerequisites import PrerequisiteError, build_loadgen, install_azurite
 from bench.report import summary, table
 from bench.rounds import Schedule, Seeded, play
@@ -32,7 +34,7 @@ from bench.workloads import (
 )
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     rows = "\n".join(f"  {workload.name:<24}{workload.title}" for workload in WORKLOADS)
     rows += f"\n  {GROWTH:<24}memory under load and start-up time by number of entities"
     rows += "\n\nor several at once:\n" + "\n".join(
@@ -50,15 +52,17 @@ def arguments() -> argparse.Namespace:
         default="tablestone,azurite,floor",
         help="default: %(default)s; tablestone:1 and floor:1 have one worker, and so on",
     )
-    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--rounds", type=how_many, default=5, help="default: %(default)s")
     parser.add_argument(
-        "--seconds", type=float, default=3.0, help="per round; default: %(default)s"
+        "--seconds", type=seconds, default=3.0, help="per round; default: %(default)s"
     )
-    parser.add_argument("--warmup", type=float, default=0.5, help="seconds; default: %(default)s")
-    parser.add_argument("--connections", type=int, default=16, help="default: %(default)s")
+    parser.add_argument(
+        "--warmup", type=seconds_or_none, default=0.5, help="seconds; default: %(default)s"
+    )
+    parser.add_argument("--connections", type=how_many, default=16, help="default: %(default)s")
     parser.add_argument(
         "--sizes",
-        type=lambda text: tuple(int(size) for size in text.split(",")),
+        type=several,
         default=GROWTH_SIZES,
         metavar="N,N",
         help=f"entities in each part of {GROWTH}",
@@ -66,12 +70,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the keys; default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures are written")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier run's figures")
-    options = parser.parse_args()
+    options = parser.parse_args(given)
     known = {*BY_NAME, *GROUPS, GROWTH}
     unknown = [name for name in options.workloads if name not in known]
     if unknown:
         parser.error(f"no such workload: {', '.join(unknown)}; --help lists them")
     options.servers = options.servers.split(",")
+    if len(set(options.servers)) < len(options.servers):
+        parser.error(f"a server is named twice: {','.join(options.servers)}")
     unknown = [name for name in options.servers if not servers.is_known(name)]
     if unknown:
         parser.error(

@@ -1,11 +1,13 @@
 """What requests cost in one process, without sockets, and where their microseconds go.
 
-Started as `python -m bench.in_process`. The entities are of 1 KiB with ten properties; writes are flushed to
-disk, 16 of them at a time. Prints the table of docs/decisions/0005-where-the-time-goes.md (see `bench.steps`).
+Started as `python -m bench.in_process [--rounds 15]`. The entities are of 1 KiB with ten properties; writes are
+flushed to disk, 16 of them at a time. Prints the table of docs/decisions/0005-where-the-time-goes.md (see
+`bench.steps`).
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
 import hmac
@@ -18,11 +20,11 @@ from typing import Any
 
 import uvloop
 
+from bench.options import how_many
 from bench.steps import Load, ask, connections, table
 from tablestone.server.app import Application
 from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, Configuration, Place
 
-ROUNDS = 15
 READ = 1_000
 PREFIX = f"/{DEVELOPMENT_ACCOUNT.name}/"
 JSON = "application/json;odata=nometadata"
@@ -117,7 +119,7 @@ def loads() -> list[Load]:
     ]
 
 
-async def measure(directory: Path) -> None:
+async def measure(directory: Path, rounds: int) -> None:
     engine = f"sqlite:{directory}"
     configuration = Configuration("", 0, directory, engine, (DEVELOPMENT_ACCOUNT,), "error")
     application = Application(configuration, Place())
@@ -126,14 +128,20 @@ async def measure(directory: Path) -> None:
     await ask(connection, request("POST", "Tables", JSON, '{"TableName":"bench"}'))
     for first in range(0, READ, BATCH):
         await ask(connection, transaction(first))
-    print("µs of CPU for each entity, the best of", ROUNDS, "rounds:\n")
-    print(await table(application, loads(), ROUNDS))
+    print("µs of CPU for each entity, the best of", rounds, "rounds:\n")
+    print(await table(application, loads(), rounds))
     await application.shutdown()
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.in_process",
+        description="What requests cost in one process, without sockets, and where their CPU goes.",
+    )
+    parser.add_argument("--rounds", type=how_many, default=15, help="default: %(default)s")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        uvloop.run(measure(Path(directory) / "data"))
+        uvloop.run(measure(Path(directory) / "data", options.rounds))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ compare_to` sets two runs side by side). Needs `pip install '.[bench]'`; no serv
 
 from __future__ import annotations
 
-import pyperf
+import sys
 
 from bench.in_process import PREFIX, entity, request
 from tablestone.auth.accounts import Account
@@ -51,6 +51,13 @@ def signed_request() -> tuple[RawRequest, bytes]:
 
 
 def main() -> None:
+    try:
+        import pyperf  # noqa: PLC0415 - its absence is an answer, and the rest of the bench does without it
+    except ImportError:
+        print(
+            "bench.middle needs the package pyperf: pip install '.[bench]' first.", file=sys.stderr
+        )
+        sys.exit(2)
     runner = pyperf.Runner(program_args=("-m", "bench.middle"))
     runner.argparser.set_defaults(inherit_environ=["PYTHONPATH"])
     decoded = decode_entity(BODY, None)

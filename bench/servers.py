@@ -55,9 +55,16 @@ class Server:
             self.process.wait()
 
 
+def kind_of(name: str) -> str:
+    """A name without the number of workers it may ask for."""
+    return name.partition(":")[0]
+
+
 def is_known(name: str) -> bool:
     kind, colon, workers = name.partition(":")
-    return kind in STARTERS and (not colon or (kind != AZURITE and workers.isdigit()))
+    return kind in STARTERS and (
+        not colon or (kind != AZURITE and workers.isdecimal() and int(workers) > 0)
+    )
 
 
 def start(name: str, data: Path) -> Server:

@@ -1,0 +1,42 @@
+"""Numbers on the command line: what is none, or makes no sense, is refused before anything is started."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+
+def how_many(text: str) -> int:
+    """At least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on is needed, not {text!r}")
+    return int(text)
+
+
+def several(text: str) -> tuple[int, ...]:
+    """Several, between commas."""
+    return tuple(how_many(each) for each in text.split(","))
+
+
+def seconds(text: str) -> float:
+    """More than none."""
+    found = _finite(text)
+    if found is None or found <= 0:
+        raise argparse.ArgumentTypeError(f"seconds are a number above 0, not {text!r}")
+    return found
+
+
+def seconds_or_none(text: str) -> float:
+    """None is 0."""
+    found = _finite(text)
+    if found is None or found < 0:
+        raise argparse.ArgumentTypeError(f"seconds are a number, 0 or more, not {text!r}")
+    return found
+
+
+def _finite(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
