@@ -19,9 +19,8 @@ from bench import disk, filter_in_sql, generator, growth, machine, paths, server
 from bench.comparison import comparison
 from bench.options import how_many, seconds, seconds_or_none, several
 from bench.prerequisites import PrerequisiteError, build_loadgen, install_azurite
-from bench.report import summary, table
+from bench.report import summary
 from bench.rounds import Schedule, Seeded, play
-from bench.verdicts import verdicts_header, verdicts_rows
 from bench.workloads import (
     BY_NAME,
     GROUPS,
@@ -109,8 +108,6 @@ def main() -> int:
         tell(f"the run failed. {failure}")
         return 1
     print(summary(run))
-    wanted = table(verdicts_header(), verdicts_rows(run))
-    print("\n" + wanted if wanted else "")
     if earlier:
         print("\n" + comparison(earlier, run))
     target = options.json or paths.RESULTS / f"{run['started'].replace(':', '')}.json"

@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bench.servers import AZURITE, FLOOR, TABLESTONE
+from bench.figures import (
+    Figures,
+    Spread,
+    compared_servers,
+    cpu_ratio,
+    entity_rate,
+    is_walk,
+    median_of,
+    ratio,
+)
+from bench.servers import AZURITE, FLOOR, TABLESTONE, kind_of
+from bench.verdicts import (
+    RATIO,
+    SHARE,
+    Form,
+    ratio_verdict,
+    rounds_text,
+    verdicts_header,
+    verdicts_rows,
+)
 from bench.workloads import ALONE
 
 if TYPE_CHECKING:
@@ -13,25 +32,6 @@ if TYPE_CHECKING:
 
 SATURATED = 0.9
 DISTURBED = 0.2
-
-Figures = dict[str, Any]
-
-
-def median_of(outcome: Figures, measure: str) -> float:
-    return float(median(measured[measure] for measured in outcome["rounds"]))
-
-
-def ratio(outcomes: Figures, server: str, to: str) -> float | None:
-    if server not in outcomes or to not in outcomes:
-        return None
-    base = median_of(outcomes[to], "per_second")
-    return median_of(outcomes[server], "per_second") / base if base else None
-
-
-def cpu_ratio(outcomes: Figures) -> float:
-    """How many times Tablestone's CPU per request Azurite's is: steadier than throughput is."""
-    own = median_of(outcomes[TABLESTONE], "server_cpu")
-    return median_of(outcomes[AZURITE], "server_cpu") / own if own else 0.0
 
 
 def summary(run: Figures) -> str:
@@ -41,11 +41,13 @@ def summary(run: Figures) -> str:
             conditions(run),
             generator_check(run),
             table(figures_header(), figures_rows(run)),
+            whose_ratios(run),
             table(ratios_header(), ratios_rows(run)),
             table(company_header(), company_rows(run)),
             walks(run),
             loads(run),
             table(growth_header(), growth_rows(run)),
+            table(verdicts_header(), verdicts_rows(run)),
             disturbance(run),
             saturation(run),
         )
@@ -111,18 +113,31 @@ def plain(rate: float) -> str:
 
 
 def entities_per_second(workload: Figures, server: str, outcome: Figures) -> str:
-    rate = entity_rate(workload, outcome)
-    return f"{rate:,.0f}" if rate and not server.startswith(FLOOR) else ""
+    rate = entity_rate(workload, outcome).whole
+    return f"{rate:,.0f}" if rate and kind_of(server) != FLOOR else ""
 
 
-def entity_rate(workload: Figures, outcome: Figures) -> float:
-    """Entities read or written per second: as the answers had them, or by the workload's own number."""
-    counted = median_of(outcome, "entities_per_second")
-    return counted or median_of(outcome, "per_second") * workload["entities_per_operation"]
+def whose_ratios(run: Figures) -> str:
+    """Whose the ratios are where their names do not say it, and why there are none where there are none."""
+    if not run["workloads"]:
+        return ""
+    compared = compared_servers(run)
+    kinds = [kind_of(name) for name in compared]
+    if TABLESTONE not in kinds:
+        return "no ratios: they are of Tablestone's throughput, and no tablestone was among the servers"
+    if len(kinds) == 1:
+        return "no ratios: neither azurite nor floor was among the servers"
+    names = {name for each in run["workloads"].values() for name in each["outcomes"]}
+    if set(compared) == names and kinds == compared:
+        return ""
+    return f"ratios are of {compared[0]} to {' and '.join(compared[1:])}, the first of each kind"
 
 
 def ratios_header() -> list[str]:
-    return ["operation", "to Azurite", "at least", "", "by CPU", "to the HTTP floor"]
+    return [
+        "operation", "to Azurite", "of the rounds", "at least", "",
+        "by CPU", "of the rounds", "to the HTTP floor", "of the rounds",
+    ]  # fmt: skip
 
 
 def ratios_rows(run: Figures) -> Iterable[list[str]]:
@@ -132,38 +147,39 @@ def ratios_rows(run: Figures) -> Iterable[list[str]]:
         to_floor = ratio(outcomes, TABLESTONE, FLOOR)
         if to_azurite is None and to_floor is None:
             continue
-        factor = workload["factor"]
-        verdict = ""
-        if factor is not None and to_azurite is not None:
-            verdict = "reached" if to_azurite >= factor else "MISSED"
+        factor, verdict = workload["factor"], ratio_verdict(workload)
+        whole, rounds = with_rounds(to_azurite, RATIO)
         yield [
             workload["title"],
-            "" if to_azurite is None else f"{to_azurite:.2f}",
+            whole if verdict is None else verdict.measured,
+            rounds,
             "" if factor is None else f"{factor:g}",
-            verdict,
-            "" if to_azurite is None or workload["company"] else f"{cpu_ratio(outcomes):.2f}",
-            "" if to_floor is None else f"{to_floor:.0%}",
+            "" if verdict is None else verdict.word,
+            *with_rounds(None if workload["company"] else cpu_ratio(outcomes), RATIO),
+            *with_rounds(to_floor, SHARE),
         ]
 
 
+def with_rounds(spread: Spread | None, form: Form) -> tuple[str, str]:
+    """The figure, and the least and the greatest of the rounds."""
+    if spread is None:
+        return "", ""
+    return form.text(spread.whole), rounds_text(spread[1:], form)
+
+
 def walks(run: Figures) -> str:
-    """Does a page late in a walk cost more than the first?"""
+    """Does a page later in a walk cost more than the first?"""
     lines = [
         f"{workload['title']}, {server}: first page p50 "
         f"{median_of(outcome, 'first_page_p50') / 1000:.1f} ms, pages of the last tenth "
-        f"{median_of(outcome, 'last_pages_p50') / 1000:.1f} ms"
+        f"{median_of(outcome, 'last_pages_p50') / 1000:.1f} ms, all pages p99 "
+        f"{median_of(outcome, 'p99') / 1000:.1f} ms, the slowest "
+        f"{median_of(outcome, 'max') / 1000:.1f} ms"
         for workload in run["workloads"].values()
         for server, outcome in workload["outcomes"].items()
-        if all(measured["last_pages_p50"] is not None for measured in outcome["rounds"])
+        if is_walk(outcome)
     ]
     return "\n".join(lines)
-
-
-def late_page(outcome: Figures) -> float | None:
-    """How many times the first page of a walk a page of its last tenth takes."""
-    if any(measured["last_pages_p50"] is None for measured in outcome["rounds"]):
-        return None
-    return median_of(outcome, "last_pages_p50") / median_of(outcome, "first_page_p50")
 
 
 def company_header() -> list[str]:

@@ -1,71 +1,177 @@
-"""What the project wants of itself that is no ratio to Azurite: each a row with what was measured, the bound, and
-whether it holds. A row stands only where the run has measured it.
+"""What the project wants of itself: each floor with what was measured, what single rounds gave, the bound, and whether
+it holds. A verdict stands only where the run has measured it.
+
+How a figure is written is decided here too, because what is written must not contradict its verdict.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from bench import workloads
-from bench.report import entity_rate, late_page, ratio
-from bench.servers import FLOOR, TABLESTONE
+from bench.figures import Figures, Spread, entity_rate, first_of, late_page, ratio, slow_page
+from bench.servers import AZURITE, FLOOR, TABLESTONE
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+DECIMALS_MAX = 15
+"""More say nothing of a float."""
 
-Figures = dict[str, Any]
+
+class Form(NamedTuple):
+    """How many decimals a figure is written with, and whether as a percentage."""
+
+    decimals: int
+    is_share: bool = False
+
+    def text(self, figure: float, more: int = 0) -> str:
+        return f"{figure:,.{self.decimals + more}{'%' if self.is_share else 'f'}}"
+
+    def written(self, figure: float, more: int) -> float:
+        """The figure that its text says."""
+        text = self.text(figure, more).replace(",", "")
+        return float(text.removesuffix("%")) / 100 if self.is_share else float(text)
+
+
+SHARE, RATIO, WHOLE, SECONDS = Form(0, is_share=True), Form(2), Form(0), Form(3)
+
+
+class Verdict(NamedTuple):
+    """A figure, the bound it is held to, and what the rounds gave one by one, where there are rounds."""
+
+    title: str
+    figure: float
+    bound: float
+    form: Form
+    at_most: bool = False
+    rounds: tuple[float, float] | None = None
+
+    @classmethod
+    def of(
+        cls, title: str, spread: Spread, bound: float, form: Form, *, at_most: bool = False
+    ) -> Verdict:
+        whole, least, greatest = spread
+        return cls(title, whole, bound, form, at_most, (least, greatest))
+
+    def holds(self, figure: float | None = None) -> bool:
+        figure = self.figure if figure is None else figure
+        return figure <= self.bound if self.at_most else figure >= self.bound
+
+    @property
+    def word(self) -> str:
+        return "reached" if self.holds() else "MISSED"
+
+    @property
+    def measured(self) -> str:
+        """With as many decimals as it takes to be written on its own side of the bound: never "50%, MISSED" of 50%."""
+        more = 0
+        while (
+            more < DECIMALS_MAX and self.holds(self.form.written(self.figure, more)) != self.holds()
+        ):
+            more += 1
+        return self.form.text(self.figure, more)
+
+    @property
+    def wanted(self) -> str:
+        text = self.form.text(self.bound) if self.form.is_share else f"{self.bound:,g}"
+        return f"{'≤' if self.at_most else '≥'} {text}"
+
+    def row(self) -> list[str]:
+        return [
+            self.title,
+            self.measured,
+            rounds_text(self.rounds, self.form),
+            self.wanted,
+            self.word,
+        ]
+
+
+def rounds_text(rounds: tuple[float, float] | None, form: Form) -> str:
+    """The least and the greatest of the rounds; nothing where there was one measurement."""
+    return "" if rounds is None else " - ".join(form.text(figure) for figure in rounds)
 
 
 def verdicts_header() -> list[str]:
-    return ["also wanted of Tablestone", "measured", "bound", ""]
+    return ["also wanted of Tablestone", "measured", "of the rounds", "bound", ""]
 
 
-def verdicts_rows(run: Figures) -> Iterable[list[str]]:
+def verdicts_rows(run: Figures) -> list[list[str]]:
+    return [verdict.row() for verdict in other_verdicts(run)]
+
+
+def all_verdicts(run: Figures) -> Iterator[Verdict]:
+    for workload in run["workloads"].values():
+        verdict = ratio_verdict(workload)
+        if verdict is not None:
+            yield verdict
+    yield from other_verdicts(run)
+
+
+def ratio_verdict(workload: Figures) -> Verdict | None:
+    """Of the throughput to Azurite's, where there is one and it has a floor."""
+    to_azurite = ratio(workload["outcomes"], TABLESTONE, AZURITE)
+    if to_azurite is None or workload["factor"] is None:
+        return None
+    return Verdict.of(f"{workload['title']}, to Azurite", to_azurite, workload["factor"], RATIO)
+
+
+def other_verdicts(run: Figures) -> Iterator[Verdict]:
+    """Those that are no ratio to Azurite."""
     found = run["workloads"]
     if "point-read" in found:
         share = ratio(found["point-read"]["outcomes"], TABLESTONE, FLOOR)
         if share is not None:
             least = workloads.HTTP_FLOOR_SHARE_LEAST
-            yield at_least("point read, of the HTTP floor", share, least, "{:.0%}")
-    if TABLESTONE in found.get("transaction", {"outcomes": {}})["outcomes"]:
-        outcome = found["transaction"]["outcomes"][TABLESTONE]
-        rate = entity_rate(found["transaction"], outcome)
+            yield Verdict.of("point read, of the HTTP floor", share, least, SHARE)
+    own = own_outcome(found.get("transaction", {"outcomes": {}}))
+    if own is not None:
+        rate = entity_rate(found["transaction"], own)
         least = workloads.TRANSACTION_ENTITIES_LEAST
-        yield at_least("entities/s by transactions of 100", rate, least, "{:,.0f}")
+        yield Verdict.of("entities/s by transactions of 100", rate, least, WHOLE)
     for workload in found.values():
-        outcome = workload["outcomes"].get(TABLESTONE)
-        late = late_page(outcome) if outcome else None
-        if late is not None:
-            title = f"{workload['title']}: a late page to the first"
-            yield at_most(title, late, workloads.LATE_PAGE_MOST, "{:.2f}")
+        yield from page_verdicts(workload)
     if run.get("filter_to_by_hand") is not None:
-        share, least = run["filter_to_by_hand"], workloads.BY_HAND_SHARE_LEAST
-        yield at_least("filter over 20,000, of SQL by hand", share, least, "{:.0%}")
-    yield from growth_rows(run.get(workloads.GROWTH, {}).get(TABLESTONE, []))
+        share_of_by_hand, least = run["filter_to_by_hand"], workloads.BY_HAND_SHARE_LEAST
+        yield Verdict("filter over 20,000, of SQL by hand", share_of_by_hand, least, SHARE)
+    growth = run.get(workloads.GROWTH, {})
+    yield from growth_verdicts(growth.get(first_of(growth, TABLESTONE), []))
 
 
-def growth_rows(sizes: list[Figures]) -> Iterable[list[str]]:
+def own_outcome(workload: Figures) -> Figures | None:
+    outcomes: Figures = workload["outcomes"]
+    return outcomes.get(first_of(outcomes, TABLESTONE) or "")
+
+
+def page_verdicts(workload: Figures) -> Iterator[Verdict]:
+    """A walk's pages to its first, which is no first page of all: a walk before it has warmed what there is to warm."""
+    outcome = own_outcome(workload)
+    if outcome is None:
+        return
+    for title, spread in (
+        ("p50 of the last tenth of the pages", late_page(outcome)),
+        ("p99 of all pages", slow_page(outcome)),
+    ):
+        if spread is not None:
+            yield Verdict.of(
+                f"{workload['title']}: {title} to p50 of the first",
+                spread,
+                workloads.LATE_PAGE_MOST,
+                RATIO,
+                at_most=True,
+            )
+
+
+def growth_verdicts(sizes: list[Figures]) -> Iterable[Verdict]:
     for size in sizes:
         title, most = (
             f"start-up with {size['entities']:,} entities, s",
             workloads.START_SECONDS_MOST,
         )
-        yield at_most(title, size["start_seconds"], most, "{:.3f}")
+        yield Verdict(title, size["start_seconds"], most, SECONDS, at_most=True)
     counted = [size for size in sizes if size["entities"] >= workloads.RESIDENT_FROM]
     for size in counted:
         title, most = f"MiB under load with {size['entities']:,}", workloads.RESIDENT_MIB_MOST
-        yield at_most(title, size["resident_mib"], most, "{:.0f}")
+        yield Verdict(title, size["resident_mib"], most, WHOLE, at_most=True)
     if len(counted) > 1:
         held = [size["resident_mib"] for size in counted]
         apart, most = max(held) / min(held) - 1, workloads.RESIDENT_SPREAD_MOST
-        yield at_most("these, apart by", apart, most, "{:.0%}")
-
-
-def at_least(title: str, measured: float, bound: float, form: str) -> list[str]:
-    verdict = "reached" if measured >= bound else "MISSED"
-    return [title, form.format(measured), f"≥ {form.format(bound)}", verdict]
-
-
-def at_most(title: str, measured: float, bound: float, form: str) -> list[str]:
-    verdict = "reached" if measured <= bound else "MISSED"
-    return [title, form.format(measured), f"≤ {form.format(bound)}", verdict]
+        yield Verdict("these, apart by", apart, most, SHARE, at_most=True)

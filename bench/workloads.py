@@ -24,7 +24,7 @@ BY_HAND_SHARE_LEAST = 0.6
 TRANSACTION_ENTITIES_LEAST = 20_000
 """Entities a second into one partition by transactions, where the disk allows it."""
 LATE_PAGE_MOST = 2.0
-"""A page late in a walk may take so many times what the first took."""
+"""A later page of a walk may take so many times what the first took."""
 START_SECONDS_MOST = 0.5
 RESIDENT_MIB_MOST = 150
 RESIDENT_SPREAD_MOST = 0.1
@@ -53,6 +53,8 @@ class Workload:
     entities_per_operation: int = 1
     expect_entities: int = -1
     walks: int = 0
+    """How often each connection follows the pages to their end. Three, where the first page counts: of three first
+    pages two are no first request of a new connection."""
     connections: int | None = None
     data: str = ""
     """Where the entities come from; empty: made by the load generator, from their numbers."""
@@ -124,7 +126,7 @@ FLOORS = (
         query="$top=1000",
         entities_per_operation=WALKED,
         expect_entities=WALKED,
-        walks=1,
+        walks=3,
         connections=2,
         factor=10,
         by_default=False,
