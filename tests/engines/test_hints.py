@@ -10,6 +10,7 @@ import pytest
 
 from engines.opened import close_healthy, open_sqlite
 from engines.write_sets import WHOLE, committed, put
+from tablestone.engines import sqlite_hinted_read
 from tablestone.engines.contract import (
     ANY,
     AllOf,
@@ -176,7 +177,7 @@ async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
                 str(row[3])
                 for row in engine._reader.execute(
                     f"EXPLAIN QUERY PLAN {walk.some.format(condition.sql)}",
-                    (*bindings, *bound(condition, lambda _marker: 1)),
+                    (*bindings, *bound(condition, lambda _marker: 0)),
                 )
             ]
             search = "SEARCH v USING INDEX sqlite_autoindex_stored_rows_1 "
@@ -200,8 +201,26 @@ async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path)
         ):
             rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
             assert rows.values == values
-        starts = moment._rows._hinted._starts
-        assert starts == {N: 501 - SAMPLE_MARGIN, b',"m":': 1}
+        skipped = moment._rows._hinted._experience._skipped
+        assert skipped == {N: 500 - SAMPLE_MARGIN, b',"m":': 0}
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_places_of_markers_are_remembered_within_a_bound(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients name properties as they like."""
+    monkeypatch.setattr(sqlite_hinted_read, "MARKERS_MAX", 3)
+    engine = open_sqlite(data)
+    value = b'{"z":1,"n":5}'
+    await committed(engine, WriteSet(b"p", [Change(b"r", ANY, put(value))]))
+    with closing(engine.snapshot()) as moment:
+        for number in range(10):
+            hint = AnyOf((NumberAfter(N, 5.0, 5.0), NumberAfter(b',"m%d":' % number, 5.0, 5.0)))
+            rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
+            assert rows.values == [value]
+            assert len(moment._rows._hinted._experience._skipped) <= 3
     await close_healthy(engine)
 
 

@@ -23,7 +23,7 @@ from tablestone.edm import (
 from tablestone.engines.sqlite_hint import (
     VALUES_LOOKED_INTO,
     Condition,
-    Start,
+    Skipped,
     bound,
     conditions_of,
 )
@@ -105,8 +105,8 @@ def _kept(node: FilterNode, row_key: str, value: bytes) -> bool:
         return True
     condition = conditions_of(hint).everywhere
     found = set()
-    for start in (1, 2, len(value) // 2 + 1, len(value), len(value) + 100):
-        bindings = bound(condition, dict.fromkeys(_markers(condition), start).__getitem__)
+    for skipped in (0, 1, len(value) // 2, len(value) - 1, len(value) + 99):
+        bindings = bound(condition, dict.fromkeys(_markers(condition), skipped).__getitem__)
         found.add(
             _CONNECTION.execute(
                 f"SELECT 1 FROM (SELECT ? AS row, ? AS value) AS v WHERE {condition.sql}",
@@ -118,7 +118,7 @@ def _kept(node: FilterNode, row_key: str, value: bytes) -> bool:
 
 
 def _markers(condition: Condition) -> set[bytes]:
-    return {each.marker for each in condition.bindings if isinstance(each, Start)}
+    return {each.marker for each in condition.bindings if isinstance(each, Skipped)}
 
 
 def _stored(entity: Stored) -> bytes:

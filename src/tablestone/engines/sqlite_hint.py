@@ -8,6 +8,7 @@ docs/decisions/0006-filters-in-the-engine.md. Knows nothing of what values mean.
 from __future__ import annotations
 
 import functools
+from string import Formatter
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from tablestone.engines.contract import (
@@ -21,7 +22,7 @@ from tablestone.engines.contract import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 LARGE_VALUE_BYTES: Final = 4096
 """Values larger than this are not looked into but given to the caller, who counts them: one statement reads only a
@@ -31,29 +32,66 @@ VALUES_LOOKED_INTO: Final = 1000
 _NUMBER_BYTES: Final = 26
 """The longest number of JSON, a quotation mark before it and what ends it: -1.7976931348623157E+308."""
 
-# A subquery with a limit is not merged into what is around it, so that the marker is looked for once: from where it is
-# expected, and from the beginning if it is not there.
-_AFTER: Final = """EXISTS (SELECT 1 FROM (
-    SELECT substr(v.value, coalesce(
-        nullif(instr(substr(v.value, ?), ?), 0), nullif(instr(v.value, ?), 0) - ?
-    ) + ?, ?) AS t LIMIT 1
-) WHERE {})"""
-# `-` and the digits, with nothing else of JSON between them: no value begins with `.` or `/`.
-_NO_NUMBER: Final = "{} NOT BETWEEN x'2d' AND x'3a'"
-_BETWEEN: Final = "CAST({} AS REAL) BETWEEN ? AND ?"
-_INTEGER: Final = (
-    "instr(t, CAST(t AS INTEGER) || ',') = 1 OR instr(t, CAST(t AS INTEGER) || '}') = 1"
-)
 
-
-class Start(NamedTuple):
-    """To be bound: where to begin to look for the marker, counted from 1, and something more."""
+class Skipped(NamedTuple):
+    """To be bound when a statement runs: how many first bytes of a value are not looked through for the marker, and
+    so many more.
+    """
 
     marker: bytes
-    more: int
+    more: int = 0
 
 
-Binding = bytes | int | float | Start
+Binding = bytes | int | float | Skipped
+
+
+class Sql(NamedTuple):
+    """A piece of SQL, and what to bind to its question marks in their order."""
+
+    text: str
+    bindings: tuple[Binding, ...] = ()
+
+
+def _filled(template: str, **parts: Sql | Binding) -> Sql:
+    """The template with each name in it replaced: by a piece of SQL, or by a question mark and what to bind there."""
+    text: list[str] = []
+    bindings: list[Binding] = []
+    for between, name, _, _ in Formatter().parse(template):
+        text.append(between)
+        if name is None:
+            continue
+        part = parts[name]
+        sql = part if isinstance(part, Sql) else Sql("?", (part,))
+        text.append(sql.text)
+        bindings += sql.bindings
+    return Sql("".join(text), tuple(bindings))
+
+
+def _joined(word: str, parts: Iterable[Sql]) -> Sql:
+    texts, bindings = zip(*parts, strict=True)
+    return Sql(f" {word} ".join(texts), tuple(each for several in bindings for each in several))
+
+
+# `t` is what follows the marker, and NULL where there is none. The marker is looked for from `begin` on, behind the
+# bytes that are skipped, and from the beginning if it is not there; either place is counted from `begin`, and
+# `to_behind` is from there to the first byte behind it. Sums are bound and not left to SQLite, which would make them
+# for every row. A subquery with a limit is not merged into what is around it, so that the marker is looked for once
+# however often the condition names `t`.
+_AFTER: Final = """EXISTS (SELECT 1 FROM (
+    SELECT substr(v.value, coalesce(
+        nullif(instr(substr(v.value, {begin}), {marker}), 0),
+        nullif(instr(v.value, {marker}), 0) - {skipped}
+    ) + {to_behind}, {bytes}) AS t LIMIT 1
+) WHERE {condition})"""
+# What begins with `-` or a digit lies between x'2d', which is `-`, and x'3a', the first byte behind `9`, however
+# long it is: bytes compare from the first on, so x'2d' <= `-7,"b":1` <= `15.5}` < x'3a', while `"15"`, `true` and `x`
+# lie outside. `.` and `/` lie between too, but no value of JSON begins so.
+_NO_NUMBER: Final = "{of} NOT BETWEEN x'2d' AND x'3a'"
+_IN_BOUNDS: Final = "CAST({of} AS REAL) BETWEEN {least} AND {greatest}"
+_INTEGER: Final = Sql(
+    "instr(t, CAST(t AS INTEGER) || ',') = 1 OR instr(t, CAST(t AS INTEGER) || '}') = 1"
+)
+_ABSENT: Final = Sql("t IS NULL")
 
 
 class Condition(NamedTuple):
@@ -83,13 +121,13 @@ def conditions_of(hint: Hint) -> Conditions:
     return _short_conditions(hint) if is_short else _conditions(hint)
 
 
-def bound(condition: Condition, start_of: Callable[[bytes], int]) -> list[bytes | int | float]:
-    """What to bind, when it is known from which byte on (counted from 1) each marker is worth looking for first.
+def bound(condition: Condition, skipped: Callable[[bytes], int]) -> list[bytes | int | float]:
+    """What to bind, when it is known how many first bytes of most values each marker is behind.
 
-    A wrong start costs time and changes nothing: then the marker is looked for from the beginning.
+    A wrong number costs time and changes nothing: then the marker is looked for from the beginning.
     """
     return [
-        start_of(each.marker) + each.more if isinstance(each, Start) else each
+        skipped(each.marker) + each.more if isinstance(each, Skipped) else each
         for each in condition.bindings
     ]
 
@@ -110,19 +148,29 @@ def _compared_bytes(hint: Hint) -> int:
             assert_never(hint)
 
 
+def _looks(hint: Hint) -> int:
+    """How often a value is looked into to answer the hint; 0: its key says it all."""
+    match hint:
+        case Contains() | NumberAfter() | TextAfter():
+            return 1
+        case RowBetween():
+            return 0
+        case AllOf(parts) | AnyOf(parts):
+            return sum(map(_looks, parts))
+        case _:
+            assert_never(hint)
+
+
 def _condition(hint: Hint) -> Condition:
-    bindings: list[Binding] = []
-    sql = _expression(hint, bindings)
-    looks = sql.count("instr(v.value")
+    asked, looks = _sql(hint), _looks(hint)
     if looks:
         # First what the key alone decides, then the length, which is known without reading the value.
-        keys = _of_keys(hint)
-        key_bindings: list[Binding] = []
-        sql = f"(length(v.value) > {LARGE_VALUE_BYTES} OR {sql})"
-        if keys is not None:
-            sql = f"{_expression(keys, key_bindings)} AND {sql}"
-        bindings = key_bindings + bindings
-    return Condition(sql, tuple(bindings), max(1, VALUES_LOOKED_INTO // max(1, looks)))
+        asked = _filled(f"(length(v.value) > {LARGE_VALUE_BYTES} OR {{asked}})", asked=asked)
+        if isinstance(hint, AllOf):
+            keys = tuple(part for part in hint.all_of if not _looks(part))
+            if keys:
+                asked = _filled("{keys} AND {asked}", keys=_sql(AllOf(keys)), asked=asked)
+    return Condition(*asked, max(1, VALUES_LOOKED_INTO // max(1, looks)))
 
 
 def _conditions(hint: Hint) -> Conditions:
@@ -131,24 +179,6 @@ def _conditions(hint: Hint) -> Conditions:
 
 
 _short_conditions = functools.lru_cache(maxsize=64)(_conditions)
-
-
-def _of_keys(hint: Hint) -> Hint | None:
-    """What a hint asks of keys alone, whatever the value."""
-    if _is_of_keys(hint):
-        return hint
-    if isinstance(hint, AllOf):
-        parts = tuple(part for part in hint.all_of if _is_of_keys(part))
-        return AllOf(parts) if parts else None
-    return None
-
-
-def _is_of_keys(hint: Hint) -> bool:
-    match hint:
-        case AllOf(parts) | AnyOf(parts):
-            return all(map(_is_of_keys, parts))
-        case _:
-            return isinstance(hint, RowBetween)
 
 
 def _rows_and_rest(hint: Hint) -> tuple[RowBetween | None, Hint]:
@@ -179,49 +209,60 @@ def _unless_whole(rows: RowBetween) -> RowBetween | None:
     return None if not rows.start and rows.end is None else rows
 
 
-def _expression(hint: Hint, bindings: list[Binding]) -> str:
+def _sql(hint: Hint) -> Sql:
     match hint:
         case Contains(text):
-            bindings.append(text)
-            return "instr(v.value, ?) > 0"
+            return _filled("instr(v.value, {text}) > 0", text=text)
         case NumberAfter():
-            return _number_after(hint, bindings)
+            return _number_after(hint)
         case TextAfter(marker, least, greatest, or_absent):
-            bindings += (*_position(marker), len(least), least, greatest)
-            return _AFTER.format("t BETWEEN ? AND ?" + (" OR t IS NULL" if or_absent else ""))
+            inside = _filled("t BETWEEN {least} AND {greatest}", least=least, greatest=greatest)
+            ways = [inside, _ABSENT] if or_absent else [inside]
+            return _after(marker, len(least), ways)
         case RowBetween(start, None):
-            bindings.append(start)
-            return "+v.row >= ?"
+            return _filled("+v.row >= {start}", start=start)
         case RowBetween(start, end):
             assert end is not None  # the case before
-            bindings += (start, end)
-            return "(+v.row >= ? AND +v.row < ?)"
+            return _filled("(+v.row >= {start} AND +v.row < {end})", start=start, end=end)
         case AllOf(parts):
-            expressions = [_expression(part, bindings) for part in parts]
-            return "(" + " AND ".join(expressions) + ")" if expressions else "TRUE"
+            return (
+                _filled("({all})", all=_joined("AND", map(_sql, parts))) if parts else Sql("TRUE")
+            )
         case AnyOf(parts):
-            return "(" + " OR ".join([_expression(part, bindings) for part in parts]) + ")"
+            return _filled("({any})", any=_joined("OR", map(_sql, parts)))
         case _:
             assert_never(hint)
 
 
-def _position(marker: bytes) -> tuple[Binding, ...]:
-    """What is bound to find the first byte after the marker."""
-    begin, before = Start(marker, 0), Start(marker, -1)
-    return begin, marker, marker, before, Start(marker, len(marker) - 1)
+def _after(marker: bytes, length: int, ways: Iterable[Sql]) -> Sql:
+    """One of several ways holds of so many bytes behind the marker, called `t`."""
+    return _filled(
+        _AFTER,
+        marker=marker,
+        begin=Skipped(marker, 1),  # `substr` and `instr` count from 1
+        skipped=Skipped(marker),
+        to_behind=Skipped(marker, len(marker)),
+        bytes=length,
+        condition=_joined("OR", ways),
+    )
 
 
-def _number_after(hint: NumberAfter, bindings: list[Binding]) -> str:
-    bounds = (hint.least, hint.greatest)
-    bindings += (*_position(hint.marker), _NUMBER_BYTES, *bounds)
-    otherwise = _NO_NUMBER.format("t")
+def _number_after(hint: NumberAfter) -> Sql:
+    ways = [_in_bounds("t", hint)]  # first, since nearly all that is not left out is a number
     if hint.quoted:
-        bindings += bounds
-        inner = _BETWEEN.format("substr(t, 2)")
-        no_number = _NO_NUMBER.format("substr(t, 2)")
-        otherwise += f" AND (substr(t, 1, 1) <> x'22' OR {inner} OR {no_number})"
+        # Behind a quotation mark, which is x'22', may stand the number: "15" as Int64 is written.
+        no_number = f"{_NO_NUMBER} AND (substr(t, 1, 1) <> x'22' OR {{quoted}})"
+        inside = "substr(t, 2)"
+        quoted = _joined("OR", (_in_bounds(inside, hint), _filled(_NO_NUMBER, of=Sql(inside))))
+        ways.append(_filled(no_number, of=Sql("t"), quoted=quoted))
+    else:
+        ways.append(_filled(_NO_NUMBER, of=Sql("t")))
     if not hint.integers:
-        otherwise += f" OR {_INTEGER}"
+        ways.append(_INTEGER)
     if hint.or_absent:
-        otherwise += " OR t IS NULL"
-    return _AFTER.format(f"{_BETWEEN.format('t')} OR {otherwise}")
+        ways.append(_ABSENT)
+    return _after(hint.marker, _NUMBER_BYTES, ways)
+
+
+def _in_bounds(of: str, hint: NumberAfter) -> Sql:
+    return _filled(_IN_BOUNDS, of=Sql(of), least=hint.least, greatest=hint.greatest)

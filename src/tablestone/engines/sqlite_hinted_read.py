@@ -9,6 +9,7 @@ shows when it is met. The numbers are in docs/decisions/0006-filters-in-the-engi
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +43,8 @@ SAMPLE_ROWS: Final = 4
 """Values that say where a marker stands: those of one table are alike, and what is where is only a matter of time."""
 SAMPLE_MARGIN: Final = 32
 """Bytes before it from which it is looked for."""
+MARKERS_MAX: Final = 1000
+"""Markers whose place is remembered. They are as many as clients like; for one more all are forgotten."""
 
 # One row for each partition from the first on, made only when it is fetched: its name, how many of the rows asked for
 # it has (up to a limit), and whether it is large. The index alone knows.
@@ -65,72 +68,104 @@ PARTITIONS_FROM: Final = _PARTITIONS.format("row >= ?")
 
 
 class HintedReader:
-    """Reads of one reader, each within a moment that has begun. Remembers how large partitions were."""
+    """Reads of one reader, each within a moment that has begun."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._end = Key(b"", b"")
-        self._values: list[bytes] = []
-        self._rows_left = self._bytes_left = 0
-        self._stride = FIRST_STRIDE
-        self._starts: dict[bytes, int] = {}
+        self._experience = Experience(connection)
 
     def read(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
         """Values of which the hint may hold, of at most `rows_max` rows that are looked at."""
         everywhere, rows, among_rows = conditions_of(hint)
-        start, self._end = key_range
-        self._values = []
-        self._rows_left = min(rows_max, everywhere.rows_max)
-        self._bytes_left = bytes_max
-        if rows is None or start.partition == self._end.partition:
-            next_key = self._look(start, self._end, self._rows_left, everywhere)
+        start, end = key_range
+        reading = _Reading(
+            self._connection, self._experience, end, min(rows_max, everywhere.rows_max), bytes_max
+        )
+        if rows is None or start.partition == end.partition:
+            next_key = reading.look(start, end, reading.rows_left, everywhere)
         else:
-            next_key = self._walk_and_seek(start, rows, everywhere, among_rows)
-        return Rows(self._values, next_key)
+            next_key = reading.walk_and_seek(start, rows, everywhere, among_rows)
+        return Rows(reading.values, next_key)
 
-    def _walk_and_seek(
+
+class Experience:
+    """What reads have shown so far, for those that follow. Where it misleads it costs time and changes nothing."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self.stride = FIRST_STRIDE
+        """How many rows to walk through before the next look at what their partition is."""
+        self._skipped: dict[bytes, int] = {}
+
+    def skipped(self, key_range: KeyRange, marker: bytes) -> int:
+        """How many bytes stand before a marker in the first values that were met, less a few; 0 if it was in none."""
+        skipped = self._skipped.get(marker)
+        if skipped is None:
+            if len(self._skipped) == MARKERS_MAX:
+                self._skipped.clear()
+            bindings = (marker, *key_range.start, *key_range.end, SAMPLE_ROWS)
+            found: Any = self._connection.execute(MARKER, bindings).get
+            # `instr` counts from 1.
+            skipped = 0 if found is None else max(0, found - 1 - SAMPLE_MARGIN)
+            self._skipped[marker] = skipped
+        return skipped
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One read: what it has found, and how much more it may look at and take."""
+
+    connection: apsw.Connection
+    experience: Experience
+    end: Key
+    """Of the range that is read."""
+    rows_left: int
+    bytes_left: int
+    values: list[bytes] = field(default_factory=list)
+
+    def walk_and_seek(
         self, start: Key, rows: RowBetween, everywhere: Condition, among_rows: Condition
     ) -> Key | None:
         """Looks at the rows asked for, and at all of small partitions; the first row that is left for another read."""
         # A key with a row is one where the last read ended, or is walked from as well if it is not there.
         at = start if start.row else self._first_key(start)
-        while at is not None and self._rows_left > 0 and self._bytes_left > 0:
+        while at is not None and self.rows_left > 0 and self.bytes_left > 0:
             if self._has_rows(at, ROWS_TO_BEGIN):
-                self._stride = FIRST_STRIDE
+                self.experience.stride = FIRST_STRIDE
                 at = self._seek(at, rows, among_rows)
                 continue
-            stride = min(self._stride, self._rows_left)
+            stride = min(self.experience.stride, self.rows_left)
             # Longer each time, so that where all partitions are small there is one walk in a read.
-            self._stride = min(2 * self._stride, everywhere.rows_max)
-            self._rows_left -= stride
-            at = self._look(at, self._end, stride, everywhere)
+            self.experience.stride = min(2 * self.experience.stride, everywhere.rows_max)
+            self.rows_left -= stride
+            at = self.look(at, self.end, stride, everywhere)
         return at
 
     def _seek(self, at: Key, rows: RowBetween, among_rows: Condition) -> Key | None:
         """Looks at the rows asked for from a key on, in its own partition and in the large ones that follow it."""
-        behind = self._end.partition + b"\0" if self._end.row else self._end.partition
+        behind = self.end.partition + b"\0" if self.end.row else self.end.partition
         bounds = (rows.start,) if rows.end is None else (rows.start, rows.end)
         statement = PARTITIONS_FROM if rows.end is None else PARTITIONS_BETWEEN
-        bindings = (at.partition, behind, *bounds, self._rows_left + 1, ROWS_TO_GO_ON)
-        with closing(self._connection.execute(statement, bindings)) as partitions:
+        bindings = (at.partition, behind, *bounds, self.rows_left + 1, ROWS_TO_GO_ON)
+        with closing(self.connection.execute(statement, bindings)) as partitions:
             for partition, count, is_large in partitions:
                 if not is_large and partition != at.partition:
                     return self._first_key(Key(partition, b""))
-                limit = self._rows_left if count > self._rows_left else None
-                self._rows_left -= count + SEEK_ROWS
+                limit = self.rows_left if count > self.rows_left else None
+                self.rows_left -= count + SEEK_ROWS
                 whole = KeyRange.of_partition(partition)
                 start = max(at, Key(partition, rows.start))
                 end = whole.end if rows.end is None else Key(partition, rows.end)
-                end = min(end, self._end)
+                end = min(end, self.end)
                 if count and start < end:
-                    next_key = self._look(start, end, limit, among_rows)
-                    if next_key is not None or self._bytes_left <= 0:
+                    next_key = self.look(start, end, limit, among_rows)
+                    if next_key is not None or self.bytes_left <= 0:
                         return next_key
-                if self._rows_left <= 0:
+                if self.rows_left <= 0:
                     return self._first_key(whole.end)
         return None
 
-    def _look(self, start: Key, end: Key, rows: int | None, condition: Condition) -> Key | None:
+    def look(self, start: Key, end: Key, rows: int | None, condition: Condition) -> Key | None:
         """Takes what the condition holds of among the first `rows` from `start` on; the first row not looked at.
 
         Without a number of rows they are known to be few enough.
@@ -139,43 +174,35 @@ class HintedReader:
         walk, bounds = walk_of(KeyRange(start, end))
         if rows is not None:
             # First where to stop, which the index alone finds: then what follows is bounded whatever it leaves out.
-            key: Any = self._connection.execute(walk.key, (*bounds, rows)).get
+            key: Any = self.connection.execute(walk.key, (*bounds, rows)).get
             if key is not None:
                 next_key = Key(*key)
                 walk, bounds = walk_of(KeyRange(start, next_key))
-        found = self._connection.execute(
+        found = self.connection.execute(
             walk.some.format(condition.sql),
-            (*bounds, *bound(condition, partial(self._usual_start, start))),
+            (
+                *bounds,
+                *bound(condition, partial(self.experience.skipped, KeyRange(start, self.end))),
+            ),
         )
         for value, place in found:
-            self._values.append(value)
-            self._bytes_left -= len(value)
-            if self._bytes_left <= 0:
+            self.values.append(value)
+            self.bytes_left -= len(value)
+            if self.bytes_left <= 0:
                 found.close()
-                partition, row = self._connection.execute(PLACE, (place,)).get
+                partition, row = self.connection.execute(PLACE, (place,)).get
                 return self._first_key(Key(partition, row + b"\0"))
         return next_key
-
-    def _usual_start(self, at: Key, marker: bytes) -> int:
-        """A little before where the marker stands in the first few values from here; 1 where it is in none of them."""
-        start = self._starts.get(marker)
-        if start is None:
-            found: Any = self._connection.execute(
-                MARKER, (marker, *at, *self._end, SAMPLE_ROWS)
-            ).get
-            start = 1 if found is None else max(1, found - SAMPLE_MARGIN)
-            self._starts[marker] = start
-        return start
 
     def _has_rows(self, at: Key, rows: int) -> bool:
         """Whether the key's partition has more than so many rows from it on."""
         walk, bounds = walk_of(KeyRange(at, KeyRange.of_partition(at.partition).end))
-        return self._connection.execute(walk.key, (*bounds, rows)).get is not None
+        return self.connection.execute(walk.key, (*bounds, rows)).get is not None
 
     def _first_key(self, start: Key) -> Key | None:
         """Of the first row from here to the end of the range, if there is one."""
-        if start >= self._end:
+        if start >= self.end:
             return None
-        walk, bounds = walk_of(KeyRange(start, self._end))
-        found: Any = self._connection.execute(walk.key, (*bounds, 0)).get
+        walk, bounds = walk_of(KeyRange(start, self.end))
+        found: Any = self.connection.execute(walk.key, (*bounds, 0)).get
         return None if found is None else Key(*found)
