@@ -14,10 +14,11 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 from unittest import mock
@@ -25,6 +26,7 @@ from unittest import mock
 import apsw
 
 from bench.in_process import entity
+from bench.options import how_many
 from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
 from tablestone.engines.registry import open_engine
 from tablestone.entity import EntityKey, encode_key
@@ -38,6 +40,7 @@ from tablestone.wire.json_reader import decode_entity
 TABLE_ID: Final = b"\0" * keys.TABLE_ID_LENGTH
 VERSION: Final = 638_000_000_000_000_000
 PARTITIONS: Final = 20
+COMMITS_AT_ONCE: Final = 1000
 BOUNDED: Final = "RowKey ge '{first:010}' and RowKey lt '{end:010}' and "
 MATCH_NOTHING: Final = "Temperature gt 100.0"
 
@@ -77,25 +80,35 @@ CASES: Final = (
 )
 
 
-async def fill(engine: Engine, entities: int) -> None:
-    """Entities in the order of their keys, whose Count goes round from 0 to 99."""
-    made = []
-    for number in range(entities):
-        partition = f"p{number * PARTITIONS // entities:03}"
-        members = json.loads(entity(number, partition))
-        members["Count"] = number % 100
-        made.append(decode_entity(json.dumps(members).encode(), None))
-    for partition, group in groupby(made, key=lambda each: each.key.partition_key):
-        changes = [
-            Change(
-                keys.entity_place(TABLE_ID, each.key).row,
-                ANY,
-                Put(entity_renderer(each.key, each.members.values())),
-            )
-            for each in group
-        ]
-        place = keys.entity_place(TABLE_ID, EntityKey(partition, ""))
-        await engine.commit(WriteSet(place.partition, changes))
+Places = Sequence[tuple[str, int]]
+"""Partitions and the numbers of their entities, one partition after the other."""
+
+
+def evenly(entities: int) -> Places:
+    """In partitions of equal size, numbered through all of them."""
+    return [(f"p{number * PARTITIONS // entities:03}", number) for number in range(entities)]
+
+
+async def fill(engine: Engine, places: Places) -> None:
+    """Entities whose Count goes round from 0 to 99."""
+    sets = (
+        write_set_of(partition, [number for _, number in group])
+        for partition, group in groupby(places, key=itemgetter(0))
+    )
+    while some := list(islice(sets, COMMITS_AT_ONCE)):
+        await asyncio.gather(*map(engine.commit, some))
+
+
+def write_set_of(partition: str, numbers: Iterable[int]) -> WriteSet:
+    changes = []
+    for number in numbers:
+        members = json.loads(entity(number, partition)) | {"Count": number % 100}
+        decoded = decode_entity(json.dumps(members).encode(), None)
+        row = keys.entity_place(TABLE_ID, decoded.key).row
+        changes.append(
+            Change(row, ANY, Put(entity_renderer(decoded.key, decoded.members.values())))
+        )
+    return WriteSet(keys.entity_place(TABLE_ID, EntityKey(partition, "")).partition, changes)
 
 
 async def count(engine: Engine, text: str) -> int:
@@ -128,19 +141,19 @@ class Opened(NamedTuple):
 
 
 @contextmanager
-def opened(entities: int) -> Iterator[Opened]:
+def opened(places: Places) -> Iterator[Opened]:
     with tempfile.TemporaryDirectory() as directory, asyncio.Runner() as runner:
         engine = open_engine(f"sqlite:{directory}", lambda: VERSION)
-        runner.run(fill(engine, entities))
+        runner.run(fill(engine, places))
         with closing(apsw.Connection(str(Path(directory) / "tablestone.db"))) as connection:
             connection.pragma("cache_size", -32 * 1024)
-            yield Opened(runner, engine, connection, entities)
+            yield Opened(runner, engine, connection, len(places))
         runner.run(engine.close())
 
 
 def share_of_by_hand(entities: int = 20_000, rounds: int = 9) -> float:
     """The speed of a filter that nothing matches, with its hint, as a share of that of SQL by hand."""
-    with opened(entities) as place:
+    with opened(evenly(entities)) as place:
         hand, _, hint = ways(place, CASES[0])
         hand_seconds, hint_seconds = least_seconds((hand, hint), rounds)
     return hand_seconds / hint_seconds
@@ -148,11 +161,11 @@ def share_of_by_hand(entities: int = 20_000, rounds: int = 9) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--entities", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--entities", type=how_many, default=20_000)
+    parser.add_argument("--rounds", type=how_many, default=9)
     options = parser.parse_args()
     print(f"{'µs an entity':36} {'by hand':>8} {'Python':>8} {'hint':>8}   hint's speed")
-    with opened(options.entities) as place:
+    with opened(evenly(options.entities)) as place:
         for case in CASES:
             seconds = least_seconds(ways(place, case), options.rounds)
             hand, python, hint = (each * 1e6 / options.entities for each in seconds)
