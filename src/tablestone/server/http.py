@@ -270,7 +270,10 @@ class _Exchange(RequestResponseCycle):
             body = message["body"]
             if not self.disconnected:
                 if len(body) == self.expected_content_length and not message.get("more_body"):
-                    self.transport.writelines((head, body) if body else (head,))
+                    if len(body) <= _JOINED_BYTES_MAX:
+                        self.transport.write(head + body)
+                    else:
+                        self.transport.writelines((head, body))
                     self._complete()
                     return
                 self.transport.write(head)
@@ -301,5 +304,7 @@ class _Exchange(RequestResponseCycle):
         return b"".join((STATUS_LINE[status], lines, b"\r\n\r\n"))
 
 
+_JOINED_BYTES_MAX: Final = 16_384
+"""Of bodies up to here a copy behind the head costs less than a list of the two."""
 _CONTENT_LENGTH: Final = b"\r\ncontent-length: "
 """As a line of a head that is not its first: a date comes before it."""
