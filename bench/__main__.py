@@ -45,7 +45,13 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         epilog=f"workloads:\n{rows}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="names from below")
+    parser.add_argument(
+        "workloads",
+        nargs="*",
+        default=["floors"],
+        metavar="WORKLOAD",
+        help="names from below; default: floors",
+    )
     parser.add_argument(
         "--servers",
         default="tablestone,azurite,floor",
@@ -53,7 +59,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=how_many, default=5, help="default: %(default)s")
     parser.add_argument(
-        "--seconds", type=seconds, default=3.0, help="per round; default: %(default)s"
+        "--seconds", type=seconds, default=1.0, help="per round; default: %(default)s"
     )
     parser.add_argument(
         "--warmup", type=seconds_or_none, default=0.5, help="seconds; default: %(default)s"

@@ -63,7 +63,6 @@ class Workload:
     company: Workload | None = None
     """What other connections do meanwhile. Its answers are not in the figures."""
     factor: float | None = None
-    by_default: bool = True
 
 
 def bounded(first: int, end: int) -> str:
@@ -107,7 +106,6 @@ FLOORS = (
         uses=Uses.WRITTEN,
         keys="zipf",
         factor=3,
-        by_default=False,
     ),
     Workload(
         "ycsb-b",
@@ -116,7 +114,6 @@ FLOORS = (
         uses=Uses.WRITTEN,
         keys="zipf",
         factor=5,
-        by_default=False,
     ),
     Workload(
         "walk",
@@ -129,7 +126,6 @@ FLOORS = (
         walks=3,
         connections=2,
         factor=10,
-        by_default=False,
     ),
     Workload(
         "filter-nothing",
@@ -138,7 +134,6 @@ FLOORS = (
         query="$filter=Temperature%20gt%20100.0",
         entities_per_operation=0,
         expect_entities=0,
-        by_default=False,
     ),
     Workload(
         "filter-nothing-bounded",
@@ -148,7 +143,6 @@ FLOORS = (
         entities_per_operation=0,
         expect_entities=0,
         factor=5,
-        by_default=False,
     ),
     Workload(
         "filter-percent",
@@ -161,15 +155,12 @@ FLOORS = (
         walks=1,
         connections=4,
         factor=0.5,
-        by_default=False,
     ),
 )
 NOTHING, TRANSACTION = (
     next(each for each in FLOORS if each.name == name) for name in ("filter-nothing", "transaction")
 )
-ALONE = Workload(
-    "reads", "8 point reads at a time", {"get": 1}, connections=EIGHT, by_default=False
-)
+ALONE = Workload("reads", "8 point reads at a time", {"get": 1}, connections=EIGHT)
 COMPANY = (
     ALONE,
     replace(
@@ -197,7 +188,6 @@ FLIGHT = Workload(
     {"get": 1},
     entities=FLIGHTS,
     data="flights",
-    by_default=False,
 )
 REAL = (
     FLIGHT,
@@ -230,14 +220,13 @@ WORKLOADS = (*FLOORS, *COMPANY, *REAL)
 GROWTH = "growth"
 GROWTH_SIZES = (100, 10_000, 1_000_000)
 BY_NAME = {workload.name: workload for workload in WORKLOADS}
-GROUPS = {"floors": FLOORS, "company": COMPANY, "flights": REAL, "all": WORKLOADS}
+SHORT = FLOORS[: 1 + [each.name for each in FLOORS].index("transaction")]
+GROUPS = {"floors": FLOORS, "short": SHORT, "company": COMPANY, "flights": REAL, "all": WORKLOADS}
 WITH_GROWTH = {GROWTH, "floors", "all"}
 """The names that growth belongs to."""
 
 
 def named(names: list[str]) -> list[Workload]:
-    """The loads asked for, in the table's order; without names those of the first figure."""
-    if not names:
-        return [workload for workload in WORKLOADS if workload.by_default]
+    """The loads asked for, in the table's order."""
     asked = {each.name for name in names for each in GROUPS.get(name, ())} | set(names)
     return [workload for workload in WORKLOADS if workload.name in asked]

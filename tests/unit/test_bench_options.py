@@ -61,3 +61,9 @@ def test_without_pyperf_one_sentence(
         middle.main()
     assert refused.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_without_a_name_every_row_with_a_floor_is_measured() -> None:
+    """Issue 5: one command prints the table."""
+    assert arguments([]).workloads == ["floors"]
+    assert arguments(["insert"]).workloads == ["insert"]
