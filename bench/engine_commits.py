@@ -70,8 +70,8 @@ class _OneThreadCommit(GroupCommit):
     def _run(self, group: _Group) -> None:
         self._lock.take()
         self._execute("BEGIN IMMEDIATE")
-        now = self._clock()
-        group.outcomes.extend(self._apply(each.write_set, now) for each in group.accepted)
+        self._now = self._clock()
+        group.outcomes.extend(self._apply(each.write_set) for each in group.accepted)
         self._commit()
 
 

@@ -18,6 +18,8 @@ from engines.write_sets import WHOLE, committed, fill, insert, put, read_all, up
 from tablestone.engines.contract import (
     ABSENT,
     ANY,
+    DELETE,
+    PRESENT,
     Change,
     Committed,
     Conflict,
@@ -131,6 +133,26 @@ async def test_write_sets_that_arrive_together_share_flushes(data: Path) -> None
     assert outcomes.count(Committed([VERSION])) == 100
     assert len(commits) == 1
     writer_of(engine).set_exec_trace(None)
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_a_row_that_comes_back_in_the_same_group_has_another_version(data: Path) -> None:
+    """A version is an ETag: who read the row before must not be taken for one who read it now."""
+    engine = open_sqlite(data)
+    gone = WriteSet(b"p", [Change(b"r", PRESENT, DELETE)])
+    outcomes = await asyncio.gather(
+        engine.commit(insert(b"p", b"r")),
+        engine.commit(gone),
+        engine.commit(insert(b"p", b"r")),
+        engine.commit(upsert(b"p", b"r")),
+        engine.commit(upsert(b"p", b"r")),
+        engine.commit(gone),
+        engine.commit(insert(b"p", b"r")),
+        engine.commit(insert(b"p", b"other")),
+    )
+    versions = [each.versions[0] for each in outcomes if isinstance(each, Committed)]
+    assert versions == [VERSION, 0, *range(VERSION + 1, VERSION + 4), 0, VERSION + 4, VERSION + 4]
     await close_healthy(engine)
 
 

@@ -111,6 +111,8 @@ class GroupCommit:
         """How many of those waiting were in a group that failed: each is tried again in a group of its own."""
         self._is_busy = False
         self._idle = asyncio.Event()
+        self._now = 1
+        """The time of the group that is applied: one for all, so that the texts of versions are made once."""
         self._log_pages = 0
         self._restart_at = RESTART_PAGES
         self._restart_wait_ms = LOCKED_MS_MAX
@@ -177,8 +179,8 @@ class GroupCommit:
             return
         try:
             changes_before = self._writer.total_changes()
-            now = max(self._clock(), 1)  # one for all: their texts are made once
-            outcomes = [self._apply(each.write_set, now) for each in accepted]
+            self._now = max(self._clock(), 1)
+            outcomes = [self._apply(each.write_set) for each in accepted]
             if self._writer.total_changes() != changes_before:
                 if any(each.write_set.announced for each in accepted):
                     self._generation.begin()
@@ -210,9 +212,9 @@ class GroupCommit:
                     break
         return group
 
-    def _apply(self, write_set: WriteSet, now: int) -> Committed | Conflict:
+    def _apply(self, write_set: WriteSet) -> Committed | Conflict:
         """Applies one write set to the open transaction, or nothing of it."""
-        partition = write_set.partition
+        partition, now = write_set.partition, self._now
         if len(write_set.changes) == 1:
             ((row, expectation, mutation),) = write_set.changes
             if expectation == ABSENT and isinstance(mutation, Put):
@@ -220,6 +222,9 @@ class GroupCommit:
         versions = [0] * len(write_set.changes)
         puts: list[tuple[bytes, bytes, int, bytes]] = []
         deletes: list[tuple[bytes, bytes]] = []
+        latest_deleted = (
+            ABSENT  # a row that comes back in this group must not have a version that it had
+        )
         for index, (row, expectation, mutation) in enumerate(write_set.changes):
             version_found = self._execute(VERSION_OF, (partition, row)).get or ABSENT
             if not expectation_holds(expectation, version_found):
@@ -229,10 +234,12 @@ class GroupCommit:
                 puts.append((partition, row, version, mutation.render(version)))
             elif mutation is not None and version_found != ABSENT:
                 deletes.append((partition, row))
+                latest_deleted = max(latest_deleted, version_found)
         for put in puts:
             self._execute(PUT, put)
         for delete in deletes:
             self._execute(DELETE_ROW, delete)
+        self._now = max(now, latest_deleted + 1)
         return Committed(versions)
 
     def _insert(self, partition: bytes, row: bytes, version: int, put: Put) -> Committed | Conflict:
