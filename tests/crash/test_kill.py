@@ -2,7 +2,7 @@
 
 A killed process keeps what the operating system holds, so this shows that an answer leaves after
 its commit and that a commit is whole; that it is flushed to the disk, the engine's own tests show.
-TABLESTONE_CRASH_ROUNDS and TABLESTONE_CRASH_SEED set the number of kills and the seed.
+CRASH_ROUNDS and TABLESTONE_CRASH_SEED set the number of kills and the seed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from server_process import COMMAND, ServerProcess, start_server
 
 Kill = Callable[[ServerProcess], None]
 
-ROUNDS = int(os.environ.get("TABLESTONE_CRASH_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("CRASH_ROUNDS", "3"))
 SEED = int(os.environ.get("TABLESTONE_CRASH_SEED", str(random.SystemRandom().getrandbits(32))))
 ENTITY_WRITERS = 6
 OPERATIONS_BEFORE_KILL_MAX = 150
@@ -99,7 +99,7 @@ KILLS: dict[str, tuple[int, Kill | None, Kill]] = {
 def test_acknowledged_writes_survive_a_kill(
     tmp_path: Path, workers: int, on_the_way: Kill | None, kill: Kill
 ) -> None:
-    print(f"TABLESTONE_CRASH_SEED={SEED} TABLESTONE_CRASH_ROUNDS={ROUNDS}")
+    print(f"TABLESTONE_CRASH_SEED={SEED} CRASH_ROUNDS={ROUNDS}")
     journals = Journals()
     server = start_server(tmp_path, f"--workers={workers}")
     try:
