@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from tablestone import limits
+from tablestone.wire import batch
+from tablestone.wire.messages import RawRequest
 from wire.case_tables import Row, check, error_of, expanded, fill, load, parameters, prepare, send
 from wire.service_under_test import Headers, Response, ServiceUnderTest
 
@@ -192,6 +195,35 @@ def test_a_hundred_operations_are_one_transaction(service: ServiceUnderTest) -> 
     response = service.send("POST", "/$batch", _OUTER_HEADERS, _batch(operations))
     found = [re.search(r"RowKey='(x\d+)'", part) for part in _readable_parts(response)]
     assert [match and match[1] for match in found] == [f"x{number:03}" for number in range(100)]
+
+
+def test_of_more_operations_than_there_may_be_no_more_are_looked_at(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tens of thousands fit into a body, and each that is taken apart keeps the others of the server waiting."""
+    prepare(service, {"given": _TABLE["given"]})
+    taken: list[bytes] = []
+    operation = batch._operation
+
+    def counted(part: bytes, outer: RawRequest) -> batch.BatchPart:
+        taken.append(part)
+        return operation(part, outer)
+
+    monkeypatch.setattr(batch, "_operation", counted)
+    operations = [f'POST /tab {{"PartitionKey":"p","RowKey":"x{each}"}}' for each in range(3_000)]
+    response = service.send("POST", "/$batch", _OUTER_HEADERS, _batch(operations))
+    assert b"99:The batch request operation exceeds the maximum 100 changes" in response.body
+    assert len(taken) == limits.CHANGE_SET_OPERATIONS_MAX + 1
+
+
+def test_a_query_in_a_batch_is_no_longer_than_a_url(service: ServiceUnderTest) -> None:
+    """limits.URL_LENGTH_MAX: what is longer is no request by itself either."""
+    prepare(service, {"given": _TABLE["given"]})
+    for length, status in ((limits.URL_LENGTH_MAX - 1_000, 202), (limits.URL_LENGTH_MAX, 400)):
+        target = f"/devstoreaccount1/tab()?$filter=RowKey%20eq%20'{'x' * (length - 48)}'"
+        part = f"Content-Type: application/http\r\n\r\nGET {target} HTTP/1.1\r\nAccept: application/json\r\n\r\n"
+        body = f"--b\r\n{part}\r\n--b--\r\n".encode()
+        assert service.send("POST", "/$batch", _OUTER_HEADERS, body).status == status
 
 
 def test_boundaries_are_fresh(service: ServiceUnderTest) -> None:

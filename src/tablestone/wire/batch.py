@@ -10,10 +10,11 @@ import functools
 import re
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from itertools import pairwise
+from itertools import islice, pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from tablestone import limits
 from tablestone.errors import StorageError
 from tablestone.wire.encode import Answer
 from tablestone.wire.messages import Headers, RawRequest, single_headers
@@ -88,10 +89,18 @@ class _BoundaryLine(NamedTuple):
     closes: bool
 
 
+_PARTS_READ: Final = limits.CHANGE_SET_OPERATIONS_MAX + 1
+"""One more than may be there is enough to refuse them all, and tens of thousands fit into a body."""
+
+
 def _split(body: bytes, boundary: bytes) -> list[bytes]:
-    """What stands between the boundary lines, which must open and close; what is before and after is ignored."""
-    lines = list(_boundary_lines(body, b"--" + boundary))
-    if len(lines) < 2 or not lines[-1].closes or any(line.closes for line in lines[:-1]):
+    """What stands between the boundary lines, which must open and close; what is before and after is ignored.
+
+    Of more parts than `_PARTS_READ` the first are given, and nothing behind them is looked at.
+    """
+    lines = list(islice(_boundary_lines(body, b"--" + boundary), _PARTS_READ + 1))
+    has_end = len(lines) <= _PARTS_READ
+    if len(lines) < 2 or lines[-1].closes < has_end or any(line.closes for line in lines[:-1]):
         raise _malformed()
     # The line end before a boundary belongs to the boundary.
     return [
@@ -151,6 +160,8 @@ def _parse_head(head: bytes, scheme: str, client: str) -> RawRequest:
     if line is None:
         raise _malformed()
     method, path, query = line.groups()
+    if line.end() > limits.URL_LENGTH_MAX:  # a filter that no URL of its own could hold
+        raise _malformed()
     headers = _short_or_long_headers(head[line.end() :])
     return RawRequest(method.decode("ascii").upper(), path, query or b"", headers, scheme, client)
 
