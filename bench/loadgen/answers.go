@@ -15,6 +15,9 @@ var (
 	emptyList  = []byte(`"value":[]`)
 )
 
+// pagesMost is more than any query here is answered in.
+const pagesMost = 100_000
+
 // rowKeyMark is where in rowKey its rarest letter stands: few others are looked at in vain.
 const rowKeyMark = 4
 
@@ -37,8 +40,22 @@ func (l *load) complaint(c *connection) (string, bool) {
 		return c.part.writer.complaintOfEntity(l.body(c), c.key), false
 	case "page":
 		return l.follow(c)
+	case "insert", "merge", "update", "upsert":
+		return complaintOfETag(c), false
 	}
 	return "", false
+}
+
+// complaintOfETag holds the answer to a write to its ETag, which is another one than the last update's.
+func complaintOfETag(c *connection) string {
+	tag := header(c.head(), []byte("etag"))
+	if len(tag) == 0 {
+		return "no ETag in the answer"
+	}
+	if c.operation.name == "update" && bytes.Equal(tag, c.etags[c.turn%len(c.etags)]) {
+		return fmt.Sprintf("the ETag %s again", tag)
+	}
+	return ""
 }
 
 func (l *load) body(c *connection) []byte {
@@ -86,6 +103,9 @@ func (l *load) follow(c *connection) (string, bool) {
 	if len(l.next) > 0 && (job.Walks > 0 || expected == 0 || c.seen < expected) {
 		if bytes.Equal(l.next, c.next) {
 			return fmt.Sprintf("a page that leads to itself: %s", l.next), false
+		}
+		if c.page > pagesMost {
+			return fmt.Sprintf("%d pages and no end", c.page), false
 		}
 		c.next = append(c.next[:0], l.next...)
 		return "", true

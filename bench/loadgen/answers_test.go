@@ -71,6 +71,44 @@ func query(query string, expected int) Job {
 	return Job{Mix: []Share{{"page", 1}}, Entities: 1000, Query: query, Requests: 2, ExpectEntities: expected}
 }
 
+// written runs a job of one kind of write against a server that answers each with this ETag.
+func written(t *testing.T, operation, etag string) *Result {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if etag != "" {
+			w.Header().Set("ETag", etag)
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer server.Close()
+	l, err := newLoad(&Job{
+		Mix: []Share{{operation, 1}}, Entities: 1000, Keys: "uniform", Connections: 1, Seconds: 0.2,
+		Address: server.Listener.Addr().String(), BasePath: "/account", Account: "account", Key: "a2V5", Table: "Table",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := l.run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func TestAWriteIsAnsweredWithItsETag(t *testing.T) {
+	for _, operation := range []string{"insert", "merge", "update", "upsert"} {
+		if result := written(t, operation, ""); result.Errors == 0 {
+			t.Errorf("%s: no ETag, and no complaint", operation)
+		}
+	}
+	if result := written(t, "merge", `W/"x"`); result.Errors > 0 {
+		t.Error(result.ErrorSamples)
+	}
+	if result := written(t, "update", `W/"x"`); result.Errors == 0 {
+		t.Error("update: the same ETag for ever, and no complaint")
+	}
+}
+
 func TestAnAnswerIsHeldToWhatWasAsked(t *testing.T) {
 	entity := string(appendEntity(nil, 0, 0, []byte("p000000"), []byte("0000000000")))
 	other := string(appendEntity(nil, 1, 0, []byte("p000000"), []byte("0000000001")))
@@ -83,9 +121,9 @@ func TestAnAnswerIsHeldToWhatWasAsked(t *testing.T) {
 		complaint string
 	}{
 		{"an entity", get(""), answer{body: entity}, ""},
-		{"nothing", get(""), answer{}, `get: no "RowKey":"0000000000" in the answer`},
-		{"another entity", get(""), answer{body: other}, `get: no "RowKey":"0000000000" in the answer`},
-		{"a part of it", get(""), answer{body: `{"RowKey":"0000000000"}`}, "get: 23 bytes are no whole entity"},
+		{"nothing", get(""), answer{}, `get: no "PartitionKey":"p000000","RowKey":"0000000000" in`},
+		{"another entity", get(""), answer{body: other}, `get: no "PartitionKey":"p000000","RowKey":"0000000000" in`},
+		{"a part of it", get(""), answer{body: `{"PartitionKey":"p000000","RowKey":"0000000000"}`}, "get: 48 bytes are no whole entity"},
 		{"what is selected", get("$select=Name,Temperature"), answer{body: selected}, ""},
 		{"nothing selected", get("$select=Name,Temperature"), answer{}, `get: no "Name": in the answer`},
 		{"less than selected", get("$format=json&$select=Name,Total"), answer{body: selected}, `get: no "Total": in`},

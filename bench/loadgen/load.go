@@ -171,14 +171,14 @@ func (l *load) timeIsOver(now int64) bool {
 
 func (l *load) finished(c *connection) bool {
 	switch {
-	case l.end > 0:
+	case l.end > 0 || l.result.Errors > 0: // one wrong answer is enough: the run has no figures
 		return true
 	case c.part.company:
-		return l.result.Errors > 0
+		return false
 	case c.part.writer.exhausted():
 		return true
 	case l.job.Walks > 0:
-		return c.walks >= l.job.Walks || l.result.Errors > 0
+		return c.walks >= l.job.Walks
 	case l.job.Requests > 0:
 		return l.issued >= l.job.Requests
 	}

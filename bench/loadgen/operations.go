@@ -123,7 +123,8 @@ func (w *writer) createTable(*connection) {
 
 func (w *writer) get(c *connection) {
 	w.addressSeeded(w.keys.next())
-	c.key = append(append(append(c.key[:0], `"RowKey":"`...), w.rk...), '"')
+	c.key = append(append(append(c.key[:0], `"PartitionKey":"`...), w.pk...), `","RowKey":"`...)
+	c.key = append(append(c.key, w.rk...), '"')
 	w.appendQuery(c)
 }
 

@@ -76,6 +76,8 @@ PAGE_ENTITIES_MAX: Final = 1000
 """Entities in one page, and the largest `$top` (wire 6.6, 6.7)."""
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """A page stops when it has reached this (wire 6.6; wire 14 row 17)."""
+PAGE_WRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of a page as it is written, where that is more than is stored: in Atom, or with absent names selected. Ours."""
 PAGE_SECONDS_MAX: Final = 5
 """A page stops after this time, with a continuation token, be it empty (wire 6.6)."""
 SELECT_NAMES_MAX: Final = 255

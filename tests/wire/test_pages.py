@@ -105,6 +105,19 @@ def test_many_names_are_selected_as_few_are(service: ServiceUnderTest, missing: 
     assert [entity[name] for name in names] == [None] * missing + ["7", 1.5, "00000"]
 
 
+def test_a_page_that_grows_as_it_is_written_ends_earlier(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """limits.PAGE_WRITTEN_BYTES_MAX; the next page goes on with the entity that follows."""
+    prepare(service, _GIVEN)
+    _insert(service, 10)
+    monkeypatch.setattr(limits, "PAGE_WRITTEN_BYTES_MAX", 3_000)
+    names = ",".join(["RowKey", *(f"{number:0100}n" for number in range(10))]).replace(",0", ",n")
+    pages = _pages(service, f"$select={names}")
+    assert [len(page) for page in pages] == [3, 3, 3, 1]
+    assert list(chain.from_iterable(pages)) == [f"{number:05}" for number in range(10)]
+
+
 _JSON = ("Accept", "application/json;odata=fullmetadata")
 _ATOM = (("Accept", "application/atom+xml"), ("x-ms-version", "2012-02-12"))
 

@@ -222,9 +222,8 @@ class GroupCommit:
         versions = [0] * len(write_set.changes)
         puts: list[tuple[bytes, bytes, int, bytes]] = []
         deletes: list[tuple[bytes, bytes]] = []
-        latest_deleted = (
-            ABSENT  # a row that comes back in this group must not have a version that it had
-        )
+        # A row that comes back in this group must not have a version that it had.
+        latest_deleted = ABSENT
         for index, (row, expectation, mutation) in enumerate(write_set.changes):
             version_found = self._execute(VERSION_OF, (partition, row)).get or ABSENT
             if not expectation_holds(expectation, version_found):
