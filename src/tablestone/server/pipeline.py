@@ -143,9 +143,8 @@ class Pipeline:
             if properties is NOT_KEPT:
                 properties = await self._properties.get(found.account.name)
             if properties is not None:
-                cors_rules = (
-                    properties.cors
-                )  # from here on errors are for scripts to read too (auth 8.4)
+                # From here on errors are for scripts to read too (auth 8.4).
+                cors_rules = properties.cors
             _require_sound(request, https_only=self._https_only)
             if request.method == "OPTIONS":
                 unversioned = Stamp(request_id, client_request_id, version)

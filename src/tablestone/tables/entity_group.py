@@ -75,7 +75,8 @@ async def commit_writes(
             changes = [decide(write, None) for write in writes]
         outcome = await engine.commit(WriteSet(partition, changes))
         if isinstance(outcome, Committed):
-            return list(map(write_result, writes, changes, outcome.versions))
+            committed = zip(writes, changes, outcome.versions, strict=True)
+            return [write_result(write, change, version) for write, change, version in committed]
         write = writes[outcome.index]
         if not may_decide_again(write):
             raise conflict_error(write, outcome.version_found).at(outcome.index)

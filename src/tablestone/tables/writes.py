@@ -80,7 +80,7 @@ def decide(write: EntityWrite, current: bytes | None) -> Change:
     row = encode_key(entity_key(write).row_key)
     if isinstance(write, DeleteEntity):
         return Change(row, _expectation(write.if_match), DELETE)
-    if isinstance(write, MergeEntity | InsertOrMergeEntity):
+    if isinstance(write, _MERGES):
         return _decide_merge(write, row, current)
     expectation = ANY if isinstance(write, InsertOrReplaceEntity) else _expectation(write.if_match)
     return Change(row, expectation, _put(write.entity.key, write.entity.members))

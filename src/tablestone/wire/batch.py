@@ -160,7 +160,8 @@ def _parse_head(head: bytes, scheme: str, client: str) -> RawRequest:
     if line is None:
         raise _malformed()
     method, path, query = line.groups()
-    if line.end() > limits.URL_LENGTH_MAX:  # a filter that no URL of its own could hold
+    target_end = line.end(2) if query is None else line.end(3)
+    if target_end - line.start(2) > limits.URL_LENGTH_MAX:  # more than a URL of its own could hold
         raise _malformed()
     headers = _short_or_long_headers(head[line.end() :])
     return RawRequest(method.decode("ascii").upper(), path, query or b"", headers, scheme, client)

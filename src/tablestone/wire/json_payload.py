@@ -93,7 +93,7 @@ class JsonWriter:
 
     def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
         """One entity (wire 5.2)."""
-        text = self._members(table, stored, projection)
+        text = self.listed(table, stored, projection)
         if self._level is MetadataLevel.NONE:
             return text
         return b"{" + self._context(f"{table}/@Element{_selected(projection)}") + b"," + text[1:]
@@ -106,7 +106,13 @@ class JsonWriter:
 
     def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
         """One entity as it stands in a list."""
-        return self._members(table, stored, projection)
+        full = self._level is MetadataLevel.FULL
+        text = stored
+        if projection is not None and projection.names is not None:
+            text = select_members(stored, projection.names)
+        if full:
+            return self._with_links(table, key_of(read_raw(stored)), with_typed_timestamp(text))
+        return text if self._level is MetadataLevel.MINIMAL else without_metadata(text)
 
     def entities(self, table: str, listed: Sequence[bytes], projection: Projection | None) -> bytes:
         """A list of entities, each as `listed` has it."""
@@ -115,15 +121,6 @@ class JsonWriter:
             return b'{"value":[' + values + b"]}"
         context = self._context(table + _selected(projection))
         return b"{" + context + b',"value":[' + values + b"]}"
-
-    def _members(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
-        full = self._level is MetadataLevel.FULL
-        text = stored
-        if projection is not None and projection.names is not None:
-            text = select_members(stored, projection.names)
-        if full:
-            return self._with_links(table, key_of(read_raw(stored)), with_typed_timestamp(text))
-        return text if self._level is MetadataLevel.MINIMAL else without_metadata(text)
 
     def _with_links(self, table: str, key: EntityKey, text: bytes) -> bytes:
         """`odata.type`, `odata.id`, then the ETag, then `odata.editLink`, as recorded (wire 5.2)."""
