@@ -19,6 +19,7 @@ from tablestone.errors import StorageError
 from tablestone.query.filter_parser import parse_filter
 from tablestone.wire import atom_payload, json_reader
 from tablestone.wire.address import parse_query_string, parse_resource
+from tablestone.wire.negotiate import negotiate
 
 LENGTH = 40_000
 SECONDS = 2.0
@@ -84,3 +85,19 @@ def test_a_long_text_is_read_or_refused_at_once(reader: Callable[[str], Any], te
     with suppress(ValueError, StorageError):
         reader(text)
     assert time.process_time() - began < SECONDS
+
+
+VERSIONS = {
+    "0" * 5_000 + "2.0": "JsonFormatNotSupported",
+    "0" * 5_000 + "3.0": None,
+    "9" * 5_000 + ".0": None,
+}
+
+
+@pytest.mark.parametrize(("version", "refusal"), VERSIONS.items(), ids=["2", "3", "nines"])
+def test_a_data_service_version_may_have_more_digits_than_python_reads(
+    version: str, refusal: str | None
+) -> None:
+    """A number of 4,301 digits is a ValueError; that the service has a limit is not known."""
+    headers = {b"accept": b"application/json", b"dataserviceversion": version.encode()}
+    assert negotiate(headers, {}, "2019-02-02").refusal == refusal

@@ -112,7 +112,7 @@ class Negotiated(NamedTuple):
 _MINIMAL: Final = Negotiated(MetadataLevel.MINIMAL, None)
 _LEVELS: Final = {f"odata={level.value}": level for level in MetadataLevel}
 _ANY_TYPES: Final = frozenset(("", "*/*", "application/*"))
-_DATA_SERVICE_VERSION = re.compile(r"\s*(\d+)\.\d+")
+_BEFORE_ODATA_3 = re.compile(r"\s*0*[0-2]\.\d")
 
 ATOM_TYPES: Final = frozenset(("application/atom+xml", "application/xml", "text/xml"))
 """Media types that mean Atom, in what is asked for and in what is sent."""
@@ -181,8 +181,7 @@ def _json(parameters: list[str], version: str, data_version: bytes) -> Negotiate
 
 
 def _is_before_odata_3(data_version: bytes) -> bool:
-    declared = _DATA_SERVICE_VERSION.match(data_version.decode("latin-1"))
-    return declared is not None and int(declared[1]) < 3
+    return _BEFORE_ODATA_3.match(data_version.decode("latin-1")) is not None
 
 
 class Preference(enum.Enum):
