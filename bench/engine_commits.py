@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final
 
 from tablestone.clock import system_clock
 from tablestone.engines import sqlite_commit
-from tablestone.engines.contract import ABSENT, Change, KeyRange, Put, WriteSet
+from tablestone.engines.contract import ABSENT, Change, Committed, Conflict, KeyRange, Put, WriteSet
 from tablestone.engines.sqlite import SqliteEngine
-from tablestone.engines.sqlite_commit import GroupCommit, _Group, _Task
+from tablestone.engines.sqlite_commit import GroupCommit, _Accepted, _Group, _Task
 from tablestone.engines.sqlite_commit_lock import CommitLock
 from tablestone.engines.sqlite_directory import DataDirectory, Opening
 
@@ -64,14 +64,15 @@ class _OneThreadCommit(GroupCommit):
             self._is_busy = False
             self._idle.set()
             return
-        group = _Group(accepted, [])
-        self._tasks.put(_Task(loop, partial(self._run, group), partial(self._finish, group)))
+        outcomes: list[Committed | Conflict] = []
+        finish = partial(self._finish, _Group(accepted, outcomes))
+        self._tasks.put(_Task(loop, partial(self._run, accepted, outcomes), finish))
 
-    def _run(self, group: _Group) -> None:
+    def _run(self, accepted: list[_Accepted], outcomes: list[Committed | Conflict]) -> None:
         self._lock.take()
         self._execute("BEGIN IMMEDIATE")
-        self._now = self._clock()
-        group.outcomes.extend(self._apply(each.write_set) for each in group.accepted)
+        self._rows.now = self._clock()
+        outcomes.extend(self._rows.apply(each.write_set) for each in accepted)
         self._commit()
 
 
@@ -102,7 +103,8 @@ async def measure(design: str, data: Path, writers: int, seconds: float, *, read
         while (start := time.perf_counter()) < end:
             row = random.randbytes(16)
             change = Change(row, ABSENT, Put(lambda _version: VALUE))
-            await commits.commit(WriteSet(partition, [change]))
+            check = Change(row + b"2", ABSENT, None)  # what only inserts has a way of their own
+            await commits.commit(WriteSet(partition, [change, check]))
             commit_seconds.append(time.perf_counter() - start)
             rows.append(row)
 

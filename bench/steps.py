@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 from uvicorn.server import ServerState
 
 from bench.floor import CONFIGURATION, Constant
-from tablestone.engines.sqlite_commit import GroupCommit
 from tablestone.engines.sqlite_reader import RowReader
+from tablestone.engines.sqlite_writer import RowWriter
 from tablestone.server import addresses, batch, pipeline
 from tablestone.server.http import HttpConnection
 from tablestone.server.room import Room
@@ -42,7 +42,7 @@ STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
         (batch, "decode_operation"),
     ),
     "decide": ((entity_group, "decide"), (service, "require_conditions")),
-    "engine": ((RowReader, "get"), (GroupCommit, "_apply")),
+    "engine": ((RowReader, "get"), (RowWriter, "apply")),
     "encode": (
         (pipeline, "encode_result"),
         (pipeline, "respond"),

@@ -28,10 +28,11 @@ from tablestone.engines.contract import (
     KeyRange,
     WriteSet,
 )
-from tablestone.engines.sqlite_commit import LOG_PAGES_MAX, VERSION_OF
+from tablestone.engines.sqlite_commit import LOG_PAGES_MAX
 from tablestone.engines.sqlite_directory import PAGE_SIZE_BYTES
 from tablestone.engines.sqlite_reader import SCAN
 from tablestone.engines.sqlite_walk import walk_of
+from tablestone.engines.sqlite_writer import VERSION_OF
 
 if TYPE_CHECKING:
     from pathlib import Path

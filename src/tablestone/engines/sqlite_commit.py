@@ -1,10 +1,10 @@
 """Group commit on the one writing connection: write sets that arrive together share one flush to disk.
 
 A group is applied on the event loop's thread; then only its COMMIT, with the flush inside, runs in a thread of its
-own, and so do checkpoints. Whatever arrives meanwhile is the next group. The connection has one user at a time: the
-next step starts on the loop when the thread has reported the last. Other processes may write too: a group begins
-when the commit lock is ours, waited for in the thread, and ends when it is released. Every write set has its own fate:
-it is decided by reading before anything of it is written. Nothing is answered before the flush it depends on.
+own, and so do checkpoints. A group that only inserts is one statement (`sqlite_inserts`), and all of it runs in the
+thread. Whatever arrives meanwhile is the next group. The connection has one user at a time: the next step starts on the
+loop when the thread has reported the last. Other processes may write too: a group begins when the commit lock is ours,
+waited for in the thread, and ends when it is released. Nothing is answered before the flush it depends on.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import apsw
 
 from tablestone.engines.contract import (
-    ABSENT,
     Committed,
     Conflict,
     EngineUnavailable,
-    Put,
-    expectation_holds,
 )
 from tablestone.engines.sqlite_directory import LOCKED_MS_MAX
+from tablestone.engines.sqlite_inserts import ROWS_MAX, insert_together, only_inserts
 from tablestone.engines.sqlite_log_copier import LogCopier
 from tablestone.engines.sqlite_reader import unavailable
+from tablestone.engines.sqlite_writer import RowWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,17 +50,6 @@ RESTART_PAGES: Final = 2 * CHECKPOINT_PAGES
 RESTART_MS_MAX: Final = 800
 """How long the copying waits for them at most; nobody commits meanwhile."""
 
-VERSION_OF: Final = "SELECT version FROM stored_rows WHERE partition = ? AND row = ?"
-PUT: Final = """
-INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)
-ON CONFLICT (partition, row) DO UPDATE SET version = excluded.version, value = excluded.value
-"""
-INSERT: Final = """
-INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)
-ON CONFLICT (partition, row) DO NOTHING
-"""
-DELETE_ROW: Final = "DELETE FROM stored_rows WHERE partition = ? AND row = ?"
-
 _log = logging.getLogger(__name__)
 
 
@@ -70,6 +58,7 @@ class _Accepted(NamedTuple):
 
     write_set: WriteSet
     answer: asyncio.Future[Committed | Conflict]
+    only_inserts: bool
 
 
 class _Group(NamedTuple):
@@ -106,25 +95,26 @@ class GroupCommit:
         self._clock = clock
         self._generation = generation
         self._execute = writer.cursor().execute
+        self._rows = RowWriter(writer)
         self._waiting: deque[_Accepted] = deque()
         self._one_by_one = 0
         """How many of those waiting were in a group that failed: each is tried again in a group of its own."""
+        self._done: _Group | None = None
+        """Handed from the thread to the loop: the group that it carried out when the lock was ours."""
         self._is_busy = False
         self._idle = asyncio.Event()
-        self._now = 1
-        """The time of the group that is applied: one for all, so that the texts of versions are made once."""
         self._log_pages = 0
         self._restart_at = RESTART_PAGES
         self._restart_wait_ms = LOCKED_MS_MAX
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         writer.set_wal_hook(self._note_log_pages)
-        self._thread = Thread(target=self._work_until_told, name="tablestone-flush", daemon=True)
-        self._thread.start()
+        self._flusher = Thread(target=self._work_until_told, name="tablestone-flush", daemon=True)
+        self._flusher.start()
 
     def commit(self, write_set: WriteSet) -> asyncio.Future[Committed | Conflict]:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Committed | Conflict] = loop.create_future()
-        self._waiting.append(_Accepted(write_set, answer))
+        self._waiting.append(_Accepted(write_set, answer, only_inserts(write_set)))
         if not self._is_busy:
             self._is_busy = True
             self._idle.clear()
@@ -141,7 +131,7 @@ class GroupCommit:
         self._tasks.put(_Task(loop, self._close_writer, partial(_report, closed)))
         self._tasks.put(None)
         await closed
-        self._thread.join()
+        self._flusher.join()
         self._lock.close()
 
     # On the event loop's thread.
@@ -150,19 +140,22 @@ class GroupCommit:
         if not self._waiting:
             self._is_busy = False
             self._idle.set()
-        elif self._lock.try_take():
+        elif self._lock.try_take() and not self._waiting[0].only_inserts:
             self._apply_group(loop)
-        else:  # another process writes; what arrives meanwhile joins the group
-            self._tasks.put(_Task(loop, self._lock.take, self._after_lock))
+        else:  # if another process writes, what arrives meanwhile joins the group
+            self._tasks.put(_Task(loop, self._take_lock, self._after_lock))
 
     def _after_lock(self, loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
-        if error is None:
-            self._apply_group(loop)
-        else:
+        done, self._done = self._done, None
+        if done is not None:
+            self._finish(done, loop, None)
+        elif error is not None:
             refused = EngineUnavailable(f"Storage cannot write now: {error}.")
             group = self._take_group()
             _answer(group, [refused for _each in group])
             self._start_group(loop)
+        else:
+            self._apply_group(loop)
 
     def _apply_group(self, loop: asyncio.AbstractEventLoop) -> None:
         accepted = self._take_group()
@@ -179,8 +172,8 @@ class GroupCommit:
             return
         try:
             changes_before = self._writer.total_changes()
-            self._now = max(self._clock(), 1)
-            outcomes = [self._apply(each.write_set) for each in accepted]
+            self._rows.now = max(self._clock(), 1)
+            outcomes = [self._rows.apply(each.write_set) for each in accepted]
             if self._writer.total_changes() != changes_before:
                 if any(each.write_set.announced for each in accepted):
                     self._generation.begin()
@@ -188,8 +181,8 @@ class GroupCommit:
                 self._tasks.put(_Task(loop, self._commit, finish))
                 return
             self._execute("ROLLBACK")  # nothing was written: no flush, no hop
-        except Exception as error:  # noqa: BLE001 - a caller's `render` may raise anything
-            self._undo(accepted, error)
+        except Exception as failure:  # noqa: BLE001 - a caller's `render` may raise anything
+            self._undo(accepted, failure)
         else:
             _answer(accepted, outcomes)
         self._end_group(loop)
@@ -211,42 +204,6 @@ class GroupCommit:
                 if is_alone:
                     break
         return group
-
-    def _apply(self, write_set: WriteSet) -> Committed | Conflict:
-        """Applies one write set to the open transaction, or nothing of it."""
-        partition, now = write_set.partition, self._now
-        if len(write_set.changes) == 1:
-            ((row, expectation, mutation),) = write_set.changes
-            if expectation == ABSENT and isinstance(mutation, Put):
-                return self._insert(partition, row, now, mutation)
-        versions = [0] * len(write_set.changes)
-        puts: list[tuple[bytes, bytes, int, bytes]] = []
-        deletes: list[tuple[bytes, bytes]] = []
-        # A row that comes back in this group must not have a version that it had.
-        latest_deleted = ABSENT
-        for index, (row, expectation, mutation) in enumerate(write_set.changes):
-            version_found = self._execute(VERSION_OF, (partition, row)).get or ABSENT
-            if not expectation_holds(expectation, version_found):
-                return Conflict(index, version_found)
-            if isinstance(mutation, Put):
-                versions[index] = version = max(now, version_found + 1)
-                puts.append((partition, row, version, mutation.render(version)))
-            elif mutation is not None and version_found != ABSENT:
-                deletes.append((partition, row))
-                latest_deleted = max(latest_deleted, version_found)
-        for put in puts:
-            self._execute(PUT, put)
-        for delete in deletes:
-            self._execute(DELETE_ROW, delete)
-        self._now = max(now, latest_deleted + 1)
-        return Committed(versions)
-
-    def _insert(self, partition: bytes, row: bytes, version: int, put: Put) -> Committed | Conflict:
-        """What most writes are: one row that must not be there, which the statement itself finds out."""
-        self._execute(INSERT, (partition, row, version, put.render(version)))
-        if self._writer.changes():
-            return Committed([version])
-        return Conflict(0, self._execute(VERSION_OF, (partition, row)).get)
 
     def _finish(
         self, group: _Group, loop: asyncio.AbstractEventLoop, error: Exception | None
@@ -294,9 +251,47 @@ class GroupCommit:
             except RuntimeError:  # the loop was closed without `close`: nobody is left to answer
                 return
 
+    def _take_lock(self) -> None:
+        """Waits for the lock. Inserts are carried out at once: on the way to the loop and back nobody could write."""
+        if not self._lock.is_held:
+            self._lock.take()
+        group = self._take_inserts()
+        if not group:
+            return
+        version = max(self._clock(), 1)
+        write_sets = [each.write_set for each in group]
+        try:
+            insert_together(self._execute, write_sets, version)
+        except Exception as error:  # noqa: BLE001 - the loop tries each, and meets it again
+            _log.debug("A group of inserts is tried otherwise: %s", error)
+            self._waiting.extendleft(reversed(group))
+        else:
+            self._done = _Group(
+                group, [Committed([version] * len(each.changes)) for each in write_sets]
+            )
+            self._committed()
+
+    def _take_inserts(self) -> list[_Accepted]:
+        """What waits first, up to `ROWS_MAX` rows, if all of it only inserts; else nothing."""
+        group: list[_Accepted] = []
+        rows = 0
+        for accepted in list(self._waiting):
+            rows += len(accepted.write_set.changes)
+            if rows > ROWS_MAX:
+                break
+            if not accepted.only_inserts or self._one_by_one:
+                return []
+            group.append(accepted)
+        for _each in group:
+            self._waiting.popleft()
+        return [each for each in group if not each.answer.done()]  # its caller waits yet
+
     def _commit(self) -> None:
-        """Commits, and lets the next process write; but keeps the lock where the rest of the log is copied first."""
         self._execute("COMMIT")
+        self._committed()
+
+    def _committed(self) -> None:
+        """Lets the next process write; but keeps the lock where the rest of the log is copied first."""
         self._generation.end()
         pages = self._log_pages
         if pages < CHECKPOINT_PAGES or not (
@@ -353,7 +348,7 @@ def _unavailable(error: apsw.Error) -> EngineUnavailable:
 
 
 def _answer(group: list[_Accepted], outcomes: Sequence[Committed | Conflict | Exception]) -> None:
-    for (_write_set, answer), outcome in zip(group, outcomes, strict=True):
+    for (_write_set, answer, _is_lone_insert), outcome in zip(group, outcomes, strict=True):
         if answer.done():  # its caller was cancelled
             continue
         if isinstance(outcome, Exception):
