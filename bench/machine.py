@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.prerequisites import AZURITE_VERSION
 from bench.servers import AZURITE, TABLESTONE
+from tablestone.cli.main import HOW_IT_RUNS
 
 
 def machine() -> dict[str, Any]:
@@ -34,7 +35,7 @@ def processor() -> str:
 def versions(servers: list[str]) -> dict[str, str]:
     found = {"Python": platform.python_version(), "uvicorn": metadata.version("uvicorn")}
     if any(name.startswith(TABLESTONE) for name in servers):
-        found["Tablestone"] = f"{metadata.version('tablestone')} ({commit()})"
+        found["Tablestone"] = f"{metadata.version('tablestone')} ({commit()}, {HOW_IT_RUNS})"
     if AZURITE in servers:
         found["Azurite"] = AZURITE_VERSION
         found["Node"] = output_of("node", "--version").lstrip("v")

@@ -87,7 +87,7 @@ VERSION_OF_NOTHING: Final = 1
 """A version no entity ever has: what a well-formed ETag that is not one of ours stands for."""
 
 # U+0000-U+001F, U+007F-U+009F and / \ # ? may never be in a key (wire 1.3); a lone surrogate is no text at all.
-_FORBIDDEN_IN_KEY = re.compile("[/\\\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_FORBIDDEN_IN_KEY = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _WEAK_TAG = re.compile(r'W/"([^"]*)"')
 _DATE_TIME_TAG = re.compile(r"datetime'([^']*)'", re.IGNORECASE)
 

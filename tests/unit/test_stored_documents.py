@@ -74,7 +74,7 @@ BROKEN: dict[str, tuple[DocumentKind, str, Any, str]] = {
         *(ACCOUNT, "weather", {"name": "weather", "keys": [5]}),
         "not 'int'",
     ),
-    "a list in the place of an account": (ACCOUNT, "weather", [KEY], "list indices"),
+    "a list in the place of an account": (ACCOUNT, "weather", [KEY], "list"),
     "roles without assignments": (ROLES, "weather", {}, "it has no member 'assignments'"),
     "a role of nobody": (
         *(ROLES, "weather", {"assignments": [{"role": DATA_READER.id}]}),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tablestone import limits
-from tablestone.wire import batch
-from tablestone.wire.messages import RawRequest
+from tablestone.server import batch
+from tablestone.wire.batch import BatchRequest, parse_batch
 from wire.case_tables import Row, check, error_of, expanded, fill, load, parameters, prepare, send
 from wire.service_under_test import Headers, Response, ServiceUnderTest
 
@@ -202,18 +202,17 @@ def test_of_more_operations_than_there_may_be_no_more_are_looked_at(
 ) -> None:
     """Tens of thousands fit into a body, and each that is taken apart keeps the others of the server waiting."""
     prepare(service, {"given": _TABLE["given"]})
-    taken: list[bytes] = []
-    operation = batch._operation
+    taken: list[BatchRequest] = []
 
-    def counted(part: bytes, outer: RawRequest) -> batch.BatchPart:
-        taken.append(part)
-        return operation(part, outer)
+    def noted(*arguments: Any) -> BatchRequest:
+        taken.append(parse_batch(*arguments))
+        return taken[-1]
 
-    monkeypatch.setattr(batch, "_operation", counted)
+    monkeypatch.setattr(batch, "parse_batch", noted)
     operations = [f'POST /tab {{"PartitionKey":"p","RowKey":"x{each}"}}' for each in range(3_000)]
     response = service.send("POST", "/$batch", _OUTER_HEADERS, _batch(operations))
     assert b"99:The batch request operation exceeds the maximum 100 changes" in response.body
-    assert len(taken) == limits.CHANGE_SET_OPERATIONS_MAX + 1
+    assert [len(each.parts) for each in taken] == [limits.CHANGE_SET_OPERATIONS_MAX + 1]
 
 
 def test_a_query_in_a_batch_is_no_longer_than_a_url(service: ServiceUnderTest) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import click
 
-from tablestone import __version__
+from tablestone import __version__, limits
 from tablestone.cli.account import account
 from tablestone.cli.check import check
 from tablestone.cli.options import BrokenOption
@@ -27,10 +27,14 @@ from tablestone.server.worker import StartRefused
 NOT_STARTED = 2
 INTERRUPTED = 130
 READER_GONE = 141
+HOW_IT_RUNS = "interpreted" if limits.__file__.endswith(".py") else "compiled"
+"""Of the modules on the way of a request (docs/decisions/0007-compiled.md): figures depend on it, and bugs may."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="Tablestone", message="%(prog)s %(version)s")
+@click.version_option(
+    __version__, prog_name="Tablestone", message=f"%(prog)s %(version)s, {HOW_IT_RUNS}"
+)
 def commands() -> None:
     """The Azure Table service as software anyone can run."""
 

@@ -126,7 +126,7 @@ class Application:
             scope["query_string"],
             by_name,
             scope["scheme"],
-            _address(scope["client"]),
+            client_address(scope["client"]),
             duplicated,
         )
         body = RequestBody(receive, by_name, self._patience)
@@ -171,7 +171,7 @@ class Application:
             await asyncio.sleep(0 if busy else SWEEP_PAUSE_SECONDS)
 
 
-def _address(client: tuple[str, int] | None) -> str:
+def client_address(client: tuple[str, int] | None) -> str:
     """Who sent a request, or for whom a trusted proxy did; IPv4 as such also on a socket for both families."""
     return client[0].removeprefix("::ffff:") if client else ""
 

@@ -176,8 +176,8 @@ class Pipeline:
         except EngineDamaged:
             log.exception("request %s met damaged storage: run tablestone check", request_id)
             failure = StorageError("InternalError")
-        except EngineUnavailable as error:
-            log.warning("storage cannot answer request %s: %s", request_id, error)
+        except EngineUnavailable as unavailable:
+            log.warning("storage cannot answer request %s: %s", request_id, unavailable)
             failure = StorageError("ServerBusy")
         except Exception:  # a bug of ours: the client learns its request id, the log the rest
             log.exception("request %s failed: %s", request_id, request.method)

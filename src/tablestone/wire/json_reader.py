@@ -140,8 +140,8 @@ def entity_of_members(
             value = found[name]
             if value is not None:
                 texts[name] = before + text_of(value)
-    except DateTimeOutOfRange as error:
-        raise _unstorable_date(name, error.ticks) from error
+    except DateTimeOutOfRange as date:
+        raise _unstorable_date(name, date.ticks) from date
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise unreadable() from error
     for name in shape.illegal_names:

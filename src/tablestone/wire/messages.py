@@ -71,7 +71,7 @@ def single_headers(pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     found = dict(pairs)
     if len(found) != len(pairs):
         _require_single(pairs)
-        for listed in _LIST_HEADERS & found.keys():
+        for listed in _LIST_HEADERS.intersection(found):
             found[listed] = b",".join([value for name, value in pairs if name == listed])
     return found
 

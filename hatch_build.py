@@ -1,0 +1,107 @@
+"""How a wheel is built: the modules on the way of a request are compiled to C by mypyc, where there is a C compiler.
+
+It is the same typed source either way, and stays beside what is compiled; why, and what it gives, stands in
+docs/decisions/0007-compiled.md. Where compiling fails, the wheel holds the source alone. An editable installation is
+never compiled, and `HATCH_BUILD_NO_HOOKS=true` says the same of any other.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+if TYPE_CHECKING:
+    from setuptools import Extension
+
+
+class CompiledModules(BuildHookInterface[Any]):
+    """Compiles `modules`, which pyproject.toml lists, and puts what comes of it into the wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Called by hatchling before a wheel is put together."""
+        if version == "editable":
+            return
+        self._directory = tempfile.TemporaryDirectory(prefix="tablestone-build-")
+        try:
+            compiled = _compiled(
+                Path(self.root, "src"), self.config["modules"], Path(self._directory.name)
+            )
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a machine lacks, the source runs on it
+            self.app.display_warning(f"Nothing is compiled: {error}")
+            return
+        build_data["force_include"].update(compiled)
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+    def finalize(self, _version: str, _build_data: dict[str, Any], _artifact_path: str) -> None:
+        """Called when the wheel is there."""
+        if hasattr(self, "_directory"):
+            self._directory.cleanup()
+
+
+def _compiled(source: Path, modules: list[str], work: Path) -> dict[str, str]:
+    """Where each shared library of the compiled modules is, and its place in the wheel."""
+    from mypyc.build import mypycify  # noqa: PLC0415 - what is not there must not stop a build
+
+    extensions = mypycify(
+        [
+            "--config-file=",
+            "--no-namespace-packages",  # or a checkout below somebody's package would be a part of that
+            f"--cache-dir={work / 'cache'}",
+            "--ignore-missing-imports",  # of the libraries, which are not there while this is built
+            *(str(source / f"{module}.py") for module in modules),
+        ],
+        # More takes longer to compile, and what is compiled is no quicker for it.
+        opt_level="1",
+        debug_level="0",
+        multi_file=True,
+        target_dir=str(work / "c"),
+        group_name="tablestone",
+    )
+    strangers = [each.name for each in extensions if not each.name.startswith("tablestone")]
+    if strangers:
+        raise ValueError(f"{strangers[0]} is not a module of ours")
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    found: dict[str, str] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for extension in extensions:
+            name = extension.name.replace(".", "/") + suffix
+            _link(extension, work / "o", work / "so" / name, threads)
+            found[str(work / "so" / name)] = name
+    return found
+
+
+def _link(extension: Extension, objects: Path, library: Path, threads: ThreadPoolExecutor) -> None:
+    """Compiles the files of an extension beside each other, as setuptools does not, and links them."""
+
+    def compiled(file: str) -> list[str]:
+        return _compiler().compile(
+            [file],
+            output_dir=str(objects),
+            include_dirs=[*extension.include_dirs, sysconfig.get_path("include")],
+            extra_postargs=extension.extra_compile_args,
+        )
+
+    made = [name for names in threads.map(compiled, extension.sources) for name in names]
+    _compiler().link_shared_object(made, str(library), extra_postargs=extension.extra_link_args)
+
+
+def _compiler() -> Any:
+    """The one that Python was built with, or that CC names; where it is not there, the system's own."""
+    from distutils.ccompiler import new_compiler  # noqa: PLC0415
+    from distutils.sysconfig import customize_compiler  # noqa: PLC0415
+
+    import setuptools  # noqa: PLC0415, F401 - brings distutils, which Python has no more
+
+    if shutil.which(sysconfig.get_config_var("CC").split()[0]) is None:
+        os.environ.setdefault("CC", "cc")
+    compiler = new_compiler()
+    customize_compiler(compiler)
+    return compiler

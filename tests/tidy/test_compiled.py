@@ -1,0 +1,66 @@
+"""What holds of the modules that are compiled, so that they mean the same as when they are interpreted.
+
+pyproject.toml lists them, docs/decisions/0007-compiled.md says why. What these rules do not see, the tests of the
+service do: `.ci/run` runs them on both.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+MODULES: list[str] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"][
+    "modules"
+]
+CHANGED_CONSTANT = re.compile(
+    r"\btablestone\.[a-z_.]+\.([A-Z][A-Z_]+)\b|setattr\(\s*\w+, \"([A-Z_]+)\""
+)
+
+
+def source_of(module: str) -> str:
+    return (ROOT / "src" / f"{module}.py").read_text()
+
+
+def test_the_list_is_in_order_and_names_what_is_there() -> None:
+    assert sorted(set(MODULES)) == MODULES
+    assert all(map(source_of, MODULES))
+
+
+def handlers_of(function: ast.AST) -> Iterator[tuple[str, str]]:
+    """The name of each exception that is caught by name, and its types."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.ExceptHandler) and node.name is not None and node.type is not None:
+            yield node.name, ast.unparse(node.type)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_exceptions_of_two_types_have_two_names(module: str) -> None:
+    """A compiled name has the type of the first: there is a `TypeError` where the second is bound to it."""
+    for function in ast.walk(ast.parse(source_of(module))):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            found = set(handlers_of(function))
+            assert len({name for name, _ in found}) == len(found), function.name
+
+
+def test_no_test_changes_a_constant_that_is_compiled_in() -> None:
+    """It would change nothing: the value of a `Final` stands where it is used."""
+    changed = {
+        name
+        for path in (ROOT / "tests").rglob("*.py")
+        for names in CHANGED_CONSTANT.findall(path.read_text())
+        for name in names
+        if name
+    }
+    assert "BODY_READ_SECONDS_MAX" in changed
+    users = [module for module in MODULES if module != "tablestone/limits"]
+    used = {
+        name for name in changed for user in users if re.search(rf"\b{name}\b", source_of(user))
+    }
+    assert not used
