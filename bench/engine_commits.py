@@ -103,7 +103,7 @@ async def measure(design: str, data: Path, writers: int, seconds: float, *, read
         while (start := time.perf_counter()) < end:
             row = random.randbytes(16)
             change = Change(row, ABSENT, Put(lambda _version: VALUE))
-            check = Change(row + b"2", ABSENT, None)  # what only inserts has a way of their own
+            check = Change(row + b"2", ABSENT, None)  # what only inserts has a way of its own
             await commits.commit(WriteSet(partition, [change, check]))
             commit_seconds.append(time.perf_counter() - start)
             rows.append(row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,8 @@ class Traced:
         return await asyncio.gather(*waiting, return_exceptions=True)
 
     def rows(self) -> int:
-        found: int = self._directory.connect_reader().execute(COUNT).get
+        with closing(self._directory.connect_reader()) as reader:
+            found: int = reader.execute(COUNT).get
         return found
 
 

@@ -6,12 +6,13 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 
 from certificates import key_pem, make_key, write_pair
-from tablestone.server.app import client_address
+from tablestone.server.app import request_of
 from tablestone.server.configuration import (
     CertificateFiles,
     SelfSigned,
@@ -200,5 +201,15 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize(("client", "expected"), CLIENTS.values(), ids=CLIENTS)
-def test_a_request_knows_its_client(client: tuple[str, int] | None, expected: str) -> None:
-    assert client_address(client) == expected
+def test_a_request_knows_its_client_and_scheme(
+    client: tuple[str, int] | None, expected: str
+) -> None:
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "GET",
+        "raw_path": b"/a",
+        "query_string": b"",
+    }
+    scope |= {"scheme": "https", "client": client}
+    request = request_of(scope, {b"host": b"h"}, None)
+    assert (request.client, request.scheme) == (expected, "https")

@@ -14,17 +14,14 @@ import logging
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import apsw
 
-from tablestone.engines.contract import (
-    Committed,
-    Conflict,
-    EngineUnavailable,
-)
+from tablestone.engines.contract import Committed, Conflict, EngineUnavailable
 from tablestone.engines.sqlite_directory import LOCKED_MS_MAX
 from tablestone.engines.sqlite_inserts import ROWS_MAX, insert_together, only_inserts
 from tablestone.engines.sqlite_log_copier import LogCopier
@@ -273,13 +270,15 @@ class GroupCommit:
 
     def _take_inserts(self) -> list[_Accepted]:
         """What waits first, up to `ROWS_MAX` rows, if all of it only inserts; else nothing."""
+        if self._one_by_one:
+            return []
         group: list[_Accepted] = []
         rows = 0
-        for accepted in list(self._waiting):
+        for accepted in list(islice(self._waiting, ROWS_MAX)):  # at once, for the loop appends
             rows += len(accepted.write_set.changes)
             if rows > ROWS_MAX:
                 break
-            if not accepted.only_inserts or self._one_by_one:
+            if not accepted.only_inserts:
                 return []
             group.append(accepted)
         for _each in group:
@@ -348,7 +347,7 @@ def _unavailable(error: apsw.Error) -> EngineUnavailable:
 
 
 def _answer(group: list[_Accepted], outcomes: Sequence[Committed | Conflict | Exception]) -> None:
-    for (_write_set, answer, _is_lone_insert), outcome in zip(group, outcomes, strict=True):
+    for (_write_set, answer, _only_inserts), outcome in zip(group, outcomes, strict=True):
         if answer.done():  # its caller was cancelled
             continue
         if isinstance(outcome, Exception):

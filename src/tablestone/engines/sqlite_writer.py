@@ -65,7 +65,7 @@ class RowWriter:
         return Committed(versions)
 
     def _insert(self, partition: bytes, row: bytes, version: int, put: Put) -> Committed | Conflict:
-        """What most writes are: one row that must not be there, which the statement itself finds out."""
+        """One row that must not be there, which the statement itself finds out."""
         self._execute(INSERT, (partition, row, version, put.render(version)))
         if self._connection.changes():
             return Committed([version])

@@ -111,7 +111,7 @@ class Application:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         assert self._pipeline is not None
-        method, headers = scope["method"], scope["headers"]
+        headers = scope["headers"]
         duplicated: StorageError | None = None
         try:
             by_name = single_headers(headers)
@@ -120,15 +120,7 @@ class Application:
         if len(b"".join(by_name)) + len(b"".join(by_name.values())) > limits.HEADERS_BYTES_MAX:
             await _refuse(431, send)
             return
-        request = RawRequest(
-            method,
-            scope["raw_path"],
-            scope["query_string"],
-            by_name,
-            scope["scheme"],
-            client_address(scope["client"]),
-            duplicated,
-        )
+        request = request_of(scope, by_name, duplicated)
         body = RequestBody(receive, by_name, self._patience)
         response = await self._pipeline.answer(request, body.read)
         if log.isEnabledFor(logging.INFO):
@@ -171,7 +163,22 @@ class Application:
             await asyncio.sleep(0 if busy else SWEEP_PAUSE_SECONDS)
 
 
-def client_address(client: tuple[str, int] | None) -> str:
+def request_of(
+    scope: Message, headers: dict[bytes, bytes], duplicated: StorageError | None
+) -> RawRequest:
+    """What the steps of a request see of an ASGI call."""
+    return RawRequest(
+        scope["method"],
+        scope["raw_path"],
+        scope["query_string"],
+        headers,
+        scope["scheme"],
+        _address(scope["client"]),
+        duplicated,
+    )
+
+
+def _address(client: tuple[str, int] | None) -> str:
     """Who sent a request, or for whom a trusted proxy did; IPv4 as such also on a socket for both families."""
     return client[0].removeprefix("::ffff:") if client else ""
 
