@@ -1,8 +1,8 @@
-"""How a wheel is built: the modules on the way of a request are compiled to C by mypyc, where there is a C compiler.
+"""How a wheel is built: mypyc compiles the modules that run for each request to C, if there is a C compiler.
 
-It is the same typed source either way, and stays beside what is compiled; why, and what it gives, stands in
-docs/decisions/0007-compiled.md. Where compiling fails, the wheel holds the source alone. An editable installation is
-never compiled, and `HATCH_BUILD_NO_HOOKS=true` says the same of any other.
+The typed source is the same in both cases and is in the wheel too; docs/decisions/0007-compiled.md says why, and what
+it gains. If compiling fails, the wheel holds the source alone. An editable installation is never compiled;
+`HATCH_BUILD_NO_HOOKS=true` turns compiling off for any other.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class CompiledModules(BuildHookInterface[Any]):
-    """Compiles `modules`, which pyproject.toml lists, and puts what comes of it into the wheel."""
+    """Compiles `modules`, which pyproject.toml lists, and puts the results into the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called by hatchling before a wheel is put together."""
+        """Called by hatchling before it builds a wheel."""
         if version == "editable":
             return
         self._directory = tempfile.TemporaryDirectory(prefix="tablestone-build-")
@@ -33,7 +33,7 @@ class CompiledModules(BuildHookInterface[Any]):
             compiled = _compiled(
                 Path(self.root, "src"), self.config["modules"], Path(self._directory.name)
             )
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a machine lacks, the source runs on it
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the source runs on a machine that lacks a compiler
             self.app.display_warning(f"Nothing is compiled: {error}")
             return
         build_data["force_include"].update(compiled)
@@ -41,24 +41,24 @@ class CompiledModules(BuildHookInterface[Any]):
         build_data["infer_tag"] = True
 
     def finalize(self, _version: str, _build_data: dict[str, Any], _artifact_path: str) -> None:
-        """Called when the wheel is there."""
+        """Called when the wheel exists."""
         if hasattr(self, "_directory"):
             self._directory.cleanup()
 
 
 def _compiled(source: Path, modules: list[str], work: Path) -> dict[str, str]:
-    """Where each shared library of the compiled modules is, and its place in the wheel."""
-    from mypyc.build import mypycify  # noqa: PLC0415 - what is not there must not stop a build
+    """The shared library of each compiled module, and its place in the wheel."""
+    from mypyc.build import mypycify  # noqa: PLC0415 - its absence must not stop a build
 
     extensions = mypycify(
         [
             "--config-file=",
             "--no-namespace-packages",  # or a checkout below somebody's package would be a part of that
             f"--cache-dir={work / 'cache'}",
-            "--ignore-missing-imports",  # of the libraries, which are not there while this is built
+            "--ignore-missing-imports",  # of the libraries, which are absent during the build
             *(str(source / f"{module}.py") for module in modules),
         ],
-        # More takes longer to compile, and what is compiled is no quicker for it.
+        # More takes longer to compile, and the result is no quicker.
         opt_level="1",
         debug_level="0",
         multi_file=True,
@@ -79,7 +79,7 @@ def _compiled(source: Path, modules: list[str], work: Path) -> dict[str, str]:
 
 
 def _link(extension: Extension, objects: Path, library: Path, threads: ThreadPoolExecutor) -> None:
-    """Compiles the files of an extension beside each other, as setuptools does not, and links them."""
+    """Compiles the files of an extension in parallel, which setuptools does not, and links them."""
 
     def compiled(file: str) -> list[str]:
         return _compiler().compile(
@@ -94,7 +94,7 @@ def _link(extension: Extension, objects: Path, library: Path, threads: ThreadPoo
 
 
 def _compiler() -> Any:
-    """The one that Python was built with, or that CC names; where it is not there, the system's own."""
+    """The compiler that Python was built with, or that CC names; if it is missing, the system's own."""
     from distutils.ccompiler import new_compiler  # noqa: PLC0415
     from distutils.sysconfig import customize_compiler  # noqa: PLC0415
 

@@ -50,7 +50,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         nargs="*",
         default=["floors"],
         metavar="WORKLOAD",
-        help="names from below; default: floors",
+        help="workloads from the list below; default: floors",
     )
     parser.add_argument(
         "--servers",
@@ -72,8 +72,10 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="N,N",
         help=f"entities in each part of {GROWTH}",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the keys; default: %(default)s")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures are written")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the keys; default: %(default)s"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="file for the figures")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier run's figures")
     options = parser.parse_args(given)
     known = {*BY_NAME, *GROUPS, GROWTH}
@@ -172,7 +174,7 @@ def bench(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def generator_alone(running: list[servers.Server], schedule: Schedule) -> dict[str, Any] | None:
-    """The proof that the generator is not the bottleneck: it, and the quickest of the servers."""
+    """Shows that the generator is not the bottleneck: its figures against the quickest server."""
     for server in running:
         if server.constant:
             job = generator.Job(

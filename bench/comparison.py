@@ -1,5 +1,5 @@
 """A run beside an earlier one. On a shared machine only ratios within one run are steady, so the ratio to Azurite is
-compared where both runs have it; CPU per request is the next best, and the plain figures stand beside them.
+compared where both runs have it; CPU per request is the next best, and the table shows the plain figures too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def comparison(earlier: Figures, later: Figures) -> str:
 def paired_rows(
     earlier: Figures, later: Figures, cells: Callable[[str, Figures, Figures], list[str]]
 ) -> Iterator[list[str]]:
-    """A row for each workload on each server that both runs have."""
+    """A row for each workload on each server, where both runs have it."""
     for name, workload in later["workloads"].items():
         before = earlier["workloads"].get(name)
         if before is None:
@@ -70,7 +70,7 @@ def speed_cells(server: str, before: Figures, now: Figures) -> list[str]:
 def cost_cells(server: str, before: Figures, now: Figures) -> list[str]:
     old, new = before["outcomes"][server], now["outcomes"][server]
     old_cpu, new_cpu = (median_of(each, "server_cpu") for each in (old, new))
-    # What a server spends on a request in company is not told apart from what the company costs it.
+    # In company, the CPU of a request cannot be told from the CPU of the company's requests.
     cpu = ["", "", ""] if now["company"] else whole_cells(old_cpu, new_cpu)
     return [*cpu, *whole_cells(old["resident_mib"], new["resident_mib"])]
 
@@ -80,7 +80,7 @@ def whole_cells(before: float, now: float) -> list[str]:
 
 
 def changed_verdicts(earlier: Figures, later: Figures) -> str:
-    """Which floors are reached now and were not, or missed now and were not."""
+    """The floors that are reached in one of the two runs and missed in the other."""
     before = {verdict.title: verdict for verdict in all_verdicts(earlier)}
     changed = [
         f"{now.title}: {then.word} with {then.measured} before, "

@@ -1,12 +1,12 @@
-"""How 16 connections that come at once spread over two processes, by who accepts them. Prints the fuller one's share.
+"""How 16 connections that arrive at once spread over two processes: three ways to accept. Prints the larger share.
 
     python bench/connection_spread.py [--trials 200]
 
     reuseport   each process has a listening socket of its own on the port
     shared      both accept from one listening socket, as uvloop does it
-    handed      a third accepts and hands each over to the one with fewer: what `tablestone serve` does
+    handed      a third process accepts and hands each to the process with fewer, as `tablestone serve` does
 
-docs/decisions/0004-workers.md says what was chosen from these figures.
+docs/decisions/0004-workers.md says which way was chosen from these figures.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Final, cast
 
 import uvloop
 
-from tablestone.server.handover import WorkerEnd
-from tablestone.server.supervisor import Supervisor
+from tablestone.server.processes.handover import WorkerEnd
+from tablestone.server.processes.supervisor import Supervisor
 
 CONNECTIONS: Final = 16
 

@@ -13,7 +13,7 @@ BLOCK = b"\0" * 4096
 
 
 def flushes_per_second(directory: Path, seconds: float = 1.0) -> float:
-    """Append 4 KiB and fdatasync, one after the other, for a while."""
+    """Append 4 KiB and fdatasync, again and again, for some seconds."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "flush-rate"
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)

@@ -1,4 +1,4 @@
-"""Where should a group commit run? Prints throughput and delays of three designs over the same engine.
+"""Where should a group commit run? Prints the throughput and the delays of three designs of the same engine.
 
     python bench/engine_commits.py [--seconds 1] [--directory DIR] [--rounds 3]
 
@@ -8,7 +8,7 @@
 
 Writers insert values of 1.4 KiB in a closed loop, in random key order; with "+ reads" one more task reads single
 rows all the time. Rounds are interleaved, so that a busy neighbour on the machine disturbs all designs alike.
-docs/decisions/0002-sqlite-layout.md says what was chosen from these figures.
+docs/decisions/0002-sqlite-layout.md says which design was chosen from these figures.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tablestone.clock import system_clock
-from tablestone.engines import sqlite_commit
 from tablestone.engines.contract import ABSENT, Change, Committed, Conflict, KeyRange, Put, WriteSet
-from tablestone.engines.sqlite import SqliteEngine
-from tablestone.engines.sqlite_commit import GroupCommit, _Accepted, _Group, _Task
-from tablestone.engines.sqlite_commit_lock import CommitLock
-from tablestone.engines.sqlite_directory import DataDirectory, Opening
+from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite import group_commit
+from tablestone.engines.sqlite.commit_lock import CommitLock
+from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.engines.sqlite.engine import SqliteEngine
+from tablestone.engines.sqlite.group_commit import GroupCommit, _Accepted, _Group, _Task
 
 if TYPE_CHECKING:
     from queue import SimpleQueue
@@ -37,7 +38,7 @@ VALUE: Final = b"x" * 1400
 
 
 class _InPlace:
-    """Stands where the queue of the thread stands, and runs what is put there at once."""
+    """Takes the place of the thread's queue, and runs each task at once."""
 
     def __init__(self, tasks: SimpleQueue[_Task | None]) -> None:
         self._tasks = tasks
@@ -103,7 +104,7 @@ async def measure(design: str, data: Path, writers: int, seconds: float, *, read
         while (start := time.perf_counter()) < end:
             row = random.randbytes(16)
             change = Change(row, ABSENT, Put(lambda _version: VALUE))
-            check = Change(row + b"2", ABSENT, None)  # what only inserts has a way of its own
+            check = Change(row + b"2", ABSENT, None)  # groups of inserts take another path
             await commits.commit(WriteSet(partition, [change, check]))
             commit_seconds.append(time.perf_counter() - start)
             rows.append(row)
@@ -137,7 +138,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, help="where to make the databases")
     arguments = parser.parse_args()
-    pages = sqlite_commit.CHECKPOINT_PAGES
+    pages = group_commit.CHECKPOINT_PAGES
     print(f"checkpoint after {pages} pages of log; times in microseconds")
     print("design         writers     commits/s      cpu      p50     p99    reads/s     p99")
     for round_ in range(arguments.rounds):

@@ -1,11 +1,11 @@
-"""How should SQLite lay rows out? Prints, for each layout and page size, what reads and durable inserts cost.
+"""How should SQLite lay rows out? Prints the cost of reads and durable inserts for each layout and page size.
 
     python bench/engine_layout.py [--rows 40000] [--directory DIR]
 
-Values are of 1.4 KiB, as an entity of ten properties is; inserts come 16 a commit, in random or in key order.
+Values have 1.4 KiB, like an entity of ten properties; 16 inserts are one commit, in random or in key order.
 Times are processor time, of reads the least of many (other users of the machine count little); bytes sent to the
 log and the database are the disk's share, whatever the disk: use --directory to name one that is not slow.
-docs/decisions/0002-sqlite-layout.md says what was chosen from these figures.
+docs/decisions/0002-sqlite-layout.md says which layout was chosen from these figures.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What several processes that commit into one directory get of it, and how evenly: the commit lock on trial.
+"""How much several processes commit into one directory, and how evenly: a trial of the commit lock.
 
     python bench/engine_processes.py [--seconds 1] [--directory DIR] [--rounds 3]
 
-    turns      the engine's lock: one waits next, and nobody passes it
+    turns      the engine's lock: one process waits next, and no other overtakes it
     scramble   the same lock without that
     sqlite     no lock of ours: BEGIN IMMEDIATE with SQLite's own waiting, up to a minute
 
 Writers insert values of 1.4 KiB in a closed loop, in random key order. A row is one process: `1 beside 16` is a lone
-writer in one process beside one with sixteen. docs/decisions/0004-workers.md says what was chosen from these figures.
+writer in one process beside one with sixteen. docs/decisions/0004-workers.md says which lock was chosen.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ import apsw
 
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ABSENT, Change, Put, WriteSet
-from tablestone.engines.sqlite_commit import GroupCommit
-from tablestone.engines.sqlite_commit_lock import CommitLock
-from tablestone.engines.sqlite_directory import DataDirectory, Opening
+from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite.commit_lock import CommitLock
+from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.engines.sqlite.group_commit import GroupCommit
 
 VALUE: Final = b"x" * 1400
 MINUTE_MS: Final = 60_000

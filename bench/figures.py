@@ -1,6 +1,6 @@
-"""What the rounds of a run come to: medians, and ratios with the least and the greatest of single rounds.
+"""The figures of a run's rounds: medians, and ratios with the least and the greatest of single rounds.
 
-Knows the shape of a run's JSON, also that of an earlier one; nothing of bounds, and nothing of tables.
+Knows the shape of a run's JSON, also that of an earlier run. Does not know bounds or tables.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def median_of(outcome: Figures, measure: str) -> float:
 
 
 def paired(above: list[float], below: list[float]) -> Spread | None:
-    """A ratio of medians; round n above is set against round n below, since they had the same minute."""
+    """A ratio of medians. Round n of one is compared with round n of the other, since they ran in the same minute."""
     base = median(below)
     ratios = [one / other for one, other in zip(above, below, strict=False) if other]
     return Spread(median(above) / base, min(ratios), max(ratios)) if base else None
@@ -43,7 +43,7 @@ def first_of(names: Iterable[str], kind: str) -> str | None:
 
 
 def ratio(outcomes: Figures, kind: str, to: str) -> Spread | None:
-    """Of throughputs: the first server of one kind to the first of another."""
+    """The ratio of throughputs: the first server of one kind to the first of another."""
     server, other = first_of(outcomes, kind), first_of(outcomes, to)
     if server is None or other is None:
         return None
@@ -61,7 +61,7 @@ def cpu_ratio(outcomes: Figures) -> Spread | None:
 
 
 def entity_rate(workload: Figures, outcome: Figures) -> Spread:
-    """Entities read or written per second: as the answers had them, or by the workload's own number."""
+    """Entities read or written per second: counted in the answers, or by the workload's own number."""
     rates = of_rounds(outcome, "entities_per_second")
     if not median(rates):
         each = workload["entities_per_operation"]
@@ -70,7 +70,7 @@ def entity_rate(workload: Figures, outcome: Figures) -> Spread:
 
 
 def is_walk(outcome: Figures) -> bool:
-    """Whether its pages were followed so far that some are late."""
+    """Whether the walk had enough pages for a last tenth."""
     return all(measured["last_pages_p50"] is not None for measured in outcome["rounds"])
 
 
@@ -80,7 +80,7 @@ def late_page(outcome: Figures) -> Spread | None:
 
 
 def slow_page(outcome: Figures) -> Spread | None:
-    """The slowest page but one in a hundred to the median first page."""
+    """The 99th percentile of all pages to the median first page."""
     return _to_the_first(outcome, "p99")
 
 
@@ -91,7 +91,7 @@ def _to_the_first(outcome: Figures, measure: str) -> Spread | None:
 
 
 def compared_servers(run: Figures) -> list[str]:
-    """The server of each kind that the ratios are of: the first of its kind."""
+    """The server of each kind that the ratios use: the first of its kind."""
     names = list(dict.fromkeys(_server_names(run)))
     found = [first_of(names, kind) for kind in (TABLESTONE, AZURITE, FLOOR)]
     return [name for name in found if name is not None]

@@ -1,9 +1,10 @@
-"""The trials behind docs/decisions/0006-filters-in-the-engine.md: what was tried, beside what was chosen.
+"""The trials of docs/decisions/0006-filters-in-the-engine.md: the forms that were tried, beside the chosen one.
 
     python -m bench.filter_forms [--rounds 9]
 
-Which expression in SQL finds a property; from where in a value it is looked for; and whether a range of rows in all
-partitions is walked to or sought. The entities are those of filter_in_sql. Processor time, the least of the rounds.
+They compare expressions in SQL that find a property, the place in a value where the search begins, and walking or
+seeking to a range of rows in all partitions. The entities are those of filter_in_sql. The times are processor time,
+the least of the rounds.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from bench.filter_in_sql import (
     opened,
 )
 from bench.options import how_many
-from tablestone.engines import sqlite_hinted_read
-from tablestone.engines.sqlite_hinted_read import Experience
-from tablestone.tables import keys
+from tablestone.engines.sqlite import hinted_read
+from tablestone.engines.sqlite.hinted_read import Experience
+from tablestone.tables import storage_keys
 
 ENTITIES: Final = 20_000
 MARKER: Final = ',"Temperature":'
@@ -49,12 +50,12 @@ FORMS: Final = {
     "the same, looked for twice": f"(CAST({TAIL} AS REAL) > 100.0 OR {TAIL} {OTHER})",
     "in a subquery": f"EXISTS {INSIDE.format(TAIL, OTHER)}",
 }
-"""Expressions of which none holds; ?5 is the marker."""
+"""Expressions that hold for no row; ?5 is the marker."""
 NEVER: Final = 1 << 40
 
 
 class Shape(NamedTuple):
-    """So many partitions of one row, then one of many, and again."""
+    """This many partitions of one row, then one partition of many rows, and again."""
 
     title: str
     ones: int
@@ -62,7 +63,7 @@ class Shape(NamedTuple):
     rows: int = ENTITIES
 
     def places(self) -> Places:
-        """Numbers are scattered: of any range of them each large partition has its share."""
+        """Scatters numbers: each large partition has its share of any range."""
         sizes = [*[1] * self.ones, *([self.many] if self.many else [])]
         of_row = itertools.chain.from_iterable(
             [partition] * sizes[partition % len(sizes)] for partition in itertools.count()
@@ -82,13 +83,13 @@ SHAPES: Final = (
 
 
 def sql_of(form: str, connection: apsw.Connection) -> Callable[[], int]:
-    bindings = [part for each in keys.table_range(TABLE_ID) for part in each]
+    bindings = [part for each in storage_keys.table_range(TABLE_ID) for part in each]
     return partial(by_hand, connection, BY_HAND + form, (*bindings, MARKER.encode()))
 
 
 FROM_THE_BEGINNING: Final = partial(mock.patch.object, Experience, "skipped", return_value=0)
-"""A marker is looked for from a value's first byte."""
-WALKING: Final = partial(mock.patch.object, sqlite_hinted_read, "ROWS_TO_BEGIN", NEVER)
+"""A marker is searched from a value's first byte."""
+WALKING: Final = partial(mock.patch.object, hinted_read, "ROWS_TO_BEGIN", NEVER)
 """No partition is large enough to seek in."""
 
 
@@ -102,7 +103,7 @@ def query_with(change: Callable[[], Any], place: Opened, text: str) -> int:
 
 
 def bounded(rows: int, share: int) -> str:
-    """Of the numbers a part, or none of them: those from behind the last."""
+    """A part of the numbers, or none of them: a range after the last number."""
     first = rows // 2 if share else rows
     return BOUNDED.format(first=first, end=first + rows // 10) + MATCH_NOTHING
 

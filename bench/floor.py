@@ -2,7 +2,7 @@
 
 Started as `python -m bench.floor WORKERS`. The server is the one that `tablestone serve` runs, with its options,
 its loop and its socket; only the application behind it differs. It reads the request's body, as any
-server must, and looks at nothing. What Tablestone needs beyond this is Tablestone's own work.
+server must, and looks at nothing. Everything that Tablestone needs beyond this is Tablestone's own work.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, Configuration
-from tablestone.server.run import serve
+from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration
+from tablestone.server.processes.start import serve
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, MutableMapping
-
-    Message = MutableMapping[str, Any]
+    from tablestone.server.asgi import Message, Receive, Send
 
 BODY = b"x" * 1024
 START = {
@@ -38,6 +36,8 @@ CONFIGURATION = Configuration(
 
 
 class Constant:
+    waits = False
+
     async def startup(self) -> None:
         """Nothing to open."""
 
@@ -47,8 +47,8 @@ class Constant:
     async def __call__(
         self,
         scope: Message,
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
+        receive: Receive,
+        send: Send,
     ) -> None:
         if scope["type"] != "http":
             return
@@ -58,6 +58,9 @@ class Constant:
         await send(ANSWER)
 
     refuse = __call__
+
+    def reopen_logs(self) -> None:
+        """No log to reopen."""
 
 
 def main() -> None:

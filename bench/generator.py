@@ -1,5 +1,5 @@
-"""One run of the load generator against one server: the job goes in, what it saw comes out, with
-the CPU that the server used meanwhile.
+"""One run of the load generator against one server: a job goes in, and a result comes out, with
+the CPU that the server used during the run.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ GENERATOR_SECONDS_MAX = 6 * 3600
 
 
 class WrongAnswerError(Exception):
-    """A server gave a wrong answer; the run has no figures then."""
+    """A server gave a wrong answer, so the run has no figures."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What loadgen/job.go reads; the fields are described there."""
+    """The job that loadgen/job.go reads; the fields are described there."""
 
     table: str
     mix: dict[str, int]
@@ -48,10 +48,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run measured. Latencies in microseconds, CPU in microseconds per request.
+    """The measurements of one run. Latencies in microseconds, CPU in microseconds per request.
 
-    A latency and a cost are those of one request, also where the operation is a walk of many.
-    others_cores is how many cores everything else on the machine kept busy meanwhile. With company, the server's
+    Latency and cost are per request, even if the operation is a walk of many requests.
+    others_cores is how many cores everything else on the machine kept busy during the run. With company, the server's
     CPU is shared out among all answers; company_per_second and company_p99 are the company's own.
     """
 

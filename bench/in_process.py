@@ -1,4 +1,4 @@
-"""What requests cost in one process, without sockets, and where their microseconds go.
+"""The cost of requests in one process, without sockets, step by step.
 
 Started as `python -m bench.in_process [--rounds 15]`. The entities are of 1 KiB with ten properties; writes are
 flushed to disk, 16 of them at a time. Prints the table of docs/decisions/0005-where-the-time-goes.md (see
@@ -22,8 +22,8 @@ import uvloop
 
 from bench.options import how_many
 from bench.steps import Load, ask, connections, table
-from tablestone.server.app import Application
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, Configuration, Place
+from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
+from tablestone.server.application import Application
 
 READ = 1_000
 PREFIX = f"/{DEVELOPMENT_ACCOUNT.name}/"
@@ -90,7 +90,7 @@ def insert() -> bytes:
 
 
 def transaction(first: int | None = None) -> bytes:
-    """100 inserts; of fresh entities if no first one is named."""
+    """100 inserts; of new entities if no first one is named."""
     numbers = [next(_fresh) if first is None else first + each for each in range(BATCH)]
     parts = "".join(f"{PART}{entity(number)}\r\n" for number in numbers)
     body = (
@@ -122,7 +122,7 @@ def loads() -> list[Load]:
 async def measure(directory: Path, rounds: int) -> None:
     engine = f"sqlite:{directory}"
     configuration = Configuration("", 0, directory, engine, (DEVELOPMENT_ACCOUNT,), "error")
-    application = Application(configuration, Place())
+    application = Application(configuration, WorkerSlot())
     await application.startup()
     (connection,) = connections(application, 1)
     await ask(connection, request("POST", "Tables", JSON, '{"TableName":"bench"}'))

@@ -1,4 +1,4 @@
-"""Micro-benchmarks of the pure middle: parse and plan a filter, decode an entity, encode a page, check a signature.
+"""Micro-benchmarks of the pure functions: parse and plan a filter, decode an entity, encode a page, check a signature.
 
 Started as `python -m bench.middle` (pyperf's options, such as `--fast` and `-o before.json`, follow; `python -m pyperf
 compare_to` sets two runs side by side). Needs `pip install '.[bench]'`; no server, no engine, no disk.
@@ -9,17 +9,17 @@ from __future__ import annotations
 import sys
 
 from bench.in_process import PREFIX, entity, request
-from tablestone.auth.accounts import Account
+from tablestone.auth.account_keys import Account
 from tablestone.auth.shared_key import require_shared_key
 from tablestone.clock import system_clock
-from tablestone.entity_json import entity_renderer
+from tablestone.configuration import DEVELOPMENT_ACCOUNT
+from tablestone.model.entity_json import entity_renderer
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import Plan, plan_query
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT
-from tablestone.wire.json_payload import JsonWriter
-from tablestone.wire.json_reader import decode_entity
-from tablestone.wire.messages import RawRequest
-from tablestone.wire.negotiate import MetadataLevel
+from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.http.negotiate import MetadataLevel
+from tablestone.wire.json.json_payload import JsonWriter
+from tablestone.wire.json.json_reader import decode_entity
 
 FILTER = (
     "PartitionKey eq 'EWR' and RowKey ge '2013-01-01T00' and RowKey lt '2013-02-01T00' "
@@ -42,7 +42,7 @@ def encode_page(writer: JsonWriter, stored: list[bytes]) -> bytes:
 
 
 def signed_request() -> tuple[RawRequest, bytes]:
-    """A request of `bench.in_process` and what follows the scheme in its Authorization."""
+    """A request of `bench.in_process`, and the part of its Authorization after the scheme."""
     target = "bench(PartitionKey='p',RowKey='r')"
     lines = request("GET", target).split(b"\r\n")[1:]
     headers = {name.lower(): value for name, _, value in (line.partition(b": ") for line in lines)}

@@ -1,4 +1,4 @@
-"""Numbers on the command line: what is none, or makes no sense, is refused before anything is started."""
+"""Numbers on the command line: text that is not a number, or makes no sense, is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import math
 
 
 def how_many(text: str) -> int:
-    """At least one."""
+    """A whole number, at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a whole number from 1 on is needed, not {text!r}")
     return int(text)
 
 
 def several(text: str) -> tuple[int, ...]:
-    """Several, between commas."""
+    """Several whole numbers, separated by commas."""
     return tuple(how_many(each) for each in text.split(","))
 
 
 def seconds(text: str) -> float:
-    """More than none."""
+    """Seconds, more than 0."""
     found = _finite(text)
     if found is None or found <= 0:
         raise argparse.ArgumentTypeError(f"seconds are a number above 0, not {text!r}")
@@ -27,7 +27,7 @@ def seconds(text: str) -> float:
 
 
 def seconds_or_none(text: str) -> float:
-    """None is 0."""
+    """Seconds, 0 or more."""
     found = _finite(text)
     if found is None or found < 0:
         raise argparse.ArgumentTypeError(f"seconds are a number, 0 or more, not {text!r}")

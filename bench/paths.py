@@ -1,4 +1,4 @@
-"""Where the bench keeps what it builds, installs and writes: one directory that git ignores."""
+"""The directory for everything that the bench builds, installs and writes; git ignores it."""
 
 from __future__ import annotations
 

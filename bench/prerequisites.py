@@ -1,5 +1,5 @@
-"""What the bench needs and puts in place itself: the load generator, built with Go, and Azurite,
-installed with npm. Everything lands in the work directory; whoever lacks a tool learns its name.
+"""The programs that the bench needs and installs itself: the load generator, built with Go, and Azurite,
+installed with npm. Everything goes into the work directory; a missing tool is reported by its name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AZURITE_VERSION = "3.37.0"
 
 
 class PrerequisiteError(Exception):
-    """The bench cannot run here; the message is the one sentence that says why."""
+    """The bench cannot run here; the message is one sentence that says why."""
 
 
 def require_tool(name: str, purpose: str) -> str:

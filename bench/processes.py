@@ -1,4 +1,4 @@
-"""What a server's processes cost, read from /proc: the CPU they used and the memory they hold.
+"""The cost of a server's processes, read from /proc: the CPU they used and the memory they hold.
 A server is its first process and every descendant (node and npm start some).
 """
 
@@ -51,7 +51,7 @@ def busy() -> float:
 
 
 def resident_mib(tree: list[int]) -> float:
-    """The resident memory of all processes; what several of them share counts once (PSS)."""
+    """The resident memory of all processes; shared memory counts once (PSS)."""
     kib = 0
     for process in tree:
         try:

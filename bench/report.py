@@ -1,4 +1,4 @@
-"""The figures of a run in words: one table, ratios of medians first, and what the run was."""
+"""The figures of a run as text: one table, ratios of medians first, and a description of the run."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def entities_per_second(workload: Figures, server: str, outcome: Figures) -> str
 
 
 def whose_ratios(run: Figures) -> str:
-    """Whose the ratios are where their names do not say it, and why there are none where there are none."""
+    """The servers of the ratios, where their names do not say it; and why there are no ratios, where there are none."""
     if not run["workloads"]:
         return ""
     compared = compared_servers(run)
@@ -161,7 +161,7 @@ def ratios_rows(run: Figures) -> Iterable[list[str]]:
 
 
 def with_rounds(spread: Spread | None, form: Form) -> tuple[str, str]:
-    """The figure, and the least and the greatest of the rounds."""
+    """The figure, with the least and the greatest of the rounds."""
     if spread is None:
         return "", ""
     return form.text(spread.whole), rounds_text(spread[1:], form)
@@ -210,7 +210,7 @@ def company_rows(run: Figures) -> Iterable[list[str]]:
 
 
 def milliseconds(microseconds: float) -> str:
-    """Nothing where no answer was counted."""
+    """An empty text where no answer was counted."""
     return f"{microseconds / 1000:.1f}" if microseconds else ""
 
 

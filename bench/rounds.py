@@ -1,5 +1,5 @@
-"""Paired rounds: every round gives each server the same workload in turn, so that whatever else
-the machine does meanwhile falls on all of them alike; and another one comes first each time.
+"""Paired rounds: every round gives each server the same workload in turn, so that other load on the machine
+affects all of them alike. Another server comes first each time.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def play(
         for server in in_turn(servers, round_number):
             job = job_of(workload, server, seeded, schedule, round_number)
             if job.walks:
-                # Uncounted, as the warm-up of what takes a time: the first page is not to pay for the other servers,
+                # Uncounted, like the warm-up of timed workloads: the first page must not pay for the other servers,
                 # which had the caches since the last round.
                 generator.run(server, replace(job, walks=1))
             measured = generator.run(server, job)
@@ -114,7 +114,7 @@ def play(
 
 
 def in_turn(servers: list[Server], round_number: int) -> list[Server]:
-    """The servers of a round: each is the first in one round after the other, the rest follow in their order."""
+    """The servers of a round: each is first in turn, and the others follow in their order."""
     first = (round_number - 1) % max(len(servers), 1)
     return servers[first:] + servers[:first]
 
@@ -148,5 +148,5 @@ def job_of(
 
 
 def data_of(workload: Workload) -> str:
-    """The file of the entities; empty for those that the load generator makes itself."""
+    """The file of the entities; empty if the load generator makes the entities itself."""
     return str(kept_flights()) if workload.data else ""

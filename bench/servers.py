@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bench import paths, processes
 from bench.prerequisites import PrerequisiteError, install_azurite
-from tablestone.cli.configuration import default_workers
+from tablestone.cli.option_sources import default_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ class Server:
     base_path: str
     process: subprocess.Popen[bytes]
     constant: bool
-    """Answers everything with the same 200: there is nothing to seed and nothing to check."""
+    """Answers every request with the same 200: nothing is seeded and nothing is checked."""
 
     def tree(self) -> list[int]:
         return processes.process_tree(self.process.pid)
@@ -68,7 +68,7 @@ def is_known(name: str) -> bool:
 
 
 def start(name: str, data: Path) -> Server:
-    """Start a server; one that keeps its data keeps it in the directory given."""
+    """Start a server; a server that keeps its data uses the given directory."""
     kind, _, workers = name.partition(":")
     return STARTERS[kind](name, data, workers)
 
@@ -91,7 +91,7 @@ def start_floor(name: str, _data: Path, workers: str) -> Server:
 
 
 def start_announced(name: str, command: list[str], *, constant: bool) -> Server:
-    """Start a server that prints its endpoint once it answers."""
+    """Start a server that prints its endpoint when it answers."""
     log = fresh_log(name)
     process = spawn(command, log)
     endpoint = wait_for(lambda: first_endpoint(log), process, log)
@@ -140,7 +140,7 @@ def first_endpoint(log: Path) -> str | None:
 
 
 def wait_for(probe: Callable[[], T | None], process: subprocess.Popen[bytes], log: Path) -> T:
-    """The probe's first answer that is not empty. A server that ends before is an error."""
+    """The probe's first answer that is not empty. It is an error if the server ends before."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         answer = probe()

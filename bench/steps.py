@@ -1,9 +1,9 @@
 """Where the microseconds of a request go, step by step: HTTP, address, authentication, decode, decide, engine, encode.
 
-Requests go through the server's own HTTP connection and application in this process; only the socket is missing. Each
-step is the functions that do it, timed where they run, less what the timing itself costs. What is left over is the glue
-between them and the event loop. Compiled functions cannot be timed like that: of these there is only what HTTP takes,
-what commits take, and everything else. On a busy machine the best of many rounds is what counts.
+Requests go through the server's own HTTP connection and application in this process; only the socket is missing. A step
+is the functions that do it, timed where they run, less the cost of the timing itself. The rest is the code between them
+and the event loop. Compiled functions cannot be timed like that: for them there are only the times of HTTP, of commits,
+and of everything else. On a busy machine, use the best of many rounds.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from uvicorn.server import ServerState
 
 from bench.floor import CONFIGURATION, Constant
 from tablestone.cli.main import HOW_IT_RUNS
-from tablestone.engines.sqlite_reader import RowReader
-from tablestone.engines.sqlite_writer import RowWriter
-from tablestone.server import addresses, batch, pipeline
-from tablestone.server.http import HttpConnection
-from tablestone.server.room import Room
-from tablestone.server.worker import uvicorn_config
+from tablestone.engines.sqlite.reader import RowReader
+from tablestone.engines.sqlite.writer import RowWriter
+from tablestone.server.connection.connection_limit import ConnectionLimit
+from tablestone.server.connection.http_connection import HttpConnection
+from tablestone.server.processes.worker import uvicorn_config
+from tablestone.server.requests import account_address, batch, pipeline
 from tablestone.tables import entity_group, service
 
 STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
     "address": (
         (pipeline, "parse_query_string"),
-        (addresses.Addresses, "find"),
+        (account_address.Addresses, "find"),
         (pipeline, "parse_resource"),
         (batch, "parse_resource"),
     ),
@@ -52,8 +52,8 @@ STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
         (batch, "format_batch_answer"),
     ),
 }
-"""The functions of each step, where they are looked up when a request needs them. None of them calls another, and those
-that are coroutines wait for nothing.
+"""The functions of each step, where they are looked up when a request needs them. No function calls another one
+here, and the coroutines wait for nothing.
 """
 
 
@@ -62,7 +62,7 @@ Taken = dict[tuple[str, str], list[float]]
 
 
 class Load(NamedTuple):
-    """A kind of request. `make` gives the next one as bytes; `entities` is how many it reads or writes."""
+    """A kind of request. `make` returns the next one as bytes; `entities` is the number that it reads or writes."""
 
     name: str
     make: Callable[[], bytes]
@@ -72,7 +72,7 @@ class Load(NamedTuple):
 
 
 class _Transport(asyncio.Transport):
-    """Keeps the first bytes of what would be sent."""
+    """Keeps the first bytes that would be sent."""
 
     def __init__(self) -> None:
         super().__init__({"sockname": ("127.0.0.1", 10002), "peername": ("127.0.0.1", 40000)})
@@ -107,9 +107,11 @@ def connections(application: Any, number: int) -> list[_Connection]:
     state = ServerState()
     state.default_headers = [(b"date", b"Thu, 05 Jan 2017 03:25:45 GMT")]
     config = uvicorn_config(CONFIGURATION, application, None)
-    loop, room = asyncio.get_running_loop(), Room(number + 1)
+    loop, limit = asyncio.get_running_loop(), ConnectionLimit(number + 1)
     made = [
-        _Connection(config, state, {}, loop, room=room, refuse=application.refuse)
+        _Connection(
+            config, state, {}, loop, limit=limit, waits=application.waits, refuse=application.refuse
+        )
         for _ in range(number)
     ]
     for connection in made:
@@ -128,7 +130,7 @@ async def ask(connection: _Connection, request: bytes) -> None:
 
 
 async def cpu_of(load: Load, ways: list[_Connection]) -> tuple[float, float]:
-    """Microseconds of CPU for each entity of the load: of the process, and of its flushing thread alone."""
+    """Microseconds of CPU for each entity of the load: the process, and its flushing thread alone."""
     requests = [load.make() for _ in range(load.requests)]
 
     async def work(way: int) -> None:
@@ -184,9 +186,9 @@ def _timed(function: Any, taken: list[float]) -> Any:
 
 
 def _by_step(taken: Taken, entities: int) -> dict[str, float]:
-    """Microseconds of each step for an entity: calls, times the median of what they took beyond being timed.
+    """Microseconds of each step for an entity: the number of calls, times their median without the cost of timing.
 
-    The median does not see that others had the machine in the middle of a call.
+    The median hides calls that another program interrupted.
     """
     nothing: list[float] = []
     do_nothing = _timed(lambda: None, nothing)

@@ -1,7 +1,7 @@
-"""What the project wants of itself: each floor with what was measured, what single rounds gave, the bound, and whether
-it holds. A verdict stands only where the run has measured it.
+"""The project's own targets: each floor with the measured figure, the figures of single rounds, the bound, and whether
+it holds. There is a verdict only for a figure that the run has measured.
 
-How a figure is written is decided here too, because what is written must not contradict its verdict.
+This module also decides how a figure is written, because the text must not contradict the verdict.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from bench.figures import Figures, Spread, entity_rate, first_of, late_page, rat
 from bench.servers import AZURITE, FLOOR, TABLESTONE
 
 DECIMALS_MAX = 15
-"""More say nothing of a float."""
+"""More digits mean nothing for a float."""
 
 
 class Form(NamedTuple):
-    """How many decimals a figure is written with, and whether as a percentage."""
+    """The number of decimals of a figure, and whether it is a percentage."""
 
     decimals: int
     is_share: bool = False
@@ -27,7 +27,7 @@ class Form(NamedTuple):
         return f"{figure:,.{self.decimals + more}{'%' if self.is_share else 'f'}}"
 
     def written(self, figure: float, more: int) -> float:
-        """The figure that its text says."""
+        """The figure as its text says it."""
         text = self.text(figure, more).replace(",", "")
         return float(text.removesuffix("%")) / 100 if self.is_share else float(text)
 
@@ -36,7 +36,7 @@ SHARE, RATIO, WHOLE, SECONDS = Form(0, is_share=True), Form(2), Form(0), Form(3)
 
 
 class Verdict(NamedTuple):
-    """A figure, the bound it is held to, and what the rounds gave one by one, where there are rounds."""
+    """A figure, its bound, and the figures of the single rounds, where there are rounds."""
 
     title: str
     figure: float
@@ -62,7 +62,7 @@ class Verdict(NamedTuple):
 
     @property
     def measured(self) -> str:
-        """With as many decimals as it takes to be written on its own side of the bound: never "50%, MISSED" of 50%."""
+        """The text with enough decimals to be on its own side of the bound: never "50%, MISSED" of 50%."""
         more = 0
         while (
             more < DECIMALS_MAX and self.holds(self.form.written(self.figure, more)) != self.holds()
@@ -86,7 +86,7 @@ class Verdict(NamedTuple):
 
 
 def rounds_text(rounds: tuple[float, float] | None, form: Form) -> str:
-    """The least and the greatest of the rounds; nothing where there was one measurement."""
+    """The least and the greatest of the rounds; empty for a single measurement."""
     return "" if rounds is None else " - ".join(form.text(figure) for figure in rounds)
 
 
@@ -107,7 +107,7 @@ def all_verdicts(run: Figures) -> Iterator[Verdict]:
 
 
 def ratio_verdict(workload: Figures) -> Verdict | None:
-    """Of the throughput to Azurite's, where there is one and it has a floor."""
+    """The verdict on the ratio to Azurite's throughput, where there is one and it has a floor."""
     to_azurite = ratio(workload["outcomes"], TABLESTONE, AZURITE)
     if to_azurite is None or workload["factor"] is None:
         return None
@@ -115,7 +115,7 @@ def ratio_verdict(workload: Figures) -> Verdict | None:
 
 
 def other_verdicts(run: Figures) -> Iterator[Verdict]:
-    """Those that are no ratio to Azurite."""
+    """The verdicts on figures that are no ratio to Azurite."""
     found = run["workloads"]
     if "point-read" in found:
         share = ratio(found["point-read"]["outcomes"], TABLESTONE, FLOOR)
@@ -142,7 +142,7 @@ def own_outcome(workload: Figures) -> Figures | None:
 
 
 def page_verdicts(workload: Figures) -> Iterator[Verdict]:
-    """A walk's pages to its first, which is no first page of all: a walk before it has warmed what there is to warm."""
+    """A walk's pages compared with its first page. The page is warm, because an uncounted walk came before."""
     outcome = own_outcome(workload)
     if outcome is None:
         return

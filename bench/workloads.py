@@ -1,8 +1,8 @@
-"""The table of workloads: what is asked, of which data, and what the answer must be worth.
+"""The table of workloads: the request, its data, and the target for its figures.
 
 A workload is one row. A new one needs the generator (loadgen/operations.go) only if it needs a
-kind of request that no other row has. What the project wants of itself stands here too: factors are
-ratios to Azurite's throughput, and what is no ratio to Azurite has a name of its own.
+kind of request that no other row has. The project's own targets are here too: factors are
+ratios to Azurite's throughput, and other targets have names of their own.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ BY_HAND_SHARE_LEAST = 0.6
 TRANSACTION_ENTITIES_LEAST = 20_000
 """Entities a second into one partition by transactions, where the disk allows it."""
 LATE_PAGE_MOST = 2.0
-"""A later page of a walk may take so many times what the first took."""
+"""A later page of a walk may take this many times as long as the first."""
 START_SECONDS_MOST = 0.5
 RESIDENT_MIB_MOST = 150
 RESIDENT_SPREAD_MOST = 0.1
-"""Memory under load with the most entities may be so much more than with the fewest that count."""
+"""Memory under load with the most entities may be this much more than with the fewest that count."""
 RESIDENT_FROM = 10_000
 """Entities from which memory under load counts."""
 
 
 class Uses(Enum):
-    """Which table a workload runs on."""
+    """The table that a workload runs on."""
 
     SEEDED = "a seeded table that is only read"
     WRITTEN = "a seeded table that is written to"
@@ -57,11 +57,11 @@ class Workload:
     pages two are no first request of a new connection."""
     connections: int | None = None
     data: str = ""
-    """Where the entities come from; empty: made by the load generator, from their numbers."""
+    """The source of the entities; empty: the load generator makes them from their numbers."""
     matches: str = ""
-    """What is in the JSON of those that the query's filter lets through: their number is checked."""
+    """Text in the JSON of the entities that match the query's filter: their number is checked."""
     company: Workload | None = None
-    """What other connections do meanwhile. Its answers are not in the figures."""
+    """The workload of other connections at the same time. Its answers are not in the figures."""
     factor: float | None = None
 
 
@@ -215,7 +215,7 @@ REAL = (
     ),
 )
 WORKLOADS = (*FLOORS, *COMPANY, *REAL)
-# Not a load but a series of sizes, each on a server of its own (growth.py). The second and the third
+# Not a load but a series of sizes, each on its own server (growth.py). The second and the third
 # are where memory must not have grown; 10,000,000 is for by hand: --sizes 10000000.
 GROWTH = "growth"
 GROWTH_SIZES = (100, 10_000, 1_000_000)
@@ -223,10 +223,10 @@ BY_NAME = {workload.name: workload for workload in WORKLOADS}
 SHORT = FLOORS[: 1 + [each.name for each in FLOORS].index("transaction")]
 GROUPS = {"floors": FLOORS, "short": SHORT, "company": COMPANY, "flights": REAL, "all": WORKLOADS}
 WITH_GROWTH = {GROWTH, "floors", "all"}
-"""The names that growth belongs to."""
+"""The selections that include growth."""
 
 
 def named(names: list[str]) -> list[Workload]:
-    """The loads asked for, in the table's order."""
+    """The requested loads, in the table's order."""
     asked = {each.name for name in names for each in GROUPS.get(name, ())} | set(names)
     return [workload for workload in WORKLOADS if workload.name in asked]

@@ -397,4 +397,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(print(__doc__) if "--help" in sys.argv else main(sys.argv[1:]))

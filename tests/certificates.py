@@ -1,6 +1,6 @@
 """Certificates for the tests: made with the library, not with the server's code.
 
-Knows PEM files and how a client comes to trust one; nothing of who serves it.
+Knows PEM files and how a client trusts one; does not know the servers.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def trusting(certificate: Path | None) -> ssl.SSLContext:
 def served_certificate(
     address: tuple[str, int], *, name: str | None = None, trusted: Path | None = None
 ) -> x509.Certificate:
-    """What a server shows to somebody who connects now; `ssl.SSLError` if it does not show what is trusted."""
+    """The certificate that a server shows to a new connection; `ssl.SSLError` if it is not trusted."""
     context = trusting(trusted)
     with (
         socket.create_connection(address, timeout=20) as plain,

@@ -1,4 +1,4 @@
-"""XML that is sent to do harm: what expands is small, what is many or deep is as large as a body may be. Data only."""
+"""Hostile XML: small documents that expand, and documents of the largest size with many or deep elements. Data only."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Shared access signatures for the tests, written from the protocol and not from the server's code.
 
-Parameters are texts by their names, as they stand in a URL before it is encoded. Standard library and `signing` only;
+Parameters are texts by their names, as in a URL before it is encoded. Standard library and `signing` only;
 must not import anything of tablestone.
 """
 

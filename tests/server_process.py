@@ -1,6 +1,6 @@
 """A real `tablestone serve` in a process of its own: started, read from its ready lines, killed or stopped.
 
-Knows the command and what it prints, nothing of what it serves. Every test that needs a server of its own uses
+Knows the command and its output, nothing of the service. Every test that needs a server of its own uses
 `start_server`; the session's shared one is the fixture `tablestone_server`.
 """
 
@@ -56,7 +56,7 @@ class ServerProcess:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens, for a socket."""
+        """The address of the server, for a socket."""
         parts = urlsplit(self.endpoint)
         return str(parts.hostname), int(str(parts.port))
 
@@ -70,8 +70,13 @@ class ServerProcess:
 
     @property
     def stderr(self) -> str:
-        """What the server wrote to standard error so far; all of it once it has ended."""
+        """The server's standard error so far; all of it once the server has ended."""
         return "".join(self.stderr_lines)
+
+    def stderr_without(self, text: str) -> str:
+        """Standard error without the lines that contain the text, of which there must be one."""
+        assert text in self.stderr
+        return "".join(line for line in self.stderr_lines if text not in line)
 
     def kill(self) -> None:
         """SIGKILL: nothing is flushed, nothing is closed."""
@@ -136,7 +141,7 @@ def start_server(
 ) -> ServerProcess:
     """A server on a port of the system's choice that keeps its data in `data_dir`; `NotReady` if it does not start.
 
-    `constants`, by their full names, have other values in it, so that nobody waits for half a minute to pass.
+    `constants`, by their full names, get other values in it, so that no test waits for half a minute.
     """
     given = {"--port": "0", "--data": str(data_dir)}
     for argument in arguments:

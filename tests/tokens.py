@@ -1,6 +1,6 @@
 """A token issuer of the tests' own: keys, JWK sets and tokens, good and bad, written from RFC 7515 and 7517.
 
-Shares nothing with the server's code and uses no JWT library, so that it can write what none would write.
+Shares nothing with the server's code and uses no JWT library, so that it can write tokens that no library would write.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ Key = RsaKey | EcKey
 
 
 def key_set(*keys: Key) -> bytes:
-    """What an issuer publishes."""
+    """The document that an issuer publishes."""
     return json.dumps({"keys": [key.jwk() for key in keys]}).encode()
 
 
@@ -114,6 +114,6 @@ def signed_with_nothing(key: Key, claims: Claims, algorithm: str = "none") -> st
 
 
 def signed_with_the_public_key(key: RsaKey, claims: Claims, algorithm: str = "HS256") -> str:
-    """What a checker falls for that lets the token choose how it is checked."""
+    """A token that deceives a checker which lets the token choose the algorithm."""
     text = f"{segment({'alg': algorithm, 'kid': key.kid})}.{segment(claims)}"
     return f"{text}.{base64url(hmac.digest(key.public_pem(), text.encode(), hashlib.sha256))}"

@@ -1,7 +1,7 @@
-"""The clock: the only module that asks the machine what time it is.
+"""The clock: the only module that asks the machine for the time.
 
-Time is counted in *ticks*, as the service counts it: 100 ns since 0001-01-01T00:00:00Z. Everything that
-needs the time takes a `Clock` as an argument, so that a test can hold it still or turn it back.
+Time is counted in *ticks*, as in the service: 100 ns since 0001-01-01T00:00:00Z. Code that needs the time takes a
+`Clock` as an argument, so that a test can stop the clock or turn it back.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 Clock = Callable[[], int]
-"""Answers the present moment in ticks (100 ns since 0001-01-01T00:00:00Z)."""
+"""Returns the present moment in ticks (100 ns since 0001-01-01T00:00:00Z)."""
 
 TICKS_PER_SECOND = 10_000_000
 UNIX_EPOCH_TICKS = 62_135_596_800 * TICKS_PER_SECOND
@@ -18,10 +18,27 @@ UNIX_EPOCH_TICKS = 62_135_596_800 * TICKS_PER_SECOND
 
 
 def system_clock() -> int:
-    """The machine's wall clock in ticks; it may step back, and nothing above may rely on that it does not."""
+    """The machine's wall clock in ticks. It may step back, and no caller may rely on the opposite."""
     return time.time_ns() // 100 + UNIX_EPOCH_TICKS
 
 
+def unix_seconds() -> float:
+    """The same wall clock in seconds since 1970-01-01T00:00:00Z, for what is written for an operator."""
+    return time.time()
+
+
 def monotonic_seconds() -> float:
-    """Seconds on a clock that never steps back, for measuring how long something took."""
+    """Seconds on a clock that never steps back, for measuring durations."""
     return time.monotonic()
+
+
+_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The clock that also counts the time of a machine's sleep: CLOCK_BOOTTIME on Linux, CLOCK_MONOTONIC on macOS."""
+
+
+def elapsed_seconds() -> float:
+    """Seconds on a clock that never steps back and also counts the time for which the machine was asleep.
+
+    It orders the events of one machine. It may not count the time for which a hypervisor stops a virtual machine.
+    """
+    return time.clock_gettime(_ELAPSED)

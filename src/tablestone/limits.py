@@ -1,8 +1,9 @@
-"""Every limit of the service and of this server, each with its source, in one place and nowhere else.
+"""The limits of the service and the limits on what a client may send, each with its source.
 
-Numbers only: what happens when one is exceeded stands where it is checked. "wire N" and "auth N" are the sections
-of the protocol specification the project is written from; Microsoft's "Understanding the Table service data model"
-is cited as "data model".
+"Ours" is a limit that Azure does not document. A constant that only tunes one module is in that module. Numbers only:
+the code that checks a limit decides what happens if it is exceeded. "wire N" and "auth N" are sections
+of docs/protocol/wire.md and docs/protocol/auth.md; Microsoft's "Understanding the Table service data model" is cited
+as "data model".
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ TABLE_NAME_LENGTH_MIN: Final = 3
 TABLE_NAME_LENGTH_MAX: Final = 63
 """Characters (wire 1.4)."""
 KEY_LENGTH_MAX: Final = 1024
-"""UTF-16 units in a PartitionKey or RowKey that is written (wire 9, note on key length; wire 14 row 3)."""
+"""UTF-16 units in the PartitionKey or RowKey of a write (wire 9, note on key length; wire 14 row 3)."""
 PROPERTY_NAME_LENGTH_MAX: Final = 255
 """UTF-16 units (data model; wire 9)."""
 
@@ -23,75 +24,77 @@ PROPERTY_NAME_LENGTH_MAX: Final = 255
 ENTITY_PROPERTIES_MAX: Final = 252
 """Properties besides PartitionKey, RowKey and Timestamp (data model; wire 9)."""
 ENTITY_SIZE_BYTES_MAX: Final = 1024 * 1024
-"""By the formula of wire 9, not by the length of any payload."""
+"""Bytes of an entity by the formula of wire 9, which does not depend on the payload."""
 STRING_LENGTH_MAX: Final = 32 * 1024
 """UTF-16 units in an Edm.String (wire 9)."""
 BINARY_LENGTH_MAX: Final = 64 * 1024
 """Bytes in an Edm.Binary (wire 9)."""
 GEOGRAPHY_POINT_SIZE_BYTES: Final = 24
-"""What an Edm.GeographyPoint, our extension, counts towards the entity's size: three doubles."""
+"""Bytes of an Edm.GeographyPoint, our extension, in the entity's size: three doubles."""
 
 # Requests.
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
-"""A longer body is refused with 413 RequestBodyTooLarge (wire 9)."""
+"""Bytes of a body; a longer one is refused with 413 RequestBodyTooLarge (wire 9)."""
 BODY_BYTES_DISCARDED_MAX: Final = 64 * 1024 * 1024
-"""How much of a body that is too long is read and thrown away, so that its sender hears why; ours."""
+"""Bytes of a body that is too long which are read and discarded, so that the client receives the error; ours."""
 HEADERS_BYTES_MAX: Final = 64 * 1024
-"""Bytes of all headers together; more is answered 431 and nothing else. Ours, near what HTTP servers allow."""
+"""Bytes of all headers together; more is answered with a plain 431. Ours, similar to the limits of HTTP servers."""
 HOST_LENGTH_MAX: Final = 261
-"""Bytes of the Host header: a name of the longest length that DNS has, with a port. Ours."""
+"""Bytes of the Host header: the longest name in DNS, with a port. Ours."""
 URL_LENGTH_MAX: Final = 64 * 1024 - 1
-"""Bytes of the request target: what the HTTP parser can count (httptools, in 16 bits). A longer one is no request to
-it, and answered 400 in plain text. Filters take tens of KiB (wire 6.6)."""
+"""Bytes of the request target. The HTTP parser (httptools) counts them in 16 bits: for a longer target it fails, and
+the answer is 400 in plain text. Filters can have tens of KiB (wire 6.6)."""
 XML_NODES_MAX: Final = 4096
 """Elements and attributes of an XML document; an entity of 252 properties has about 800. Ours."""
 XML_TAG_BYTES_MAX: Final = 64 * 1024
-"""About how long a tag of an XML document may be with all its attributes: this is refused, or a little more. Ours."""
+"""Approximate length in bytes at which a tag of an XML document, with its attributes, is refused. Ours."""
 XML_NAMESPACE_LENGTH_MAX: Final = 256
-"""Characters of the URI of a namespace that an XML document declares; those of Atom have up to 65. Ours."""
+"""Characters of a namespace's URI in an XML document; those of Atom have up to 65. Ours."""
 XML_DEPTH_MAX: Final = 16
-"""Elements inside each other in an XML document; CORS rules need 4, an Atom entry 4. Ours."""
+"""The depth of elements in an XML document; CORS rules and Atom entries need 4. Ours."""
 REQUEST_HEAD_BYTES_MAX: Final = 256 * 1024
-"""Bytes of a request line and headers that come in pieces, before the connection is ended with 431; ours."""
+"""Bytes of a request line and headers that arrive in pieces; more is answered 431, and the connection ends. Ours."""
 REQUEST_HEAD_SECONDS_MAX: Final = 30
-"""How long the first request's line and headers may take to be whole from the connection on, and later ones' that come
-in pieces; ours."""
+"""The time for the first request of a connection, from the connection to the end of its headers; and for the headers of
+a later request that arrive in pieces. Ours."""
 CLIENT_REQUEST_ID_LENGTH_MAX: Final = 1024
-"""Bytes of x-ms-client-request-id that are echoed (wire 2.2)."""
+"""Bytes of an x-ms-client-request-id that the answer repeats (wire 2.2)."""
 CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60
-"""How far the signed date may be from the server's, either way (auth 1.4)."""
+"""The difference allowed between the signed date and the server's clock, in both directions (auth 1.4)."""
 TOKEN_LENGTH_MAX: Final = 16 * 1024
 """Bytes of a bearer token; one of Entra ID with 200 groups has about 12 KiB. Ours."""
 TOKEN_LEEWAY_SECONDS: Final = 60
-"""How far the clocks of a token's issuer and of the server may differ; ours."""
+"""The difference allowed between the clocks of a token's issuer and of the server; ours."""
 USER_DELEGATION_KEY_SECONDS_MAX: Final = 7 * 24 * 60 * 60
-"""How long after now a user delegation key may end (auth 3.11; Azure's documentation of the operation)."""
+"""The longest time from now to the expiry of a user delegation key (auth 3.11; Azure's documentation)."""
 BODY_READ_SECONDS_MAX: Final = 30
-"""How long the server waits for the next piece of a body; the service's own time for a whole request is 30 s."""
+"""The time that the server waits for the next piece of a body; the service's time for a whole request is 30 s."""
 BODY_DISCARD_SECONDS_MAX: Final = 2
-"""How long the server takes a body off the connection that it has refused unread; ours."""
+"""The time for which the server reads and discards the body of a refused request; ours."""
 
 # Queries.
 PAGE_ENTITIES_MAX: Final = 1000
 """Entities in one page, and the largest `$top` (wire 6.6, 6.7)."""
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""A page stops when it has reached this (wire 6.6; wire 14 row 17)."""
+"""Bytes at which a page ends (wire 6.6; wire 14 row 17)."""
 PAGE_WRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of a page as it is written, where that is more than is stored: in Atom, or with absent names selected. Ours."""
+"""Bytes of a written page, which can be longer than the stored text: in Atom, or with missing names selected. Ours."""
 PAGE_SECONDS_MAX: Final = 5
-"""A page stops after this time, with a continuation token, be it empty (wire 6.6)."""
+"""The time after which a page ends with a continuation token, even if the page is empty (wire 6.6)."""
 SELECT_NAMES_MAX: Final = 255
 """Names in `$select` (wire 5.6)."""
 FILTER_DEPTH_MAX: Final = 500
-"""Nesting of parentheses and `not` in a filter ("a few hundred", wire 6.1)."""
+"""The depth of parentheses and `not` in a filter ("a few hundred", wire 6.1)."""
 FILTER_KEY_RANGES_MAX: Final = 1000
-"""Disjoint key ranges a plan may have before it falls back to their hull; ours."""
+"""Disjoint key ranges of a plan; for more, the plan reads the range around them. Ours."""
 SCAN_ROWS_PER_READ: Final = 500
-"""Rows a filtered scan asks of the engine at a time; ours."""
+"""Rows that a filtered scan reads from the engine at a time; ours."""
 SCAN_ROWS_PER_HINTED_READ: Final = 1000
-"""The same where the engine leaves out most of them; ours."""
+"""The same for a read with hints, where the engine leaves out most rows; ours."""
+SCAN_ROWS_PER_READ_OF_A_MOMENT: Final = 5000
+"""The same for an engine without snapshots: a page then ends where two reads would divide a partition. Ours."""
 TURN_SECONDS: Final = 0.001
-"""How long a scan, a batch or the writing of a page goes on before other requests get their turn; ours."""
+"""The time that a scan, a batch or the writing of a page takes before other requests have their turn; ours."""
 
 # Entity group transactions.
 CHANGE_SET_OPERATIONS_MAX: Final = 100
@@ -99,13 +102,13 @@ CHANGE_SET_OPERATIONS_MAX: Final = 100
 
 # Writes.
 COMMIT_ATTEMPTS_MAX: Final = 1000
-"""How often a merge that named no ETag is tried again when another write came between; then ServerBusy. Ours."""
+"""The number of attempts of a merge without an ETag if other writes conflict; after them, ServerBusy. Ours."""
 
 # Table deletion.
 SWEEP_ROWS_PER_STEP: Final = 500
-"""Rows of a deleted table that are removed at a time, between which requests get their turn; ours."""
+"""Rows of a deleted table that are removed at a time; requests have their turn in between. Ours."""
 SWEEP_AGAIN_SECONDS: Final = 60
-"""A deleted table is swept once more after this, for writes that were under way when it was deleted; ours."""
+"""The time until a deleted table is swept again, for writes that were under way when it was deleted; ours."""
 
 # Stored access policies.
 SIGNED_IDENTIFIERS_MAX: Final = 5
@@ -115,15 +118,15 @@ SIGNED_IDENTIFIER_LENGTH_MAX: Final = 64
 
 # Service properties.
 RETENTION_DAYS_MAX: Final = 365
-"""Days that logs or metrics are to be kept (auth 8.2)."""
+"""Days in a retention policy for logs or metrics (auth 8.2)."""
 CORS_RULES_MAX: Final = 5
 """CORS rules of an account (auth 8.2)."""
 CORS_TEXT_BYTES_MAX: Final = 2048
-"""Bytes of all CORS rules together, without their tags (auth 8.2)."""
+"""Bytes of all CORS rules together, without the XML tags (auth 8.2)."""
 CORS_ORIGINS_MAX: Final = 64
 """Origins in one CORS rule (auth 8.2)."""
 CORS_HEADERS_MAX: Final = 64
-"""Literal names in a CORS rule's list of allowed or of exposed headers (auth 8.2)."""
+"""Literal names in a CORS rule's list of allowed headers or of exposed headers (auth 8.2)."""
 CORS_HEADER_PREFIXES_MAX: Final = 2
 """Names that end in `*` in such a list (auth 8.2)."""
 CORS_ITEM_LENGTH_MAX: Final = 256

@@ -1,7 +1,7 @@
-"""Turns: long work on an event loop is done in pieces, and between two of them others are served.
+"""Turns: long work on the event loop is done in pieces, so that other requests are served between two pieces.
 
-A scan, a large batch, a page that has to be written anew: whoever has much to do takes a place in the line of its kind
-and gives way when its time is over. Knows neither what is done in a turn nor who else is served.
+A scan, a large batch or the writing of a page waits in the queue of its kind and gives way when its time is over. Does
+not know the work of a turn or the other requests.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Seconds = Callable[[], float]
 
 
 class Turns:
-    """Whose turn it is among the long works of one kind.
+    """The queue of one kind of long work, in which one piece of work at a time has its turn.
 
-    Between two turns, of one work or of many, other requests that have arrived are carried out: a point read waits for
-    one turn of each kind at most, however much is under way.
+    Between two turns, other requests that have arrived are executed. So a point read waits for at most one turn of each
+    kind, however much work is under way.
     """
 
     def __init__(self, seconds: Seconds) -> None:
@@ -28,19 +28,19 @@ class Turns:
         self._lock = asyncio.Lock()
 
     def turn(self) -> Turn:
-        """A place in the line."""
+        """A new place in the queue."""
         return Turn(self._lock, self._seconds)
 
 
 class Turn:
-    """Has the lock from its beginning to its end, but while it gives way."""
+    """The turn of one piece of work: it holds the lock from start to end, except while it gives way."""
 
     def __init__(self, lock: asyncio.Lock, seconds: Seconds) -> None:
         self._lock = lock
         self._seconds = seconds
         self._is_ours = False
         self.ends = 0.0
-        """When to give way, by the clock."""
+        """The time, by the clock, at which the work gives way."""
 
     @property
     def is_over(self) -> bool:
@@ -52,12 +52,12 @@ class Turn:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._is_ours:  # who is cancelled while it waits has none
+        if self._is_ours:  # a task that is cancelled while it waits does not hold the lock
             self._lock.release()
 
     async def give_way(self) -> None:
-        """Others have their turn: the requests that have arrived, then those of the line who wait."""
-        # The loop reads the sockets after the first, and what it read there runs before the second comes back.
+        """Let others have their turn: first the requests that have arrived, then the work that waits in the queue."""
+        # After the first sleep the loop reads the sockets; the callbacks of that run before the second one ends.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         self._is_ours = False

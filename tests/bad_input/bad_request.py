@@ -1,6 +1,6 @@
 """A request that no client should send, and the answer it gets, as a value.
 
-Must not know how it is sent.
+Does not know how it is sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BadRequest:
     body: bytes = b""
     content_type: str = JSON
     content_length: str | None = None
-    """What stands in Content-Length; None: the truth."""
+    """The value of Content-Length; None for the true length."""
     more_headers: tuple[Header, ...] = ()
     """Sent after the signed ones, so that one of those can be there twice."""
     version: str = ""

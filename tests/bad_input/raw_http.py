@@ -1,6 +1,6 @@
-"""Bytes to a socket and an answer from it: what no HTTP client would let a test send.
+"""Bytes to a socket and an answer from it: requests that no HTTP client would send.
 
-Knows: how a case becomes bytes, headers repeated and lengths untrue as it asks. Must not judge.
+Knows how a case becomes bytes, also with repeated headers and false lengths. Does not judge the answers.
 """
 
 from __future__ import annotations

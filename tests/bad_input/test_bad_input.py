@@ -1,4 +1,4 @@
-"""Bad input to a real server: each gets its error, the next request works, nothing was changed."""
+"""Bad input to a real server: each request gets its error, the next request works, and no data changes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawClient]:
 
 @pytest.fixture
 def unchanged(client: RawClient) -> Iterator[None]:
-    """Whatever the test does: the next request works, and all is as it was."""
+    """After every test, the next request works and the data is unchanged."""
     before = client.everything()
     yield
     read = client.ask("GET", ENTITY)
@@ -73,7 +73,7 @@ def test_what_is_no_http_is_refused(client: RawClient, content: bytes) -> None:
 @pytest.mark.usefixtures("unchanged")
 def test_an_endless_body_with_a_length_is_refused(client: RawClient) -> None:
     """One tebibyte announced, and sending begins (wire 9: 413 over 4 MiB)."""
-    case = BadRequest("endless", "issue; wire 9", content_length=str(1024**4))
+    case = BadRequest("endless", "wire 9", content_length=str(1024**4))
     answer = client.send(endless(client.bytes_of(case), b"x" * PIECE_BYTES))
     assert_is_too_large(answer)
 
@@ -82,7 +82,7 @@ def test_an_endless_body_with_a_length_is_refused(client: RawClient) -> None:
 def test_an_endless_body_in_chunks_is_refused(client: RawClient) -> None:
     case = BadRequest(
         "endless",
-        "issue; wire 9",
+        "wire 9",
         content_length="",
         more_headers=(("Transfer-Encoding", "chunked"),),
     )
@@ -101,7 +101,7 @@ def test_endless_headers_are_refused(client: RawClient) -> None:
 @pytest.mark.usefixtures("unchanged")
 def test_a_client_that_hangs_up_within_its_body_changes_nothing(client: RawClient) -> None:
     """A reset, not an orderly end: the server meets it while it reads (RFC 9112 8)."""
-    case = BadRequest("reset", "issue", body=INSERT[:20], content_length="41")
+    case = BadRequest("reset", "RFC 9112 8", body=INSERT[:20], content_length="41")
     with socket.create_connection(client.address) as connection:
         linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # struct linger: on, 0 s; close sends RST
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -111,7 +111,7 @@ def test_a_client_that_hangs_up_within_its_body_changes_nothing(client: RawClien
 @pytest.mark.usefixtures("unchanged")
 def test_a_slow_body_holds_nobody_up(client: RawClient) -> None:
     """Ten clients that stop within their bodies, and another's request is answered."""
-    case = BadRequest("stalled", "issue", body=INSERT[:20], content_length="41")
+    case = BadRequest("stalled", "RFC 9112 8", body=INSERT[:20], content_length="41")
     stalled = [socket.create_connection(client.address) for _ in range(10)]
     try:
         for connection in stalled:
@@ -145,7 +145,7 @@ UNREAD_BODIES = (
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("case", UNREAD_BODIES, ids=lambda case: case.name)
 def test_the_next_request_on_the_same_connection_works(client: RawClient, case: BadRequest) -> None:
-    """What was left of a refused body is not taken for the next request."""
+    """The rest of a refused body is not read as the next request."""
     good = BadRequest("good", "wire 3.9", method="GET", path=ENTITY, content_type="")
     with socket.create_connection(client.address) as connection:
         connection.sendall(client.bytes_of(case))
@@ -178,7 +178,7 @@ def impatient(tmp_path: Path) -> Iterator[RawClient]:
 def test_a_body_that_stops_coming_is_given_up(impatient: RawClient) -> None:
     """Endless in time: the connection stays open and nothing comes (wire 9: OperationTimedOut)."""
     before = impatient.everything()
-    case = BadRequest("stalled", "issue", body=INSERT[:20], content_length="41")
+    case = BadRequest("stalled", "RFC 9112 8", body=INSERT[:20], content_length="41")
     answer = impatient.send([impatient.bytes_of(case)])
     assert answer is not None
     assert answer.status == 500, answer
@@ -188,7 +188,7 @@ def test_a_body_that_stops_coming_is_given_up(impatient: RawClient) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n", b"\r\n\r\n"])
 def test_a_connection_that_asks_nothing_is_ended(impatient: RawClient, sent: bytes) -> None:
-    """Some thousands of them would leave no room for anybody else."""
+    """Some thousands of them would leave no room for other clients."""
     with socket.create_connection(impatient.address, timeout=10) as connection:
         connection.sendall(sent)
         assert connection.recv(1) == b""
@@ -207,7 +207,7 @@ def test_an_empty_line_after_an_answer_does_not_keep_the_connection(impatient: R
 
 
 def test_a_head_that_does_not_come_ends_its_connection(impatient: RawClient) -> None:
-    """A request line and half a header, and then nothing: the server hangs up, and answers others meanwhile."""
+    """A request line and half a header, and then nothing: the server closes the connection, and answers others."""
     with socket.create_connection(impatient.address, timeout=10) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: somewhere\r\nx-half: ")
         impatient.everything()
@@ -215,7 +215,7 @@ def test_a_head_that_does_not_come_ends_its_connection(impatient: RawClient) -> 
 
 
 def test_a_good_request_written_by_the_same_hand_is_accepted(client: RawClient) -> None:
-    """The canary: the cases fail for what is bad in them, not for the way they are sent."""
+    """The canary: the cases fail because of their faults, not because of the way they are sent."""
     case = BadRequest(
         "good",
         "wire 3.10",

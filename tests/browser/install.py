@@ -1,8 +1,8 @@
 """Installs the browser that tests/browser asks: `python tests/browser/install.py`.
 
-Debian's Chromium, by its package manager, where this is Debian and we are its root; nothing where a browser is there
-already. It runs as a script, so it imports nothing of ours. Its exit status is 0 also where there can be no browser:
-the tests then skip, and say why.
+It is Debian's Chromium, installed by root with Debian's package manager; nothing is installed if there is a browser
+already. It runs as a script, so it imports nothing of this project. Its exit status is 0 even if it cannot install a
+browser: the tests are then skipped with the reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Pages for a real browser: a web server per origin, and a browser that opens one page and reports what its script saw.
+"""Pages for a real browser: a web server per origin, and a browser that opens a page and reports its script's result.
 
-A page's script makes one `fetch` and posts what became of it to the server it came from. Knows browsers and origins,
+A page's script makes one `fetch` and posts the result to the server it came from. Knows browsers and origins,
 nothing of tables.
 """
 
@@ -38,7 +38,7 @@ const asked = ASKED;
 
 
 class Seen(NamedTuple):
-    """What a page saw of an answer (`error` alone if it was allowed to see nothing), and what the browser logged."""
+    """The parts of an answer that a page could read (only `error` if none), and the browser's log."""
 
     status: int
     headers: dict[str, str]

@@ -1,4 +1,4 @@
-"""CORS as a browser enforces it: what the account's rules allow a page of another origin, it sees; nothing else."""
+"""CORS as a browser enforces it: a page of another origin reads exactly what the account's rules allow."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class World:
     stranger: PageServer
 
     def signed(self, method: str, target: str, content_type: str = "") -> dict[str, str]:
-        """The headers a page sends; what the browser writes itself is not among them."""
+        """The headers that a page sends, without those that the browser adds."""
         return dict(
             signed_headers(
                 self.server.account_name,
@@ -57,8 +57,8 @@ class World:
         return self.server.endpoint + target
 
     def requests(self, method: str) -> int:
-        """How many requests of a method the server has answered."""
-        return self.server.stderr.count(f" INFO tablestone.server.app: {method} ")
+        """The number of requests of a method that the server has answered."""
+        return "".join(self.server.stdout).count(f" method={method} ")
 
 
 def set_rules(server: ServerProcess, text: str) -> None:
@@ -78,7 +78,7 @@ def set_rules(server: ServerProcess, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    server = start_server(tmp_path_factory.mktemp("data"), "--log-level", "info")
+    server = start_server(tmp_path_factory.mktemp("data"), "--access-log", "text")
     with TableServiceClient.from_connection_string(server.connection_string) as service:
         service.create_table(TABLE).create_entity({"PartitionKey": "JFK", "RowKey": "1"})
     with page_server() as allowed, page_server() as stranger:
@@ -98,7 +98,7 @@ def row_keys(seen: Seen) -> list[str]:
 
 
 def test_a_query_from_an_allowed_origin(world: World, tmp_path: Path) -> None:
-    """Signed, so the browser asks first; of the answer's headers the page sees what the rule exposes."""
+    """A signed request, so the browser sends a preflight request; the page sees the headers that the rule exposes."""
     target = f"/{TABLE}()?$filter=PartitionKey%20eq%20'JFK'"
     preflights = world.requests("OPTIONS")
     seen = world.allowed.open(tmp_path, world.url(target), headers=world.signed("GET", target))
@@ -154,7 +154,7 @@ def test_an_error_is_seen_by_an_allowed_origin(world: World, tmp_path: Path) -> 
 def test_a_shared_access_signature_needs_no_header(
     world: World, tmp_path: Path, origin: str
 ) -> None:
-    """No preflight: the server answers whoever holds the signature, and the browser keeps it from the stranger."""
+    """No preflight: the server answers any holder of the signature, and the browser hides the answer from the page."""
     credential = AzureNamedKeyCredential(world.server.account_name, world.server.account_key)
     signature = generate_table_sas(
         credential, TABLE, permission="r", expiry="2100-01-01T00:00:00Z", end_pk="JFK"

@@ -1,6 +1,6 @@
-"""`tablestone account` as a person runs it, and what a server says to an account then.
+"""`tablestone account` as a user runs it, and the answers of a server to an account.
 
-Knows the command and how a request is signed; does not know what either should answer.
+Knows the command and how a request is signed; does not know the expected answers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ WORKERS = 3
 
 
 def made(data: Path) -> str:
-    """What is told of a data directory that a command made: its name may have been mistyped."""
+    """The line of a command that created the data directory, because its name may be a typing error."""
     return (
-        f"tablestone: {data} was not there and is made: only a server with this data directory uses what is kept "
-        "in it.\n"
+        f"tablestone: {data} did not exist and was created. Only a server with this data directory "
+        "uses it.\n"
     )
 
 
@@ -33,9 +33,9 @@ def account(
     keys: str | None = None,
     environment: dict[str, str] | None = None,
 ) -> str:
-    """What the command prints, with `keys` on its standard input; where it fails, its sentence.
+    """The output of the command, with `keys` on its standard input; if it fails, its error message.
 
-    Of a directory that it makes it tells on standard error.
+    A message on standard error names a directory that it creates.
     """
     told = "" if data.exists() else made(data)
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""The backups that the README describes, made beside a server that is being written to, then checked and served."""
+"""The backups that docs/guides/backup.md describes, made beside a server under writes, checked and served."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from azure.data.tables import TableClient, TableServiceClient
 from conftest import StartServer
 from server_process import COMMAND, ServerProcess, clean_environment
 
-README = Path(__file__).parents[2] / "README.md"
-SECTION = (
-    README.read_text(encoding="utf-8").partition("### Backup and moving")[2].partition("\n## ")[0]
-)
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "backup.md"
+SECTION = GUIDE.read_text(encoding="utf-8")
 MAKE, ONLINE, CHECK = re.findall(r"^    (.+)$", SECTION, re.MULTILINE)
 SHELL = re.search(r"`(sqlite3 [^`]+)`", SECTION)
 assert SHELL
@@ -30,10 +28,10 @@ BEFORE = 400
 
 
 def run(command: str, data: Path, copy: Path) -> str:
-    """What a line of the README prints, with its directories filled in and `python` and `tablestone` ours."""
+    """The output of a line of the guide, with its directories filled in and with this environment's programs."""
     command = command.replace("DIR", str(data)).replace("COPY", str(copy))
     name, *arguments = shlex.split(command)
-    ours = {"python": sys.executable, "tablestone": COMMAND}
+    ours = {"python3": sys.executable, "tablestone": COMMAND}
     ended = subprocess.run(
         [ours.get(name, name), *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`tablestone check`: a healthy directory, one that is in use, and each kind of damage it must put into words."""
+"""`tablestone check`: a sound directory, one that is in use, and each kind of damage with its message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 from server_process import COMMAND, ServerProcess, clean_environment
-from tablestone.engines.sqlite_directory import PAGE_SIZE_BYTES
+from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
 
 StartServer = Callable[..., ServerProcess]
 
@@ -78,7 +78,7 @@ def test_an_engine_that_keeps_nothing() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (
         2,
         "",
-        "tablestone: There is nothing to check: memory: keeps nothing.\n",
+        "tablestone: There is nothing to check: memory: stores nothing.\n",
     )
 
 
@@ -212,7 +212,7 @@ def test_serve_and_account_on_a_damaged_database_say_where_to_look(
         )
         assert (ended.returncode, ended.stdout) == (2, "")
         assert ended.stderr == (
-            f"tablestone: {data_dir / 'tablestone.db'} {words} See what is wrong with it: "
+            f"tablestone: {data_dir / 'tablestone.db'} {words} For a list of all problems: "
             f"tablestone check --data {data_dir}\n"
         )
 

@@ -1,4 +1,4 @@
-"""More connections than a server serves: those that are idle make room; where none is, it says that it is busy."""
+"""More connections than the limit of a server: idle ones are closed; if none is idle, the server is busy."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ StartServer = Callable[..., ServerProcess]
 LIMIT = 12
 IDLE_SECONDS = 0.2
 CONSTANTS = {
-    "tablestone.server.worker.CONNECTIONS_MAX": LIMIT,
-    "tablestone.server.room.IDLE_SECONDS_MIN": IDLE_SECONDS,
-    "tablestone.server.room.PAUSE_SECONDS": 0.0,
+    "tablestone.server.processes.worker.CONNECTIONS_MAX": LIMIT,
+    "tablestone.server.connection.connection_limit.IDLE_SECONDS_MIN": IDLE_SECONDS,
+    "tablestone.server.connection.connection_limit.PAUSE_SECONDS": 0.0,
 }
 SECONDS_MAX = 10.0
-TOLD = "as many as this process serves: for one more an idle one ends; where none is idle, requests are refused."
+TOLD = "as many as this process serves: a new connection closes an idle one; if none is idle, requests are refused."
 HALF_A_BODY = (
     b"POST /devstoreaccount1/Tables HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
     b"Content-Length: 100\r\nAuthorization: SharedKey devstoreaccount1:AAAA\r\n\r\n{"
 )
-"""A request that is under way for as long as the rest of its body does not come, whatever its answer will be."""
+"""A request that is under way until the rest of its body arrives, whatever its answer will be."""
 
 
 def connected(server: ServerProcess, sent: bytes = b"") -> socket.socket:
@@ -65,7 +65,7 @@ def ask(server: ServerProcess) -> int:
 
 
 def has_room(server: ServerProcess) -> bool:
-    """That connections have ended a server sees a little later than who ended them."""
+    """The server notices the end of connections a little later than the client that closed them."""
     try:
         return ask(server) == 200
     except UnexpectedAnswerError as answer:
@@ -182,7 +182,10 @@ def test_a_server_without_room_says_that_it_is_busy(full: tuple[ServerProcess, E
 
 def test_who_is_idle_only_now_is_not_ended(private_server: StartServer, tmp_path: Path) -> None:
     """A client between two requests, or one that has just connected to ask."""
-    constants = {**CONSTANTS, "tablestone.server.room.IDLE_SECONDS_MIN": 60.0}
+    constants = {
+        **CONSTANTS,
+        "tablestone.server.connection.connection_limit.IDLE_SECONDS_MIN": 60.0,
+    }
     server = private_server(tmp_path, "--workers=1", constants=constants)
     with ExitStack() as stack:
         opened = [stack.enter_context(connected(server)) for _ in range(LIMIT)]

@@ -1,4 +1,4 @@
-"""A request whose body comes when its account is deleted and another has its name, keys and tables: a real server.
+"""A real server: a request whose body arrives after its account was replaced by another of the same name and keys.
 
 `tests/wire/test_outlived_accounts.py` has every operation, overtaken at every step.
 """

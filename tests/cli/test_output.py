@@ -1,4 +1,4 @@
-"""Standard output that cannot be written: what a person is told, the exit status, and that nothing is left running."""
+"""Standard output that cannot be written: the message, the exit status, and no process left running."""
 
 from __future__ import annotations
 

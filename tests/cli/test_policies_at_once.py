@@ -1,4 +1,4 @@
-"""A stored access policy that is set, changed or removed in one process acts in every other on its next request."""
+"""A change of a stored access policy in one process acts in every other process on its next request."""
 
 from __future__ import annotations
 

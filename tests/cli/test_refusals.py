@@ -1,4 +1,4 @@
-"""What a person is told when a command will not do: one sentence, and exit status 2."""
+"""Commands that are refused: one sentence, and exit status 2."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_taken_port(private_server: StartServer, tmp_path: Path) -> None:
     assert run_command("serve", "--port", str(port), "--data", str(tmp_path / "two")) == (
         2,
         "",
-        f"tablestone: Cannot listen on 127.0.0.1:{port}: address already in use.\n",
+        f"tablestone: Cannot listen on 127.0.0.1:{port}: address already in use. --port 0 takes a free port.\n",
     )
     assert not (tmp_path / "two").exists()
 
@@ -129,7 +129,7 @@ def test_a_data_directory_without_permission(tmp_path: Path) -> None:
 
 
 def test_an_unwritable_place(tmp_path: Path) -> None:
-    """What also root may not write: the kernel's own file system."""
+    """A directory in which even root cannot write: the kernel's own file system."""
     assert tmp_path.exists()
     status, printed, sentence = run_command("serve", "--port", "0", "--data", "/proc/tablestone")
     assert (status, printed) == (2, "")
@@ -153,7 +153,8 @@ BROKEN_OPTIONS = {
     ),
     "an engine, found before the address is": (
         ["serve", "--host", "no.such.host.invalid", "--engine", "punch-cards:"],
-        "--engine must be sqlite, sqlite:DIR or memory, not 'punch-cards:'.",
+        "--engine must be sqlite, sqlite:DIR, memory or cassandra://HOST[,HOST]/KEYSPACE?datacenter=DC, "
+        "not 'punch-cards:'.",
     ),
 }
 
@@ -230,7 +231,7 @@ UNUSABLE_CERTIFICATES: dict[str, tuple[CertificateFile, str]] = {
     ("spoil", "sentence"), UNUSABLE_CERTIFICATES.values(), ids=UNUSABLE_CERTIFICATES
 )
 def test_an_unusable_certificate(tmp_path: Path, spoil: CertificateFile, sentence: str) -> None:
-    """Told before the data directory is made."""
+    """The refusal comes before the data directory is created."""
     certificate, key = write_pair(tmp_path, "spoilt")
     spoil(tmp_path)
     files = ["--tls-certificate", str(certificate), "--tls-key", str(key)]

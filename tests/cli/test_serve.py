@@ -1,4 +1,4 @@
-"""`tablestone serve` as a person meets it: what it prints, how fast it starts, what it warns of, how it stops."""
+"""`tablestone serve` as its user sees it: its output, its warnings, the time of its start, and its stop."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from cli.worker_processes import wait_until
 from crash.writers import Connection, UnexpectedAnswerError
 from server_process import COMMAND, NotReady, ServerProcess, start_server
 from signing import signed_headers
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT_KEY
-from tablestone.server.worker import STOP_SECONDS_MAX
+from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
+from tablestone.server.processes.worker import STOP_SECONDS_MAX
 
 KEY = "a2V5IG9uZQ=="
 READY_SECONDS_WANTED = 0.5
@@ -72,7 +72,7 @@ def unfinished_request(server: ServerProcess) -> Iterator[socket.socket]:
         yield opened
 
 
-# What it prints
+# Output
 
 
 def test_ready_lines_name_the_data_the_endpoint_and_a_connection_string_to_paste(
@@ -152,7 +152,7 @@ def test_a_memory_engine_says_that_it_keeps_nothing(
     private_server: StartServer, tmp_path: Path, engine: str
 ) -> None:
     server = private_server(tmp_path, "--engine", engine)
-    assert server.stdout[0].endswith("data in memory, gone when it stops\n")
+    assert server.stdout[0].endswith("data in memory, lost when the server stops\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,7 +170,7 @@ def test_options_from_the_environment_and_a_file(
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ready_in_half_a_second(private_server: StartServer, tmp_path: Path, workers: int) -> None:
-    """By the clock, as the best of a few starts; by its own processor time where the machine did more meanwhile."""
+    """The best of a few starts, by the clock; by its own processor time if the machine was busy with other work."""
     clock, processor, undisturbed = [], [], []
     for _ in range(5):
         started, of_others = time.perf_counter(), machine_seconds() - time.process_time()
@@ -188,13 +188,13 @@ def test_ready_in_half_a_second(private_server: StartServer, tmp_path: Path, wor
 
 
 def machine_seconds() -> float:
-    """What all processors have been used so far, by whomever (proc(5), /proc/stat: all but idle and iowait)."""
+    """The time for which all processors were used so far (proc(5), /proc/stat: all but idle and iowait)."""
     ticks = Path("/proc/stat").read_text().split()[1:9]
     return sum(map(int, ticks[:3] + ticks[5:])) / os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(server: ServerProcess) -> float:
-    """What its processes have used so far, of all processors (proc(5), fields 14 and 15)."""
+    """The processor time that its processes have used so far (proc(5), fields 14 and 15)."""
     first = server.process.pid
     workers = Path(f"/proc/{first}/task/{first}/children").read_text().split()
     ticks = 0
@@ -213,10 +213,10 @@ def test_ready_means_that_it_answers(private_server: StartServer, tmp_path: Path
         server.stop()
 
 
-# What it warns of
+# Warnings
 
 
-CLOSE_IT = "With --account none only those of tablestone account create are served."
+CLOSE_IT = "With --account none, only accounts from tablestone account create are served."
 WHO_CAN_WRITE: dict[str, tuple[list[str], list[str]]] = {
     "the known key on every address": (["--host", "0.0.0.0"], [CLOSE_IT]),
     "the known key on this machine": (["--host", "127.0.0.1"], []),
@@ -224,7 +224,7 @@ WHO_CAN_WRITE: dict[str, tuple[list[str], list[str]]] = {
     "an own account on every address": (["--host", "0.0.0.0", "--account", f"one:{KEY}"], []),
     "the known key as a second one": (
         ["--host", "0.0.0.0", "--account", f"one:{KEY}:{DEVELOPMENT_ACCOUNT_KEY}"],
-        ["Give accounts keys of your own."],
+        ["Give the accounts keys of your own."],
     ),
 }
 
@@ -238,8 +238,8 @@ def test_a_key_that_everybody_knows_is_warned_of_where_others_can_connect(
     lines = server.stderr.splitlines()
     for line, advice in zip(lines, warnings, strict=True):
         assert line.endswith(
-            " WARNING tablestone.cli.serve: Other machines can reach 0.0.0.0, and everybody knows the "
-            f"development key: whoever connects can read and change the data. {advice}"
+            " WARNING tablestone.cli.commands.serve: Other machines can reach 0.0.0.0, and the development key is "
+            f"public: any client that connects can read and change the data. {advice}"
         )
 
 
@@ -248,7 +248,8 @@ def test_a_misspelt_variable_is_warned_of(private_server: StartServer, tmp_path:
     assert server.stop() == 0
     (warning,) = server.stderr.splitlines()
     assert warning.endswith(
-        " WARNING tablestone.cli.serve: TABLESTONE_ACCOUNTS is no option and is ignored: is TABLESTONE_ACCOUNT meant?"
+        " WARNING tablestone.cli.commands.serve: TABLESTONE_ACCOUNTS is not an option and is ignored: "
+        "did you mean TABLESTONE_ACCOUNT?"
     )
 
 
@@ -261,8 +262,8 @@ def test_a_custom_domain_of_an_account_that_is_not_there_is_warned_of(
     assert server.stop() == 0
     (warning,) = server.stderr.splitlines()
     assert warning.endswith(
-        " WARNING tablestone.cli.serve: b.example stands for the account weather, which is not there: until "
-        "there is one, all that is asked of this host is not found."
+        " WARNING tablestone.cli.commands.serve: b.example names the account weather, which does not exist: until it "
+        "exists, every request to this host is answered 404."
     )
 
 
@@ -276,7 +277,7 @@ def test_a_client_writes_no_line_of_the_log(private_server: StartServer, tmp_pat
     assert r"x\n2026" in line
 
 
-# Where its data goes
+# The data directory
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -289,7 +290,7 @@ def test_a_data_directory_that_is_removed_is_told_once_and_takes_no_more(
         opened = [stack.enter_context(Connection(server)) for _ in range(2 * workers)]
         opened[0].send("POST", "/Tables", b'{"TableName":"kept"}', expected=201)
         shutil.rmtree(data)
-        wait_until(lambda: "writes are refused until it is back" in server.stderr)
+        wait_until(lambda: "Writes are refused until it is back." in server.stderr)
         names = map("lost{}".format, count())
 
         def is_refused(each: Connection) -> bool:
@@ -306,7 +307,7 @@ def test_a_data_directory_that_is_removed_is_told_once_and_takes_no_more(
     assert not data.exists()
 
 
-# How it stops
+# Stopping
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -342,8 +343,8 @@ def test_a_request_that_never_ends_does_not_hold_the_stop(
     """Ten seconds, which are one here."""
     assert STOP_SECONDS_MAX == 10
     constants = {
-        "tablestone.server.worker.STOP_SECONDS_MAX": 1,
-        "tablestone.server.supervisor.STOP_SECONDS_MAX": 1,
+        "tablestone.server.processes.worker.STOP_SECONDS_MAX": 1,
+        "tablestone.server.processes.supervisor.STOP_SECONDS_MAX": 1,
     }
     server = private_server(tmp_path, constants=constants)
     with unfinished_request(server):
@@ -351,7 +352,7 @@ def test_a_request_that_never_ends_does_not_hold_the_stop(
         assert server.stop() == 0
         assert 1 <= time.monotonic() - started < 1 + 5
     assert re.fullmatch(
-        r"[\d: ,-]+ \[\d+\] WARNING tablestone.server.worker: Stopped with requests unfinished after 1 s.\n",
+        r"[\d: ,-]+ \[\d+\] WARNING tablestone.server.processes.worker: Stopped with requests unfinished after 1 s.\n",
         server.stderr,
     )
 

@@ -1,4 +1,4 @@
-"""How connections reach the workers of `tablestone serve`: evenly, all of them, and none is counted for ever."""
+"""The connections of the workers of `tablestone serve`: all arrive, evenly, and ended ones are no longer counted."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 
 from cli.worker_processes import (
     CONNECTIONS,
+    LOGGED,
     SECONDS_MAX,
     Probes,
     probing,
@@ -31,7 +32,7 @@ StartServer = Callable[..., ServerProcess]
 def test_connections_spread_evenly_and_again_when_some_have_ended(
     private_server: StartServer, tmp_path: Path, workers: int
 ) -> None:
-    server = private_server(tmp_path, f"--workers={workers}", "--log-level=info")
+    server = private_server(tmp_path, f"--workers={workers}", LOGGED)
     probes = Probes(server)
     opened = [probing(server) for _ in range(CONNECTIONS)]
     processes = probes.processes(opened)
@@ -53,8 +54,8 @@ def test_connections_spread_evenly_and_again_when_some_have_ended(
 def test_connections_that_never_speak_properly_are_not_counted_for_ever(
     private_server: StartServer, tmp_path: Path
 ) -> None:
-    """No TLS, no word at all, a reset: each ends once, and what comes then is spread evenly."""
-    server = private_server(tmp_path, "--workers=2", "--log-level=info", "--tls=self-signed")
+    """No TLS, no data at all, a reset: each connection ends once, and later ones are spread evenly."""
+    server = private_server(tmp_path, "--workers=2", LOGGED, "--tls=self-signed")
     address = ("127.0.0.1", int(str(urlsplit(server.endpoint).port)))
     for number in range(30):
         with socket.create_connection(address, timeout=SECONDS_MAX) as wrong:

@@ -1,4 +1,4 @@
-"""`tablestone serve --workers N` from outside: one server, however many processes it is, and whichever of them dies."""
+"""`tablestone serve --workers N` from outside: one server with any number of processes, whichever of them dies."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ import pytest
 from cli.worker_processes import (
     AT_ONCE_SECONDS,
     CONNECTIONS,
+    LOGGED,
     QUIET,
     SECONDS_MAX,
     Probes,
@@ -37,7 +38,7 @@ from signing import signed_headers
 StartServer = Callable[..., ServerProcess]
 
 
-# One server, whoever answers.
+# One server, whichever worker answers.
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -117,7 +118,7 @@ def test_updates_of_one_entity_through_every_process_lose_nothing(
 def attempt(
     each: Connection, method: str, path: str, body: bytes, headers: dict[str, str], *, refused: int
 ) -> str | None:
-    """The ETag of a write; None if it was refused with this status, as somebody else was first."""
+    """The ETag of a write; None if it was refused with this status, because another client was first."""
     try:
         response, _ = each.send(method, path, body, expected=204, headers=headers)
     except AssertionError as answer:
@@ -167,7 +168,7 @@ def assert_check_is_clean(data: Path) -> None:
 def test_a_signal_to_all_of_its_processes_stops_it_cleanly(
     private_server: StartServer, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """As Ctrl-C in a terminal does it, and some supervisors of services."""
+    """The signal goes to all processes, as with Ctrl-C in a terminal, and with some supervisors of services."""
     server = private_server(tmp_path, "--workers=2")
     workers = workers_of(server)
     with connections(server, 4):
@@ -183,7 +184,7 @@ def test_a_signal_to_all_of_its_processes_stops_it_cleanly(
 def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(
     private_server: StartServer, tmp_path: Path
 ) -> None:
-    server = private_server(tmp_path, "--workers=2", "--log-level=info")
+    server = private_server(tmp_path, "--workers=2", LOGGED)
     probes = Probes(server)
     opened = [probing(server) for _ in range(2)]
     killed, left = probes.processes(opened)
@@ -249,7 +250,7 @@ def test_a_worker_that_stops_finishes_its_requests_and_is_given_no_more(
 
 
 def begin_insert(each: Connection, entity: bytes) -> None:
-    """Send the request but for its last byte."""
+    """Send the request without its last byte."""
     target = f"{each.base}/ttt"
     headers = signed_headers(
         each.account, each.key, method="POST", target=target, content_type="application/json"
@@ -282,9 +283,9 @@ def test_when_the_supervisor_is_killed_everything_ends_and_can_start_again(
 
 SUPERVISED = """
 import logging, os, sys, time
-from tablestone.server.run import listen
-from tablestone.server.supervisor import Supervisor
-from tablestone.server.worker import StartRefused
+from tablestone.server.processes.start import listen
+from tablestone.server.processes.supervisor import Supervisor
+from tablestone.server.processes.worker import StartRefused
 
 def run(number, end):
     {work}

@@ -1,4 +1,4 @@
-"""The processes of a running server, as tests look at them: which there are, and which of them answers a connection."""
+"""The processes of a running server, for tests: their ids, and the one that answers a connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ CONNECTIONS = 12
 SECONDS_MAX = 10.0
 AT_ONCE_SECONDS = 5.0
 QUIET = {"Prefer": "return-no-content"}
-REQUEST_LINE = re.compile(r"\[(\d+)\] INFO tablestone\.server\.app: GET /probe(\d+) -> \d+ ")
+REQUEST_LINE = re.compile(r" process=(\d+) .* client_request=probe(\d+) ")
+LOGGED = "--access-log=text"
+"""The option of a server whose processes are probed."""
 
 
 def workers_of(server: ServerProcess) -> set[int]:
@@ -51,7 +53,7 @@ def connections(server: ServerProcess, number: int = CONNECTIONS) -> Iterator[li
 
 
 class Probes:
-    """Which process answers a connection, as the log tells it."""
+    """Which process answers a connection, as the access log tells it."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
@@ -60,14 +62,14 @@ class Probes:
     def processes(self, probed: list[http.client.HTTPConnection]) -> list[int]:
         first = self._sent
         for each in probed:
-            each.request("GET", f"/probe{self._sent}")
+            each.request("GET", "/", headers={"x-ms-client-request-id": f"probe{self._sent}"})
             each.getresponse().read()
             self._sent += 1
         wanted = set(range(first, self._sent))
         found: dict[int, int] = {}
 
         def are_logged() -> bool:
-            for process, probe in REQUEST_LINE.findall(self._server.stderr):
+            for process, probe in REQUEST_LINE.findall("".join(self._server.stdout)):
                 found[int(probe)] = int(process)
             return wanted <= found.keys()
 

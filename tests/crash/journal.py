@@ -1,4 +1,4 @@
-"""What a writer was told, and whether a server that was killed kept it.
+"""The answers that a writer got, and whether a server that was killed kept the acknowledged data.
 
 Knows: states of entities before and after a write, values only. A journal belongs to one writer and
 one partition, and no other writer touches that partition: so at any moment at most one operation is
@@ -24,9 +24,9 @@ class Stored:
 
 @dataclass(frozen=True)
 class Change:
-    """What an operation makes of one entity; `properties` is None for a deletion.
+    """The result of an operation for one entity; `properties` is None for a deletion.
 
-    Every change that writes carries a number nobody used before, so before and after always differ.
+    Every change that writes contains a number that was never used before, so before and after always differ.
     """
 
     row_key: str
@@ -55,7 +55,7 @@ class Journal:
         self.operations_acknowledged += 1
 
     def complaints(self, found: Mapping[str, Stored]) -> Iterator[str]:
-        """What the partition found after the restart contradicts, in words."""
+        """The contradictions between the journal and the partition after the restart, in words."""
         in_flight = {change.row_key for change in self.in_flight}
         for row_key in sorted((self.acknowledged.keys() | found.keys()) - in_flight):
             if found.get(row_key) != self.acknowledged.get(row_key):
@@ -80,7 +80,7 @@ class Journal:
         )
 
     def settle(self, found: Mapping[str, Stored]) -> None:
-        """Go on from what was found: the operation without an answer has its outcome now."""
+        """Continue from the data that was found: the operation without an answer has its outcome now."""
         self.acknowledged = dict(found)
         self.in_flight = ()
 
@@ -94,7 +94,7 @@ class TableJournal:
 
     acknowledged: dict[str, Rows] = field(default_factory=dict)
     in_flight: tuple[str, Rows | None] | None = None
-    """The table that is being changed and what it holds then; None: it is deleted."""
+    """The table that is being changed and its content after that; None if it is deleted."""
     operations_acknowledged: int = 0
 
     def begin(self, table: str, rows: Rows | None) -> None:

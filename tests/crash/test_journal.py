@@ -1,4 +1,4 @@
-"""The canary of the crash tests: a journal complains about every kind of loss, and only then."""
+"""The canary of the crash tests: a journal reports every kind of loss, and nothing else."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_an_answer_becomes_the_state_that_must_survive() -> None:
         (None, {"T": {"a", "old"}}, True),  # something old shows
         (None, {"T": {"a"}, "U": set()}, True),  # a deleted table is back
         (("T", {"a", "b"}), {"T": {"a", "b"}}, False),
-        (("T", {"a", "b"}), {"T": {"b"}}, True),  # only what was not acknowledged
+        (("T", {"a", "b"}), {"T": {"b"}}, True),  # only changes that were not acknowledged
         (("T", None), {}, False),
         (("T", None), {"T": {"a"}}, False),
         (("T", None), {"T": set()}, True),  # half deleted

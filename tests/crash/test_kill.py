@@ -1,4 +1,4 @@
-"""`kill -9` while writers write: what was acknowledged is there, and no transaction is half there.
+"""`kill -9` while clients write: all acknowledged data is there, and no transaction is half there.
 
 A killed process keeps what the operating system holds, so this shows that an answer leaves after
 its commit and that a commit is whole; that it is flushed to the disk, the engine's own tests show.
@@ -50,7 +50,7 @@ class Journals:
     tables: TableJournal = field(default_factory=TableJournal)
 
     def complaints(self, server: ServerProcess) -> list[str]:
-        """What the server contradicts; then the journals go on from what it holds."""
+        """The contradictions of the server's data; after that, the journals continue from it."""
         partitions, tables = read_partitions(server), read_tables(server)
         complaints = list(self.tables.complaints(tables))
         self.tables.settle(tables)
@@ -92,7 +92,7 @@ KILLS: dict[str, tuple[int, Kill | None, Kill]] = {
     "all processes": (3, None, kill_all),
     "a worker, then the supervisor": (3, kill_a_worker, kill_first),
 }
-"""How many workers, who is killed on the way, who in the end."""
+"""The number of workers, and the processes that are killed during the run and at its end."""
 
 
 @pytest.mark.parametrize(("workers", "on_the_way", "kill"), KILLS.values(), ids=KILLS)
@@ -128,12 +128,12 @@ def test_check_is_clean_straight_after_a_kill(tmp_path: Path) -> None:
 
 
 def test_the_harness_sees_what_was_lost(tmp_path: Path) -> None:
-    """The canary: the log of what was committed last is taken away between kill and restart."""
+    """The canary: the log with the last commits is removed between kill and restart."""
     journals = Journals()
     server = start_server(tmp_path)
     try:
         create_table(server)
-        server.stop()  # What was written so far leaves the log for the database.
+        server.stop()  # Copy all writes so far from the log into the database.
         server = start_server(tmp_path)
         # So few that SQLite does not move them to the database by itself.
         write_until_killed(server, journals, random.Random(f"{SEED}/canary"), operations=15)
@@ -164,7 +164,7 @@ def write_until_killed(
 ) -> None:
     """Let every writer write, and kill the server somewhere among their operations.
 
-    Whoever is not met by a kill on the way goes on, and that many operations more are waited for.
+    Writers that a kill during the run did not stop continue, and that many more operations are waited for.
     """
     acknowledged = threading.Semaphore(0)
     writers: list[UntilKilled] = [
@@ -180,7 +180,7 @@ def write_until_killed(
             continue
         for _ in range(operations or randomness.randint(1, OPERATIONS_BEFORE_KILL_MAX)):
             if not acknowledged.acquire(timeout=PATIENCE_SECONDS):
-                break  # What a writer did not expect is told below.
+                break  # Unexpected answers are reported below.
         time.sleep(randomness.uniform(0, 0.005))  # Not only just after an answer.
         step(server)
     for writer in writers:

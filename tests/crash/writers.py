@@ -1,8 +1,8 @@
-"""Writers that never stop by themselves, and the reader that looks at what is left of their work.
+"""Writers that never stop by themselves, and the reader that checks the data that they leave.
 
 Knows: raw HTTP with a signature (no SDK: a retry would blur what was acknowledged), and how each
-change is sent. A writer has its own partition and one request at a time; what it was told is in its
-journal. Must not judge what is found.
+change is sent. A writer has its own partition and one request at a time; its
+journal has the answers. Does not judge the data that is found.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class UntilKilled(threading.Thread):
                 self.send_next()
                 self.acknowledged.release()
         except (OSError, http.client.HTTPException):
-            pass  # The server is gone. What was in flight stays without an answer.
+            pass  # The server is gone. The operation under way stays without an answer.
         except Exception as error:  # noqa: BLE001  the test reports it, not the thread
             self.unexpected = error
         finally:

@@ -1,19 +1,27 @@
-"""What every test of engines needs: each engine in turn, fresh, on a clock that the test holds still."""
+"""The fixtures of the tests of engines: each engine in turn, fresh, with a clock that the test stops."""
 
 from __future__ import annotations
 
+import secrets
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
+from engines.cluster_engine import URL, ClusterEngine
+from engines.slow_engine import LEASE_SECONDS, SlowEngine
 from engines.two_engines import TwoEngines
+from tablestone.engines.capabilities import Snapshots
+from tablestone.engines.leases import Leases
+from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from tablestone.clock import Clock
     from tablestone.engines.contract import Engine
 
 
@@ -34,21 +42,42 @@ def clock() -> HeldClock:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory that is not there yet."""
+    """A data directory that does not exist yet."""
     return tmp_path / "data"
 
 
-@pytest.fixture(params=["memory", "sqlite", "two on sqlite"])
+EMBEDDED = ["memory", "sqlite", "two on sqlite", "slow", "slow, without snapshots"]
+ON_A_CLUSTER = ["cassandra", "two on cassandra"]
+ENGINES = EMBEDDED if URL is None else ON_A_CLUSTER
+
+
+def engines_of(name: str, clock: Clock, data: Path) -> list[Engine]:
+    """The engines of so many servers, each opened for itself on the same storage."""
+    number = 2 if name.startswith("two") else 1
+    if name in ON_A_CLUSTER:
+        prefix = b"test " + secrets.token_bytes(8)
+        return [ClusterEngine(clock, prefix=prefix) for _ in range(number)]
+    url = "memory:" if name == "memory" else f"sqlite:{data}"
+    return [open_engine(url, clock, shared=number > 1) for _ in range(number)]
+
+
+@pytest.fixture(params=ENGINES)
 def opened(request: pytest.FixtureRequest, clock: HeldClock, data: Path) -> Engine:
-    """The engine under test, opened."""
+    """The engine under test, opened: the embedded ones, or those on the cluster that ENGINE_UNDER_TEST names."""
+    if request.param in ON_A_CLUSTER:
+        return ClusterEngine(clock, 1 + ON_A_CLUSTER.index(request.param))
     if request.param == "two on sqlite":
         return TwoEngines(data, clock)
+    if request.param == "slow":
+        return SlowEngine(MemoryEngine(clock), Random(5), leases=Leases(LEASE_SECONDS))
+    if request.param == "slow, without snapshots":
+        return SlowEngine(MemoryEngine(clock), Random(6), snapshots=Snapshots.NONE)
     return open_engine("memory:" if request.param == "memory" else f"sqlite:{data}", clock)
 
 
 @pytest_asyncio.fixture
 async def engine(opened: Engine) -> AsyncIterator[Engine]:
-    """The engine under test; whatever the test did, its invariants hold in the end."""
+    """The engine under test; its invariants must hold at the end of every test."""
     engine = opened
     yield engine
     assert await engine.check() == []

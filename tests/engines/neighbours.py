@@ -1,6 +1,6 @@
-"""What other processes do with an engine's directory while a test looks: each function is the work of one process.
+"""Other processes on an engine's directory during a test: each function is the work of one process.
 
-They are started with `neighbour`, by `spawn`, as any other program would be: nothing of the test's process is theirs.
+`neighbour` starts them by `spawn`, so they share nothing with the process of the test, like any other program.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engines.conftest import HeldClock
 from engines.write_sets import WHOLE, put
 from tablestone.engines.contract import ABSENT, ANY, Change, Committed, WriteSet
 from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite import SqliteEngine
+from tablestone.engines.sqlite.engine import SqliteEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,8 +102,8 @@ def insert_sets(data: Path, pipe: Connection) -> None:
     asyncio.run(run())
 
 
-def begin_announced(data: Path, pipe: Connection) -> None:
-    """Stops in the middle of an announced commit."""
+def begin_invalidating(data: Path, pipe: Connection) -> None:
+    """Stops in the middle of an invalidating commit."""
 
     async def run() -> None:
         engine = shared(data)

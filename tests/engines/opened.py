@@ -1,4 +1,4 @@
-"""The SQLite engine as its own tests hold it: opened on a directory, looked into, closed in good health."""
+"""The SQLite engine for its own tests: opened on a directory, inspected, and checked before it is closed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from engines.conftest import HeldClock
 from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite import SqliteEngine
+from tablestone.engines.sqlite.engine import SqliteEngine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

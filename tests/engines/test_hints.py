@@ -1,16 +1,14 @@
-"""Hints by the contract: nothing that holds is left out, and a reader always knows where to go on. On every engine."""
+"""Hints by the contract: no matching row is left out, and a reader always knows where to continue. On every engine."""
 
 from __future__ import annotations
 
 import math
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from engines.opened import close_healthy, open_sqlite
-from engines.write_sets import WHOLE, committed, put
-from tablestone.engines import sqlite_hinted_read
+from engines.write_sets import WHOLE, committed, moment_of, put
 from tablestone.engines.contract import (
     ANY,
     AllOf,
@@ -25,9 +23,11 @@ from tablestone.engines.contract import (
     TextAfter,
     WriteSet,
 )
-from tablestone.engines.sqlite_hint import LARGE_VALUE_BYTES, bound, conditions_of
-from tablestone.engines.sqlite_hinted_read import SAMPLE_MARGIN
-from tablestone.engines.sqlite_walk import walk_of
+from tablestone.engines.sqlite import hinted_read
+from tablestone.engines.sqlite.hint_condition import LARGE_VALUE_BYTES, bound, conditions_of
+from tablestone.engines.sqlite.hinted_read import SAMPLE_MARGIN
+from tablestone.engines.sqlite.range_statements import walk_of
+from tablestone.tables.reads import moment_for_a_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,19 +75,18 @@ async def _store(engine: Engine) -> None:
 async def _pieces(
     engine: Engine, hint: Hint, ranges: list[KeyRange], *, rows_max: int, bytes_max: int = 1 << 20
 ) -> list[list[bytes]]:
-    """What each read gives, until there is no key to go on with."""
+    """The values of each read, until there is no next key; without snapshots, in the way the service reads."""
     pieces = []
-    with closing(engine.snapshot()) as moment:
-        while True:
-            rows = await moment.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
-            pieces.append(rows.values)
-            if rows.next_key is None:
-                return pieces
-            ranges = [
-                KeyRange(max(start, rows.next_key), end)
-                for start, end in ranges
-                if end > rows.next_key
-            ]
+    moment = await moment_for_a_page(engine)
+    while True:
+        rows = await moment.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        pieces.append(rows.values)
+        if rows.next_key is None:
+            await moment.close()
+            return pieces
+        ranges = [
+            KeyRange(max(start, rows.next_key), end) for start, end in ranges if end > rows.next_key
+        ]
 
 
 @pytest.mark.asyncio
@@ -123,7 +122,7 @@ async def test_sqlite_leaves_out_the_others_but_large_values(
 
 @pytest.mark.asyncio
 async def test_all_and_any_of_the_same_parts_are_two_hints(engine: Engine) -> None:
-    """Also for who keeps something for a hint: the one is asked before the other, both ways round."""
+    """Also for an engine that caches something for a hint: one hint is used before the other, in both orders."""
     await _store(engine)
     for parts in (
         (Contains(b'"y"'), NumberAfter(N, 6.0, 8.0, quoted=True)),
@@ -162,7 +161,7 @@ async def test_a_piece_ends_by_bytes_and_goes_on_behind_the_last_value(engine: E
 
 @pytest.mark.asyncio
 async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
-    """Inside the range and nowhere else, whatever the hint says of rows, and nothing is sorted."""
+    """Rows inside the range and no others, whatever the hint says of rows, and nothing is sorted."""
     engine = open_sqlite(data)
     everything = AllOf(tuple(hint for _, hint, _ in HOLDS))
     for hint in (*(hint for _, hint, _ in HOLDS), everything):
@@ -193,7 +192,7 @@ async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path)
     long, short = b"x" * 500 + b',"n":5}', b',"n":5}'
     changes = [Change(b"%d" % row, ANY, put(long if row < 7 else short)) for row in range(9)]
     await committed(engine, WriteSet(b"p", changes))
-    with closing(engine.snapshot()) as moment:
+    async with moment_of(engine) as moment:
         for hint, values in (
             (NumberAfter(N, 5.0, 5.0), [long] * 7 + [short] * 2),
             (NumberAfter(N, 6.0, 7.0), []),
@@ -211,11 +210,11 @@ async def test_places_of_markers_are_remembered_within_a_bound(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients name properties as they like."""
-    monkeypatch.setattr(sqlite_hinted_read, "MARKERS_MAX", 3)
+    monkeypatch.setattr(hinted_read, "MARKERS_MAX", 3)
     engine = open_sqlite(data)
     value = b'{"z":1,"n":5}'
     await committed(engine, WriteSet(b"p", [Change(b"r", ANY, put(value))]))
-    with closing(engine.snapshot()) as moment:
+    async with moment_of(engine) as moment:
         for number in range(10):
             hint = AnyOf((NumberAfter(N, 5.0, 5.0), NumberAfter(b',"m%d":' % number, 5.0, 5.0)))
             rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)

@@ -1,4 +1,4 @@
-"""Reads by the contract: order, every kind of range, pages that join to the whole. On every engine."""
+"""Reads by the contract: order, every kind of range, pages that together are complete. On every engine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KEYS = [
     (b"b", b"a"),
     (b"\xff", b"\xff\xff"),
 ]
-"""In key order: a prefix before what it begins, bytes as unsigned numbers, the partition before the row."""
+"""In key order: a prefix before longer keys, bytes as unsigned numbers, the partition before the row."""
 
 
 def between(start: tuple[bytes, bytes], end: tuple[bytes, bytes]) -> KeyRange:

@@ -1,4 +1,4 @@
-"""Rows bounded in every partition: what is read is what walking would read, and rows outside are passed by."""
+"""Ranges of rows in every partition: the result is that of a walk, and rows outside are passed over."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from engines.opened import close_healthy, open_sqlite
 from engines.test_sqlite import plan_of
-from engines.write_sets import WHOLE, committed, put
-from tablestone.engines import sqlite_hinted_read
+from engines.write_sets import WHOLE, committed, moment_of, put
 from tablestone.engines.contract import (
     ANY,
     AllOf,
@@ -27,16 +26,17 @@ from tablestone.engines.contract import (
     RowBetween,
     WriteSet,
 )
-from tablestone.engines.sqlite_directory import SCHEMA
-from tablestone.engines.sqlite_hint import LARGE_VALUE_BYTES
-from tablestone.engines.sqlite_hinted_read import PARTITIONS_BETWEEN, PARTITIONS_FROM
-from tablestone.engines.sqlite_reader import RowReader
+from tablestone.engines.sqlite import hinted_read
+from tablestone.engines.sqlite.data_directory import SCHEMA
+from tablestone.engines.sqlite.hint_condition import LARGE_VALUE_BYTES
+from tablestone.engines.sqlite.hinted_read import PARTITIONS_BETWEEN, PARTITIONS_FROM
+from tablestone.engines.sqlite.reader import RowReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tablestone.engines.sqlite import SqliteEngine
+    from tablestone.engines.sqlite.engine import SqliteEngine
 
 NAMES = st.binary(max_size=2).map(lambda name: bytes(byte % 4 for byte in name))
 ENDINGS = st.sampled_from([b"x", b"y", b"x" * (LARGE_VALUE_BYTES + 1)])
@@ -52,7 +52,7 @@ BOUNDS = st.one_of(
 
 
 class Question(NamedTuple):
-    """A hint, and what it means: a row in one of the ranges, and a text in its value."""
+    """A hint, and its meaning: a row in one of the ranges, and a text in its value."""
 
     hint: Hint
     ranges: Sequence[tuple[bytes, bytes | None]]
@@ -100,9 +100,9 @@ def test_seeks_find_what_a_walk_finds(
     inside = [(key, value) for key, value in rows if key_range.start <= key < key_range.end]
     with (
         closing(_database(rows)) as connection,
-        mock.patch.object(sqlite_hinted_read, "ROWS_TO_BEGIN", sizes[0]),
-        mock.patch.object(sqlite_hinted_read, "ROWS_TO_GO_ON", sizes[1]),
-        mock.patch.object(sqlite_hinted_read, "FIRST_STRIDE", sizes[2]),
+        mock.patch.object(hinted_read, "ROWS_TO_BEGIN", sizes[0]),
+        mock.patch.object(hinted_read, "ROWS_TO_GO_ON", sizes[1]),
+        mock.patch.object(hinted_read, "FIRST_STRIDE", sizes[2]),
     ):
         reader = RowReader(connection)
         next_key: Key | None = key_range.start
@@ -138,7 +138,7 @@ LARGE = 1_000
 
 
 async def _steps(engine: SqliteEngine, hint: Hint, key_range: KeyRange = WHOLE) -> tuple[int, int]:
-    """How many values all reads of the range give, and how many steps SQLite's machine made for them."""
+    """The number of values of all reads of the range, and the number of steps of SQLite's virtual machine."""
     steps = found = 0
 
     def count() -> bool:
@@ -146,7 +146,7 @@ async def _steps(engine: SqliteEngine, hint: Hint, key_range: KeyRange = WHOLE) 
         steps += 1
         return False
 
-    with closing(engine.snapshot()) as moment:
+    async with moment_of(engine) as moment:
         moment._connection.set_progress_handler(count, 1)
         at: Key | None = key_range.start
         while at is not None:

@@ -1,4 +1,4 @@
-"""What the SQLite engine promises beyond the contract: durability, one flush a group, recovery, plans, bounds."""
+"""The promises of the SQLite engine beyond the contract: durability, one flush a group, recovery, plans, limits."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tablestone.engines.contract import (
     KeyRange,
     WriteSet,
 )
-from tablestone.engines.sqlite_commit import LOG_PAGES_MAX
-from tablestone.engines.sqlite_directory import PAGE_SIZE_BYTES
-from tablestone.engines.sqlite_reader import SCAN
-from tablestone.engines.sqlite_walk import walk_of
-from tablestone.engines.sqlite_writer import VERSION_OF
+from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
+from tablestone.engines.sqlite.group_commit import LOG_PAGES_MAX
+from tablestone.engines.sqlite.range_statements import walk_of
+from tablestone.engines.sqlite.reader import SCAN
+from tablestone.engines.sqlite.writer import VERSION_OF
 
 if TYPE_CHECKING:
     from pathlib import Path

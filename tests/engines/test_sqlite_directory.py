@@ -1,4 +1,4 @@
-"""Which data directories the SQLite engine makes, takes and refuses, and the sentence it refuses them with."""
+"""The data directories that the SQLite engine creates, accepts and refuses, and the text of each refusal."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from engines.opened import close_healthy, files_no_longer_than, open_sqlite, wri
 from engines.write_sets import committed, insert, read_all
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite_directory import FORMAT_VERSION, PAGE_SIZE_BYTES
+from tablestone.engines.sqlite.data_directory import FORMAT_VERSION, PAGE_SIZE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tablestone.engines.sqlite import SqliteEngine
+    from tablestone.engines.sqlite.engine import SqliteEngine
 
 
 @pytest.mark.asyncio
@@ -85,7 +85,7 @@ def make_and_lose(data: Path) -> None:
 
 
 def make_and_keep_the_log(data: Path) -> None:
-    """What copying, or a tool that removes the files of a database, may leave."""
+    """The files that a copy, or a tool that removes the files of a database, may leave."""
     make_files(data, "lock", "tablestone.db-shm")
     (data / "tablestone.db-wal").write_bytes(b"rows that were acknowledged")
 
@@ -103,7 +103,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (make_foreign, "{data}/tablestone.db belongs to another program: it is not Tablestone data."),
     (
         make_garbage,
-        "{data}/tablestone.db is not a Tablestone database: file is not a database. See what is wrong with it: "
+        "{data}/tablestone.db is not a Tablestone database: file is not a database. For a list of all problems: "
         "tablestone check --data {data}",
     ),
     (
@@ -112,7 +112,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     ),
     (
         make_and_cut,
-        "{data}/tablestone.db has been cut to nothing. See what is wrong with it: tablestone check --data {data}",
+        "{data}/tablestone.db has been cut to nothing. For a list of all problems: tablestone check --data {data}",
     ),
     (make_and_lose, LOST),
     (make_and_keep_the_log, LOST),
@@ -156,7 +156,7 @@ def test_a_first_start_without_room_says_so_and_leaves_nothing_in_the_way(data: 
 def test_a_full_disk_refuses_a_start_where_memory_could_not_be_mapped(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written into a mapped file that the disk has no room for ends the process with SIGBUS."""
+    """A write into a mapped file that the disk has no room for kills the process with SIGBUS."""
 
     def is_full(_file: int, start: int, length: int) -> None:
         assert (start, length) == (0, 16)
@@ -261,8 +261,8 @@ def test_a_log_that_cannot_be_read_is_not_left_out(
     with pytest.raises(EngineRefused) as refused:
         open_sqlite(data, read_only=True)
     assert str(refused.value) == (
-        f"The data directory {data} cannot be read where nothing can be written, for {name} belongs to what is stored: "
-        "make a copy that can be written."
+        f"The data directory {data} cannot be read where nothing can be written, because {name} contains part "
+        "of the data: make a copy that can be written."
     )
     data.chmod(0o700)
 
@@ -273,7 +273,7 @@ def test_a_database_that_may_not_be_read_is_refused(
     asyncio.run(open_sqlite(data).close())
     database = data / "tablestone.db"
     database.chmod(0)
-    if os.geteuid() == 0:  # who may read everything
+    if os.geteuid() == 0:  # root may read everything
         monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (database, os.R_OK))
     with pytest.raises(EngineRefused) as refused:
         open_sqlite(data, read_only=True)
@@ -343,7 +343,8 @@ def test_an_unknown_engine_is_refused_in_one_sentence(url: str) -> None:
     with pytest.raises(EngineRefused) as refused:
         open_engine(url, HeldClock())
     assert str(refused.value) == (
-        f"The engine {url!r} is not known: use memory: or sqlite: followed by a data directory."
+        f"The engine {url!r} is not known: "
+        "use sqlite:DIR, memory: or cassandra://HOST[,HOST]/KEYSPACE?datacenter=DC."
     )
 
 

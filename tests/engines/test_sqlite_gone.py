@@ -1,4 +1,4 @@
-"""A data directory that is removed, moved or replaced under a running engine: noticed, and no longer written."""
+"""A data directory that is removed, moved or replaced under a running engine: the engine notices, and stops writing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from engines.conftest import HeldClock
 from engines.opened import close_healthy, open_sqlite
 from engines.write_sets import WHOLE, committed, insert, read_all
-from tablestone.engines import sqlite
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.registry import held_for_processes, open_engine
+from tablestone.engines.sqlite import engine as sqlite_engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -28,12 +28,12 @@ TURNS_MAX = 5_000
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(sqlite_engine, "LOOK_SECONDS", 0.0)
 
 
 @asynccontextmanager
-async def watched(engine: Engine, *, tells: bool = True) -> AsyncIterator[None]:
-    watching = asyncio.ensure_future(engine.watch(tells=tells))
+async def watched(engine: Engine, *, logs_warnings: bool = True) -> AsyncIterator[None]:
+    watching = asyncio.ensure_future(engine.watch(logs_warnings=logs_warnings))
     try:
         yield
     finally:
@@ -73,8 +73,8 @@ def make_a_file_of_it(data: Path) -> None:
 
 
 GONE = (
-    "The data directory {data} no longer holds the database that is served, for it was removed, moved or "
-    "replaced: writes are refused until it is back."
+    "The data directory {data} no longer holds the database that is served: it was removed, moved or "
+    "replaced. Writes are refused until it is back."
 )
 WAYS = [remove, move, replace, make_a_file_of_it]
 
@@ -92,7 +92,7 @@ async def test_writes_are_refused_where_nobody_would_find_them_and_reads_go_on(
         with pytest.raises(EngineUnavailable, match=r"is gone\.$"):
             await engine.commit(insert(b"p", b"after"))
         assert await read_all(engine) == [b"value"]
-        await asyncio.sleep(0.01)  # that it looks again is no reason to say it again
+        await asyncio.sleep(0.01)  # the second check logs nothing
     said = [(each.levelno, each.getMessage()) for each in caplog.records]
     assert said == [(logging.ERROR, GONE.format(data=data))]
     await engine.close()
@@ -125,7 +125,7 @@ async def test_of_several_processes_those_that_are_not_to_tell_refuse_too(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = open_sqlite(data)
-    async with watched(engine, tells=False):
+    async with watched(engine, logs_warnings=False):
         remove(data)
         for turn in range(TURNS_MAX):
             try:
@@ -147,7 +147,7 @@ async def test_another_servers_data_in_its_place_is_neither_read_nor_written(dat
     other = open_sqlite(data)
     await committed(other, insert(b"p", b"theirs", b"theirs"))
     with pytest.raises(EngineUnavailable, match="no longer leads to the database"):
-        engine.snapshot()  # needs a connection of its own
+        await engine.snapshot()  # needs a connection of its own
     await engine.close()
     assert await read_all(other) == [b"theirs"]
     await close_healthy(other)

@@ -1,4 +1,4 @@
-"""Groups that only insert: one statement for all of them, and nothing different for anybody who waits."""
+"""Groups of inserts: one SQL statement for all of them, with the same outcome for every caller."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from tablestone.engines.contract import (
     Put,
     WriteSet,
 )
-from tablestone.engines.sqlite_commit import GroupCommit
-from tablestone.engines.sqlite_commit_lock import CommitLock
-from tablestone.engines.sqlite_directory import DataDirectory, Opening
-from tablestone.engines.sqlite_inserts import ROWS_MAX
+from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite.commit_lock import CommitLock
+from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.engines.sqlite.group_commit import GroupCommit
+from tablestone.engines.sqlite.grouped_inserts import ROWS_MAX
 
 pytestmark = pytest.mark.asyncio
 
@@ -89,7 +90,7 @@ async def test_a_group_of_them_is_one_statement(tmp_path: Path) -> None:
         assert engine.rows() == 100
 
 
-ANNOUNCED = insert(b"p", b"announced")._replace(announced=True)
+INVALIDATING = insert(b"p", b"invalidating")._replace(invalidates_caches=True)
 OTHERS = {
     "one may replace": upsert(b"p", b"x"),
     "one only checks": WriteSet(b"p", [Change(b"x", ABSENT, None)]),
@@ -97,7 +98,7 @@ OTHERS = {
         b"p", [Change(b"x", ABSENT, put(b"v")), Change(b"y", ABSENT, None)]
     ),
     "one deletes": WriteSet(b"p", [Change(b"there", PRESENT, DELETE)]),
-    "one is announced": ANNOUNCED,
+    "one invalidates caches": INVALIDATING,
     "one has more rows than a statement": inserts(10, ROWS_MAX + 1),
 }
 

@@ -1,4 +1,4 @@
-"""What the copying of the log costs the commits: only its last part keeps them waiting."""
+"""Commits during a copy of the log: they wait only for its last part."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ import pytest
 from engines.write_sets import put
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ANY, Change, Committed, WriteSet
-from tablestone.engines.sqlite_commit import CHECKPOINT_PAGES, LOG_PAGES_MAX, GroupCommit
-from tablestone.engines.sqlite_commit_lock import CommitLock
-from tablestone.engines.sqlite_directory import DataDirectory, Opening
-from tablestone.engines.sqlite_log_copier import LogCopier
+from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite.checkpointer import LogCopier
+from tablestone.engines.sqlite.commit_lock import CommitLock
+from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.engines.sqlite.group_commit import CHECKPOINT_PAGES, LOG_PAGES_MAX, GroupCommit
 
 MEGABYTE = 1_000_000
 WAIT_SECONDS = 20.0
 
 
 class SlowDisk:
-    """A connection whose copying takes until it is told."""
+    """A connection whose copy lasts until the test ends it."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection

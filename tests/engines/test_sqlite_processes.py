@@ -1,6 +1,6 @@
-"""The SQLite engine open in several processes at once: nothing lost, nothing half done, nobody left out, logs bounded.
+"""The SQLite engine in several processes at once: no write is lost or half done, no process starves, logs are limited.
 
-What one caller sees of two engines is the contract's suite, which runs on two as well (`two_engines`).
+One caller of two engines is part of the contract's suite, which also runs on two engines (`two_engines`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engines.neighbours import (
     INCREMENTS,
     ROWS_OF_A_SET,
     TASKS,
-    begin_announced,
+    begin_invalidating,
     increment,
     increment_counter,
     insert_sets,
@@ -31,9 +31,9 @@ from engines.opened import close_healthy, open_sqlite
 from engines.write_sets import WHOLE, committed, insert, put, read_all
 from tablestone.engines.contract import ANY, Change, EngineRefused, WriteSet
 from tablestone.engines.registry import held_for_processes, open_engine
-from tablestone.engines.sqlite_commit import CHECKPOINT_PAGES
-from tablestone.engines.sqlite_commit_lock import CommitLock
-from tablestone.engines.sqlite_directory import PAGE_SIZE_BYTES
+from tablestone.engines.sqlite.commit_lock import CommitLock
+from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
+from tablestone.engines.sqlite.group_commit import CHECKPOINT_PAGES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from tablestone.engines.contract import Engine
 
 COMMIT_SECONDS_MAX = 5.0
-"""What a commit may take on a machine that is busy with other things."""
+"""Seconds that a commit may take on a busy machine."""
 
 
 @pytest.mark.asyncio
 async def test_increments_in_several_processes_lose_nothing_and_versions_increase(
     data: Path,
 ) -> None:
-    """The clock stands still in all of them: each version is the one before plus one, whoever gave that."""
+    """The clock is stopped in all processes: each version is the previous one plus one, from any process."""
     engine = shared(data)
     await committed(engine, insert(*COUNTER, b"0"))
     with ExitStack() as stack:
@@ -100,14 +100,14 @@ async def test_a_process_that_is_killed_leaves_no_half_of_a_write_and_no_lock(da
 
 @pytest.mark.asyncio
 @pytest.mark.crash
-async def test_who_is_killed_in_an_announced_commit_leaves_nothing_unknown_for_long(
+async def test_who_is_killed_in_an_invalidating_commit_leaves_nothing_unknown_for_long(
     data: Path,
 ) -> None:
     """While it is not known whether it was committed nothing may be kept; the next to commit, or to come, ends that."""
     engine = shared(data)
     before = generation_of(engine)
     for mend in ("a commit", "an opening"):
-        with neighbour(begin_announced, data) as (process, pipe):
+        with neighbour(begin_invalidating, data) as (process, pipe):
             await asyncio.to_thread(pipe.recv)
             assert generation_of(engine) is None
             process.kill()
@@ -167,7 +167,7 @@ def test_who_waits_for_the_lock_is_not_passed_by_who_has_just_held_it(tmp_path: 
 
 
 def test_a_lock_goes_with_its_process(tmp_path: Path) -> None:
-    """Closing what is locked is what the kernel does for a process that dies, also for one that waits."""
+    """The kernel closes the locks of a process that dies, also of one that waits."""
     gone, waiting, left = (CommitLock(tmp_path) for _process in range(3))
     assert gone.try_take()
     assert not waiting.try_take()
@@ -177,7 +177,7 @@ def test_a_lock_goes_with_its_process(tmp_path: Path) -> None:
         assert left.try_take()
 
 
-# Who may open a directory beside whom.
+# Processes that may open a directory together.
 
 
 @pytest.mark.asyncio

@@ -1,7 +1,7 @@
-"""Two engines open on one directory, as two processes have them, behind one door: every call goes to the other one.
+"""Two engines on one directory, as two processes have them, behind one interface: calls alternate between them.
 
-What is committed through one is looked for through the other at once. That the contract's suite passes on this shows
-that a caller cannot tell how many processes serve.
+A commit through one engine is read through the other at once. The contract's suite passes on this, so a caller cannot
+notice the number of processes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tablestone.clock import Clock
+    from tablestone.engines.capabilities import Capabilities
     from tablestone.engines.contract import (
         Committed,
         Conflict,
@@ -43,8 +44,16 @@ class TwoEngines:
         self._is_open = True
 
     @property
+    def capabilities(self) -> Capabilities:
+        return self._next().capabilities
+
+    @property
     def generation(self) -> int | None:
         return self._next().generation
+
+    @property
+    def lease_seconds(self) -> float | None:
+        return self._next().lease_seconds
 
     async def get(self, key: Key) -> bytes | None:
         return await self._next().get(key)
@@ -52,8 +61,8 @@ class TwoEngines:
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
         return await self._next().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
 
-    def snapshot(self) -> Snapshot:
-        return self._next().snapshot()
+    async def snapshot(self) -> Snapshot:
+        return await self._next().snapshot()
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
         return await self._next().scan(key_range, rows_max=rows_max)
@@ -61,8 +70,10 @@ class TwoEngines:
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         return await self._next().commit(write_set)
 
-    async def watch(self, *, tells: bool) -> None:
-        await asyncio.gather(*(engine.watch(tells=tells) for engine in self.engines))
+    async def watch(self, *, logs_warnings: bool) -> None:
+        await asyncio.gather(
+            *(engine.watch(logs_warnings=logs_warnings) for engine in self.engines)
+        )
 
     async def check(self) -> list[str]:
         return [line for engine in self.engines for line in await engine.check()]

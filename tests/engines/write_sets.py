@@ -1,8 +1,9 @@
-"""Short ways to write what the tests of engines commit and read, so that a test is the sentence it proves."""
+"""Short forms of the write sets and reads in tests of engines, so that a test reads like the sentence it proves."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tablestone.engines.contract import (
     ABSENT,
@@ -12,13 +13,16 @@ from tablestone.engines.contract import (
     Key,
     KeyRange,
     Put,
+    Snapshot,
     WriteSet,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from tablestone.engines.contract import Engine, Expectation
+
+Moment_co = TypeVar("Moment_co", bound=Snapshot, covariant=True)
 
 WHOLE = KeyRange(Key(b"", b""), Key(b"\xff" * 8, b""))
 """All keys these tests use."""
@@ -59,16 +63,29 @@ def value_of(partition: bytes, row: bytes) -> bytes:
     return b"%r at %r" % (row, partition)
 
 
+class _HasSnapshots(Protocol[Moment_co]):
+    async def snapshot(self) -> Moment_co: ...
+
+
+@asynccontextmanager
+async def moment_of(engine: _HasSnapshots[Moment_co]) -> AsyncIterator[Moment_co]:
+    """A snapshot that is closed behind the block."""
+    snapshot = await engine.snapshot()
+    try:
+        yield snapshot
+    finally:
+        await snapshot.close()
+
+
 async def read_all(engine: Engine, *ranges: KeyRange) -> list[bytes]:
-    rows = await engine.read(ranges or (WHOLE,), rows_max=100_000, bytes_max=1 << 40)
-    assert rows.next_key is None
-    return rows.values
+    pages = await read_in_pages(engine, ranges or (WHOLE,), rows_max=100_000, bytes_max=1 << 40)
+    return [value for page in pages for value in page]
 
 
 async def read_in_pages(
     engine: Engine, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int
 ) -> list[list[bytes]]:
-    """The pages a caller gets who goes on at `next_key` until there is none."""
+    """The pages of a caller that continues at `next_key` until there is none."""
     pages = []
     while True:
         rows = await engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)

@@ -1,6 +1,6 @@
-"""The example a newcomer reads first, run as a newcomer runs it: its own process, a real server.
+"""The example that a newcomer reads first, run in the same way: its own process, a real server.
 
-It computes each answer from the CSV file itself; here only its verdict is looked at.
+It computes each answer from the CSV file itself; the test checks only its verdict.
 """
 
 from __future__ import annotations
@@ -43,6 +43,14 @@ def test_the_day_of_the_example_ends_with_all_answers_agree(
     assert lines[0] == "load: 26,115 readings in 264 entity group transactions"
     assert lines[-1] == "all answers agree"
     assert finished.stderr == ""
+
+
+def test_the_example_explains_itself() -> None:
+    asked = subprocess.run(
+        [sys.executable, str(EXAMPLE), "--help"], capture_output=True, text=True, check=True
+    )
+    assert "[CONNECTION_STRING]" in asked.stdout
+    assert asked.stderr == ""
 
 
 def test_the_example_exits_with_1_on_a_difference(

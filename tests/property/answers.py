@@ -1,6 +1,6 @@
-"""What the model makes of an answer: is it the one that had to come?
+"""The judgement of the model on an answer: is it the expected one?
 
-Knows the model, requests and answers; does not know Hypothesis nor how requests are drawn.
+Knows the model, requests and answers; does not know Hypothesis, nor how requests are drawn.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ TOKENS = ("NextPartitionKey", "NextRowKey")
 MINIMAL = "minimalmetadata"
 
 Job = list[Write] | None
-"""What one client does: a transaction, a lone write (a list of one), or a read of the whole table (None)."""
+"""The action of one client: a transaction, a single write (a list of one), or a read of the whole table (None)."""
 Outcome = tuple[str, int] | None
-"""What an operation was refused with, and its index; None for a success."""
+"""The error of an operation and its index; None for a success."""
 
 
 def outcome_of(call: Callable[[], object]) -> Outcome:
@@ -99,7 +99,7 @@ def etags_of(answer: Answer) -> list[str | None]:
 
 
 def explains(model: Model, table: str, job: Job, answer: Answer) -> bool:
-    """Whether the answer is what the model says now; the model then goes on from there."""
+    """Whether the answer is the one of the model; the model then continues from there."""
     if job is None:
         expected = outcome_of(lambda: model.table(table))
         if outcome_of(lambda: answer.require(200)) != expected:

@@ -1,7 +1,7 @@
-"""The server's door, in this process: requests go in as signed bytes, answers come out as they would leave.
+"""The entrance of a server, in this process: it takes requests as signed bytes, and returns the server's answers.
 
 Each `Door` is a whole server above the socket, on an engine of its own and a clock that the test moves. Knows how to
-send and how to take an answer apart; does not know what an answer should be.
+send a request and parse an answer; does not know the expected answers.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engines.cluster_engine import ClusterEngine
 from property.model import Refused
 from property.payloads import ACCOUNT, Request
 from tablestone.clock import TICKS_PER_SECOND
+from tablestone.configuration import AccountKeys, TokenRules
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
-from tablestone.server.accounts import KnownAccounts
-from tablestone.server.addresses import Addresses
-from tablestone.server.configuration import AccountKeys, TokenRules
-from tablestone.server.identities import Identities
-from tablestone.server.pipeline import Pipeline
-from tablestone.tables.check import check_rows
+from tablestone.identity.identities import Identities
+from tablestone.identity.known_accounts import KnownAccounts
+from tablestone.server.requests.account_address import Addresses
+from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.documents import Documents
+from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
-from tablestone.wire.messages import RawRequest
+from tablestone.wire.http.messages import RawRequest
 from wire.service_under_test import KEY, Clock, default_headers
 
 ETAG_OF_PART = re.compile(rb"^ETag: (.*?)\r?$", re.MULTILINE)
@@ -40,7 +41,7 @@ MakeService = Callable[..., TableService]
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back. Header names are lower-case."""
+    """An answer. Header names are lower-case."""
 
     status: int
     headers: dict[str, str]
@@ -83,7 +84,11 @@ class Door:
         url = "memory:" if self._directory is None else f"sqlite:{self._directory / 'data'}"
         self._loop = asyncio.Runner()
         self._offset = 0
-        self.engine: Engine = self._loop.run(_open(url, self.ticks))
+        self.engine: Engine = (
+            ClusterEngine(self.ticks, shares_connection=True)
+            if engine == "cassandra"
+            else self._loop.run(_open(url, self.ticks))
+        )
         ids = iter(range(1, 1 << 32))
         self.service = make_service(
             self.engine, self.ticks, lambda: 0.0, lambda: next(ids).to_bytes(8, "big")

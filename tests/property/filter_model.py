@@ -1,6 +1,6 @@
-"""Filters as the protocol describes them: nodes, their text, what they mean (wire 6.1 to 6.4), and random ones.
+"""Filters as the specification describes them: nodes, their text, their meaning (wire 6.1 to 6.4), and random ones.
 
-Written apart from the server's own parser, tree, planner and evaluator, all of which it judges. No simplification and
+It is independent of the server's own parser, tree, planner and evaluator, and checks all of them. No simplification and
 no planning: a tree is walked for each entity.
 """
 

@@ -1,4 +1,4 @@
-"""Histories of concurrent clients, and what must hold of any history: pure functions that answer in words.
+"""Histories of concurrent clients, and the rules for any history: pure functions that report violations in words.
 
 A moment is a count, so that "ended before the other began" is a comparison. Knows nothing of the server: an outcome is
 the version that an operation gave or saw, 0 where there was nothing, None where it was refused.
@@ -30,7 +30,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Done:
-    """What a client tells the recorder of an operation."""
+    """The data of an operation that a client gives to the recorder."""
 
     outcome: int | None
     condition: int | None = None
@@ -66,7 +66,7 @@ class History:
 
 
 def one_success_per_version(writes: Sequence[Event]) -> list[str]:
-    """Of all the writes that demand one version, one at most succeeds."""
+    """At most one of the writes that demand one version succeeds."""
     winners = Counter(event.condition for event in writes if event.condition is not None)
     return [f"{wins} writes replaced version {v}" for v, wins in winners.items() if wins > 1]
 
@@ -82,7 +82,7 @@ def versions_are_given_once(writes: Sequence[Event]) -> list[str]:
 
 
 def nothing_goes_back(events: Sequence[Event]) -> list[str]:
-    """Whatever begins after another ended sees or makes a version that is no older; a write makes a newer one."""
+    """An operation that begins after the end of another sees or makes no older version; a write makes a newer one."""
     return [
         f"{later} came after {earlier}"
         for earlier, later in product(events, events)

@@ -190,7 +190,7 @@ class TableMachine(RuleBasedStateMachine):
         select=pools.selects,
     )
     def query(self, table: str, node: Filter | None, level: str, select: list[str]) -> None:
-        """The same entities come whatever the size of the pages (wire 6.7, 6.9)."""
+        """Pages of any size give the same entities (wire 6.7, 6.9)."""
         refused = outcome_of(lambda: self.model.table(table))
         if refused is not None:
             answer = self.door.send(listing(table, node))
@@ -218,7 +218,7 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(allowed("resume"))
     @rule()
     def resume(self) -> None:
-        """A token stays good while others write: it names the key to go on from, be it there or not (wire 6.9)."""
+        """A token stays valid while others write: it names the next key, whether a row has it or not (wire 6.9)."""
         if self.token is None:
             return
         table, node, token = self.token
@@ -235,7 +235,7 @@ class TableMachine(RuleBasedStateMachine):
         ]
         assert page_of(answer) == expected
 
-    # What the rules share.
+    # Shared by the rules.
 
     def key_at(self, place: Key) -> Key:
         return self.partitions[int(place[0])], self.rows[int(place[1])]

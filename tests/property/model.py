@@ -1,8 +1,8 @@
-"""The service as plain dicts, written from the protocol: what every operation does and which error wins.
+"""The service as plain dicts, written from the specification: the effect and the first error of every operation.
 
 A value is (EDM name, content): a DateTime's content is its text with seven digits of fraction, so that texts compare
 as moments do; a null is ("", None). Does not know how requests travel, nor anything of the server: ETags are not made
-here, the model is told which ETag a write was given and holds it to the rules of wire 4.
+here: the model gets the ETag of a write, and checks it against the rules of wire 4.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def with_seven_digits(text: str) -> str:
 
 
 def tag_content(etag: str) -> str:
-    """What a weak tag holds, colons plain: tags are compared by value (wire 4)."""
+    """The content of a weak tag, with plain colons: tags are compared by value (wire 4)."""
     match = WEAK_TAG.fullmatch(etag)
     if match is None:
         raise Refused("InvalidInput")
@@ -77,7 +77,7 @@ def tag_content(etag: str) -> str:
 
 
 def ordinal(text: str) -> bytes:
-    """What sorts as the service sorts text: by UTF-16 code unit (wire 6.10)."""
+    """A key that sorts as the service sorts text: by UTF-16 code unit (wire 6.10)."""
     return text.encode("utf-16-be")
 
 
@@ -91,7 +91,7 @@ def without_nulls(properties: Properties) -> dict[str, Value]:
 
 
 def in_ordinal_order(properties: Properties) -> dict[str, Value]:
-    """What every write but an insert leaves behind (wire 3.11)."""
+    """The order of the properties after every write except an insert (wire 3.11)."""
     return {name: properties[name] for name in sorted(properties, key=ordinal)}
 
 
@@ -110,7 +110,7 @@ class Model:
         return copy
 
     def create_table(self, name: str) -> None:
-        """Names are one whatever their case; the case given is kept (wire 1.4)."""
+        """Names that differ only in case are the same; the first case is kept (wire 1.4)."""
         if name.lower() in self.tables:
             raise Refused("TableAlreadyExists")
         self.tables[name.lower()] = Table(name)
@@ -147,9 +147,9 @@ class Model:
         return [(key, rows[key]) for key in sorted(rows, key=key_order)]
 
     def judge(self, name: str, writes: Sequence[Write]) -> None:
-        """Raise what a lone write or an entity group transaction is refused with; change nothing.
+        """Raise the error of a single write or an entity group transaction; change nothing.
 
-        What can be seen in the request comes first, then the table, then what is there (wire 3.9, 7.3).
+        Faults of the request come first, then the table, then the entities (wire 3.9, 7.3).
         """
         seen: set[Key] = set()
         for index, write in enumerate(writes):
@@ -183,7 +183,7 @@ class Model:
 
 
 def _merged(write: Write, current: Stored | None) -> dict[str, Value]:
-    """A merge keeps what it does not name, and a null never removes anything (wire 3.10)."""
+    """A merge keeps the properties that it does not name, and a null never removes a property (wire 3.10)."""
     kept = current.properties if current is not None and "merge" in write.kind else {}
     return {**kept, **without_nulls(write.properties)}
 
@@ -202,7 +202,7 @@ def _judge_request(write: Write, index: int) -> None:
 
 
 def _judge_stored(write: Write, current: Stored | None, index: int) -> None:
-    """The outcome matrix of wire 3.9; then the limits of what a merge makes (wire 9)."""
+    """The outcome matrix of wire 3.9; then the limits of the result of a merge (wire 9)."""
     if write.kind == "insert":
         if current is not None:
             raise Refused("EntityAlreadyExists", index)

@@ -1,4 +1,4 @@
-"""A clock that jitters and storage that pauses, so that concurrent clients meet in every order.
+"""A clock that jitters and storage that pauses, so that concurrent clients interleave in every order.
 
 Knows the engine contract and nothing above it. All chance comes from one seeded source.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from random import Random
 
+from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import (
     Committed,
     Conflict,
@@ -46,8 +48,16 @@ class PausingEngine:
         self._random = random
 
     @property
+    def capabilities(self) -> Capabilities:
+        return replace(self._engine.capabilities, waits=True)
+
+    @property
     def generation(self) -> int | None:
         return self._engine.generation
+
+    @property
+    def lease_seconds(self) -> float | None:
+        return self._engine.lease_seconds
 
     async def _pause(self) -> None:
         for _ in range(self._random.randrange(4)):
@@ -59,8 +69,9 @@ class PausingEngine:
         await self._pause()
         return rows
 
-    def snapshot(self) -> PausingSnapshot:
-        return PausingSnapshot(self._engine.snapshot(), self._pause)
+    async def snapshot(self) -> PausingSnapshot:
+        await self._pause()
+        return PausingSnapshot(await self._engine.snapshot(), self._pause)
 
     async def get(self, key: Key) -> bytes | None:
         await self._pause()
@@ -78,8 +89,8 @@ class PausingEngine:
         await self._pause()
         return outcome
 
-    async def watch(self, *, tells: bool) -> None:
-        await self._engine.watch(tells=tells)
+    async def watch(self, *, logs_warnings: bool) -> None:
+        await self._engine.watch(logs_warnings=logs_warnings)
 
     async def check(self) -> list[str]:
         return await self._engine.check()
@@ -103,5 +114,6 @@ class PausingSnapshot:
         await self._pause()
         return rows
 
-    def close(self) -> None:
-        self._snapshot.close()
+    async def close(self) -> None:
+        await self._pause()
+        await self._snapshot.close()

@@ -1,4 +1,4 @@
-"""What travels: the model's operations as requests, and the JSON that must come back, both the slow and obvious way.
+"""The model's operations as requests, and the JSON of the expected answers, both written in a slow and obvious way.
 
 Written from wire 1.3, 3.9, 5.2, 5.3 and 7.1. Texts are compared as lists of members in order, with numbers told apart
 by their form. Does not know how a request reaches the server.

@@ -72,7 +72,7 @@ IF_MATCHES = (
     *("*", "*", "*", "current", "current", "current", "plain colons"),
     *("stale", "foreign", "malformed", "missing"),
 )
-"""What a write may demand; `resolved` in the machine turns the words into headers."""
+"""The conditions of a write; `resolved` in the machine turns the words into headers."""
 
 
 def _write(kind: str, key: Key, given: dict[str, Value], if_match: str) -> Write:
@@ -116,7 +116,7 @@ def _as(kind: str, write: Write) -> Write:
 
 
 jobs = contention() | st.lists(st.none() | transactions(), min_size=2, max_size=4)
-"""What clients do at the same time to one table: read it (None), write, commit transactions."""
+"""The actions of clients on one table at the same time: read it (None), write, commit transactions."""
 
 _operators = st.sampled_from(["eq", "ne", "gt", "ge", "lt", "le"])
 

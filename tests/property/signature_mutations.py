@@ -1,6 +1,6 @@
-"""Ways to spoil a signed request: what a forger, a proxy or a broken client might do to one.
+"""Ways to change a signed request: those of a forger, a proxy or a broken client.
 
-A mutation may also leave what is signed as it was; who uses these must ask `signed_requests.signed_text`.
+A mutation may leave the signed text unchanged; the caller has to compare `signed_requests.signed_text`.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def take_signature(random: Random, request: Request, pool: list[Request]) -> Req
 
 
 def sign_otherwise(random: Random, request: Request, _pool: list[Request]) -> Request:
-    """Signed well, but with a key of nobody, or as another account."""
+    """A correct signature, but with a key of no account, or for another account."""
     if request.headers:
         return edit_signature(random, request, _pool)
     parameters = dict(_pairs(request))
@@ -232,7 +232,7 @@ def mutated(random: Random, request: Request, pool: list[Request]) -> Request:
     """One mutation, now and then two."""
     changed = random.choice(MUTATIONS)(random, request, pool)
     if random.random() < 0.1:
-        # The first may have taken away what the second needs.
+        # The first mutation may have removed a part that the second needs.
         with suppress(KeyError, ValueError):
             changed = random.choice(MUTATIONS)(random, changed, pool)
     return changed

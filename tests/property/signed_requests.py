@@ -1,13 +1,13 @@
-"""Requests that are signed, in every way there is, and what of a request is signed: written from the protocol.
+"""Signed requests of every kind, and the parts that a signature covers: written from the specification.
 
 `signed_text` reads a request as it is on the wire and gives what its signature covers, computed by the tests' own code.
-Two requests with the same are one to whoever signed; of any other the server must notice. Knows nothing of tablestone.
+Requests with the same signed text are one to their signer; the server must notice any other. Does not use tablestone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from sas_signing import (
     account_string_to_sign,
@@ -35,7 +35,7 @@ USER = {
     "sks": "t",
     "skv": "2025-07-05",
 }
-"""What signatures say of the one user's key there is."""
+"""The fields of signatures that describe the only user delegation key."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,17 @@ def _by_sas(key: str, **parameters: str) -> Request:
     return Request("GET", f"/{ACCOUNT}/tab()".encode(), query_of(signature).encode())
 
 
+def _by_sas_of_cpp() -> Request:
+    """Parameters in alphabetical order, and little of them percent-encoded: the C++ SDK's way (wire 12)."""
+    given = {"sv": "2019-07-07", "spr": "https,http", "st": "2024-05-06T00:00:00Z", "sp": "raud"}
+    parameters = signed(ACCOUNT, KEY, {**given, "se": "2024-05-07T00:00:00Z", "tn": "tab"})
+    pairs = [f"{name}={quote(parameters[name], safe=_KEPT)}" for name in sorted(parameters)]
+    return Request("GET", f"/{ACCOUNT}/tab()".encode(), "&".join(pairs).encode())
+
+
+_KEPT = "-._~!$'()*,;/:@?"
+
+
 def _by_user(key: str, **parameters: str) -> Request:
     given = completed({"sv": "2025-07-05", **parameters, **USER})
     query = query_of(signed_by_user(ACCOUNT, key, given))
@@ -86,6 +97,16 @@ def signed_requests(user_key: str) -> list[Request]:
         found += [
             _by_header("GET", f"{root}/tab?comp=acl", scheme, KEY),
             _by_header("DELETE", f"{root}/Tables('tab')", scheme, KEY),
+            _by_header(
+                "POST", f"{root}/$batch", scheme, KEY, content_type="multipart/mixed; boundary=b"
+            ),
+            _by_header(
+                "PATCH",
+                f"{root}/tab%28PartitionKey%3D%27P1%27%2CRowKey%3D%27R1%27%29",
+                scheme,
+                KEY,
+                content_type="application/json",
+            ),
             _by_header(
                 "PUT",
                 f"{root}/tab(PartitionKey='a%20b',RowKey='%C3%BC%2B')",
@@ -111,6 +132,7 @@ def signed_requests(user_key: str) -> list[Request]:
         _by_sas(KEY, tn="tab", sp="d", sv="2012-02-12"),
         _by_sas(KEY, tn="tab", si=POLICY, se="-"),
         _by_sas(KEY, tn="tab", si=POLICY, se="-", sv="2025-07-05", **bounds),
+        _by_sas_of_cpp(),
         _by_user(user_key, tn="tab", sp="r"),
         _by_user(user_key, tn="Tab", sp="raud", **bounds, **everything),
     ]
@@ -118,7 +140,7 @@ def signed_requests(user_key: str) -> list[Request]:
 
 
 def signed_text(request: Request) -> tuple[str, ...] | None:
-    """What the signature of a request covers, and the signature itself; None where it cannot be read at all."""
+    """The text that the signature of a request covers, and the signature; None if the request cannot be read."""
     if b"authorization" in request.headers:
         return _text_of_header(request)
     try:

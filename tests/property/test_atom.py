@@ -1,4 +1,4 @@
-"""Atom holds every entity that XML can: sent as Atom and read as JSON and as Atom, and nothing else gets an answer.
+"""Atom carries every entity that XML can: it is sent as Atom and read as JSON and as Atom; others are refused.
 
 The documents are put together and taken apart with the standard library's own writer and reader (wire 5.7).
 """
@@ -19,9 +19,9 @@ from property.door import Door
 from property.model import Key, Model, Properties, Value, Write
 from property.payloads import Request, entity_path, expected_members, parse_members, trimmed
 from property.test_roundtrips import key_texts, names, values
-from tablestone.entity import EntityKey
-from tablestone.errors import StorageError
-from tablestone.wire.atom_payload import decode_entity
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import EntityKey
+from tablestone.wire.atom.atom_payload import decode_entity
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 DATA = "{http://schemas.microsoft.com/ado/2007/08/dataservices}"
@@ -30,7 +30,7 @@ OLD = {"x-ms-version": "2012-02-12", "Accept": "application/atom+xml,application
 
 
 def is_xml(text: str) -> bool:
-    """Whether XML 1.0 can hold a text: no control characters, nor the two that are no characters."""
+    """Whether XML 1.0 can contain a text: no control characters, and not the two that are no characters."""
     return all(each in "\t\n\r" or each >= " " for each in text) and not {"\ufffe", "\uffff"} & {
         *text
     }

@@ -1,4 +1,4 @@
-"""The judges of histories, judged: each finds what is wrong in a wrong history, and nothing in a right one."""
+"""Tests of the checks of histories: each finds the fault in a wrong history, and nothing in a correct one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What goes in comes out: every legal entity through the whole server, and every text form and back.
+"""Round trips: every legal entity through the whole server, and every text form and back.
 
-An entity is sent as JSON, stored, and read at each metadata level. What must come is written anew from the typed
-values, slowly (`payloads`), so that the forms that the server cuts from its stored text are held against something.
+An entity is sent as JSON, stored, and read at each metadata level. The expected answer is written from the typed values
+in a slow way (`payloads`), and compared with the forms that the server cuts from its stored text.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from property.payloads import (
     parse_members,
     write_request,
 )
-from tablestone.edm import DATE_TIME_MAX, format_date_time, parse_date_time
-from tablestone.entity import decode_key, encode_key, format_etag, parse_etag
+from tablestone.model.edm import DATE_TIME_MAX, format_date_time, parse_date_time
+from tablestone.model.etag import format_etag, parse_etag
+from tablestone.model.keys import decode_key, encode_key
 
 # A lone surrogate is no text; a key has no control characters either (wire 1.3).
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

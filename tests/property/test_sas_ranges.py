@@ -1,4 +1,4 @@
-"""The range of a table SAS against a model: whatever is asked, whole or page by page, exactly what is in it is seen."""
+"""The range of a table SAS against a model: any query, whole or page by page, returns exactly the entities in it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tablestone.auth.table_sas import TableSas
+from tablestone.auth.sas.table_sas import TableSas
 from tablestone.engines.memory import MemoryEngine
-from tablestone.entity import ContinuationToken, Entity, EntityKey, KeyBounds
-from tablestone.entity_json import key_of, read_raw
-from tablestone.errors import StorageError
-from tablestone.operations import (
+from tablestone.model.entity import Entity
+from tablestone.model.entity_json import key_of, read_raw
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import ContinuationToken, EntityKey, KeyBounds
+from tablestone.model.operations import (
     DeleteEntity,
     EntitiesPage,
     GetEntity,
@@ -21,8 +22,8 @@ from tablestone.operations import (
     QueryEntities,
 )
 from tablestone.query.filter_parser import parse_filter
+from tablestone.tables.account_incarnation import Named
 from tablestone.tables.service import TableService
-from tablestone.tables.tenure import Named
 
 # Beyond U+FFFF sorts before U+E000 here, as UTF-16 does (wire 6.10).
 # Few of them, so that bounds fall on keys.

@@ -1,7 +1,7 @@
-"""A hundred thousand spoiled signatures: none gets in, and none that gets in may do more than was signed (auth 1 to 3).
+"""A hundred thousand changed requests: invalid signatures are refused, the others permit no more (auth 1 to 3).
 
-Every mutation starts from a request that is let in. Whether it still is what somebody signed is told by the tests' own
-reading of the protocol; if not, it must be refused. If it is, it may do exactly what the request it was made of may.
+Every mutation starts from an accepted request. The tests' own reading of the specification decides whether the signed
+text has changed. If so, the request must be refused. If not, it has exactly the permissions of the original.
 """
 
 from __future__ import annotations
@@ -25,18 +25,23 @@ from property.signed_requests import (
     signed_requests,
     signed_text,
 )
-from tablestone.auth import table_sas
-from tablestone.auth.accounts import Account
+from tablestone.auth.account_keys import Account
 from tablestone.auth.authenticate import PresentedToken, authenticate
 from tablestone.auth.callers import Caller
 from tablestone.auth.roles import DATA_CONTRIBUTOR, Assignment, Assignments
-from tablestone.auth.table_sas import TableSasOfPolicy
-from tablestone.auth.user_delegation import DelegationFields, delegation_key
-from tablestone.auth.user_delegation_sas import UserDelegationSas
+from tablestone.auth.sas import table_sas
+from tablestone.auth.sas.table_sas import TableSasOfPolicy
+from tablestone.auth.sas.user_delegation_key import DelegationFields, delegation_key
+from tablestone.auth.sas.user_delegation_sas import UserDelegationSas
+from tablestone.configuration import AccountKeys, TokenRules
 from tablestone.engines.memory import MemoryEngine
-from tablestone.entity import Entity, EntityKey
-from tablestone.errors import StorageError
-from tablestone.operations import (
+from tablestone.identity.identities import Identities
+from tablestone.identity.known_accounts import KnownAccounts
+from tablestone.identity.secret_documents import DELEGATION
+from tablestone.model.entity import Entity
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import (
     AccessPolicy,
     CreateTable,
     DeleteEntity,
@@ -50,17 +55,14 @@ from tablestone.operations import (
     QueryTables,
     SignedIdentifier,
 )
-from tablestone.server.accounts import KnownAccounts
-from tablestone.server.addresses import Addresses
-from tablestone.server.configuration import AccountKeys, TokenRules
-from tablestone.server.identities import DELEGATION, Identities
-from tablestone.server.pipeline import Pipeline
+from tablestone.server.requests.account_address import Addresses
+from tablestone.server.requests.pipeline import Pipeline
+from tablestone.tables.account_incarnation import Named
 from tablestone.tables.documents import DocumentKind, Documents
 from tablestone.tables.service import TableService
-from tablestone.tables.tenure import Named
-from tablestone.wire.address import parse_query_string
+from tablestone.wire.http.address import parse_query_string
+from tablestone.wire.http.messages import RawRequest
 from tablestone.wire.instants import parse_instant
-from tablestone.wire.messages import RawRequest
 
 MUTATIONS = 100_000
 THROUGH_THE_PIPELINE = 5_000
@@ -93,7 +95,7 @@ def _raw(request: Request) -> RawRequest:
 
 
 def _caller(request: Request) -> Caller | None:
-    """Who the server takes it for; None if it is refused."""
+    """The caller that the server recognizes; None if the request is refused."""
     raw = _raw(request)
     try:
         parameters = parse_query_string(raw.query_string)
@@ -109,7 +111,7 @@ def _caller(request: Request) -> Caller | None:
 
 
 def _rights(caller: Caller) -> list[str]:
-    """What comes of each probe: the operation as it may be carried out, or the error."""
+    """The result of each probe: the operation as it is permitted, or the error."""
     found = []
     for operation in _PROBES:
         try:

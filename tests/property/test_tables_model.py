@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from engines.cluster_engine import URL
 from property.door import MakeService
 from property.machine import TableMachine
-from tablestone.errors import StorageError
-from tablestone.operations import (
+from tablestone.model.errors import StorageError
+from tablestone.model.operations import (
     IF_MATCH_ANY,
     DeleteEntity,
     EntityGroupTransaction,
@@ -34,8 +35,8 @@ from tablestone.operations import (
     WriteResult,
     entity_key,
 )
+from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.service import TableService
-from tablestone.tables.tenure import Owner
 
 LONG = settings(stateful_step_count=30)
 FLUSHING = settings(LONG, max_examples=LONG.max_examples // 2)
@@ -47,7 +48,7 @@ CANARY = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-"""Finding the planted fault is enough; nobody reads its smallest example."""
+"""Finding the planted fault is enough; the smallest example is not needed."""
 
 
 class OnMemory(TableMachine):
@@ -57,6 +58,14 @@ class OnMemory(TableMachine):
 class OnSqlite(TableMachine):
     ENGINE = "sqlite"
 
+
+class OnCassandra(TableMachine):
+    ENGINE = "cassandra"
+
+
+if URL is not None:
+    TestOnCassandra = OnCassandra.TestCase
+    TestOnCassandra.settings = settings(LONG, max_examples=20)
 
 TestOnMemory = OnMemory.TestCase
 TestOnMemory.settings = LONG
@@ -74,7 +83,7 @@ class IgnoresIfMatch(TableService):
 
 
 class CommitsHalfTransactions(TableService):
-    """What came before the operation that fails stays."""
+    """The effects of the operations before the one that fails stay."""
 
     async def execute(self, owner: Owner, operation: Operation) -> Result:
         if not isinstance(operation, EntityGroupTransaction):

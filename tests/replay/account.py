@@ -1,4 +1,4 @@
-"""The account as the recording found it: empty, but for the tables that other tests had left.
+"""The account as the recording found it: empty, except for the tables that other tests had left.
 
 The recorded account was shared, so some listings show tables that the recording never made. Knows
 which tables those are from the recorded answers; compares nothing.
@@ -80,7 +80,7 @@ class Account:
                 self._placed.discard(name)
 
     def follow(self, exchange: Exchange) -> None:
-        """After an exchange: what it made or removed, by the recorded answer."""
+        """Note the tables that an exchange created or removed, by the recorded answer."""
         if exchange.path == TABLES and exchange.method == "POST" and exchange.status < 300:
             self._tables.add(json.loads(exchange.request_body)["TableName"])
         removed = ONE_TABLE.fullmatch(exchange.path)

@@ -1,8 +1,7 @@
 """The source archive of azure-data-tables 12.2.0 from PyPI, which carries its recordings.
 
-Knows how to fetch it once and where to keep it; knows nothing of what is inside. pip is the client,
-so that whatever index, proxy or wheel directory the machine is set up with is used as for any other
-install.
+Knows how to fetch it once and where to keep it; does not know its content. pip is the client, so the
+index, proxy or wheel directory of the machine is used as for any other install.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ DOWNLOAD_SECONDS_MAX = 300
 
 
 class ArchiveUnavailableError(Exception):
-    """Why the recordings cannot be had here and now, in a sentence for the skip."""
+    """The recordings cannot be fetched now; the text is one sentence, the reason of the skip."""
 
 
 def cache_directory() -> Path:
@@ -40,7 +39,7 @@ def recordings_archive() -> Path:
     with kept.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process of this run may be downloading it
         if not kept.exists():
-            # Downloaded beside and renamed: who looks for it never sees half a file.
+            # Downloaded beside and renamed, so that no process sees half a file.
             with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
                 download(Path(scratch))
                 (Path(scratch) / ARCHIVE_NAME).replace(kept)
@@ -49,7 +48,7 @@ def recordings_archive() -> Path:
 
 def download(directory: Path) -> None:
     # pip prepares a source archive's metadata before it hands it over; with build isolation it
-    # brings the setuptools for that itself, whatever this environment holds.
+    # brings its own setuptools, independent of this environment.
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--no-binary", PACKAGE, "--dest", str(directory), f"{PACKAGE}=={VERSION}"]
     try:

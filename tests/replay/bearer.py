@@ -1,7 +1,7 @@
 """The bearer tokens of the recordings, made again by an issuer of the tests' own: the recorded ones were scrubbed.
 
-Whose recordings have them is told by their names. What the tokens' holder may do is told by the answers: everything,
-but for two exchanges that came before the roles had arrived.
+The names of recordings show whether they have tokens. The answers show the permissions of the tokens' holder: all,
+except in two exchanges before its roles were effective.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WITHOUT_ROLE = b"AuthorizationPermissionMismatch"
 
 
 def has_token(exchange: Exchange) -> bool:
-    """Whether the exchange was recorded with a token of Entra ID (auth A.4)."""
+    """Whether the exchange was recorded with a token of Entra ID (auth 4.1)."""
     return exchange.recording.startswith("test_table_aad")
 
 

@@ -1,7 +1,7 @@
-"""What differs between a recorded answer and the server's: status, headers, body to the member.
+"""The differences between a recorded answer and the server's: status, headers, body to the member.
 
-Works on neutral texts (`normalised`) and binds what the server makes up to what the service made up
-(`bindings`). Knows nothing of sending, nor of which differences are wanted.
+Works on neutral texts (`normalised`), and binds generated values of the server to those of the service
+(`bindings`). Knows nothing of sending, and not the differences that are wanted.
 """
 
 from __future__ import annotations

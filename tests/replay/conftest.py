@@ -31,7 +31,7 @@ def recordings() -> list[Recording]:
 def outcomes(
     recordings: list[Recording], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[Outcome]]:
-    """Of every recording by name, against a server of our own: each replay deletes every table."""
+    """The result of every recording by name, against a server of its own: each replay deletes every table."""
     directory, token_key = tmp_path_factory.mktemp("replay"), RsaKey("replay")
     keys = directory / "keys.json"
     keys.write_bytes(key_set(token_key))

@@ -1,4 +1,4 @@
-"""Every liberty the comparison takes, each with its reason. All else must be the same.
+"""Every difference that the comparison ignores, each with its reason. Everything else must be the same.
 
 1. `IGNORED_HEADERS`; Content-Length against Transfer-Encoding where the service streamed; the
    length of a body that is not there.
@@ -8,7 +8,7 @@
    request ids, error times and the time of the last replication are checked for their form;
    boundaries become {BATCH} and {CHANGESET}; the creation time in a table's continuation token
    {CREATED}.
-4. The HTTP reason phrase: an ASGI server has no say in it. Inside batches, where it is ours, it is
+4. The HTTP reason phrase: an ASGI server has no say in it. Inside batches, where the server writes it, it is
    compared.
 """
 
@@ -78,7 +78,7 @@ def neutral_boundaries(text: str) -> str:
 
 
 def neutral_stamps(text: str) -> str:
-    """A body's text with what the server makes up taken out, wherever it stands."""
+    """A body's text in which values that the server generates are replaced."""
     for pattern, neutral in STAMPS:
         text = pattern.sub(neutral, text)
     return text

@@ -1,7 +1,7 @@
 """A recorded request as it goes to the server under test: host, ETags and tokens replaced.
 
-What the connection itself decides (Host, lengths, dates, compression) and what was scrubbed
-(Authorization) is dropped; `target` adds it anew.
+Headers that the connection decides (Host, lengths, dates, compression) and scrubbed headers
+(Authorization) are dropped; `target` adds new ones.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Request:
     body: bytes
     # To the account's secondary endpoint.
     secondary: bool
-    # Whom the answer is about: one entity, or each operation's of a batch.
+    # The entities of the answer: one, or one for each operation of a batch.
     entities: tuple[EntityIdentity | None, ...]
 
 

@@ -1,7 +1,7 @@
-"""Bodies taken apart without losing what JSON libraries lose: member order, repeated members, the
-spelling of numbers; and batch answers as parts with their header lines.
+"""Bodies parsed without the losses of JSON libraries: member order, repeated members and the spelling of
+numbers are kept; and batch answers as parts with their header lines.
 
-Knows formats only; what may differ is `normalised`'s business and what does is `comparison`'s.
+Knows formats only; `normalised` knows the ignored differences, and `comparison` finds differences.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BatchPart:
     status_line: str
     header_lines: tuple[str, ...]
     body: str
-    # What follows the body up to the next boundary: part of the form that SDK parsers insist on
+    # The bytes after the body up to the next boundary: part of the form that SDK parsers need
     # (wire 12.2).
     ending: str
 

@@ -1,4 +1,4 @@
-"""Replays recordings in order and says of each exchange how it went.
+"""Replays recordings in order, and records the result of each exchange.
 
 Each recording starts from an empty account, and every exchange of it is performed and compared.
 """
@@ -75,7 +75,7 @@ def perform(exchange: Exchange, request: Request, target: Target) -> Answer:
     # The one request that the recordings signed with a wrong key shows by its answer; its signature
     # was scrubbed.
     wrong_key = exchange.status == 403 and b"AuthenticationFailed" in exchange.body
-    # A server that believes no tokens of ours is asked with the account's key.
+    # A server that does not accept the tests' tokens gets requests with the account's key.
     token = None
     if target.token_key is not None and has_token(exchange):
         token = token_for(target.token_key, exchange)

@@ -1,7 +1,7 @@
 """The service properties as the recording found them, which other tests had left on the shared account.
 
-Of each root element (Logging, HourMetrics, ...) the first recorded answer of a recording that tells what was there
-before the recording itself set it. Knows documents; compares nothing.
+For each root element (Logging, HourMetrics, ...), the first recorded answer with its value from before the recording
+itself set it. Knows documents; compares nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The shared access signatures of the recordings, made again: the recorded ones were scrubbed, their times too.
 
-What is signed is what the recording says of it, except that `start` and `end` become an hour ago and in an hour, and
-that a policy which a signature names is in force today. Written from the specification (auth 2.2, 3.2); it is the
+The signed fields are those of the recording, except that `start` and `end` become an hour ago and in an hour, and that
+a policy which a signature names is valid now. Written from the specification (auth 2.2, 3.2); it is the
 signatures of the azure-data-tables package, so of one version only. Shares nothing with the server's code.
 """
 

@@ -20,6 +20,6 @@ def statistics(outcomes: Sequence[Outcome]) -> str:
 
 
 def places(outcomes: Sequence[Outcome]) -> str:
-    """Where differences were found, most frequent first."""
+    """The places of the differences, most frequent first."""
     found = Counter(difference.where for outcome in outcomes for difference in outcome.differences)
     return "\n".join(f"{count:6d}  {where}" for where, count in found.most_common(PLACES_SHOWN))

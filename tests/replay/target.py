@@ -1,4 +1,4 @@
-"""The server under test: where it listens, who we are there, and one signed request at a time.
+"""The server under test: its address, the account, and one signed request at a time.
 
 Its signing code is written from the specification (auth 1; SharedKey: verb, MD5, type, date,
 resource) and shares nothing with the server's. The request target goes out byte for byte as given,
@@ -33,7 +33,7 @@ WRONG_KEY = base64.b64encode(bytes(64)).decode()
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server answered. Header names are lower-case; one sent twice is here twice."""
+    """The server's answer. Header names are lower-case; a header that was sent twice is here twice."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -59,7 +59,7 @@ class Target:
         certificate: Path | None = None,
         token_key: RsaKey | None = None,
     ) -> None:
-        """`certificate` is trusted over https; tokens that `token_key` signs are believed."""
+        """`certificate` is trusted over https; tokens that `token_key` signs are accepted."""
         self.token_key = token_key
         self.endpoint = endpoint.rstrip("/")
         self.account_name = account_name

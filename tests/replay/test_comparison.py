@@ -1,4 +1,4 @@
-"""The replay's own judgement: the recorded answers themselves pass it, and each kind of flaw is seen."""
+"""The replay's comparison: the recorded answers themselves pass it, and each kind of difference is found."""
 
 from __future__ import annotations
 

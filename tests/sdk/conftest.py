@@ -1,4 +1,4 @@
-"""The server that the SDK tests speak to, and the skip for a language that is not prepared."""
+"""The server of the SDK tests, and the skip for a language that is not prepared."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TlsServer(NamedTuple):
 
 @pytest.fixture(scope="session")
 def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
-    """With a certificate of its own making; programs do as it says to trust it."""
+    """A server with a self-signed certificate; programs follow its instructions to trust it."""
     data = tmp_path_factory.mktemp("tls-data")
     server = start_server(data, "--tls", "self-signed")
     trust = obeyed(server.stdout, tmp_path_factory.mktemp("trust"))
@@ -54,7 +54,7 @@ def tls_endpoint(tls_server: TlsServer) -> Endpoint:
 
 
 def obeyed(ready_lines: list[str], directory: Path) -> tuple[tuple[str, str], ...]:
-    """The environment after somebody has pasted the indented lines into a shell."""
+    """The environment after the indented lines were pasted into a shell."""
     pasted = "".join(line for line in ready_lines if line.startswith("    "))
     if shutil.which("keytool") is None:
         pasted = "".join(

@@ -1,6 +1,6 @@
-"""Where the SDKs find the server: an address, an account and its key.
+"""The endpoint of the SDKs: an address, an account and its key.
 
-Knows nothing of how the server was started. Every SDK test, in whatever language, gets one
+Knows nothing of how the server was started. Every SDK test, in any language, gets one
 `Endpoint` and a table of its own.
 """
 
@@ -22,7 +22,7 @@ DEVELOPMENT_KEY = (
 class Endpoint:
     """One account of a running server, path style: `http://127.0.0.1:10002/devstoreaccount1`.
 
-    `trust` is what a program is started with, beside the rest, so that it believes the server's certificate.
+    `trust` is added to the environment of a program, so that it trusts the server's certificate.
     """
 
     url: str
@@ -76,7 +76,7 @@ def environment_with_token(endpoint: Endpoint, token: str) -> dict[str, str]:
 
 
 def environment_for(endpoint: Endpoint) -> dict[str, str]:
-    """What a program in another language is started with."""
+    """The environment of a program in another language."""
     return (
         os.environ
         | dict(endpoint.trust)

@@ -1,8 +1,8 @@
-"""Installs what the SDK tests need: `python tests/sdk/install.py [python] [javascript] [go] [java] [legacy]`.
+"""Installs the packages of the SDK tests: `python tests/sdk/install.py [python] [javascript] [go] [java] [legacy]`.
 
 Without arguments every language whose tools are on the path is prepared; a language named on the
 command line must succeed. Each language's own `prepare.py` knows how; this file only finds them.
-It runs as a script, so it imports nothing of ours.
+It runs as a script, so it imports nothing of this project.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Protocol, cast
 
 LANGUAGES = ("python", "javascript", "go", "java")
 CLIENTS = (*LANGUAGES, "legacy")
-"""What can be installed: today's SDK of each language, and SDKs that are no longer kept (`legacy/`)."""
+"""The SDKs that can be installed: today's of each language, and those that are no longer maintained (`legacy/`)."""
 
 
 class Language(Protocol):
-    """What `tests/sdk/<language>/prepare.py` offers."""
+    """The interface of `tests/sdk/<language>/prepare.py`."""
 
     def prepare(self) -> None:
-        """Fetches and builds what the language's tests need; raises when it cannot."""
+        """Fetches and builds the packages of the language's tests; raises if it cannot."""
 
     def missing(self) -> str | None:
         """Why its tests cannot run now, or None."""

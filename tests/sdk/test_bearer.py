@@ -1,4 +1,4 @@
-"""Every SDK with a bearer token from a credential that asks nobody, over TLS: tokens of `tablestone token`."""
+"""Every SDK with a bearer token of `tablestone token`, over TLS, from a credential that sends no request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def table(tls_server: TlsServer) -> Iterator[str]:
 
 
 def token(tls_server: TlsServer, *options: str) -> str:
-    """What `tablestone token` prints, beside the running server."""
+    """The output of `tablestone token`, beside the running server."""
     ended = subprocess.run(
         [COMMAND, "token", "--data", str(tls_server.data), *options],
         env=clean_environment(),

@@ -1,7 +1,7 @@
 """Every test of tests/sdk/go (aztables, unmodified) as a test of its own here.
 
 The compiled tests run once, against the session's endpoint; this file knows how Go reports them and
-nothing of what they check.
+not the behaviour that they check.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.sdk
 
 
 class Run(NamedTuple):
-    """What one run of the compiled tests said: verdict and output by test, and all of it."""
+    """The output of one run of the compiled tests: verdict and output by test, and the whole text."""
 
     verdicts: dict[str, str]
     outputs: dict[str, str]

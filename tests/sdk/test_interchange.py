@@ -1,4 +1,4 @@
-"""What one SDK wrote, every SDK reads: each writer against each reader (tests/sdk/interchange/README.md)."""
+"""Every SDK reads the data of every other: each writer against each reader (tests/sdk/interchange/README.md)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def as_number(edm_type: str, text: str) -> tuple[str, str]:
 
 
 def as_read(expected: Properties, read: Properties) -> Properties:
-    """What was described, in the words the reader has for it."""
+    """The expected description, in the words of the reader."""
     return {
         name: as_number(*value)
         if value[0] in {"Edm.Int32", "Edm.Double"} and read.get(name, value)[0] == "number"

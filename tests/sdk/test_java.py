@@ -1,7 +1,7 @@
 """Every test of tests/sdk/java (azure-data-tables for Java, unmodified) as a test of its own here.
 
 JUnit runs the compiled tests once, against the session's endpoint; this file knows JUnit's report and
-nothing of what the tests check.
+not the behaviour that the tests check.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.sdk
 
 
 class Run(NamedTuple):
-    """What one run of the compiled tests said: each test's failure ("" for none), and all of it."""
+    """The output of one run of the compiled tests: each test's failure ("" for none), and the whole text."""
 
     failures: dict[str, str]
     everything: str

@@ -49,7 +49,7 @@ def outcome_of(file: str, endpoint: Endpoint) -> tuple[list[dict[str, Any]], str
 
 
 def test_every_javascript_test_is_known_here() -> None:
-    """What the pattern overlooks would never be looked at."""
+    """A test that the pattern overlooks would never run."""
     for path in HERE.glob("*.test.mjs"):
         calls = re.findall(r"^\s*test\(", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert len(calls) == sum(file == path.name for file, _, _ in declared()), path.name

@@ -1,7 +1,7 @@
-"""Software of 2015 and of today on the same data: two SDKs that are no longer kept, each in a process of its own.
+"""Software of 2015 and of today on the same data: two unmaintained SDKs, each in a process of its own.
 
 azure-storage 0.20 speaks Atom at 2014-02-14, azure-cosmosdb-table 1.0 JSON at 2018-03-28 (tests/sdk/legacy). Each does
-its work in one go; what it saw is judged here, and what it wrote is read with today's SDK.
+its work in one run; this file checks its output, and reads its data with today's SDK.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MODERN = {
 
 @dataclass(frozen=True)
 class Seen:
-    """What one old SDK said of its work, and the table that it filled."""
+    """The output of an old SDK, and the table that it filled."""
 
     said: dict[str, Any]
     table: TableClient

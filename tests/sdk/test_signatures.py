@@ -1,4 +1,4 @@
-"""What one SDK signed, every SDK reads with, over TLS: each signer's two signatures against each reader.
+"""Every SDK reads with the signatures of every other, over TLS: each signer's two signatures against each reader.
 
 Go's signatures of an account are for https alone. The programs: tests/sdk/interchange/README.md.
 """
@@ -25,7 +25,7 @@ ROW_KEYS = ["", "+%20 s", "it's"]
 
 @dataclass(frozen=True)
 class Signed:
-    """A table and what a language has signed for it: the tokens, by what they are for."""
+    """A table, and the tokens that a language has signed for it, by their use."""
 
     table: str
     tokens: dict[str, str]

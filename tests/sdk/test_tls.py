@@ -1,4 +1,4 @@
-"""Every SDK over TLS, trusting a self-signed certificate because the server's own words were obeyed."""
+"""Every SDK over TLS; it trusts a self-signed certificate because the test followed the server's instructions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What holds of the modules that are compiled, so that they mean the same as when they are interpreted.
+"""Rules for compiled modules, so that they mean the same as interpreted ones.
 
-pyproject.toml lists them, docs/decisions/0007-compiled.md says why. What these rules do not see, the tests of the
-service do: `.ci/run` runs them on both.
+pyproject.toml lists them, docs/decisions/0007-compiled.md says why. The tests of the service find
+other differences: `.ci/run` runs them on both.
 """
 
 from __future__ import annotations

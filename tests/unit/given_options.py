@@ -1,6 +1,6 @@
-"""What the tables of options are made of: what is given where, and what is expected of it.
+"""The rows of the tables of options: the values given in each source, and the expected configuration.
 
-Knows the three sources of a configuration; not what any option means.
+Knows the three sources of a configuration; does not know the meaning of any option.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import platformdirs
 
-from tablestone.cli.configuration import CommandLine, read_configuration
-from tablestone.server.configuration import CertificateFiles, Configuration
+from tablestone.cli.option_sources import CommandLine, read_configuration
+from tablestone.configuration import CertificateFiles, Configuration
 
 KEY = "a2V5IG9uZQ=="
 OTHER_KEY = "a2V5IHR3bw=="
@@ -52,7 +52,7 @@ def configuration_of(given: Given | Refused, tmp_path: Path) -> Configuration:
 
 
 def seen_from(directory: Path, value: Any) -> Any:
-    """What is expected, once the directory of the file is known."""
+    """The expected values, once the directory of the file is known."""
     if isinstance(value, CertificateFiles):
         return CertificateFiles(
             seen_from(directory, value.certificate), seen_from(directory, value.key)

@@ -1,4 +1,4 @@
-"""The meaning of a filter once more, as short as the specification says it (wire 6.3, 6.4), and slow.
+"""A second evaluation of filters, as short as the specification (wire 6.3, 6.4), and slow.
 
 The code under test compiles, plans and simplifies; this walks the tree for each entity.
 """
@@ -9,8 +9,8 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from tablestone.edm import EdmType, EdmValue, Scalar
-from tablestone.query.filter_tree import And, BooleanProperty, Comparison, Constant, FilterNode, Or
+from tablestone.model.edm import EdmType, EdmValue, Scalar
+from tablestone.model.filter_tree import And, BooleanProperty, Comparison, Constant, FilterNode, Or
 
 _OPERATORS: dict[str, Any] = {
     "eq": operator.eq,

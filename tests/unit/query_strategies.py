@@ -1,12 +1,11 @@
-"""Random filters and entities from small pools, so that they meet."""
+"""Random filters and entities from small pools, so that filters often match."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tablestone.edm import DATE_TIME_MAX, EdmType, EdmValue, geography_point
-from tablestone.entity import PARTITION_KEY, ROW_KEY
-from tablestone.query.filter_tree import (
+from tablestone.model.edm import DATE_TIME_MAX, EdmType, EdmValue, geography_point
+from tablestone.model.filter_tree import (
     And,
     BooleanProperty,
     Comparison,
@@ -16,6 +15,7 @@ from tablestone.query.filter_tree import (
     Not,
     Or,
 )
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
 KEYS = ["", "a", "a ", "aa", "ab", "b", "B", "é", "\ud7ff", "\ue000", "\uffff", "😀", "a😀", "𐀀"]
 """Empty, prefixes of each other, and both sides of where UTF-16 and code points disagree (wire 6.10)."""

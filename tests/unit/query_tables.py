@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tablestone.edm import EdmValue
+from tablestone.model.edm import EdmValue
+from tablestone.model.filter_tree import Comparison, FilterNode
 from tablestone.query.filter_parser import parse_filter
-from tablestone.query.filter_tree import Comparison, FilterNode
 
 _SPEC = Path(__file__).resolve().parent.parent / "spec"
 

@@ -1,4 +1,4 @@
-"""Names that no new property can have, in entities that were stored before they were refused: Atom stays readable."""
+"""Names that are refused for new properties, in entities that were stored earlier: their Atom stays readable."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tablestone.edm import EdmType, EdmValue
-from tablestone.entity import EntityKey, is_identifier
-from tablestone.entity_json import entity_renderer, members
-from tablestone.wire.atom_payload import AtomWriter
-from tablestone.wire.negotiate import AtomForm
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.entity import is_identifier
+from tablestone.model.entity_json import (
+    entity_renderer,
+)
+from tablestone.model.keys import EntityKey
+from tablestone.model.typed_json import (
+    members,
+)
+from tablestone.wire.atom.atom_payload import AtomWriter
+from tablestone.wire.http.negotiate import AtomForm
 
 DATA = "{http://schemas.microsoft.com/ado/2007/08/dataservices}"
 WRITTEN = {

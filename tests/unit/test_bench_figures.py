@@ -1,4 +1,4 @@
-"""What the bench says of its figures: ratios of the rounds, verdicts and their writing, two runs side by side."""
+"""The figures of the bench: ratios of the rounds, verdicts and their text, two runs side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bench of filters asks one question in several ways, and all of them give the same answer."""
+"""The bench of filters asks one question in several ways, which all have the same answer."""
 
 from __future__ import annotations
 

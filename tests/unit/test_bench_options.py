@@ -1,4 +1,4 @@
-"""How the bench is started, and what it refuses in one sentence."""
+"""The options of the bench, and the sentences with which it refuses them."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ def test_without_pyperf_one_sentence(
 
 
 def test_without_a_name_every_row_with_a_floor_is_measured() -> None:
-    """Issue 5: one command prints the table."""
+    """One command prints the whole table of the README of the bench."""
     assert arguments([]).workloads == ["floors"]
     assert arguments(["insert"]).workloads == ["insert"]

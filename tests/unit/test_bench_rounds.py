@@ -1,4 +1,4 @@
-"""How the bench plays its rounds: whose turn it is, and what is not counted."""
+"""The rounds of the bench: the order of the servers, and the rounds that are not counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a request are counted on connections as the server makes them."""
+"""The bench counts the steps of a request on the same connections that the server makes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.steps import connections
 
 @pytest.mark.asyncio
 async def test_steps_are_counted_with_the_options_of_the_server() -> None:
-    """Of itself uvicorn puts a middleware for proxies before the application; the server tells it not to."""
+    """By default, uvicorn puts a middleware for proxies before the application; the server switches it off."""
     application = Constant()
     (connection,) = connections(application, 1)
     assert connection.app is cast("Any", application)

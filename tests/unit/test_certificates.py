@@ -1,4 +1,4 @@
-"""The certificate a server makes for itself, the one it answers with, and what it learns of a client."""
+"""The certificate that a server makes for itself, the certificate that it serves, and the client's address."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ import pytest
 from cryptography import x509
 
 from certificates import key_pem, make_key, write_pair
-from tablestone.server.app import request_of
-from tablestone.server.configuration import (
+from tablestone.configuration import (
     CertificateFiles,
     SelfSigned,
 )
-from tablestone.server.self_signed import RENEWED_BEFORE, VALID, keep_self_signed, keeper, moment
-from tablestone.server.tls import CertificateRefused, ServedCertificate
+from tablestone.server.application import request_of
+from tablestone.server.connection.certificate import CertificateRefused, ServedCertificate
+from tablestone.server.connection.self_signed_certificate import (
+    RENEWED_BEFORE,
+    VALID,
+    keep_self_signed,
+    keeper,
+    moment,
+)
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 250_000, UTC)
 ALWAYS = {"localhost", "*.localhost", "*.table.localhost", "127.0.0.1", "::1"}
@@ -59,7 +65,7 @@ def test_who_trusts_it_trusts_nothing_it_signs(tmp_path: Path) -> None:
 
 
 def told(caplog: pytest.LogCaptureFixture, what: str) -> list[str]:
-    """What was logged when a certificate was made in the place of another."""
+    """The warnings that were logged when a certificate replaced another."""
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     return [f"{what}: clients that trusted the old certificate have to be given the new one."]
 
@@ -76,7 +82,9 @@ def test_it_is_kept_until_it_is_about_to_expire(
     assert caplog.messages == [], "the first one is no news"
     second = made(self_signed, renewal)
     files = self_signed.files
-    assert caplog.messages == told(caplog, f"{files.certificate} is about to expire and made anew")
+    assert caplog.messages == told(
+        caplog, f"{files.certificate} is replaced because it is about to expire"
+    )
     assert second.serial_number != first.serial_number
     assert second.public_key() == first.public_key()
     assert names_of(second) == names_of(first)
@@ -89,7 +97,7 @@ def test_a_new_name_makes_a_new_one_that_has_the_old_names_too(
     first = made(SelfSigned(tmp_path, ("a.example",)))
     both = made(SelfSigned(tmp_path, ("a.example", "b.example")))
     certificate = tmp_path / "certificate.pem"
-    assert caplog.messages == told(caplog, f"{certificate} is made anew for b.example")
+    assert caplog.messages == told(caplog, f"{certificate} is replaced to add b.example")
     assert names_of(both) == names_of(first) | {"b.example"}
     assert made(SelfSigned(tmp_path, ("b.example",))) == both
     assert len(caplog.records) == 1
@@ -120,9 +128,7 @@ def test_what_cannot_be_used_is_made_anew_and_told(
     assert second != first
     ServedCertificate(self_signed.files)
     assert made(self_signed) == second
-    what = (
-        f"{tmp_path / 'certificate.pem'} and key.pem could not be used together and are made anew"
-    )
+    what = f"{tmp_path / 'certificate.pem'} and key.pem could not be used together and are replaced"
     was_there = (name, text) != ("certificate.pem", None)
     assert caplog.messages == (told(caplog, what) if was_there else [])
 
@@ -147,7 +153,7 @@ def test_the_keeper_asks_the_clock(tmp_path: Path) -> None:
     assert self_signed.files.certificate.read_bytes() != first
 
 
-# What is answered with
+# The certificate that is served
 
 
 def test_what_is_broken_is_told_at_the_second_look_and_once(
@@ -185,11 +191,11 @@ def test_a_certificate_that_cannot_be_renewed_is_told(
     for _ in range(4):
         served.look()
     assert [record.getMessage() for record in caplog.records] == [
-        "The certificate before stays in use: The disk is full."
+        "The previous certificate stays in use: The disk is full."
     ]
 
 
-# What a request says of its client
+# The client of a request
 
 
 CLIENTS = {

@@ -1,17 +1,19 @@
-"""Options from command line, environment and file: which one wins, what values mean, and every refusal's sentence."""
+"""Options from command line, environment and file: the source that wins, the values, and the text of every refusal."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tablestone.cli.configuration import read_configuration
-from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
+from tablestone.cli.option_sources import read_configuration
+from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import SERVER_OPTIONS
 from tablestone.cli.parameters import where
-from tablestone.server.configuration import AccountKeys
+from tablestone.configuration import AccountKeys, Configuration
 from unit.given_options import (
     BESIDE_FILE,
     DEFAULT_DIRECTORY,
@@ -22,6 +24,9 @@ from unit.given_options import (
     configuration_of,
     seen_from,
 )
+
+ENGINES = "sqlite, sqlite:DIR, memory or cassandra://HOST[,HOST]/KEYSPACE?datacenter=DC"
+"""How an engine's URL may be written."""
 
 UNDERSTOOD = {
     "nothing given": Given(
@@ -120,7 +125,7 @@ UNDERSTOOD = {
             {
                 "accounts": (),
                 "has_development_account": True,
-                "warnings": (f"AZURITE_ACCOUNTS {sentence}. All of it is ignored.",),
+                "warnings": (f"AZURITE_ACCOUNTS {sentence}. The whole variable is ignored.",),
             },
             environment={"AZURITE_ACCOUNTS": f"one:{KEY};{malformed}"},
         )
@@ -206,7 +211,7 @@ def test_a_file_named_from_here_names_a_directory_beside_itself(
 
 REFUSED = {
     "none beside an account": Refused(
-        "--account names none and accounts: none stands alone.",
+        "--account names none and accounts: none must be alone.",
         command_line={"account": ("none", f"one:{KEY}")},
     ),
     "port not a number": Refused(
@@ -231,7 +236,7 @@ REFUSED = {
     ),
     "workers as text": Refused("workers in FILE must be a number.", file='workers = "2"'),
     "workers that cannot share memory": Refused(
-        "2 workers cannot share the engine memory, which keeps its rows in one process.",
+        "2 workers cannot share the engine memory, which has its rows in one process.",
         command_line={"workers": "2", "engine": "memory"},
     ),
     "port as text": Refused("port in FILE must be a number.", file='port = "1"'),
@@ -288,45 +293,46 @@ REFUSED = {
         file="accounts = []",
     ),
     "unknown key": Refused(
-        "FILE has the unknown key 'prot'; the keys are accounts, custom-domain, data, domain, engine, host, "
-        "https-only, log-level, port, table-deletion-seconds, tls, tls-certificate, tls-key, tls-name, "
-        "token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
-        file="prot = 1",
+        "FILE has the unknown key 'replicas'; the keys are access-log, accounts, custom-domain, data, domain, engine, "
+        "host, https-only, log-format, log-level, port, table-deletion-seconds, tls, tls-certificate, tls-key, "
+        "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
+        file="replicas = 1",
+    ),
+    "unknown key near another": Refused(
+        "FILE has the unknown key 'prot': did you mean port?", file="prot = 1"
     ),
     "engine unknown": Refused(
-        "--engine must be sqlite, sqlite:DIR or memory, not 'mongo:'.",
+        f"--engine must be {ENGINES}, not 'mongo:'.",
         command_line={"engine": "mongo:"},
     ),
     "engine with a place it does not have": Refused(
-        "TABLESTONE_ENGINE must be sqlite, sqlite:DIR or memory, not 'memory:x'.",
+        f"TABLESTONE_ENGINE must be {ENGINES}, not 'memory:x'.",
         environment={"TABLESTONE_ENGINE": "memory:x"},
     ),
     "engine with an empty place": Refused(
-        "--engine must be sqlite, sqlite:DIR or memory, not 'sqlite:'.",
+        f"--engine must be {ENGINES}, not 'sqlite:'.",
         command_line={"engine": "sqlite:"},
     ),
     "engine with an empty place in the file": Refused(
-        "engine in FILE must be sqlite, sqlite:DIR or memory, not 'sqlite:'.",
+        f"engine in FILE must be {ENGINES}, not 'sqlite:'.",
         file='engine = "sqlite:"',
     ),
-    "engine in the file": Refused(
-        "engine in FILE must be sqlite, sqlite:DIR or memory, not ''.", file='engine = ""'
-    ),
+    "engine in the file": Refused(f"engine in FILE must be {ENGINES}, not ''.", file='engine = ""'),
     "nobody's home directory": Refused(
         "The data directory ~nobody-of-this-name/d cannot be found: there is no such home directory.",
         command_line={"data": "~nobody-of-this-name/d"},
     ),
     "memory and a data directory": Refused(
-        "--data names a data directory, but the engine memory keeps nothing: give one of them.",
+        "--data names a data directory, but the engine memory stores nothing: give one of them.",
         command_line={"engine": "memory", "data": "d"},
     ),
     "memory and a data directory in the file": Refused(
-        "data in FILE names a data directory, but the engine memory keeps nothing: give one of them.",
+        "data in FILE names a data directory, but the engine memory stores nothing: give one of them.",
         command_line={"engine": "memory"},
         file='data = "d"',
     ),
     "memory and a data directory in the environment": Refused(
-        "TABLESTONE_DATA names a data directory, but the engine memory keeps nothing: give one of them.",
+        "TABLESTONE_DATA names a data directory, but the engine memory stores nothing: give one of them.",
         command_line={"engine": "memory"},
         environment={"TABLESTONE_DATA": "d"},
     ),
@@ -378,5 +384,6 @@ def test_every_option_is_a_variable_of_its_own(option: Any) -> None:
 
 
 def test_where_the_data_is() -> None:
-    assert where(Path("/srv/d")) == "/srv/d"
-    assert "memory" in where(None)
+    stored = Configuration("", 0, Path("/srv/d"), "sqlite:/srv/d", (), "error")
+    assert where(stored) == "/srv/d"
+    assert "memory" in where(replace(stored, data_directory=None, engine="memory:"))

@@ -1,4 +1,4 @@
-"""Announced rows and documents: read from memory while they are true, and never after."""
+"""Cached rows and documents: read from memory while they are valid, and never after."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ANY, Change, Engine, Key, Put, WriteSet
 from tablestone.engines.registry import open_engine
-from tablestone.tables.announced import AnnouncedRows
-from tablestone.tables.check import check_rows
+from tablestone.tables.cached_rows import CachedRows
 from tablestone.tables.documents import DocumentKind, Documents, Members
+from tablestone.tables.integrity import check_rows
 
 PLACE = Key(b"\x03roles", b"name")
 ENGINES = ("memory:", "sqlite:")
@@ -42,15 +42,15 @@ def run(url: str, data: Path, scene: Callable[[Engine], Awaitable[None]]) -> Non
     asyncio.run(main())
 
 
-async def put(engine: Engine, value: bytes, *, announced: bool = True) -> None:
+async def put(engine: Engine, value: bytes, *, invalidates_caches: bool = True) -> None:
     change = Change(PLACE.row, ANY, Put(lambda _version: value))
-    await engine.commit(WriteSet(PLACE.partition, (change,), announced=announced))
+    await engine.commit(WriteSet(PLACE.partition, (change,), invalidates_caches=invalidates_caches))
 
 
 @pytest.mark.parametrize("url", ENGINES)
-def test_a_row_is_read_once_until_it_is_announced(url: str, tmp_path: Path) -> None:
+def test_a_row_is_read_once_until_its_cache_is_invalidated(url: str, tmp_path: Path) -> None:
     async def scene(engine: Engine) -> None:
-        rows, read = AnnouncedRows(engine), CountingReads()
+        rows, read = CachedRows(engine), CountingReads()
         assert [await rows.get(PLACE, read) for _ in range(3)] == [None, None, None]
         await put(engine, b"first")
         assert [await rows.get(PLACE, read) for _ in range(3)] == [b"first"] * 3
@@ -63,11 +63,11 @@ def test_a_row_is_read_once_until_it_is_announced(url: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("url", ENGINES)
-def test_the_generation_changes_with_announced_commits_only(url: str, tmp_path: Path) -> None:
+def test_the_generation_changes_with_invalidating_commits_only(url: str, tmp_path: Path) -> None:
     async def scene(engine: Engine) -> None:
         before = engine.generation
         assert before is not None
-        await put(engine, b"value", announced=False)
+        await put(engine, b"value", invalidates_caches=False)
         assert engine.generation == before
         await put(engine, b"value")
         assert engine.generation not in (before, None)
@@ -75,10 +75,10 @@ def test_the_generation_changes_with_announced_commits_only(url: str, tmp_path: 
     run(url, tmp_path, scene)
 
 
-def test_nothing_is_kept_while_an_announced_commit_is_under_way(tmp_path: Path) -> None:
+def test_nothing_is_kept_while_an_invalidating_commit_is_under_way(tmp_path: Path) -> None:
     async def scene(engine: Engine) -> None:
         await put(engine, b"old")
-        rows = AnnouncedRows(engine)
+        rows = CachedRows(engine)
         seen: list[tuple[int | None, bytes | None]] = []
         commit = asyncio.ensure_future(put(engine, b"new"))
         while not commit.done():

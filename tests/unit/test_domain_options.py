@@ -1,4 +1,4 @@
-"""The options that say which hosts are accounts': what they mean, and every refusal's sentence."""
+"""The options for hosts that name accounts: their meaning, and the text of every refusal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tablestone.cli.options import BrokenOption
+from tablestone.cli.option_values import BrokenOption
 from unit.given_options import Given, Refused, configuration_of
 
 UNDERSTOOD = {

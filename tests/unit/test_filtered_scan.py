@@ -1,27 +1,39 @@
-"""Pages of filtered queries: the same on every engine, with hints and without them, and others get their turn."""
+"""Pages of filtered queries: the same on every engine, with and without hints; other requests run in between."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from itertools import count
 from pathlib import Path
+from random import Random
 from unittest import mock
 
 import pytest
 import pytest_asyncio
 
+from engines.slow_engine import SlowEngine
 from tablestone import limits
-from tablestone.edm import EdmType, EdmValue
+from tablestone.engines.capabilities import Snapshots
 from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
+from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
-from tablestone.entity import ContinuationToken, EntityKey
-from tablestone.entity_json import entity_renderer, key_of, members, read_raw
-from tablestone.operations import EntitiesPage, QueryEntities
-from tablestone.tables import keys, reads
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.entity_json import (
+    entity_renderer,
+    key_of,
+    read_raw,
+)
+from tablestone.model.keys import ContinuationToken, EntityKey
+from tablestone.model.operations import EntitiesPage, QueryEntities
+from tablestone.model.typed_json import (
+    members,
+)
+from tablestone.tables import reads, storage_keys
 from tablestone.turns import Turns
 from unit.query_tables import parsed
 
-TABLE_ID = b"\0" * keys.TABLE_ID_LENGTH
+TABLE_ID = b"\0" * storage_keys.TABLE_ID_LENGTH
 ROWS = 3_000
 PARTITIONS = ("p", "q")
 
@@ -37,22 +49,22 @@ async def engines(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dic
     for engine in opened.values():
         for partition_key in PARTITIONS:
             changes = [_change(partition_key, number) for number in range(ROWS)]
-            place = keys.entity_place(TABLE_ID, EntityKey(partition_key, ""))
+            place = storage_keys.entity_place(TABLE_ID, EntityKey(partition_key, ""))
             await engine.commit(WriteSet(place.partition, changes))
     yield opened
     for engine in opened.values():
         await engine.close()
 
 
-def _change(partition_key: str, number: int) -> Change:
+def _change(partition_key: str, number: int, n: int | None = None) -> Change:
     key = EntityKey(partition_key, f"{number:05}")
     properties = {
-        "n": EdmValue(EdmType.INT32, number % 100),
+        "n": EdmValue(EdmType.INT32, number % 100 if n is None else n),
         "d": EdmValue(EdmType.DOUBLE, number % 100 / 2),
     }
     if number % 3 == 0:
         properties["s"] = EdmValue(EdmType.STRING, "é😀\\" * (2_000 if number % 999 == 0 else 1))
-    row = keys.entity_place(TABLE_ID, key).row
+    row = storage_keys.entity_place(TABLE_ID, key).row
     return Change(row, ANY, Put(entity_renderer(key, members(properties).values())))
 
 
@@ -160,6 +172,54 @@ async def test_a_scan_without_matches_lets_others_have_their_turn(
     assert turns >= 2 * ROWS / limits.SCAN_ROWS_PER_HINTED_READ - 1
 
 
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("snapshots", [Snapshots.NONE, Snapshots.PASSING])
+@pytest.mark.parametrize(("text", "matches"), FILTERS)
+async def test_pages_of_an_engine_over_a_network_join_to_the_same(
+    engines: dict[str, Engine], text: str, matches: int, snapshots: Snapshots
+) -> None:
+    """If an engine has no snapshots, pages may be shorter, and there are more of them (wire 6.6)."""
+    engine = SlowEngine(engines["memory"], Random(3), snapshots=snapshots)
+    found = [stored for page in await _pages(engine, text, 1_000) for stored in page.stored]
+    whole = [
+        stored for page in await _pages(engines["memory"], text, 1_000) for stored in page.stored
+    ]
+    assert found == whole
+    assert len(found) == matches
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("snapshots", [Snapshots.NONE, Snapshots.PASSING])
+async def test_without_a_lasting_snapshot_no_page_shows_half_of_a_transaction(
+    monkeypatch: pytest.MonkeyPatch, snapshots: Snapshots
+) -> None:
+    """A transaction writes one number into all rows of a partition; a page ends where it would show two (wire 7.1)."""
+    monkeypatch.setattr(limits, "SCAN_ROWS_PER_READ", 7)
+    monkeypatch.setattr(limits, "SCAN_ROWS_PER_READ_OF_A_MOMENT", 7)
+    memory = MemoryEngine(lambda: 638_000_000_000_000_000)
+    engine = SlowEngine(memory, Random(4), snapshots=snapshots)
+
+    async def write(number: int) -> None:
+        for partition_key in PARTITIONS:
+            changes = [_change(partition_key, row, number) for row in range(20)]
+            partition = storage_keys.entity_partition(TABLE_ID, partition_key)
+            await engine.commit(WriteSet(partition, changes))
+
+    async def keep_writing() -> None:
+        for number in count(1):
+            await write(number)
+
+    await write(0)
+    writing = asyncio.create_task(keep_writing())
+    pages = [page for _ in range(20) for page in await _pages(engine, "n ge 0", 1_000)]
+    writing.cancel()
+    assert len(pages) > 40
+    for page in pages:
+        shown = {(raw["PartitionKey"], raw["n"]) for raw in map(read_raw, page.stored)}
+        assert len(shown) == len({partition_key for partition_key, _ in shown})
+    assert max(len(page.stored) for page in pages) >= 7
+
+
 def _scan(engine: Engine, turns: Turns) -> asyncio.Task[EntitiesPage]:
     """One without a match, each of whose looks at the clock is after the end of a turn."""
     now = iter(range(1_000_000))
@@ -197,7 +257,7 @@ async def test_others_wait_for_one_turn_of_however_many_scans(
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_scan_that_is_cancelled_leaves_the_line(engines: dict[str, Engine]) -> None:
-    """Be it its turn or not: the others go on, one at a time."""
+    """Whether the scan has its turn or not, other requests run, one at a time."""
     turns = Turns(lambda: 0.0)
     for cancelled in range(4):
         scans = [_scan(engines["sqlite"], turns) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Hints never leave out an entity that matches: every filter, on nasty values, as the SQLite engine asks it."""
+"""Hints never leave out an entity that matches: every filter, on difficult values, in the SQLite engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tablestone.edm import (
+from tablestone.engines.sqlite.hint_condition import (
+    VALUES_LOOKED_INTO,
+    Condition,
+    Skipped,
+    bound,
+    conditions_of,
+)
+from tablestone.model.edm import (
     INT32_MAX,
     INT32_MIN,
     INT64_MAX,
@@ -20,18 +27,18 @@ from tablestone.edm import (
     geography_point,
     parse_date_time,
 )
-from tablestone.engines.sqlite_hint import (
-    VALUES_LOOKED_INTO,
-    Condition,
-    Skipped,
-    bound,
-    conditions_of,
+from tablestone.model.entity_json import (
+    entity_renderer,
+    read_raw,
+    typed_property,
 )
-from tablestone.entity import PARTITION_KEY, ROW_KEY, EntityKey, encode_key
-from tablestone.entity_json import entity_renderer, members, read_raw, typed_property
+from tablestone.model.filter_tree import Comparison, ComparisonOperator, FilterNode
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey, encode_key
+from tablestone.model.typed_json import (
+    members,
+)
 from tablestone.query.evaluate import compile_filter
-from tablestone.query.filter_tree import Comparison, ComparisonOperator, FilterNode
-from tablestone.tables.hints import COMPARISONS_MAX, hint_of
+from tablestone.tables.filter_hints import COMPARISONS_MAX, hint_of
 from unit.query_strategies import KEYS, trees_of
 from unit.query_tables import Row, literal, load, parameters, parsed
 
@@ -99,7 +106,7 @@ _CONNECTION = apsw.Connection(":memory:")
 
 
 def _kept(node: FilterNode, row_key: str, value: bytes) -> bool:
-    """Whether the engine gives the row, or leaves it out; the same wherever it begins to look for a marker."""
+    """Whether the engine returns the row. The result is the same wherever the search for a marker begins."""
     hint = hint_of(node)
     if hint is None:
         return True

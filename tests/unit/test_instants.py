@@ -1,4 +1,4 @@
-"""The dates of a SAS and of a stored access policy: what is one, what is none (auth 2.5)."""
+"""The dates of a SAS and of a stored access policy: valid and invalid texts (auth 2.5)."""
 
 from __future__ import annotations
 

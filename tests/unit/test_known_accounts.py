@@ -1,4 +1,4 @@
-"""Which account a name means, and how stored ones are administered: at once, for everybody who reads the same data."""
+"""The account of a name, and the administration of stored accounts, which acts at once on all servers of the data."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tablestone.auth.accounts import Account
+from tablestone.auth.account_keys import Account
 from tablestone.clock import system_clock
+from tablestone.configuration import DEVELOPMENT_ACCOUNT, AccountKeys
 from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
 from tablestone.engines.registry import open_engine
-from tablestone.server.accounts import KnownAccounts, StoredAccount
-from tablestone.server.configuration import DEVELOPMENT_ACCOUNT, AccountKeys
-from tablestone.server.stored_accounts import AccountRefused, StoredAccounts, generate_key
-from tablestone.tables import keys
+from tablestone.identity.known_accounts import KnownAccounts, StoredAccount
+from tablestone.identity.stored_accounts import AccountRefused, StoredAccounts, generate_key
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.check import check_rows
 from tablestone.tables.documents import DocumentKind, Documents
-from tablestone.tables.tenure import Named
+from tablestone.tables.integrity import check_rows
 
 KEY = "a2V5IG9uZQ=="
 OTHER_KEY = "a2V5IHR3bw=="
@@ -43,7 +43,7 @@ def run(url: str, data: Path, scene: Scene) -> None:
 
 
 def signatures(account: Account | None) -> set[bytes]:
-    """What the account's keys make of a text."""
+    """The signatures of a text with the account's keys."""
     assert account is not None
     return {key.signature(TEXT) for key in account.keys}
 
@@ -102,7 +102,10 @@ def test_what_cannot_be_done_changes_nothing(url: str, tmp_path: Path) -> None:
         await stored.create("weather", (KEY, OTHER_KEY))
         refusals: list[tuple[Awaitable[object], str]] = [
             (stored.create("weather", (KEY,)), "There is an account weather already."),
-            (stored.create("no", (KEY,)), "'no' is no account name: 3 to 24 lower-case letters"),
+            (
+                stored.create("no", (KEY,)),
+                "'no' is not an account name: 3 to 24 lower-case letters",
+            ),
             (stored.create("three", (KEY, KEY, KEY)), "must have one or two keys"),
             (stored.create("bad", ("s3cret!",)), "A key is not valid base64."),
             (stored.replace_key("weather", 1, "s3cret!"), "A key is not valid base64."),
@@ -139,7 +142,7 @@ def test_an_account_with_tables_is_deleted_only_with_them(url: str, tmp_path: Pa
                 await tables.create(Named(name), f"table{number}")
         record = await tables.require(Named("weather"), "table1")
         rows = [Change(b"r%d" % n, ANY, Put(lambda _version: b"entity")) for n in range(700)]
-        partition = keys.entity_partition(record.table_id, "p")
+        partition = storage_keys.entity_partition(record.table_id, "p")
         await engine.commit(WriteSet(partition, rows))
         await Documents(engine).change(DocumentKind.ROLES, "weather", lambda _: {"some": 1})
 
@@ -150,10 +153,10 @@ def test_an_account_with_tables_is_deleted_only_with_them(url: str, tmp_path: Pa
         assert await stored.delete("weather", with_tables=True) == 3
         assert await known.find("weather") is None
         assert await tables.page(Named("weather"), "", 10) == ([], None)
-        assert await engine.scan(keys.table_range(record.table_id), rows_max=1) == []
+        assert await engine.scan(storage_keys.table_range(record.table_id), rows_max=1) == []
         assert await Documents(engine).names(DocumentKind.ROLES) == []
         (other,) = await stored.all()
-        assert other._replace(account_id="", tenure=None) == StoredAccount("other", (KEY,))
+        assert other._replace(account_id="", incarnation=None) == StoredAccount("other", (KEY,))
         assert await stored.describe("other") == (other, 3)
         assert await stored.create("weather", (OTHER_KEY,)) == 0
 

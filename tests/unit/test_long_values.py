@@ -1,6 +1,6 @@
-"""A value that anybody may send costs what its length costs, not the square of it (issue 4, bad input).
+"""The cost of a value that a client sends grows with its length, not with the square of it.
 
-The texts fail, or match, only at their last character: what goes back over the ones before would take seconds for each.
+The texts fail, or match, only at their last character: code that goes back over the others would take seconds for each.
 """
 
 from __future__ import annotations
@@ -13,17 +13,24 @@ from typing import Any
 
 import pytest
 
-from tablestone.edm import parse_binary, parse_date_time, parse_double, parse_guid, parse_integer
-from tablestone.entity import parse_etag
-from tablestone.errors import StorageError
+from tablestone.model.edm import (
+    parse_binary,
+    parse_date_time,
+    parse_double,
+    parse_guid,
+    parse_integer,
+)
+from tablestone.model.errors import StorageError
+from tablestone.model.etag import parse_etag
 from tablestone.query.filter_parser import parse_filter
-from tablestone.wire import atom_payload, json_reader
-from tablestone.wire.address import parse_query_string, parse_resource
-from tablestone.wire.negotiate import negotiate
+from tablestone.wire.atom import atom_payload
+from tablestone.wire.http.address import parse_query_string, parse_resource
+from tablestone.wire.http.negotiate import negotiate
+from tablestone.wire.json import json_reader
 
 LENGTH = 40_000
 SECONDS = 2.0
-"""A thousand times what a text of this length takes, and a fifth of what its square does."""
+"""The limit: a thousand times the time of a text of this length, and a fifth of the time of its square."""
 
 
 def _json(value: str) -> None:
@@ -42,7 +49,7 @@ def _atom(value: str) -> None:
 
 
 def _path(text: str) -> None:
-    parse_resource(text.encode())
+    parse_resource(text.encode(), "account")
 
 
 def _query(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Permissions: every operation has its row in the one table, and the documentation shows the table as it is."""
+"""Permissions: every operation has its row in the one table, and the documentation shows the same table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from tablestone.auth.permissions import NEEDS, AnyOf
-from tablestone.operations import EntityGroupTransaction, Operation
+from tablestone.model.operations import EntityGroupTransaction, Operation
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 _SERVICE = "Microsoft.Storage/storageAccounts/tableServices/"

@@ -1,4 +1,4 @@
-"""Which entities match, row by row, and the whole matrix of stored types against literal types."""
+"""The entities that match a filter, row by row, and the whole matrix of stored types against literal types."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestone.edm import EdmType, EdmValue
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.filter_tree import Comparison, ComparisonOperator, FilterNode
 from tablestone.query.evaluate import compile_filter
-from tablestone.query.filter_tree import Comparison, ComparisonOperator, FilterNode
 from unit.query_model import matches
 from unit.query_strategies import ENTITIES, FILTERS, KEY_FILTERS, KEYS
 from unit.query_tables import Row, literal, load, parameters, parsed

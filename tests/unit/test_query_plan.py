@@ -1,4 +1,4 @@
-"""What a filter reads: row by row; and of random filters, that a plan misses nothing and asks for all that is left."""
+"""The plan of a filter, row by row; for random filters, a plan misses no entity and its residual filter is complete."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tablestone import limits
-from tablestone.edm import EdmValue
-from tablestone.entity import PARTITION_KEY, ROW_KEY, encode_key
+from tablestone.model.edm import EdmValue
+from tablestone.model.filter_tree import And, FilterNode, print_filter, property_names
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, encode_key
 from tablestone.query import key_set, plan
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.filter_parser import parse_filter
-from tablestone.query.filter_tree import And, FilterNode, print_filter, property_names
 from tablestone.query.key_set import END, EVERYTHING, Bounds, KeySet, Slab
 from tablestone.query.plan import KeyInterval, Plan, PlanKind, plan_query
 from unit.query_model import matches
@@ -87,7 +87,7 @@ def test_plan_and_residual_are_the_filter(
 def test_a_plan_that_had_to_give_in_is_sound_too(
     node: FilterNode, entities: list[dict[str, EdmValue]], ranges_max: int, size_max: int
 ) -> None:
-    """With limits so small that every step has to fall back to something coarser."""
+    """The limits are so small that every step has to use a coarser plan."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "FILTER_KEY_RANGES_MAX", ranges_max)
         patch.setattr(key_set, "SIZE_MAX", max(size_max, 3))
@@ -143,7 +143,7 @@ def test_sets_of_keys_are_sets(
     assert either.exact
     assert _members(both.keys) == _members(one.keys) & _members(two.keys)
     assert _members(either.keys) == _members(one.keys) | _members(two.keys)
-    # One form only: what is equal as a set is equal as a value.
+    # There is one form only: equal sets are equal values.
     assert key_set.union([two, one]).keys == either.keys
     assert key_set.intersection([two, one]).keys == both.keys
     assert key_set.union([both, one]).keys == one.keys
@@ -227,7 +227,7 @@ def test_too_many_rows_of_few_partitions_are_a_range_of_each() -> None:
     ],
 )
 def test_a_large_filter_is_planned_quickly(text: str, kind: PlanKind) -> None:
-    """No filter makes the arithmetic explode; the bound is ten times what a slow machine needs."""
+    """No filter makes planning explode; the limit is ten times the time that a slow machine needs."""
     node = parsed(text)
     started = time.process_time()
     found = plan_query(node)

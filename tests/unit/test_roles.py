@@ -1,4 +1,4 @@
-"""Roles: what each permits of every operation, by claim and by assignment, and who signs with a delegated key."""
+"""Roles: the operations that each permits, by claim and by assignment; signatures with a user delegation key."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from tablestone.auth.roles import (
     RoleHolder,
     find_role,
 )
-from tablestone.auth.user_delegation import (
+from tablestone.auth.sas.user_delegation_key import (
     DelegationFields,
     claimed_data_role,
     delegating_holder,
     delegation_key,
 )
-from tablestone.entity import Entity, EntityKey
-from tablestone.errors import StorageError
-from tablestone.operations import (
+from tablestone.model.entity import Entity
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import (
     IF_MATCH_ANY,
     CreateTable,
     DeleteEntity,
@@ -66,7 +67,7 @@ ONE_OF_EACH: dict[type, Operation] = {
         DeleteEntity("Weather", KEY, IF_MATCH_ANY),
     )
 }
-"""An operation of each type that a role can permit, but for those of the service itself."""
+"""An operation of each type that a role can permit, except those of the service itself."""
 OF_THE_SERVICE = {f"{SERVICE}/read", f"{SERVICE}/write", GENERATE_USER_DELEGATION_KEY}
 READING = {QueryTables, GetTable, QueryEntities, GetEntity}
 PERMITTED = {

@@ -1,4 +1,4 @@
-"""The XML documents of the service: what is written is read again as the same value, and nothing else raises."""
+"""The XML documents of the service: a written document is read as the same value; any other raises `StorageError`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tablestone import limits
-from tablestone.edm import DATE_TIME_MAX
-from tablestone.entity import utf16_length
-from tablestone.errors import StorageError
-from tablestone.operations import AccessPolicy, SignedIdentifier
-from tablestone.service_properties import (
+from tablestone.model.edm import DATE_TIME_MAX, utf16_length
+from tablestone.model.errors import StorageError
+from tablestone.model.operations import AccessPolicy, SignedIdentifier
+from tablestone.model.service_properties import (
     FRESH,
     CorsRule,
     Logging,
@@ -23,8 +22,8 @@ from tablestone.service_properties import (
     from_members,
     to_members,
 )
-from tablestone.wire.negotiate import VERSION_LATEST, VERSIONS
-from tablestone.wire.service_xml import (
+from tablestone.wire.http.negotiate import VERSION_LATEST, VERSIONS
+from tablestone.wire.service.service_xml import (
     read_service_properties,
     read_signed_identifiers,
     write_service_properties,

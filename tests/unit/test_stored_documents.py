@@ -1,4 +1,4 @@
-"""Documents as `tablestone check` holds them against their readers: whole, broken, and no key in any word."""
+"""Documents as `tablestone check` reads them: sound and damaged ones; no message contains a key."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import orjson
 import pytest
 
 from tablestone.auth.roles import DATA_READER
-from tablestone.auth.token_issuer import make_issuer
+from tablestone.auth.tokens.token_issuer import make_issuer
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ANY, Change, Put, WriteSet
 from tablestone.engines.memory import MemoryEngine
-from tablestone.server.stored_documents import DOCUMENT_READERS
-from tablestone.tables import keys
-from tablestone.tables.check import check_rows
+from tablestone.identity.stored_documents import DOCUMENT_READERS
+from tablestone.tables import storage_keys
 from tablestone.tables.documents import DocumentKind
+from tablestone.tables.integrity import check_rows
 
 KEY = base64.b64encode(b"a key that nobody may read").decode()
 SECRET = base64.b64encode(b"s3cret s3cret s3cret s3cret s3cr").decode()
@@ -42,7 +42,13 @@ WHOLE: dict[str, tuple[DocumentKind, str, Any]] = {
     "an account that is being deleted": (
         ACCOUNT,
         "weather",
-        {"name": "weather", "keys": [KEY, KEY], "isBeingDeleted": True, "id": "1", "tenure": 7},
+        {
+            "name": "weather",
+            "keys": [KEY, KEY],
+            "isBeingDeleted": True,
+            "id": "1",
+            "tenure": 7,
+        },
     ),
     "roles": (ROLES, "weather", {"assignments": [ROLE, {**ROLE, "table": "readings"}]}),
     "a role of a later version": (ROLES, "weather", {"assignments": [{**ROLE, "role": "x"}]}),
@@ -57,7 +63,7 @@ BROKEN: dict[str, tuple[DocumentKind, str, Any, str]] = {
     ),
     "a name that is none": (
         *(ACCOUNT, "Weather", {"name": "Weather", "keys": [KEY]}),
-        "is no account name",
+        "is not an account name",
     ),
     "no keys": (ACCOUNT, "weather", {"name": "weather"}, "it has no member 'keys'"),
     "an empty list of keys": (
@@ -96,7 +102,12 @@ BROKEN: dict[str, tuple[DocumentKind, str, Any, str]] = {
         *(SECRETS, "user-delegation", {"secret": SECRET[:-1]}),
         "Incorrect padding",
     ),
-    "an issuer without a name": (SECRETS, "token-key", issuer(issuer=None), "its name is no text"),
+    "an issuer without a name": (
+        SECRETS,
+        "token-key",
+        issuer(issuer=None),
+        "its name is not a text",
+    ),
     "no private key": (SECRETS, "token-key", issuer(private={}), "it has no member 'kid'"),
     "a private key cut short": (
         *(SECRETS, "token-key", private(pem=make_once()["private"]["pem"][:-40])),
@@ -120,7 +131,7 @@ def problems(kind: DocumentKind, name: str, members: Any) -> list[str]:
 
     async def scene() -> list[str]:
         engine = MemoryEngine(system_clock)
-        place = keys.document_place(kind.value, name)
+        place = storage_keys.document_place(kind.value, name)
         await engine.commit(WriteSet(place.partition, (Change(place.row, ANY, Put(render)),)))
         return await check_rows(engine, DOCUMENT_READERS)
 

@@ -1,4 +1,4 @@
-"""The options of TLS and of who stands before the server: what they mean, and every refusal's sentence."""
+"""The options of TLS and of trusted proxies: their meaning, and the text of every refusal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from tablestone.cli.options import BrokenOption
-from tablestone.server.configuration import CertificateFiles, SelfSigned
+from tablestone.cli.option_values import BrokenOption
+from tablestone.configuration import CertificateFiles, SelfSigned
 from unit.given_options import BESIDE_FILE, Given, Refused, configuration_of, seen_from
 
 CACHES = platformdirs.user_cache_path("tablestone", appauthor=False)

@@ -1,4 +1,4 @@
-"""Where issuers' keys come from: an address, an OpenID configuration, a file; and what if they cannot be had."""
+"""The sources of issuers' keys: an address, an OpenID configuration, a file; and failures to read them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Final
 import pytest
 
 from tablestone.clock import monotonic_seconds
-from tablestone.server import token_keys
-from tablestone.server.configuration import TrustedIssuer
-from tablestone.server.token_keys import (
+from tablestone.configuration import TrustedIssuer
+from tablestone.identity import issuer_keys
+from tablestone.identity.issuer_keys import (
     DISCOVERY,
     DOCUMENT_BYTES_MAX,
     KEPT_SECONDS_MAX,
@@ -31,7 +31,7 @@ SECOND: Final = EcKey("second")
 
 
 class Publisher:
-    """An issuer's web server. `pages` are what it answers by path: a body, a status, or where to go instead."""
+    """An issuer's web server. `pages` are its answers by path: a body, a status, or an address to redirect to."""
 
     def __init__(self) -> None:
         self.pages: dict[str, bytes | int | str] = {}
@@ -151,7 +151,7 @@ def test_what_cannot_be_had_leaves_the_old_keys(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(token_keys, "ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(issuer_keys, "ASK_AGAIN_SECONDS", 0.0)
     is_discovered = isinstance(page, bytes) and b"issuer" in page
     path = DISCOVERY if is_discovered else "/keys"
     good = {"issuer": publisher.url, "jwks_uri": f"{publisher.url}/keys"}
@@ -183,19 +183,21 @@ def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
         assert not await keys.look_again("i")
 
     run(scene)
-    assert "the keys of i cannot be had, none is in use: Connection refused" in caplog.text
+    assert "the keys of i cannot be read, none is in use: Connection refused" in caplog.text
 
 
 def test_what_fails_in_every_process_is_told_by_one(caplog: pytest.LogCaptureFixture) -> None:
     issuer = TrustedIssuer("i", "/nowhere/keys.json", None)
 
     async def scene() -> None:
-        for tells in (True, False, False):
-            assert not await IssuerKeys([issuer], monotonic_seconds, tells=tells).look_again("i")
+        for logs_warnings in (True, False, False):
+            assert not await IssuerKeys(
+                [issuer], monotonic_seconds, logs_warnings=logs_warnings
+            ).look_again("i")
 
     run(scene)
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
-        "the keys of i cannot be had, none is in use: No such file or directory"
+        "the keys of i cannot be read, none is in use: No such file or directory"
     ]
 
 
@@ -227,7 +229,7 @@ def test_an_issuer_that_does_not_answer_is_not_waited_for(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request that named a new key waits a while; others do not wait at all."""
-    monkeypatch.setattr(token_keys, "WAIT_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(issuer_keys, "WAIT_SECONDS_MAX", 0.2)
     publisher.pages["/keys"] = key_set(FIRST)
     publisher.hold.clear()
 
@@ -253,8 +255,8 @@ def test_watching_fetches_and_fetches_again(
     publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without any token: also a key that was withdrawn goes."""
-    monkeypatch.setattr(token_keys, "FILE_SECONDS", 0.05)
-    monkeypatch.setattr(token_keys, "ADDRESS_SECONDS", 0.05)
+    monkeypatch.setattr(issuer_keys, "FILE_SECONDS", 0.05)
+    monkeypatch.setattr(issuer_keys, "ADDRESS_SECONDS", 0.05)
     publisher.pages["/keys"] = key_set(FIRST)
     file = tmp_path / "keys.json"
     file.write_bytes(key_set(FIRST, SECOND))
@@ -285,7 +287,7 @@ def test_watching_fetches_and_fetches_again(
 def test_keys_that_were_withdrawn_are_gone_and_may_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, withdrawn: bytes | None
 ) -> None:
-    monkeypatch.setattr(token_keys, "READ_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(issuer_keys, "READ_AGAIN_SECONDS", 0.0)
     file = tmp_path / "keys.json"
     file.write_bytes(key_set(FIRST))
 
@@ -309,7 +311,7 @@ def test_keys_that_were_withdrawn_are_gone_and_may_come_back(
 def test_keys_that_cannot_be_had_for_a_day_are_not_believed(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_keys, "ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(issuer_keys, "ASK_AGAIN_SECONDS", 0.0)
     publisher.pages["/keys"] = key_set(FIRST)
     now = 1000.0
 
@@ -332,7 +334,7 @@ def test_keys_that_cannot_be_had_for_a_day_are_not_believed(
 def test_a_fetch_that_hangs_keeps_no_keys_for_ever(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_keys, "FILE_SECONDS", 0.01)
+    monkeypatch.setattr(issuer_keys, "FILE_SECONDS", 0.01)
     publisher.pages["/keys"] = key_set(FIRST)
     now = 1000.0
 
@@ -352,7 +354,7 @@ def test_a_fetch_that_hangs_keeps_no_keys_for_ever(
 
 
 def test_a_key_that_nobody_knows_has_the_file_read_at_once(tmp_path: Path) -> None:
-    """Though it was read just before by the watch; and once a second, whoever asks."""
+    """The watch has just read it; and it is read at most once a second for any request."""
     file = tmp_path / "keys.json"
     file.write_bytes(key_set(FIRST))
     now = 1000.0

@@ -1,4 +1,4 @@
-"""The options about bearer tokens, from the three sources, and the sentence for each that cannot be used."""
+"""The options of bearer tokens, from the three sources, and the text of every refusal."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tablestone.cli.options import BrokenOption
-from tablestone.server.configuration import (
+from tablestone.cli.option_values import BrokenOption
+from tablestone.configuration import (
     DEVELOPMENT_TENANT,
     ENTRA_ID,
     TokenRules,

@@ -1,43 +1,58 @@
-"""Variables that are named like the server's and are none: each is told of, with the option that may be meant."""
+"""Unknown environment variables with the server's prefix: each gets a warning with the option that may be meant."""
 
 from __future__ import annotations
 
 import pytest
 
-from tablestone.cli.configuration import read_configuration
+from tablestone.cli.option_sources import read_configuration
 
 AZURITE = (
     "AZURITE_ACCOUNTS must give the account two one or two keys, as NAME:KEY1[:KEY2]. "
-    "All of it is ignored."
+    "The whole variable is ignored."
 )
 WARNED_OF: dict[str, tuple[dict[str, str], list[str]]] = {
     "a letter too few": (
         {"TABLESTONE_ACOUNT": "none"},
-        ["TABLESTONE_ACOUNT is no option and is ignored: is TABLESTONE_ACCOUNT meant?"],
+        ["TABLESTONE_ACOUNT is not an option and is ignored: did you mean TABLESTONE_ACCOUNT?"],
     ),
     "the plural": (
         {"TABLESTONE_ACCOUNTS": "none"},
-        ["TABLESTONE_ACCOUNTS is no option and is ignored: is TABLESTONE_ACCOUNT meant?"],
+        ["TABLESTONE_ACCOUNTS is not an option and is ignored: did you mean TABLESTONE_ACCOUNT?"],
     ),
     "a word too many": (
         {"TABLESTONE_DATA_DIR": "/srv"},
-        ["TABLESTONE_DATA_DIR is no option and is ignored: is TABLESTONE_DATA meant?"],
+        ["TABLESTONE_DATA_DIR is not an option and is ignored: did you mean TABLESTONE_DATA?"],
     ),
     "the file": (
         {"TABLESTONE_CONFIG_FILE": "/srv"},
-        ["TABLESTONE_CONFIG_FILE is no option and is ignored: is TABLESTONE_CONFIG meant?"],
+        ["TABLESTONE_CONFIG_FILE is not an option and is ignored: did you mean TABLESTONE_CONFIG?"],
     ),
     "not near any": (
         {"TABLESTONE_CRASH_ROUNDS": "3"},
-        ["TABLESTONE_CRASH_ROUNDS is no option and is ignored."],
+        ["TABLESTONE_CRASH_ROUNDS is not an option and is ignored."],
     ),
-    "the bare prefix": ({"TABLESTONE_": "1"}, ["TABLESTONE_ is no option and is ignored."]),
+    "the bare prefix": ({"TABLESTONE_": "1"}, ["TABLESTONE_ is not an option and is ignored."]),
     "several, by name, beside Azurite's": (
         {"TABLESTONE_QQ": "1", "AZURITE_ACCOUNTS": "two", "TABLESTONE_HOTS": "h"},
         [
-            "TABLESTONE_HOTS is no option and is ignored: is TABLESTONE_HOST meant?",
-            "TABLESTONE_QQ is no option and is ignored.",
+            "TABLESTONE_HOTS is not an option and is ignored: did you mean TABLESTONE_HOST?",
+            "TABLESTONE_QQ is not an option and is ignored.",
             AZURITE,
+        ],
+    ),
+    "those of Kubernetes, beside a service of the name": (
+        {
+            "TABLESTONE_PORT": "tcp://10.0.0.1:10002",
+            "TABLESTONE_PORT_10002_TCP": "tcp://10.0.0.1:10002",
+            "TABLESTONE_PORT_10002_TCP_ADDR": "10.0.0.1",
+            "TABLESTONE_SERVICE_HOST": "10.0.0.1",
+            "TABLESTONE_SERVICE_PORT": "10002",
+            "TABLESTONE_HOTS": "h",
+        },
+        [
+            "TABLESTONE_PORT is the address of a service, as Kubernetes sets it, and is ignored: --port gives the "
+            "port.",
+            "TABLESTONE_HOTS is not an option and is ignored: did you mean TABLESTONE_HOST?",
         ],
     ),
     "empty, which is not there": ({"TABLESTONE_ACOUNT": ""}, []),
@@ -52,5 +67,5 @@ def test_a_variable_that_is_no_option_is_warned_of(
 ) -> None:
     configuration = read_configuration({}, environment)
     assert list(configuration.warnings) == warnings
-    if "TABLESTONE_PORT" not in environment:
+    if environment.get("TABLESTONE_PORT") != "2":
         assert configuration.port == 10002

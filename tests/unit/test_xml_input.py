@@ -1,4 +1,4 @@
-"""The one reader of XML: what it takes, what it refuses, and that what is hostile costs neither time nor memory."""
+"""The one reader of XML: accepted and refused documents; hostile documents cost neither time nor memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from hostile_xml import HOSTILE, nested
 from tablestone import limits
-from tablestone.errors import StorageError
+from tablestone.model.errors import StorageError
 from tablestone.wire.xml_input import parse_xml
 
 _MEBIBYTE = 1024 * 1024
@@ -118,7 +118,7 @@ def test_what_is_hostile_is_refused_at_once_and_keeps_no_memory(body: bytes) -> 
     seconds = time.perf_counter() - started
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert seconds < 2  # a tenth of it on any machine; what is guarded against takes minutes
+    assert seconds < 2  # a tenth of it on any machine; a vulnerable reader takes minutes
     assert peak < 2 * _MEBIBYTE
 
 

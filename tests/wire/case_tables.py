@@ -1,4 +1,4 @@
-"""The tables of tests/spec whose rows are requests: how a row is read, sent and compared with what came back.
+"""The tables of tests/spec whose rows are requests: a row is read, sent, and compared with the answer.
 
 A row has an `id` and a `source`; before it, the requests in `given` must succeed. `send` is the method and the path
 below the account (`target`: the whole of it), `headers` beside the usual ones ("-" leaves one out), `body` the body
@@ -6,7 +6,7 @@ below the account (`target`: the whole of it), `headers` beside the usual ones (
 Expected: `status`; `code` and `text` of an error (from errors.toml if absent), its `phase` and `form`; `answer`
 headers, exact ("-" for none); the `content` of the body to the byte (XML with CRLF), and what it `holds`. BASE, TAG,
 JSONTAG, TIME and SECOND stand for the account's URL and the clock's time, NAMESPACES for those of Atom, XMLHEAD for
-what every document of the service begins with.
+the first bytes of every document of the service. A row that `forgets` is for engines that forget a deleted row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Row = dict[str, Any]
 _ROW_KEYS = {
     *("id", "source", "given", "send", "target", "headers", "body", "entry", "newline"),
     *("status", "code", "text", "phase", "form", "answer", "content", "holds", "limit", "live"),
-    *("first", "second"),
+    *("first", "second", "forgets"),
 }
 _REPEATED = re.compile(r"<<((?:(?!<<).)+?)\*(\d+)>>", re.DOTALL)
 _GIVEN = re.compile(r"(\w+) (\S+)(?: ([{<].*))?", re.DOTALL)
@@ -45,7 +45,7 @@ _DATA = "http://schemas.microsoft.com/ado/2007/08/dataservices"
 _NAMESPACE = f"{{{_DATA}/metadata}}"
 _PREFIXES = f'xmlns:d="{_DATA}" xmlns:m="{_DATA}/metadata"'
 _ATOM = "http://www.w3.org/2005/Atom"
-# What the service's own libraries sent around the properties (wire 5.7).
+# The text around the properties, as the service's own libraries sent it (wire 5.7).
 _ENTRY = (
     f'<?xml version="1.0" encoding="utf-8" standalone="yes"?><entry {_PREFIXES} xmlns="{_ATOM}"><title />'
     "<updated>2008-09-18T23:46:19.3857256Z</updated><author><name /></author><id />"
@@ -55,7 +55,7 @@ _ATOM_ERROR = b'<?xml version="1.0" encoding="utf-8" standalone="yes"?>\r\n<erro
 
 
 class Sender(Protocol):
-    """What a row is sent to: the service in this process, or a live one."""
+    """The target of a row: the service in this process, or a live one."""
 
     def exchange(
         self, method: str, target: str, headers: Headers = (), body: bytes = b""
@@ -100,9 +100,9 @@ def expanded(text: str) -> str:
 
 
 def prepare(sender: Sender, row: Row) -> None:
-    """Send what the row takes as given; `POST /t {...}`, every other write to an entity with If-Match: *.
+    """Send the requests in `given`, such as `POST /t {...}`; every write to an entity but an insert with If-Match: *.
 
-    A body is JSON or, where `comp` names what speaks XML, XML.
+    A body is JSON, or XML if `comp` names a resource in XML.
     """
     for line in row.get("given", ()):
         match = _GIVEN.fullmatch(line)

@@ -1,4 +1,4 @@
-"""What the tests of the wire share: a fresh service for each case, and one live one."""
+"""The fixtures of the tests of the wire: a fresh service for each case, and one live server."""
 
 from __future__ import annotations
 

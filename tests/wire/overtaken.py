@@ -1,4 +1,4 @@
-"""An engine in memory in front of whose n-th call somebody else does something first.
+"""An engine in memory that lets another client act before its n-th call.
 
 Knows the engine contract and nothing above it.
 """
@@ -12,7 +12,7 @@ from tablestone.engines.memory import MemoryEngine
 
 
 class OvertakenEngine(MemoryEngine):
-    """`overtake` says what the others do, and before which of the calls from now on (0 is the next)."""
+    """`overtake` sets the action of the other client, and the call before which it happens (0: the next)."""
 
     _meanwhile: Callable[[], Awaitable[object]] | None = None
     _calls = 0
@@ -22,7 +22,7 @@ class OvertakenEngine(MemoryEngine):
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether the others have done it."""
+        """Whether the other client has acted."""
         return self._meanwhile is None
 
     async def _let_others(self) -> None:

@@ -1,37 +1,39 @@
-"""The service inside this process: requests as bytes in, responses as they would leave, no socket between.
+"""The service inside this process, without a socket: it takes requests as bytes and returns its responses.
 
-Everything of the server above the socket and below it an engine in memory, with a clock that the test sets. Requests
-are signed with the tests' own signature. Knows how a request is put together; does not know what an answer should be.
+It is the whole server above the socket, with an engine in memory and a clock that the test sets. Requests are signed
+by the tests' own code. Knows how to build a request; does not know the expected answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import count
 
+from engines.cluster_engine import URL, ClusterEngine
 from signing import VERSION, shared_key
 from tablestone.auth.roles import Assignment, Assignments
 from tablestone.clock import monotonic_seconds
-from tablestone.engines.memory import MemoryEngine
-from tablestone.errors import StorageError
-from tablestone.server.accounts import KnownAccounts
-from tablestone.server.addresses import Addresses
-from tablestone.server.configuration import (
+from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT_KEY,
     DEVELOPMENT_ACCOUNT_NAME,
     AccountKeys,
     TokenRules,
 )
-from tablestone.server.identities import Identities
-from tablestone.server.pipeline import Pipeline
-from tablestone.server.stored_accounts import StoredAccounts
+from tablestone.engines.contract import Engine
+from tablestone.engines.memory import MemoryEngine
+from tablestone.identity.identities import Identities
+from tablestone.identity.known_accounts import KnownAccounts
+from tablestone.identity.stored_accounts import StoredAccounts
+from tablestone.model.errors import StorageError
+from tablestone.server.requests.account_address import Addresses
+from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.documents import DocumentKind, Documents
 from tablestone.tables.service import TableService
-from tablestone.wire.messages import RawRequest, single_headers
+from tablestone.wire.http.messages import RawRequest, single_headers
 
 ACCOUNT = DEVELOPMENT_ACCOUNT_NAME
 KEY = DEVELOPMENT_ACCOUNT_KEY
@@ -68,7 +70,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Response:
-    """What came back. Header names are lower-case; none comes twice."""
+    """An answer. Header names are lower-case; no header occurs twice."""
 
     status: int
     headers: dict[str, str]
@@ -103,6 +105,11 @@ def default_headers(method: str, target: str, date: str, given: Headers, body: b
     return headers
 
 
+def _fresh_engine(clock: Callable[[], int]) -> Engine:
+    """An empty engine: in memory, or a part of the cluster that ENGINE_UNDER_TEST names."""
+    return MemoryEngine(clock) if URL is None else ClusterEngine(clock, shares_connection=True)
+
+
 class ServiceUnderTest:
     """One service with one account, empty at first or on the engine of another one. Close it when done."""
 
@@ -113,18 +120,19 @@ class ServiceUnderTest:
         scheme: str = "http",
         *,
         table_deletion_seconds: int = 0,
+        reached: Callable[[Engine], Engine] = lambda engine: engine,
     ) -> None:
+        """`reached` says how the service reaches the engine: at once, or over a network."""
         self.clock: Clock = Clock() if other is None else other.clock
         self.client, self.scheme = "127.0.0.1", scheme
-        self.engine: MemoryEngine = (
-            MemoryEngine(self.clock.ticks) if other is None else other.engine
-        )
-        self.seconds = count(0, 0)  # what the clock that never steps back says, time after time
+        self.engine: Engine = _fresh_engine(self.clock.ticks) if other is None else other.engine
+        self.seconds = count(0, 0)  # the readings of the clock that never steps back
         self._loop = asyncio.Runner()
         ids = iter(range(1, 1 << 32))
-        self.documents = Documents(self.engine)
+        engine = reached(self.engine)
+        self.documents = Documents(engine)
         service = TableService(
-            self.engine,
+            engine,
             self.clock.ticks,
             lambda: next(self.seconds),
             lambda: next(ids).to_bytes(8, "big"),

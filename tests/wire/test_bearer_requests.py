@@ -1,4 +1,4 @@
-"""Requests with bearer tokens, as tables and step by step: who gets in, who may do what, what a change of keys does."""
+"""Requests with bearer tokens, as tables and step by step: authentication, permissions, and changes of keys."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tablestone.auth.roles import DATA_CONTRIBUTOR, DATA_READER, Assignment, find_role
-from tablestone.errors import CHALLENGE_TEXT
-from tablestone.server.configuration import DEVELOPMENT_TENANT, TokenRules, TrustedIssuer
+from tablestone.configuration import DEVELOPMENT_TENANT, TokenRules, TrustedIssuer
+from tablestone.model.errors import CHALLENGE_TEXT
 from tokens import ISSUER, OBJECT_ID, TENANT, RsaKey, claims_at, key_set, signed
 from wire.case_tables import Row, check, error_of, expanded, load
 from wire.service_under_test import ServiceUnderTest
@@ -176,7 +176,7 @@ def test_a_new_key_is_believed_at_once_and_an_old_one_no_longer(
     tls_service: ServiceUnderTest, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first token of a new key makes the server look again; that request is answered well."""
-    monkeypatch.setattr("tablestone.server.token_keys.READ_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("tablestone.identity.issuer_keys.READ_AGAIN_SECONDS", 0.0)
     old, new = (
         bearer(token_at(tls_service, key, roles=["Storage Table Data Reader"]))
         for key in (KEY, OTHER_KEY)
@@ -197,7 +197,7 @@ def test_keys_that_cannot_be_read_leave_the_old_ones(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("tablestone.server.token_keys.READ_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("tablestone.identity.issuer_keys.READ_AGAIN_SECONDS", 0.0)
     old, new = (
         bearer(token_at(tls_service, key, roles=["Storage Table Data Reader"]))
         for key in (KEY, OTHER_KEY)
@@ -216,7 +216,7 @@ def test_keys_that_cannot_be_read_leave_the_old_ones(
     assert all("1 stay in use" in line for line in told)
     key_file.write_bytes(key_set(KEY, OTHER_KEY))
     assert tls_service.send("GET", "/Weather()", new).status == 200
-    assert "can be had again" in caplog.text
+    assert "can be read again" in caplog.text
 
 
 @pytest.mark.parametrize("is_file_gone", [False, True])
@@ -227,7 +227,7 @@ def test_keys_that_were_withdrawn_open_nothing(
     *,
     is_file_gone: bool,
 ) -> None:
-    monkeypatch.setattr("tablestone.server.token_keys.READ_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("tablestone.identity.issuer_keys.READ_AGAIN_SECONDS", 0.0)
     old, new = (
         bearer(token_at(tls_service, key, roles=["Storage Table Data Reader"]))
         for key in (KEY, OTHER_KEY)
@@ -244,7 +244,7 @@ def test_keys_that_were_withdrawn_open_nothing(
 def test_unknown_keys_make_the_server_look_again_only_seldom(
     tls_service: ServiceUnderTest, key_file: Path
 ) -> None:
-    """Anybody can name a key that does not exist."""
+    """Any client can name a key that does not exist."""
     stranger = bearer(token_at(tls_service, OTHER_KEY))
     assert tls_service.send("GET", "/Weather()", stranger).status == 401
     key_file.write_bytes(key_set(OTHER_KEY))

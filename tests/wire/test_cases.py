@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from random import Random
+
 import pytest
 
+from engines.slow_engine import LEASE_SECONDS, SlowEngine
+from tablestone.engines.leases import Leases
 from wire.case_tables import Row, check, parameters, prepare, send
 from wire.service_under_test import ServiceUnderTest
 
@@ -25,14 +30,34 @@ TABLES = (
 )
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        pytest.param(*case.values, id=f"{name}: {case.id}")
-        for name in TABLES
-        for case in parameters(f"{name}.toml")
-    ],
-)
+ROWS = [
+    pytest.param(*case.values, id=f"{name}: {case.id}")
+    for name in TABLES
+    for case in parameters(f"{name}.toml")
+]
+
+
+@pytest.mark.parametrize("row", ROWS)
 def test_the_service_answers(service: ServiceUnderTest, row: Row) -> None:
+    if row.get("forgets") and service.engine.capabilities.versions_outlive_rows:
+        pytest.skip("the engine still knows the last version of a row that is gone")
     prepare(service, row)
     check(row, send(service, row))
+
+
+@pytest.fixture
+def far_service() -> Iterator[ServiceUnderTest]:
+    """An empty service whose engine is at the far end of a bad network."""
+    service = ServiceUnderTest(
+        reached=lambda engine: SlowEngine(engine, Random(2), leases=Leases(LEASE_SECONDS / 10))
+    )
+    yield service
+    service.close()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_service_answers_the_same_on_an_engine_that_is_slow(
+    far_service: ServiceUnderTest, row: Row
+) -> None:
+    prepare(far_service, row)
+    check(row, send(far_service, row))

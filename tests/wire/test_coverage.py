@@ -1,4 +1,4 @@
-"""The tables are complete: every error code and every limit is shown by a row, or named with where it is shown."""
+"""The tables are complete: every error code and every limit has a row, or the name of the test that shows it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from tablestone import limits
-from tablestone.errors import ERRORS, ErrorRow
+from tablestone.model.errors import ERRORS, ErrorRow
 from wire.case_tables import Row, load, rows
 
 _ROOT = Path(__file__).resolve().parents[2]
 _COMPATIBILITY = (_ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+_SPECIFICATION = "".join(
+    path.read_text(encoding="utf-8") for path in (_ROOT / "docs" / "protocol").glob("*.md")
+)
 _CASES = (
     *("address", "hosts", "negotiate", "atom", "etag", "continuation", "select"),
     *("table_names", "limits"),
@@ -67,9 +70,16 @@ def test_what_is_shown_elsewhere_is_there(row: Row) -> None:
 
 
 @pytest.mark.parametrize(
-    "named", sorted(set(re.findall(r"`((?:tests/\S+\.py::\w+|\w+\.toml: [^`]+))`", _COMPATIBILITY)))
+    "named",
+    sorted(
+        set(
+            re.findall(
+                r"`((?:tests/\S+\.py::\w+|[\w/]+\.toml: [^`]+))`", _COMPATIBILITY + _SPECIFICATION
+            )
+        )
+    ),
 )
-def test_what_the_compatibility_page_names_is_there(named: str) -> None:
+def test_the_cases_that_a_document_names_are_there(named: str) -> None:
     if named.startswith("tests/"):
         path, _, name = named.partition("::")
         assert f"def {name}(" in (_ROOT / path).read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """The sample exchanges of wire 15, whole: each file is a sequence of requests and their answers, header for header.
 
-A file starts with its source; exchanges are parted by a line `====`, a request from its answer by a line `--`. ID
+A file starts with its source; a line `====` separates exchanges, and a line `--` a request from its answer. ID
 stands for the request id, G1 and G2 for the GUIDs of a batch's boundaries; lines of a batch end in CRLF.
 """
 

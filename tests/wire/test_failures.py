@@ -1,4 +1,4 @@
-"""What is not the client's fault: storage that cannot answer, and a bug of ours (wire 11.2)."""
+"""Failures that are not the client's fault: storage that cannot answer, and bugs of the server (wire 11.2)."""
 
 from __future__ import annotations
 
@@ -40,6 +40,16 @@ def test_storage_that_cannot_answer_is_a_busy_server(
     response = _answer_when(EngineUnavailable("no disk"), service, monkeypatch, path)
     code, text, _ = error_of(response)
     assert (code, response.status, text) == ("ServerBusy", *_TEXTS["ServerBusy"])
+    assert "retry-after" not in response.headers
+
+
+@pytest.mark.parametrize("path", ["/absent()", "/tab()?$filter=a%20b", "/tab('x')"])
+def test_a_refusal_does_not_ask_to_be_sent_again(service: ServiceUnderTest, path: str) -> None:
+    """A client retries after any answer with Retry-After, whatever its status (auth 10)."""
+    prepare(service, _GIVEN)
+    response = service.send("GET", path)
+    assert 400 <= response.status < 500
+    assert "retry-after" not in response.headers
 
 
 def test_a_bug_of_ours_is_an_internal_error(

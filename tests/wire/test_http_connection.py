@@ -1,6 +1,6 @@
-"""One connection of the HTTP server, over a real socket in this process: what it waits for, and what leaves it.
+"""One connection of the HTTP server, over a real socket in this process: its time-outs, and the bytes that it sends.
 
-The applications here are a few lines each; what they answer does not matter.
+The applications here are a few lines each; their answers do not matter.
 """
 
 from __future__ import annotations
@@ -12,46 +12,20 @@ from typing import Any
 
 import pytest
 import uvloop
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from tablestone import limits
-from tablestone.server.http import HttpConnection
-from tablestone.server.room import Room
+from wire.served_bytes import ServedApplication, listen
 
 IDLE_SECONDS = 1
 GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-def talk_to(application: Application, talk: Talk) -> None:
+def talk_to(application: ServedApplication, talk: Talk) -> None:
     """One client's conversation with a server of this application."""
 
     async def main() -> None:
-        config = Config(
-            application,
-            http=HttpConnection,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            timeout_keep_alive=IDLE_SECONDS,
-            log_config=None,
-            log_level=logging.ERROR,
-            access_log=False,
-            proxy_headers=False,
-        )
-        config.load()
-        state = ServerState()
-        state.default_headers = [(b"date", b"Thu, 05 Jan 2017 03:25:45 GMT")]
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            lambda: HttpConnection(
-                config, state, {}, loop, room=Room(1000), refuse=config.loaded_app
-            ),
-            "127.0.0.1",
-            0,
-        )
+        server = await listen(application, "Thu, 05 Jan 2017 03:25:45 GMT", IDLE_SECONDS)
         address = server.sockets[0].getsockname()
         reader, writer = await asyncio.open_connection(*address, limit=1_000_000)
         async with asyncio.timeout(20):
@@ -94,6 +68,19 @@ def test_the_longest_target_is_read_and_a_longer_one_refused(before_query: int) 
         writer.write(b"GET %b HTTP/1.1\r\nHost: h\r\n\r\n" % target)
         assert await read_answer(reader) == target.partition(b"?")[0]
         writer.write(b"GET %bx HTTP/1.1\r\nHost: h\r\n\r\n" % target)
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+
+    talk_to(path_application, talk)
+
+
+def test_a_header_that_is_folded_over_two_lines_is_refused() -> None:
+    """As PHP's azure-storage-table wrote it up to 1.1.5 (docs/protocol/clients.md); RFC 9112 5.2 allows this."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(
+            b"POST /$batch HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n"
+            b'Content-Type: multipart/mixed; \r\n boundary="batch_a"\r\n\r\n'
+        )
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
 
     talk_to(path_application, talk)

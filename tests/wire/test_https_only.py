@@ -1,4 +1,4 @@
-"""A server that serves https alone, and who may say that a request came over it."""
+"""A server that accepts only HTTPS, and the proxies that may say that a request came over HTTPS."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def error_code(server: ServerProcess, **headers: str) -> str:
 
 
 def test_https_only_refuses_http(private_server: StartServer, tmp_path: Path) -> None:
-    """400 AccountRequiresHttps (wire 1.1); an operator whom that leaves with nothing is told."""
+    """400 AccountRequiresHttps (wire 1.1); a warning tells the operator if no request can get in."""
     server = private_server(tmp_path, "--https-only", "true")
     with (
         TableServiceClient.from_connection_string(server.connection_string) as service,

@@ -1,4 +1,4 @@
-"""Two accounts of one server: what one holds cannot be reached, changed or seen with the other's key (auth 1.5, 11)."""
+"""Two accounts of one server: the key of one cannot reach, change or see data of the other (auth 1.5, 11)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def accounts(service: ServiceUnderTest) -> TwoAccounts:
 
 
 Asked = dict[str, Any]
-"""What `TwoAccounts.as_other` is given."""
+"""The arguments of `TwoAccounts.as_other`."""
 
 _TARGETS = ("/Tables", "/secrets()", f"/{ENTITY}")
 _HOSTS = (
@@ -135,7 +135,7 @@ _WRITES = (
 
 
 def _crossings() -> dict[str, Asked]:
-    """Requests of the other account for what the first one holds; each must be refused without a trace of it."""
+    """Requests of the other account for data of the first; each must be refused without a trace of the data."""
     found: dict[str, Asked] = {}
     for target in _TARGETS:
         read: Asked = {"method": "GET", "target": f"/{ACCOUNT}{target}"}
@@ -198,7 +198,7 @@ OUTER = {
 def test_the_urls_inside_a_batch_lead_nowhere_else(
     accounts: TwoAccounts, inner: str, outer: str
 ) -> None:
-    """Whatever host an inner URL names: the tables are those of the account that signed the outer request."""
+    """An inner URL may name any host: the tables are those of the account that signed the outer request."""
     before = accounts.own_state()
     target, host = OUTER[outer]
     bodies = (
@@ -227,7 +227,7 @@ def test_the_urls_inside_a_batch_lead_nowhere_else(
     ],
 )
 def test_a_batch_in_each_style(accounts: TwoAccounts, target: str, host: str, inner: str) -> None:
-    """Inner URLs are in the style of the outer one, and so is what the answers name (wire 7.2)."""
+    """Inner URLs are in the style of the outer one, and so are the URLs in the answers (wire 7.2)."""
     service = accounts.service
     headers = [("Host", host), ("Content-Type", BATCH_TYPE)]
     written = service.exchange("POST", target, headers, batch(f'PUT {inner}\n{{"n":1}}'))

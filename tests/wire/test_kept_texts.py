@@ -1,4 +1,4 @@
-"""What clients send may be kept to be quick about it the next time, but then it is short: memory is ours to bound."""
+"""Texts of clients that are cached for later requests are short, so that clients cannot fill the memory."""
 
 from __future__ import annotations
 

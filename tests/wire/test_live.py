@@ -1,6 +1,6 @@
-"""Rows of the tables that are marked `live`, against a real process: what leaves the socket is what the pipeline said.
+"""Rows of the tables that are marked `live`, against a real process: the socket sends what the pipeline returned.
 
-HTTP itself adds Date, adds Content-Length where there is a body and drops it where there is none, nothing else.
+HTTP itself adds Date, adds Content-Length if there is a body, and drops it if there is none; it changes nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TABLES = (
     *("headers", "table_acl", "service_properties"),
 )
 _NOT_COMPARED = ("ETag", "Location", "DataServiceId", "Content-Length")
-"""What depends on the clock and the port, and what HTTP itself decides."""
+"""The headers that depend on the clock and the port, and those that HTTP itself decides."""
 
 
 class LiveServer:
@@ -81,7 +81,7 @@ def _emptied(live: LiveServer) -> LiveServer:
 
 
 def _without_times(row: Row) -> Row:
-    """The row without what depends on the clock, which a real server cannot be told."""
+    """The row without its parts that depend on the clock, which a test of a real server cannot set."""
     answer = {
         name: value
         for name, value in row.get("answer", {}).items()
@@ -118,7 +118,7 @@ def test_a_real_server_answers_the_same(live: LiveServer, row: Row) -> None:
 
 
 def test_the_host_of_an_absolute_target_wins(live: LiveServer) -> None:
-    """RFC 9112 3.2.2: whatever the Host header says."""
+    """RFC 9112 3.2.2: the target wins over any Host header."""
     for target_host, host, status in (
         (f"{ACCOUNT}.table.localhost", "nobody.table.localhost", 200),
         (f"{ACCOUNT}.table.localhost:10002", "nobody.table.localhost", 200),

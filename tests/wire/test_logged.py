@@ -1,4 +1,4 @@
-"""What the log says of what a client sent: never a signature or a token, wherever the client put it."""
+"""The client's texts in the log: never a signature or a token, even in the wrong place of a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from tablestone.server.logged import LineFormatter, loggable_path
+from tablestone.server.requests.redaction import loggable_path
+from tablestone.telemetry.log_format import LineFormatter
 from wire.service_under_test import ACCOUNT, ServiceUnderTest
 
 PATHS = {
@@ -66,7 +67,7 @@ LINE_ENDS = {
 def test_no_client_writes_a_line_of_the_log(
     service: ServiceUnderTest, sent: str, written: str
 ) -> None:
-    """As `serve` writes it: a name of a namespace comes from the client, and is told as the reason."""
+    """As `serve` writes it: the name of a namespace comes from the client, and is part of the logged reason."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter())
@@ -104,4 +105,5 @@ def test_a_date_is_told_as_it_was_sent(
     ]
     with caplog.at_level(logging.DEBUG):
         service.send("GET", "/Tables", headers)
-    assert "the date 'Sat, 01 Jan 2000 00:00:00 GMT' is more than 15 minutes" in caplog.text
+    reason = "the date is more than 15 minutes from the server's"
+    assert f"{reason}: 'Sat, 01 Jan 2000 00:00:00 GMT'" in caplog.text

@@ -1,7 +1,7 @@
-"""What becomes of a request whose account is deleted while it is under way, and made anew under the same name.
+"""Requests whose account is deleted while they are under way, and created again under the same name.
 
-Its answer is an error or what the deleted account had, and the new account has nothing of it, wherever it is overtaken
-(auth 6; accounts are isolated also from those that had their name before).
+At whatever step this happens, the answer is an error or data of the deleted account, and the new account is unchanged
+(auth 6; accounts are isolated also from earlier accounts of their name).
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from itertools import count
 import pytest
 
 from tablestone.clock import monotonic_seconds
+from tablestone.configuration import AccountKeys
 from tablestone.engines.contract import Key, KeyRange
-from tablestone.entity import Entity, EntityKey
-from tablestone.errors import StorageError
-from tablestone.operations import (
+from tablestone.identity.known_accounts import KnownAccounts
+from tablestone.identity.stored_accounts import AccountRefused, StoredAccounts
+from tablestone.model.entity import Entity
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import (
     IF_MATCH_ANY,
     AccessPolicy,
     CreateTable,
@@ -41,13 +45,10 @@ from tablestone.operations import (
     SignedIdentifier,
     UpdateEntity,
 )
-from tablestone.server.accounts import KnownAccounts
-from tablestone.server.configuration import AccountKeys
-from tablestone.server.stored_accounts import AccountRefused, StoredAccounts
-from tablestone.tables.check import check_rows
+from tablestone.tables.account_incarnation import Named, Owner
 from tablestone.tables.documents import Documents
+from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
-from tablestone.tables.tenure import Named, Owner
 from wire.overtaken import OvertakenEngine
 from wire.service_under_test import Clock
 
@@ -91,7 +92,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 class Scene:
-    """A stored account with something of everything, and what it takes to put another in its place."""
+    """A stored account with data of every kind, and the means to replace it by another."""
 
     def __init__(self, deletion_seconds: int) -> None:
         self.clock = Clock()
@@ -117,16 +118,18 @@ class Scene:
         return owner
 
     async def let_in(self) -> Owner:
-        """The account as the front door of a server knows it, be it stored or that for development."""
+        """The account as a server finds it, stored or the development account."""
         fallback = (AccountKeys(NAME, KEYS),)
-        known = KnownAccounts((), Documents(self.engine), fallback, self.service.catalog.tenures)
+        known = KnownAccounts(
+            (), Documents(self.engine), fallback, self.service.catalog.incarnations
+        )
         found = await known.find(NAME)
         assert found is not None
         assert known.kept(NAME) is found
         return found
 
     async def owner(self) -> Owner:
-        return Named(NAME, (await self.stored.get(NAME)).tenure)
+        return Named(NAME, (await self.stored.get(NAME)).incarnation)
 
     async def replace_account(self) -> None:
         await self.stored.delete(NAME, with_tables=True)
@@ -138,7 +141,7 @@ class Scene:
         await self.service.execute(owner, SetTableAcl("both", identifiers("n3w")))
 
     async def state(self) -> list[object]:
-        """What the present account has."""
+        """The data of the present account."""
         owner = await self.owner()
         found: list[object] = []
         questions: Sequence[Operation] = (
@@ -220,7 +223,7 @@ def test_a_request_never_ends_in_the_account_that_came_after(
 def test_a_request_of_the_development_account_never_ends_in_a_stored_one(
     name: str, times: int
 ) -> None:
-    """Whose keys are other ones; also where it takes over the tables, and where it is made, deleted and made again."""
+    """The new account has other keys. It may take over the tables, or be created, deleted and created again."""
 
     async def scene_of(calls: int) -> bool:
         scene = Scene(0)
@@ -248,7 +251,7 @@ def test_a_request_of_the_development_account_never_ends_in_a_stored_one(
             assert outcome.code == "ResourceNotFound", outcome
         if not before:
             return False
-        # What is about to be committed may be the last that the development account did to what is taken over.
+        # The commit under way may be the last one of the development account, whose tables the new account takes over.
         is_last = calls >= 0 and times == 1 and not isinstance(OPERATIONS[name], CreateTable)
         assert is_last or repr(await scene.state()) == repr(before), f"before call {calls}"
         return True
@@ -276,8 +279,8 @@ def test_an_account_that_is_made_while_the_one_before_is_deleted_is_of_use(calls
     asyncio.run(main())
 
 
-def test_without_its_tenure_a_request_would_cross() -> None:
-    """The test above can fail: the same requests of whoever has the name now."""
+def test_without_its_incarnation_a_request_would_cross() -> None:
+    """The test above can fail: the same requests for the account that has the name now."""
 
     async def crosses(name: str, calls: int) -> bool:
         _, _, is_untouched = await overtaken(

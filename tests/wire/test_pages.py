@@ -1,4 +1,4 @@
-"""Where a page of a query ends: 1,000 entities, about 4 MiB, 5 seconds; then a token, be the page empty (wire 6.6)."""
+"""The end of a page of a query: 1,000 entities, about 4 MiB, or 5 seconds; then a token (wire 6.6)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_page_has_about_four_mebibytes(service: ServiceUnderTest) -> None:
 
 
 def test_a_page_takes_five_seconds(service: ServiceUnderTest) -> None:
-    """A scan whose time is up ends its page, be it empty, and the next one goes on (limits.PAGE_SECONDS_MAX)."""
+    """A scan ends its page when its time is over, even an empty one; the next continues (limits.PAGE_SECONDS_MAX)."""
     prepare(service, _GIVEN)
     rows = 3 * limits.SCAN_ROWS_PER_READ
     _insert(service, rows)
@@ -95,7 +95,7 @@ def test_a_scan_whose_rows_are_costly_lets_others_in_between(
 
 @pytest.mark.parametrize("missing", [3, 30])
 def test_many_names_are_selected_as_few_are(service: ServiceUnderTest, missing: int) -> None:
-    """What is there in the entity's order, then what is not, as null (wire 5.6)."""
+    """The properties that exist in the entity's order, then the others as null (wire 5.6)."""
     prepare(service, _GIVEN)
     _insert(service, 1, ',"é":1.5,"b@odata.type":"Edm.Int64","b":"7","c":"n0,"')
     names = [*(f"n{number}" for number in range(missing)), "b", "é", "RowKey"]

@@ -1,4 +1,4 @@
-"""Which error wins: requests that are wrong in two ways, for the steps of errors.PRECEDENCE (auth 11, wire 3.9)."""
+"""The precedence of errors: requests with two faults, for the steps of errors.PRECEDENCE (auth 11, wire 3.9)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tablestone.errors import PRECEDENCE
+from tablestone.model.errors import PRECEDENCE
 from wire.case_tables import Row, check, parameters, prepare, rows, send
 from wire.service_under_test import ServiceUnderTest
 

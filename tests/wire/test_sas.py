@@ -1,4 +1,4 @@
-"""Shared access signatures on requests: what is wrong with one, what each permits, what a range leaves (auth 2, 3)."""
+"""Shared access signatures on requests: faults, permissions, and key ranges (auth 2, 3)."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def tables(service: ServiceUnderTest) -> ServiceUnderTest:
     ],
 )
 def test_a_batch_is_carried_out(tables: ServiceUnderTest, sas: dict[str, str]) -> None:
-    """Signatures that clients leave on the inner URLs mean nothing."""
+    """Parts of a signature that clients leave on the inner URLs mean nothing (auth 3.7)."""
     response = _batch(tables, sas, _insert("x"), _insert("y"))
     assert response.status == 202
     assert response.body.count(b"HTTP/1.1 201") == 2
@@ -198,7 +198,7 @@ _FAILURE = "This request is not authorized to perform this operation."
 def test_one_denied_operation_fails_the_whole_change_set(
     tables: ServiceUnderTest, sas: dict[str, str], code: str, text: str
 ) -> None:
-    """A merge is allowed, an insert, then an upsert that needs both letters and lies outside the range."""
+    """A merge is allowed, an insert, then an upsert that needs both letters and lies outside the range (auth 3.7)."""
     first = (
         _insert("1x")
         if sas["sp"] != "u"

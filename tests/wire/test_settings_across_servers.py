@@ -1,4 +1,4 @@
-"""Policies and service properties of two servers on one engine: what one changes, the other's next request sees."""
+"""Policies and service properties of two servers on one engine: a change at one acts on the other's next request."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tablestone.engines.contract import ANY, Change, Put, WriteSet
-from tablestone.tables import keys
-from tablestone.tables.check import check_rows
+from tablestone.tables import storage_keys
+from tablestone.tables.integrity import check_rows
 from wire.service_under_test import ACCOUNT, ServiceUnderTest
 
 ACL = "/tab?comp=acl"
@@ -98,14 +98,14 @@ def test_what_is_kept_of_them_is_checked(service: ServiceUnderTest) -> None:
     ("partition", "row", "value", "found"),
     [
         (
-            keys.catalog_partition(ACCOUNT),
-            keys.table_row("tab"),
+            storage_keys.catalog_partition(ACCOUNT),
+            storage_keys.table_row("tab"),
             TABLE.replace("POLICIES", '{"id":"a","policy":null},{"id":"a","policy":null}'),
             "two of one id",
         ),
         (
-            keys.catalog_partition(ACCOUNT),
-            keys.table_row("tab"),
+            storage_keys.catalog_partition(ACCOUNT),
+            storage_keys.table_row("tab"),
             TABLE.replace("POLICIES", '{"id":"a","policy":{"x":1}}'),
             "unreadable",
         ),
@@ -119,6 +119,10 @@ def test_what_is_damaged_is_found(
         return value.replace('"version":0', f'"version":{version}').encode()
 
     change = Change(row, ANY, Put(render))
-    asyncio.run(service.engine.commit(WriteSet(partition, (change,))))
+
+    async def store() -> None:
+        await service.engine.commit(WriteSet(partition, (change,)))
+
+    asyncio.run(store())
     (sentence,) = asyncio.run(check_rows(service.engine))
     assert found in sentence

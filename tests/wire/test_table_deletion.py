@@ -1,4 +1,4 @@
-"""The service's own window after the deletion of a table, where a server is told to have it (wire 3.4, 14 row 19)."""
+"""The time for which a deleted table's name stays reserved, if a server has the option (wire 3.4, 14 row 19)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pytest
 from server_process import ServerProcess
 from signing import signed_headers
 from tablestone.engines.contract import Key, KeyRange
-from tablestone.errors import StorageError
+from tablestone.model.errors import StorageError
+from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.tenure import Named
 from wire.case_tables import error_of
 from wire.overtaken import OvertakenEngine
 from wire.service_under_test import Clock, Response, ServiceUnderTest
@@ -166,7 +166,7 @@ def test_an_account_has_nothing_of_the_times_of_one_that_had_its_name_before() -
         with pytest.raises(StorageError, match="TableBeingDeleted"):
             await catalog.create(OWNER, "tab")
         clock.now += timedelta(seconds=1)
-        owner = Named(OWNER.name, await catalog.tenures.end(OWNER.name))
+        owner = Named(OWNER.name, await catalog.incarnations.end(OWNER.name))
         clock.now += timedelta(seconds=1)
         await catalog.create(owner, "tab")
         await catalog.delete(owner, "tab")
@@ -246,7 +246,7 @@ def test_by_default_the_name_is_free_at_once() -> None:
 
 
 def test_a_deletion_by_default_stays_one_for_a_server_that_has_the_window() -> None:
-    """The name was free at once, and is so whatever the next server is told."""
+    """The name was free at once, and stays free under any option of the next server."""
     service = ServiceUnderTest()
     with closing(service):
         assert create(service).status == 201

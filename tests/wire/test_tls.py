@@ -1,4 +1,4 @@
-"""TLS as clients of a real server meet it: who is let in, what a new certificate changes, what comes over http."""
+"""TLS with a real server: clients that get in, new certificates, and requests over plain HTTP."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ from certificates import (
 from cli.worker_processes import workers_of
 from server_process import ServerProcess
 from signing import signed_headers
+from tablestone.server.connection import certificate, http_connection
+from tablestone.server.processes import supervisor
 
 StartServer = Callable[..., ServerProcess]
 
 SECONDS_MAX = 20.0
-"""How long a change of the files may take to be seen on a busy machine."""
+"""Seconds until a server notices a change of the files, on a busy machine."""
 LOOK_SECONDS = 0.3
-"""How often the servers here look at the files, instead of every second."""
-LOOKING = {f"tablestone.server.{each}.LOOK_SECONDS": LOOK_SECONDS for each in ("tls", "supervisor")}
+"""Seconds between two looks of these servers at the files, instead of one."""
+LOOKING = {f"{module.__name__}.LOOK_SECONDS": LOOK_SECONDS for module in (certificate, supervisor)}
 TLS_CLOSE_SECONDS_MAX = 0.5
-"""How long they wait for a client's goodbye, instead of two seconds."""
+"""Seconds that they wait for a client to close, instead of two."""
 
 
 def self_signed_of(data: Path) -> Path:
@@ -66,7 +68,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-# With a certificate of the server's own making
+# A self-signed certificate
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -104,7 +106,7 @@ print(asyncio.run(ask()))
 
 
 def test_what_it_prints_is_all_a_client_needs(private_server: StartServer, tmp_path: Path) -> None:
-    """In a program of its own: what a process trusts is settled when it starts."""
+    """In a program of its own, because the trust of a process is fixed at its start."""
     server = private_server(tmp_path, "--tls", "self-signed")
     line = next(line for line in server.stdout if "SSL_CERT_FILE" in line)
     settings = dict(setting.split("=") for setting in line.partition("#")[0].split()[1:])
@@ -180,7 +182,7 @@ def test_an_engine_without_a_directory_keeps_it_where_caches_are(
     served_certificate(server.address, trusted=certificate)
 
 
-# With a certificate given, and one after it
+# A given certificate, and its successor
 
 
 @pytest.fixture
@@ -203,7 +205,7 @@ def test_certificate_and_key_in_one_file(private_server: StartServer, tmp_path: 
 
 
 def shown_by_all(server: ServerProcess, subject: str) -> bool:
-    """Whether everybody who connects is shown it, whichever worker answers."""
+    """Whether every worker shows it to new connections."""
     return all(shown_subject(server) == subject for _ in range(10))
 
 
@@ -255,7 +257,7 @@ class Load:
 def test_a_new_certificate_under_load(
     private_server: StartServer, tmp_path: Path, pair: tuple[str, ...], workers: str
 ) -> None:
-    """Another kind of key each time: none of the old certificate may be left for who prefers it."""
+    """The kind of key changes each time: nothing of the old certificate may be left for clients that prefer it."""
     server = private_server(tmp_path / "data", *pair, "--workers", workers, constants=LOOKING)
     with Load.on(server) as load:
         for subject, kind in (("second", "ec"), ("third", "rsa"), ("fourth", "rsa")):
@@ -293,7 +295,7 @@ def test_a_broken_pair_is_told_and_the_one_before_stays(
     server = private_server(tmp_path / "data", *pair, "--workers", workers, constants=LOOKING)
     with Load.on(server) as load:
         break_pair(tmp_path)
-        wait_for(lambda: "The certificate before stays in use: " in server.stderr)
+        wait_for(lambda: "The previous certificate stays in use: " in server.stderr)
         assert shown_by_all(server, "first")
         write_pair(tmp_path, "mended")
         wait_for(partial(shown_by_all, server, "mended"))
@@ -311,7 +313,7 @@ def test_a_worker_that_replaces_another_has_the_last_pair_that_could_be_used(
     wait_for(partial(shown_by_all, server, "second"))
     time.sleep(2 * LOOK_SECONDS)  # until the supervisor has seen it too
     BROKEN_PAIRS["half a certificate"](tmp_path)
-    wait_for(lambda: "The certificate before stays in use: " in server.stderr)
+    wait_for(lambda: "The previous certificate stays in use: " in server.stderr)
     before = workers_of(server)
     os.kill(min(before), signal.SIGKILL)
     wait_for(lambda: len(workers_of(server) - before) == 1)
@@ -340,7 +342,7 @@ def test_no_version_before_1_2(
     assert spoken == {"TLSv1_1": None, "TLSv1_2": "TLSv1.2", "TLSv1_3": "TLSv1.3"}
 
 
-# What is no TLS
+# Connections without TLS
 
 
 NO_TLS = {
@@ -363,7 +365,7 @@ def test_what_is_no_tls_is_a_closed_connection_and_no_error_in_the_log(
             assert not connection.recv(1000).startswith(b"HTTP/")
     assert shown_subject(server) == "first"
     assert server.stop() == 0
-    assert server.stderr == ""
+    assert [" plain HTTP " in line for line in server.stderr_lines] == [True] * (b"GET " in sent)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -374,7 +376,7 @@ def test_who_says_no_goodbye_does_not_hold_up_a_stop(
     server = private_server(
         tmp_path / "data",
         *(*pair, "--workers", workers),
-        constants={"tablestone.server.http.TLS_CLOSE_SECONDS_MAX": TLS_CLOSE_SECONDS_MAX},
+        constants={f"{http_connection.__name__}.TLS_CLOSE_SECONDS_MAX": TLS_CLOSE_SECONDS_MAX},
     )
     client = http.client.HTTPSConnection(*server.address, timeout=20, context=trusting(None))
     with closing(client):

@@ -1,4 +1,4 @@
-"""Get User Delegation Key: who gets one, for how long, and in what form (auth 3.11)."""
+"""Get User Delegation Key: the callers that get one, its validity, and its form (auth 3.11)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from sas_signing import query_of, signed_by_user
 from tablestone import limits
 from tablestone.auth.roles import DATA_READER, Assignment
-from tablestone.operations import UserDelegationKey
-from tablestone.server.configuration import TokenRules, TrustedIssuer
+from tablestone.configuration import TokenRules, TrustedIssuer
+from tablestone.model.operations import UserDelegationKey
 from tokens import ISSUER, OBJECT_ID, TENANT, RsaKey, claims_at, key_set, signed
 from wire.case_tables import error_of
 from wire.service_under_test import ACCOUNT, Response, ServiceUnderTest
@@ -63,6 +63,7 @@ def ask(
 
 
 def test_the_key_in_the_form_of_blob_and_queue(service: ServiceUnderTest) -> None:
+    """Recorded of the live service's tables, at 2025-07-05."""
     response = ask(service)
     assert response.status == 200
     assert response.headers["content-type"] == "application/xml"

@@ -1,4 +1,4 @@
-"""A user's signature from end to end: the key for a token, signed with, used by somebody without either (auth 3.11)."""
+"""A user delegation SAS from end to end: a key for a token, a signature, a client with neither (auth 3.11)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from sas_signing import query_of, signed_by_user
 from tablestone.auth.roles import DATA_CONTRIBUTOR, Assignment
-from tablestone.server.configuration import TokenRules, TrustedIssuer
+from tablestone.configuration import TokenRules, TrustedIssuer
 from tokens import ISSUER, OBJECT_ID, TENANT, RsaKey, claims_at, key_set, signed
 from wire.case_tables import error_of, prepare
 from wire.service_under_test import ACCOUNT, ServiceUnderTest
@@ -61,7 +61,7 @@ def code(
     body: bytes = b"",
     account: str = ACCOUNT,
 ) -> str:
-    """The error's code, "" for what was carried out; nothing but the signature says who asks."""
+    """The error's code, "" for a success; the signature is the only credential of the request."""
     headers = [("Authorization", "-"), ("x-ms-date", "-"), ("x-ms-version", "-")]
     response = service.exchange(method, f"/{account}{path}?{query}", headers, body)
     return error_of(response)[0] if response.status >= 400 else ""
@@ -113,7 +113,7 @@ def test_it_ends_with_its_account_though_another_gets_the_name(service: ServiceU
 
 
 def test_no_key_was_ever_given(service: ServiceUnderTest) -> None:
-    """A server without a secret believes no user's signature, whatever it says."""
+    """A server without a secret accepts no user delegation SAS."""
     parameters = {"sv": VERSION, "tn": "tab", "sp": "r", "se": "2017-01-07", "skoid": OBJECT_ID}
     parameters |= {"sktid": TENANT, "skt": "2017-01-01", "ske": "2017-01-08", "sks": "t"}
     query = query_of(signed_by_user(ACCOUNT, "", {**parameters, "skv": VERSION}))

@@ -1,1 +1,1 @@
-"""Who is asking, and may they: values only, no engine, no I/O."""
+"""The caller of a request and the caller's permissions: values only, no engine, no I/O."""

@@ -1,37 +1,38 @@
-"""Picks the scheme a request authenticates with, has it checked, and says who asks (auth 11, step 3 on).
+"""Authentication: picks the scheme of a request, checks the credentials and returns the caller (auth 11, from step 3).
 
-The only door to authentication: an Authorization header decides alone, without one a signature in the URL (auth 5.1).
-Nothing that is not checked gets in.
+This is the only entry to authentication. If a request has an Authorization header, the header alone decides; otherwise
+the signature in the URL does (auth 5.1). No unchecked request gets a caller.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tablestone.auth.account_sas import authenticate_account_sas
-from tablestone.auth.accounts import Account
+from tablestone.auth.account_keys import Account
 from tablestone.auth.callers import OWNER, Caller
+from tablestone.auth.sas.account_sas import authenticate_account_sas
+from tablestone.auth.sas.sas_parameters import require_single
+from tablestone.auth.sas.table_sas import TableSasOfPolicy, authenticate_table_sas
+from tablestone.auth.sas.user_delegation_sas import UserDelegationSas, parse_user_delegation_sas
 from tablestone.auth.shared_key import SCHEMES, require_shared_key
-from tablestone.auth.table_sas import TableSasOfPolicy, authenticate_table_sas
-from tablestone.auth.user_delegation_sas import UserDelegationSas, parse_user_delegation_sas
-from tablestone.errors import CHALLENGE_TEXT, StorageError
-from tablestone.wire.address import Parameters
-from tablestone.wire.messages import RawRequest
+from tablestone.model.errors import CHALLENGE_TEXT, StorageError
+from tablestone.wire.http.address import Parameters
+from tablestone.wire.http.messages import RawRequest
 
 _VERSION_OF_CHALLENGE: Final = "2020-12-06"
-"""From here on a request without credentials is answered 401 (auth 4.2)."""
+"""From this version on, a request without credentials is answered 401 (auth 4.2)."""
 _VERSION_OF_TOKENS: Final = "2017-11-09"
-"""From here on bearer tokens (auth 4.1)."""
+"""The first version with bearer tokens (auth 4.1)."""
 
 
 class PresentedToken(NamedTuple):
-    """A bearer token that may be looked at; who checks it says who its holder is."""
+    """A bearer token that came over HTTPS with a version that has tokens. It is not verified yet."""
 
     text: bytes
     version: str
 
     def refusal(self, reason: str) -> StorageError:
-        """What its sender hears if it is not believed (auth 4.2); `reason` must hold nothing of it."""
+        """The error for a token that is not accepted (auth 4.2). `reason` must contain no part of the token."""
         if self.version >= _VERSION_OF_CHALLENGE:
             return StorageError(
                 "InvalidAuthenticationInfo", CHALLENGE_TEXT, status=401, reason=reason
@@ -39,20 +40,27 @@ class PresentedToken(NamedTuple):
         return StorageError("AuthenticationFailed", reason=reason)
 
 
-Unfinished = TableSasOfPolicy | PresentedToken | UserDelegationSas
-"""Who is a caller only together with what is stored at this moment: policies, keys, roles."""
+PendingCaller = TableSasOfPolicy | PresentedToken | UserDelegationSas
+"""Credentials that depend on stored data (policies, keys, roles): the pipeline reads it and makes the caller."""
 
 
 def authenticate(
-    request: RawRequest, account: Account, parameters: Parameters, version: str, now: int
-) -> Caller | Unfinished:
-    """Who asks; raises the service's error for who does not get in. `now` is in ticks.
+    request: RawRequest,
+    account: Account,
+    parameters: Parameters,
+    version: str,
+    now: int,
+    repeated: frozenset[str] = frozenset(),
+) -> Caller | PendingCaller:
+    """The caller of a request; raises the service's error if authentication fails. `now` is in ticks.
 
-    Who is not known without what is stored is `Unfinished`: whoever has a token, or a signature by a policy or a user.
+    `repeated` has the parameters that occur twice; no parameter of a signature may (auth 2.1). The result is a
+    `PendingCaller` for a token, a signature that names a stored access policy, or a signature by a user.
     """
     authorization = request.headers.get(b"authorization")
     if authorization is None:
         if "sig" in parameters:
+            require_single(repeated)
             return _authenticate_sas(request, account, parameters, now)
         raise _no_credentials(version)
     scheme, _, credentials = authorization.partition(b" ")
@@ -70,7 +78,7 @@ def authenticate(
 def _authenticate_sas(
     request: RawRequest, account: Account, parameters: Parameters, now: int
 ) -> Caller | TableSasOfPolicy | UserDelegationSas:
-    """The kind is told by parameters that only one kind has (auth 2.1, 3.11)."""
+    """The kind of SAS follows from parameters that only one kind has (auth 2.1, 3.11)."""
     if "skoid" in parameters:
         return parse_user_delegation_sas(account, parameters)
     if "ss" in parameters or "srt" in parameters:
@@ -82,7 +90,7 @@ def _presented(token: PresentedToken, scheme: str) -> PresentedToken:
     if scheme != "https":
         raise token.refusal("a bearer token came over plain HTTP")
     if token.version < _VERSION_OF_TOKENS:
-        raise token.refusal("a bearer token came with a version before there were any")
+        raise token.refusal("a bearer token came with a version that has no bearer tokens")
     return token
 
 

@@ -1,28 +1,28 @@
-"""A caller: who asks, as far as it matters, which is what they may have carried out.
+"""A caller: the result of authentication. It says which operations the request may execute.
 
-Authentication ends in a caller; every operation, alone or in a batch, is then put before it. Knows no HTTP.
+Every operation, alone or in a batch, is checked with `Caller.permit`. Knows no HTTP.
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
-from tablestone.operations import Operation
+from tablestone.model.operations import Operation
 
 
 class Caller(Protocol):
-    """Somebody whose right to ask was checked, and whose rights are known."""
+    """An authenticated sender of requests, with known permissions."""
 
     def permit(self, operation: Operation) -> Operation:
-        """The operation as this caller may have it carried out, which may be narrower than it was asked for.
+        """The operation that this caller may execute, possibly narrower than the one requested.
 
-        Raises the service's error if the caller may not.
+        Raises the service's error if the caller may not execute it.
         """
         ...
 
 
 class _Owner:
-    """Who holds a key of the account may do everything (auth 1)."""
+    """The holder of a key of the account, who may do everything (auth 1)."""
 
     def permit(self, operation: Operation) -> Operation:
         return operation

@@ -1,14 +1,15 @@
-"""What each operation needs of a caller who is not the account's owner: one row an operation, one column a way to ask.
+"""The permissions that each operation needs if the caller is not the account's owner.
 
-The one table of permissions: account SAS (auth 2.4), table SAS (auth 3.6, 3.8) and roles (auth 4.4) are checked against
-it, and the documentation prints it. An operation without a row fails a test.
+The one table of permissions, with a row for each operation and a column for each kind of caller: account SAS
+(auth 2.4), table SAS (auth 3.6, 3.8), roles (auth 4.4). docs/security.md shows it. An operation without a row fails a
+test.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tablestone.operations import (
+from tablestone.model.operations import (
     CreateTable,
     DeleteEntity,
     DeleteTable,
@@ -37,19 +38,19 @@ GENERATE_USER_DELEGATION_KEY: Final = f"{SERVICE}/generateUserDelegationKey/acti
 """The action of Get User Delegation Key (auth 3.11)."""
 
 AnyOf = tuple[frozenset[str], ...]
-"""Alternatives: all that is in one of them must be held. Without an alternative it can never be had."""
+"""Alternatives: the caller needs everything in one of them. Without an alternative the operation is never allowed."""
 
 
 def is_met(alternatives: AnyOf, held: frozenset[str]) -> bool:
-    """Whether what is held is all that one of the alternatives asks for."""
+    """Whether the caller's permissions include all of at least one alternative."""
     return any(alternative <= held for alternative in alternatives)
 
 
 class Need(NamedTuple):
-    """What an operation needs. None: it cannot be had in this way at all.
+    """The permissions that an operation needs. None or no alternative: not available to this kind of caller.
 
-    `resource_type` and `account_sas` are a letter of `srt` and letters of `sp` of an account SAS, `table_sas` letters
-    of `sp` of a table SAS, `actions` the actions of a role. A transaction itself needs nothing: its operations do.
+    `resource_type` is a letter of `srt`, `account_sas` are letters of `sp` of an account SAS, `table_sas` letters of
+    `sp` of a table SAS, and `actions` are the actions of a role. A transaction needs nothing; its operations do.
     """
 
     resource_type: str | None
@@ -59,7 +60,7 @@ class Need(NamedTuple):
 
 
 def _any_of(*alternatives: str) -> AnyOf:
-    """Each alternative is a text of letters."""
+    """Alternatives, each given as a string of letters."""
     return tuple(frozenset(letters) for letters in alternatives)
 
 
@@ -92,7 +93,7 @@ NEEDS: Final[dict[type, Need]] = {
     InsertOrMergeEntity: _UPSERT,
     DeleteEntity: Need("o", _any_of("d"), _any_of("d"), _actions((f"{ENTITIES}/delete",))),
     EntityGroupTransaction: Need(None, (), (), ()),
-    # Only a key of the account reads or changes who else may come in (auth 2.4, 4.4).
+    # Only the owner may read or change stored access policies (auth 2.4, 4.4).
     GetTableAcl: _NEVER,
     SetTableAcl: _NEVER,
     GetServiceProperties: _READ_SERVICE,
@@ -100,4 +101,4 @@ NEEDS: Final[dict[type, Need]] = {
     GetServiceStats: _READ_SERVICE,
     GetUserDelegationKey: Need(None, (), (), _actions((GENERATE_USER_DELEGATION_KEY,))),
 }
-"""By the type of the operation."""
+"""The needed permissions by the type of the operation."""

@@ -1,7 +1,7 @@
-"""Roles: what each lets its holder do, who holds which, and the caller that follows from it (auth 4.4).
+"""Roles: the actions of each role, the assignments of roles, and the caller that holds roles (auth 4.4).
 
-A role is a set of actions, named and numbered as Azure's own. Somebody holds a role because a token says so or because
-it was assigned here, for a whole account or for one table. Values only: neither tokens nor storage are known.
+A role is a set of actions with Azure's name and id. A principal holds a role because a token says so, or because the
+role was assigned on this server, for a whole account or for one table. Values only: does not know tokens or storage.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tablestone.auth.permissions import (
     SERVICE,
     TABLES,
 )
-from tablestone.errors import StorageError
-from tablestone.operations import Operation
+from tablestone.model.errors import StorageError
+from tablestone.model.operations import Operation
 
 
 class Role(NamedTuple):
-    """A role under Azure's name and id, and the actions its holder may take."""
+    """A role: its name and id in Azure, and the actions its holder may take."""
 
     name: str
     id: str
@@ -55,14 +55,14 @@ ACCOUNT_CONTRIBUTOR: Final = Role(
     "17d1049b-9a84-46fb-8f53-869881c3d3ab",
     frozenset((f"{SERVICE}/read", f"{SERVICE}/write", GENERATE_USER_DELEGATION_KEY)),
 )
-"""The service's own settings, and no data: on Azure it may also read the keys, which no token can do here."""
+"""The service's own settings, and no data. On Azure it may also read the account's keys; here no token can."""
 
 ROLES: Final = (DATA_READER, DATA_CONTRIBUTOR, DELEGATOR, ACCOUNT_CONTRIBUTOR)
 _BLANKS = re.compile(r"[\s._-]+")
 
 
 def _folded(name: str) -> str:
-    """Names are compared without case, blanks and the marks that stand for blanks where there can be none."""
+    """The name for comparisons: in lower case, without blanks and the marks that often replace blanks."""
     return _BLANKS.sub("", name).lower()
 
 
@@ -70,22 +70,22 @@ _BY_NAME: Final = {_folded(text): role for role in ROLES for text in (role.name,
 
 
 def find_role(name: str) -> Role | None:
-    """The role of a name or id as people and tokens write it; None if there is none."""
+    """The role with this name or id, in any usual spelling; None if there is none."""
     return _BY_NAME.get(_folded(name))
 
 
 class Assignment(NamedTuple):
-    """A principal (an object, application or group id) holds a role: in the whole account, or for one table."""
+    """A role of a principal (an object, application or group id), for the whole account or for one table."""
 
     principal: str
     role: Role
     table: str | None
 
     def is_same(self, other: Assignment) -> bool:
-        """Whether both say the same; case matters in none of it."""
-        return self._place() == other._place()
+        """Whether both are the same assignment; case does not matter."""
+        return self._folded() == other._folded()
 
-    def _place(self) -> tuple[str, str, str | None]:
+    def _folded(self) -> tuple[str, str, str | None]:
         return (
             self.principal.lower(),
             self.role.id,
@@ -94,7 +94,7 @@ class Assignment(NamedTuple):
 
 
 class Assignments:
-    """Who was given which roles in one account."""
+    """The role assignments of one account."""
 
     __slots__ = ("_by_principal",)
 
@@ -107,7 +107,7 @@ class Assignments:
         return (one for of_principal in self._by_principal.values() for one in of_principal)
 
     def of(self, principals: Iterable[str]) -> list[Assignment]:
-        """Those of any of these principals: somebody's own ids and those of their groups."""
+        """The assignments of any of these principals: the ids of a caller and of the caller's groups."""
         return [
             assignment
             for principal in principals
@@ -116,7 +116,7 @@ class Assignments:
 
     @classmethod
     def read(cls, members: Mapping[str, Any]) -> Assignments:
-        """As stored (`members`). A role that this version does not know gives nothing."""
+        """The assignments from their stored form (`members`). A role that this version does not know is skipped."""
         return cls(
             Assignment(stored["principal"], role, stored.get("table"))
             for stored in members["assignments"]
@@ -124,7 +124,7 @@ class Assignments:
         )
 
     def members(self) -> dict[str, Any]:
-        """What is stored of them."""
+        """The stored form of the assignments."""
         return {"assignments": [_stored(assignment) for assignment in self]}
 
 
@@ -137,9 +137,9 @@ NO_ASSIGNMENTS: Final = Assignments()
 
 
 class RoleHolder:
-    """A caller who may do what their roles say: those in `everywhere`, and those assigned (auth 4.4).
+    """A caller whose permissions follow from roles: those that the token claims, and those assigned here (auth 4.4).
 
-    `object_id` and `tenant_id` are who it is, `claimed` the roles that came with the token.
+    `object_id` and `tenant_id` identify the caller; `claimed` are the roles that came with the token.
     """
 
     __slots__ = ("_everywhere", "_tables", "claimed", "object_id", "tenant_id")
@@ -162,7 +162,7 @@ class RoleHolder:
         self._everywhere = frozenset(everywhere)
 
     def permit(self, operation: Operation) -> Operation:
-        """The operation itself; 403 without the role, and 404 for what no role gives, as recorded (auth 4.4)."""
+        """The operation itself; 403 if no role permits it, and 404 if no role could, as recorded (auth 4.4)."""
         needed = NEEDS[type(operation)].actions
         if not needed:
             raise StorageError("ResourceNotFound")

@@ -1,7 +1,7 @@
 """SharedKey and SharedKeyLite: one check, two canonical strings (auth 1).
 
-Either key of the account may have signed; comparison takes the same time wherever two signatures differ. A repeated
-signature is fine: clients sign once and send that again on every retry (auth 0.1).
+Either key of the account may have signed. Signatures are compared in constant time. The same signature may arrive
+again: clients sign once and send the same signature on every retry (auth 0.1).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from tablestone import limits
-from tablestone.auth.accounts import Account, is_account_name
+from tablestone.auth.account_keys import Account, is_account_name
 from tablestone.auth.canonical import (
     canonicalized_resource,
     string_to_sign_shared_key,
     string_to_sign_shared_key_lite,
 )
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
-from tablestone.errors import StorageError
-from tablestone.wire.messages import Headers, RawRequest
+from tablestone.model.errors import StorageError
+from tablestone.wire.http.messages import Headers, RawRequest
 
 _SKEW_TICKS: Final = limits.CLOCK_SKEW_SECONDS_MAX * TICKS_PER_SECOND
 _STRINGS_TO_SIGN: Final[dict[bytes, Callable[[str, Headers, bytes, bytes], bytes]]] = {
@@ -30,11 +30,11 @@ _STRINGS_TO_SIGN: Final[dict[bytes, Callable[[str, Headers, bytes, bytes], bytes
     b"sharedkeylite": string_to_sign_shared_key_lite,
 }
 SCHEMES: Final = frozenset(_STRINGS_TO_SIGN)
-"""The schemes this module checks, in lower case."""
+"""The authorization schemes that this module checks, in lower case."""
 
 
 def _parse_date(text: bytes) -> int | None:
-    """Ticks of an RFC 1123 date; None if it is none."""
+    """Ticks of an RFC 1123 date; None if the text is not a date."""
     try:
         moment = parsedate_to_datetime(text.decode("ascii"))
     except (ValueError, TypeError, IndexError, OverflowError):
@@ -45,8 +45,8 @@ def _parse_date(text: bytes) -> int | None:
 
 
 _SHORT: Final = 64
-"""Bytes of a date that is remembered: nobody has shown a key when it is read, and clients send 29."""
-# Within a second all clients send the same text.
+"""The longest date that is cached, in bytes; clients send 29. The limit is needed because no key was checked yet."""
+# Within one second all clients send the same text.
 _parse_short_date = functools.lru_cache(maxsize=1024)(_parse_date)
 
 
@@ -60,7 +60,7 @@ def require_shared_key(
 ) -> None:
     """Return if the request is signed by a key of the account, else raise `AuthenticationFailed`.
 
-    `credentials` is what follows the scheme in Authorization; without a colon it is `InvalidAuthenticationInfo`.
+    `credentials` is the part after the scheme in Authorization. Without a colon in it: `InvalidAuthenticationInfo`.
     """
     name, colon, given = credentials.rpartition(b":")
     if not colon:
@@ -69,14 +69,14 @@ def require_shared_key(
     date = headers.get(b"x-ms-date") or headers.get(b"date", b"")
     signed_at = _parse_short_date(date) if len(date) <= _SHORT else _parse_date(date)
     if signed_at is None:
-        raise _refused(f"no date that can be read: {_readable(date)}")
+        raise _refused("no date that can be read", _readable(date))
     if abs(now - signed_at) > _SKEW_TICKS:
-        raise _refused(f"the date {_readable(date)} is more than 15 minutes from the server's")
+        raise _refused("the date is more than 15 minutes from the server's", _readable(date))
     if name != account.name_bytes:
-        # What is no name may be anything, a signature or a token too.
+        # An invalid name is not logged: it may be a part of a signature or of a token.
         is_name = is_account_name(name.decode("latin-1"))
         who = f"account {_readable(name)}" if is_name else "no account"
-        raise _refused(f"signed by {who}, but the URL names {account.name!r}")
+        raise _refused("signed by another account than the URL names", who)
     string_to_sign = _STRINGS_TO_SIGN[scheme]
     text = b""
     for raw_path in signed_paths(request.raw_path, account.name_bytes):
@@ -85,19 +85,19 @@ def require_shared_key(
         for key in account.keys:
             if hmac.compare_digest(key.signature(text), given):
                 return
-    raise _refused(f"no key of the account gives the signature of {_readable(text)}")
+    raise _refused("no key of the account gives the signature", _readable(text))
 
 
 def _readable(sent: bytes) -> str:
     return repr(sent.decode("latin-1"))
 
 
-def _refused(reason: str) -> StorageError:
-    return StorageError("AuthenticationFailed", reason=reason)
+def _refused(reason: str, detail: str) -> StorageError:
+    return StorageError("AuthenticationFailed", reason=reason, detail=detail)
 
 
 def signed_paths(raw_path: bytes, account: bytes) -> tuple[bytes, ...]:
-    """The paths a client may have signed: the one on the wire and, on the secondary, the primary's (auth 1.5)."""
+    """The paths a client may have signed: the path on the wire and, on the secondary, the primary's too (auth 1.5)."""
     primary = b"/" + account
     secondary = primary + b"-secondary"
     if not raw_path.startswith(secondary):

@@ -1,3 +1,3 @@
-"""The command line: what a person types, and the sentences they are answered with."""
+"""The command line: commands, options, the sources of options, and messages to the person at the terminal."""
 
 from __future__ import annotations

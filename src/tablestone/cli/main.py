@@ -1,8 +1,8 @@
 """`tablestone`: the commands, and the one place where a failure becomes a sentence and an exit status.
 
-Exit statuses: 0 done, 1 the command found something wrong or failed, 2 it could not start as it was asked to, or could
-not print what it had to; 130 and 141 as if SIGINT or SIGPIPE had ended it.
-A command is one module with one click command in it, and is added to the group below.
+Exit statuses: 0 done; 1 the command found a problem or failed; 2 the command could not start, or could not print its
+result; 130 and 141 as if SIGINT or SIGPIPE had ended it.
+A command is a module with one click command, which is added to the group below.
 """
 
 from __future__ import annotations
@@ -13,25 +13,31 @@ from collections.abc import Sequence
 import click
 
 from tablestone import __version__, limits
-from tablestone.cli.account import account
-from tablestone.cli.check import check
-from tablestone.cli.options import BrokenOption
+from tablestone.cli.commands.account import account
+from tablestone.cli.commands.check import check
+from tablestone.cli.commands.cluster import cluster
+from tablestone.cli.commands.role import role
+from tablestone.cli.commands.sas import sas
+from tablestone.cli.commands.serve import serve
+from tablestone.cli.commands.token import token
+from tablestone.cli.data_commands import Commands
+from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.output import OutputFailed, discard_output, prepare_streams
-from tablestone.cli.role import role
-from tablestone.cli.serve import serve
-from tablestone.cli.token import token
-from tablestone.engines.contract import EngineRefused, EngineUnavailable
-from tablestone.server.stored_accounts import AccountRefused
-from tablestone.server.worker import StartRefused
+from tablestone.cli.secrets_in_arguments import hide_secrets
+from tablestone.engines.contract import EngineRefused, EngineUnavailable, OutcomeUnknown
+from tablestone.identity.stored_accounts import AccountRefused
+from tablestone.server.processes.worker import StartRefused
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
 
+FAILED = 1
 NOT_STARTED = 2
 INTERRUPTED = 130
 READER_GONE = 141
 HOW_IT_RUNS = "interpreted" if limits.__file__.endswith(".py") else "compiled"
-"""Of the modules on the way of a request (docs/decisions/0007-compiled.md): figures depend on it, and bugs may."""
+"""Whether the modules that run for each request are compiled (docs/decisions/0007-compiled.md); a report needs it."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(
     __version__, prog_name="Tablestone", message=f"%(prog)s %(version)s, {HOW_IT_RUNS}"
 )
@@ -41,13 +47,16 @@ def commands() -> None:
 
 commands.add_command(serve)
 commands.add_command(check)
+commands.add_command(cluster)
 commands.add_command(role)
 commands.add_command(token)
 commands.add_command(account)
+commands.add_command(sas)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line and answers the exit status."""
+    """Runs one command line and returns the exit status."""
+    hide_secrets(["tablestone"], sys.argv[1:] if arguments is None else arguments)
     prepare_streams()
     try:
         status = _run(arguments)
@@ -65,16 +74,22 @@ def _run(arguments: Sequence[str] | None) -> int:
         help_wanted.show()
         return NOT_STARTED
     except click.ClickException as error:
-        return _refuse(" ".join(error.format_message().split()))  # it may be of several lines
+        return _refuse(
+            " ".join(error.format_message().split())
+        )  # the message may have several lines
     except (
-        *(BrokenOption, StartRefused, AccountRefused, EngineRefused, EngineUnavailable),
+        *(BrokenOption, StartRefused, AccountRefused),
+        *(EngineRefused, EngineUnavailable, OutcomeUnknown),
+        TransferRefused,
     ) as refused:
         return _refuse(str(refused))
+    except TransferFailed as failed:
+        return _refuse(str(failed), FAILED)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     return status if isinstance(status, int) else 0
 
 
-def _refuse(sentence: str) -> int:
+def _refuse(sentence: str, status: int = NOT_STARTED) -> int:
     print(f"tablestone: {sentence}", file=sys.stderr)
-    return NOT_STARTED
+    return status

@@ -1,7 +1,7 @@
-"""Standard output that cannot be written, told apart from every other failure of the operating system.
+"""Failures of standard output, which differ from all other failures of the operating system.
 
-A full device, or a reader that has gone, is no fault of the program: `main` ends for it without a traceback. Knows
-nothing of what is printed, or by whom: click prints some of it.
+A full device, or a reader that has ended, is not a fault of the program: `main` ends without a traceback. Does not know
+the text that is printed, or which code prints it: click prints some of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STANDARD_OUTPUT: Final = 1
 class OutputFailed(Exception):
     """Standard output cannot be written; the text is one sentence.
 
-    `reader_has_gone` where it was a pipe, as behind `| head`: that reader wants no more, and nobody need be told.
+    `reader_has_gone` if it is a pipe whose reader has ended, as with `| head`: then no message is necessary.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -31,7 +31,7 @@ class OutputFailed(Exception):
 
 
 class _Output(io.FileIO):
-    """Not an `OSError`, which click would take for its own, and which might have come from anywhere."""
+    """Standard output that raises `OutputFailed`, not `OSError`: click catches that, and it can have other causes."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -41,9 +41,9 @@ class _Output(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """From here on what cannot be printed is `OutputFailed`.
+    """Make every failure of standard output an `OutputFailed`.
 
-    Whoever starts a service may leave it no standard output: then what is written there goes nowhere.
+    If the program was started without standard output or standard error, text for them is discarded.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -59,7 +59,7 @@ def prepare_streams() -> None:
 
 
 def discard_output() -> None:
-    """What is left to be written goes nowhere: the interpreter tries it once more at its end, and tells of that."""
+    """Discard the output that is left; otherwise the interpreter writes it at its end and prints another error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, STANDARD_OUTPUT)
     os.close(nowhere)

@@ -1,16 +1,19 @@
-"""The table of options as click parameters: every value stays text here, `configuration.py` makes values of them."""
+"""The table of options as click parameters. Values stay text here; `option_sources` parses them."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from tablestone.cli.configuration import CONFIG_FLAG, CONFIG_VARIABLE
+from tablestone.cli.option_sources import CONFIG_FLAG, CONFIG_VARIABLE
 from tablestone.cli.options import DATA, ENGINE, Option
+from tablestone.configuration import Configuration
+from tablestone.engines.capabilities import StoredIn
+from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.registry import capabilities_of
 
 Command = Callable[..., Any]
 
@@ -32,25 +35,32 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
                 metavar=option.metavar,
                 multiple=option.repeatable,
                 type=str,
-                help=f"{option.help}  [env: {option.variable}; default: {option.default}]",
+                help=_help(option),
             )(command)
         return command
 
     return decorate
 
 
+def _help(option: Option) -> str:
+    repeats = " Can be repeated." if option.repeatable else ""
+    return f"{option.help}{repeats}  [env: {option.variable}; default: {option.default}]"
+
+
 def by_option_name(given: dict[str, Any]) -> dict[str, Any]:
-    """What click passes a command, keyed as the options are named."""
+    """The keyword arguments of a command, by the names of the options."""
     return {parameter.replace("_", "-"): value for parameter, value in given.items()}
 
 
 def same_place(given: Mapping[str, Any]) -> str:
-    """The options that name the storage, as they were typed, to stand behind another command that is to be pasted."""
+    """The options that name the storage, as they were typed, for the end of another command that a person can paste."""
     flags = {DATA.name: DATA.flag, ENGINE.name: ENGINE.flag, "config": CONFIG_FLAG}
     typed = ((flag, given.get(name)) for name, flag in flags.items())
     return "".join(f" {flag} {shlex.quote(value)}" for flag, value in typed if value)
 
 
-def where(data_directory: Path | None) -> str:
-    """Where the data is, for a person."""
-    return str(data_directory) if data_directory else "memory, gone when it stops"
+def where(configuration: Configuration) -> str:
+    """The place of the data, as a text for a person."""
+    if capabilities_of(configuration.engine).stored_in is StoredIn.PROCESS:
+        return "memory, lost when the server stops"
+    return str(configuration.data_directory or EngineUrl.parse(configuration.engine).shown)

@@ -1,1 +1,1 @@
-"""The seam to storage and what stands behind it: ordered byte keys, versions, one conditional commit."""
+"""The engine contract and its engines: ordered byte keys, versions, one conditional commit."""

@@ -1,18 +1,21 @@
-"""The engine contract: all that the semantics above may ask of storage, and all that an engine must keep.
+"""The engine contract: all that `tables` may ask of storage, and all that an engine must keep.
 
 A row is (partition bytes, row bytes) -> (version, value bytes). The order of the bytes is the service's order.
-An engine has never heard of an account, a table, an entity, a property or HTTP; it imports nothing of ours but
-`limits` and `clock`. Every engine passes the one suite in `tests/engines`.
+An engine knows no account, table, entity, property or HTTP. Of Tablestone it imports only `limits` and `clock`.
+Every engine passes the one suite in `tests/engines`.
 
-Engines never raise a code of the service. They answer `Conflict`, or raise `EngineUnavailable` (storage cannot
-answer now; the caller may try again) or, while being opened, `EngineRefused` (one sentence for the operator).
+Engines never raise a code of the service. They return `Conflict`, or raise `EngineUnavailable` (storage cannot
+answer now; the caller may try again), `OutcomeUnknown` (a commit that may yet be applied) or, while they are opened,
+`EngineRefused` (one sentence for the operator).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, NewType, Protocol
+
+from tablestone.engines.capabilities import Capabilities
 
 
 class EngineUnavailable(Exception):
@@ -20,7 +23,11 @@ class EngineUnavailable(Exception):
 
 
 class EngineDamaged(EngineUnavailable):
-    """What is stored cannot be read: trying again is of no use, a person has to look."""
+    """The stored data cannot be read: trying again does not help, an operator has to look."""
+
+
+class OutcomeUnknown(Exception):
+    """A commit may or may not have been applied, or may yet be: no answer may say that it was not."""
 
 
 class EngineRefused(Exception):
@@ -28,11 +35,20 @@ class EngineRefused(Exception):
 
 
 class EngineBroken(EngineRefused):
-    """What is stored is damaged so much that it cannot even be opened."""
+    """The stored data is too damaged to be opened."""
 
 
-StorageId = tuple[int, int]
-"""Tells storage that an engine opened from another that somebody put in its place."""
+class SnapshotRefused(EngineUnavailable):
+    """The engine has no snapshots, or none now. Reads outside a snapshot work as before."""
+
+
+class MomentPassed(Exception):
+    """A snapshot can no longer show its moment: rows that it has not read yet were changed."""
+
+
+StorageId = NewType("StorageId", bytes)
+"""Identifies the storage that an engine opened, also if other storage takes its place. Only the engine that made an id
+can read it; other code compares it and passes it on."""
 
 
 class Key(NamedTuple):
@@ -66,11 +82,10 @@ class KeyRange(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a read found: values in key order, and where to go on.
+    """The result of a read: values in key order, and the key at which to continue.
 
-    `next_key` is the key of the first row that was left unread because of `rows_max` or `bytes_max`; None when
-    the ranges are exhausted. Values alone are given (no keys, no versions): what is stored above this seam
-    names both inside the value, and leaving them out makes a page quicker.
+    `next_key` is the key of the first row that was left unread; None when the ranges are exhausted. There are only
+    values, no keys and no versions, because the values that `tables` stores contain both. This makes a page quicker.
     """
 
     values: list[bytes]
@@ -78,7 +93,7 @@ class Rows(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """A row with everything that is known of it, for checking, sweeping and copying."""
+    """A whole row, for checking, sweeping and copying."""
 
     partition: bytes
     row: bytes
@@ -87,14 +102,14 @@ class StoredRow(NamedTuple):
 
 
 ABSENT: Final = 0
-"""Expectation: there is no row. (Also the version reported where there is none.)"""
+"""Expectation: there is no row. (Also the version that is reported if there is none.)"""
 ANY: Final = -1
-"""Expectation: none; the row may or may not be there."""
+"""Expectation: none; the row may exist or not."""
 PRESENT: Final = -2
-"""Expectation: there is a row, whatever its version."""
+"""Expectation: there is a row, of any version."""
 
 Expectation = int
-"""`ABSENT`, `ANY`, `PRESENT`, or a version (positive): the row is there and has exactly this version."""
+"""`ABSENT`, `ANY`, `PRESENT`, or a version (positive): the row exists and has exactly this version."""
 
 
 def expectation_holds(expectation: Expectation, version_found: int) -> bool:
@@ -105,9 +120,9 @@ def expectation_holds(expectation: Expectation, version_found: int) -> bool:
 
 
 class Put(NamedTuple):
-    """Write the row. `render` is given the version the engine assigned and returns the value to store.
+    """Write the row. `render` takes the version that the engine assigned, and returns the value to store.
 
-    It is pure and cheap, and may be called more than once (a commit that is tried again).
+    It is pure and cheap. It may be called more than once, if a commit is tried again.
     """
 
     render: Callable[[int], bytes]
@@ -120,14 +135,14 @@ class _Delete:
 
 
 DELETE: Final = _Delete()
-"""Mutation: remove the row; nothing happens if it is not there (say `PRESENT` to make that a conflict)."""
+"""Mutation: remove the row. A missing row is no error; the expectation `PRESENT` makes it a conflict."""
 
 Mutation = Put | _Delete | None
-"""What to do with a row whose expectation holds; None only checks."""
+"""The change of a row whose expectation holds; None only checks."""
 
 
 class Change(NamedTuple):
-    """One row of a write set: what must hold, and what to do then."""
+    """One row of a write set: its expectation, and its mutation if the expectation holds."""
 
     row: bytes
     expectation: Expectation
@@ -137,19 +152,21 @@ class Change(NamedTuple):
 class WriteSet(NamedTuple):
     """Changes to rows of one partition, applied all or not at all; each row appears once.
 
-    `announced` says that somebody may keep these rows in memory: see `Engine.generation`.
+    `invalidates_caches`: any process may keep these rows in memory, so the commit ends the validity of all caches
+    (`Engine.generation`).
     """
 
     partition: bytes
     changes: Sequence[Change]
-    announced: bool = False
+    invalidates_caches: bool = False
 
 
 class Committed(NamedTuple):
-    """Everything was applied and is durable. `versions` has one entry a change: 0 unless it was a `Put`.
+    """The write set was applied and is durable. `versions` has one entry for each change: 0 unless it was a `Put`.
 
-    An assigned version is `max(clock(), old version + 1)`, so it strictly increases per row even if the clock
-    steps back; a row that was not there counts as old version 0.
+    An assigned version is `max(clock(), old version + 1)`, so the versions of a row strictly increase even if the clock
+    steps back. The old version of a missing row is 0, or the last version that it had, if
+    `capabilities.versions_outlive_rows`.
     """
 
     versions: list[int]
@@ -166,8 +183,8 @@ class Conflict:
     version_found: int
 
 
-# Those of hints are no named tuples: these are equal where their members are, whatever their class, and who keeps
-# something for a hint would take "all of" for "any of".
+# Hints are no named tuples: named tuples of different classes are equal if their members are, so a cache with hints as
+# its keys would confuse "all of" with "any of".
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,19 +196,19 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class NumberAfter:
-    """The value contains `marker`, once, and what follows it is a number between the two, or no number.
+    """The value contains `marker`, once. The text after it is a number between the two bounds, or no number.
 
-    In a value that contains it more than once any of the occurrences may be taken.
+    If a value contains the marker more than once, the engine may take any of its occurrences.
 
-    A number is decimal, as JSON writes it; the bounds belong to the range, and may be infinite. An engine that rounds
-    must round by less than one part in 10^12: whoever asks leaves room for that.
+    A number is decimal, as JSON writes it. The bounds belong to the range and may be infinite. An engine that rounds
+    must round by less than one part in 10^12; the bounds leave room for that.
     """
 
     marker: bytes
     least: float
     greatest: float
     quoted: bool = False
-    """One quotation mark before the number is skipped. Otherwise it makes what follows no number."""
+    """True: one quotation mark before the number is skipped. False: a text with a quotation mark is no number."""
     integers: bool = True
     """False: a number written without fraction and exponent, ended by `,` or `}`, counts as no number."""
     or_absent: bool = False
@@ -200,9 +217,9 @@ class NumberAfter:
 
 @dataclass(frozen=True, slots=True)
 class TextAfter:
-    """As many bytes as `least` has, after `marker` as with numbers, are between the two (which belong to it).
+    """The bytes after `marker` (found as for numbers), as many as `least` has, are between the two bounds, inclusive.
 
-    `or_absent` says whether a value without the marker may match too.
+    `or_absent`: a value without the marker may match too.
     """
 
     marker: bytes
@@ -213,7 +230,7 @@ class TextAfter:
 
 @dataclass(frozen=True, slots=True)
 class RowBetween:
-    """The row's own bytes: `start <= row < end`; no end: to the last."""
+    """The bytes of the row key: `start <= row < end`. Without an end, all rows from `start` on."""
 
     start: bytes
     end: bytes | None
@@ -228,90 +245,122 @@ class AllOf:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Some part holds."""
+    """At least one part holds."""
 
     any_of: tuple[Hint, ...]
 
 
 Hint = Contains | NumberAfter | TextAfter | RowBetween | AllOf | AnyOf
-"""What must hold of a row that the reader wants. An engine may leave out the rows of which it does not hold, some or
-all, and never another one."""
+"""A condition that holds for every row that the reader wants. An engine may leave out rows for which it does not hold,
+some or all of them, and no other row."""
 
 
 class Snapshot(Protocol):
-    """One moment of the rows, for a reader that comes back for more. To be closed soon: it holds back storage."""
+    """One moment of the rows, for several reads. It should be closed soon, because storage cannot be reclaimed."""
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
-        """As `Engine.read`, of the moment of this snapshot's first read, whatever is committed meanwhile.
+        """As `Engine.read`, at the moment of this snapshot's first read; later commits are not seen.
 
-        With a hint rows may be left out; `rows_max` is then how many are looked at, and `next_key` the first that was
-        not. There may be no value at all, and still a key to go on with.
+        Raises `MomentPassed`, but only if `capabilities.snapshots` is `PASSING`, and never in the first read. The
+        reader then continues without the snapshot.
+
+        With a hint, rows may be left out. `rows_max` is then the number of rows that are examined, and `next_key` the
+        first row that was not. The result may have no value and still a key at which to continue.
         """
         ...
 
-    def close(self) -> None:
-        """The moment is no longer needed."""
+    async def close(self) -> None:
+        """Release the moment."""
         ...
 
 
 class Engine(Protocol):
     """Ordered rows with one conditional atomic commit.
 
-    A read sees only committed rows and, within one call, one moment: never half of a write set. A commit that
-    returned is durable and seen by every later read. A read or commit that can finish at once does so without
-    a thread hop.
+    A read sees only committed rows and, within one call, each partition at one moment: never half of a write set. A
+    commit that returned is durable and seen by every later read of every process. A commit that raises
+    `EngineUnavailable` was not applied and never will be. If an engine does not know the outcome, it finds it out or
+    raises `OutcomeUnknown`. A read or commit that can finish at once does so without another thread. A call that is
+    cancelled is carried out whole or not at all, and does not disturb other calls.
     """
 
     @property
-    def generation(self) -> int | None:
-        """A number that is another one after every announced commit, by whatever process; cheap to ask.
+    def capabilities(self) -> Capabilities:
+        """The capabilities of this kind of engine, the same for every engine of the kind."""
+        ...
 
-        What was read of announced rows after this was asked stays true for as long as the answer is the same. None
-        while an announced commit is under way, and where it cannot be known: then nothing may be kept.
+    @property
+    def generation(self) -> int | None:
+        """The number under which caches of rows are valid: cheap to read, and read at every use of a cached row.
+
+        A row that was read after the generation may be used while the generation stays the same. None: no row may be
+        cached. `capabilities.caching` says what changes the number:
+
+        `UNTIL_CHANGED`: every invalidating commit of any process changes it, before the commit is acknowledged. It is
+        None while such a commit is under way, and while the commits of another process cannot be known. So a change
+        acts on the very next request of every process.
+
+        `FOR_A_LEASE`: time changes it. A number is valid for at most `lease_seconds` after it was first returned, by a
+        clock that goes on while the process or the machine is suspended (`engines.leases.Leases`): a process that was
+        suspended for longer uses no cached row. Commits do not change the number. Instead, an invalidating commit is
+        made only when no lease can hide the change any more (`tables.invalidating_change`), so a change acts on the
+        very next request of every process here too.
+
+        `NEVER`: it is always None.
+        """
+        ...
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """The length of a lease in seconds, if `capabilities.caching` is `FOR_A_LEASE`; else None.
+
+        All processes on one storage must agree on it: it is a constant, or stored with the rows.
         """
         ...
 
     async def get(self, key: Key) -> bytes | None:
-        """The value of one row, None if there is no such row: what `read` finds in the key's own range."""
+        """The value of one row, None if there is no such row: the same as `read` of a range with this key alone."""
         ...
 
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
         """The values in `ranges` (ascending, disjoint), at most `rows_max`, stopping early at `bytes_max`.
 
         Never reads outside the ranges. A page ends after the value that brings its total length to `bytes_max`
-        or more, so at least one row is returned if there is any.
+        or more, so at least one row is returned if there is any. It may end earlier, after one row or more, if the
+        engine could not read more at one moment. But points of one partition are always read together.
         """
         ...
 
-    def snapshot(self) -> Snapshot:
-        """A moment that several reads can see."""
+    async def snapshot(self) -> Snapshot:
+        """A moment that several reads can see; `SnapshotRefused` if there is none."""
         ...
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
-        """Up to `rows_max` rows of the range in key order, with keys and versions."""
+        """The first `rows_max` rows of the range in key order, or all if they are fewer, with keys and versions."""
         ...
 
     def commit(self, write_set: WriteSet) -> Awaitable[Committed | Conflict]:
         """Apply the write set if all its expectations hold, else nothing.
 
-        Write sets that arrive together may share one flush, each with its own fate.
+        Write sets that arrive together may share one flush; each has its own outcome.
         """
         ...
 
-    async def watch(self, *, tells: bool) -> None:
-        """Run beside a server: while storage is not where it was opened, where nobody will look for what is written,
-        commits raise `EngineUnavailable`.
+    async def watch(self, *, logs_warnings: bool) -> None:
+        """Check beside a server that storage is still where it was opened. While it is not, commits raise
+        `EngineUnavailable`, because they would be lost.
 
-        Logs what it sees if it `tells`: of several processes one is enough. Ends where there is nothing to watch.
+        `logs_warnings`: whether this process logs what it finds; one of several processes is enough. The call returns
+        if there is nothing to watch.
         """
         ...
 
     async def check(self) -> list[str]:
-        """Invariants of storage itself that do not hold, in words; empty is healthy."""
+        """The invariants of storage itself that do not hold, in words; empty if storage is sound."""
         ...
 
     async def close(self) -> None:
-        """Finish what was accepted, release everything."""
+        """Finish the commits that were accepted, then release everything."""
         ...

@@ -1,15 +1,16 @@
-"""The engine that keeps rows in memory: the contract in its fewest lines, for tests and for throw-away servers.
+"""The engine that keeps rows in memory: the shortest form of the contract, for tests and for throw-away servers.
 
-It knows nothing of files, threads or flushes: a sorted list of keys and a dict of rows. Nothing in it awaits,
-so every call is alone on the loop and each is a moment of its own. What it holds is gone with the process.
+It is a sorted list of keys and a dict of rows, without files, threads or flushes. Nothing in it awaits, so every call
+runs alone on the loop and sees one moment. Its rows are lost at the end of the process.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
 from tablestone.engines.contract import (
     ABSENT,
     Committed,
@@ -21,16 +22,27 @@ from tablestone.engines.contract import (
     StoredRow,
     expectation_holds,
 )
+from tablestone.engines.kind import EngineKind, Opening
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tablestone.clock import Clock
-    from tablestone.engines.contract import Hint, KeyRange, WriteSet
+    from tablestone.engines.contract import Hint, KeyRange, StorageId, WriteSet
 
 
 class MemoryEngine:
     """An `Engine` over a sorted list."""
+
+    capabilities = Capabilities(
+        stored_in=StoredIn.PROCESS,
+        processes=False,
+        hints=False,
+        snapshots=Snapshots.LASTING,
+        waits=False,
+        caching=Caching.UNTIL_CHANGED,
+    )
+    lease_seconds: float | None = None
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +64,7 @@ class MemoryEngine:
         self._require_open()
         return _read(self._keys, self._rows, ranges, rows_max, bytes_max)
 
-    def snapshot(self) -> MemorySnapshot:
+    async def snapshot(self) -> MemorySnapshot:
         self._require_open()
         return MemorySnapshot(self._keys.copy(), self._rows.copy())
 
@@ -78,7 +90,7 @@ class MemoryEngine:
                 puts.append((key, version, mutation.render(version)))
             elif mutation is not None and version_found != ABSENT:
                 deletes.append(key)
-        self._generation += write_set.announced
+        self._generation += write_set.invalidates_caches
         for key, version, value in puts:
             if key not in self._rows:
                 insort(self._keys, key)
@@ -88,7 +100,18 @@ class MemoryEngine:
             del self._keys[bisect_left(self._keys, key)]
         return Committed(versions)
 
-    async def watch(self, *, tells: bool) -> None:
+    def contents(self) -> MemoryContents:
+        """All rows of this moment."""
+        self._require_open()
+        return MemoryContents(self._keys.copy(), self._rows.copy())
+
+    def replace(self, contents: MemoryContents) -> None:
+        """Have these rows, and no others, with the versions that they have."""
+        self._require_open()
+        self._keys, self._rows = contents.ordered.copy(), contents.rows.copy()
+        self._generation += 1  # whatever was announced may be another row now
+
+    async def watch(self, *, logs_warnings: bool) -> None:
         """There is nothing to watch."""
 
     async def check(self) -> list[str]:
@@ -116,8 +139,15 @@ class MemoryEngine:
             raise EngineUnavailable("The engine is closed.")
 
 
+class MemoryContents(NamedTuple):
+    """Rows of a memory engine, and their keys in order. Its holder must not change it."""
+
+    ordered: list[Key]
+    rows: dict[Key, tuple[int, bytes]]
+
+
 class MemorySnapshot:
-    """A copy: rows are values, so that only the two tables of them have to be copied."""
+    """A copy. Rows are values, so only the list and the dict have to be copied."""
 
     def __init__(self, ordered: list[Key], rows: dict[Key, tuple[int, bytes]]) -> None:
         self._keys = ordered
@@ -133,8 +163,15 @@ class MemorySnapshot:
     ) -> Rows:
         return _read(self._keys, self._rows, ranges, rows_max, bytes_max)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._keys, self._rows = [], {}
+
+
+def _open(_place: str, clock: Clock, _opening: Opening, _storage: StorageId | None) -> MemoryEngine:
+    return MemoryEngine(clock)
+
+
+KIND = EngineKind(MemoryEngine.capabilities, ("memory",), _open)
 
 
 def _keys_in(ordered: list[Key], key_range: KeyRange) -> list[Key]:

@@ -1,21 +1,62 @@
-"""Which engine a storage URL means: `memory:` or `sqlite:DIRECTORY`. Knows the schemes and nothing else."""
+"""The kinds of engines by the scheme of their URL: those of this package and those of other packages.
+
+Another package declares a kind as an entry point of the group `tablestone.engines` (`engines.kind`). A kind is imported
+when its scheme is first asked for, so a server imports only its own. Knows no place and opens nothing itself.
+"""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
+from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineRefused
-from tablestone.engines.memory import MemoryEngine
-from tablestone.engines.sqlite import SqliteEngine
-from tablestone.engines.sqlite_directory import DataDirectory, Opening
+from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import ENTRY_POINTS, EngineKind, Opening
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from importlib.metadata import EntryPoints
 
     from tablestone.clock import Clock
     from tablestone.engines.contract import Engine, StorageId
+
+OWN_KINDS: Final = {
+    "sqlite": "tablestone.engines.sqlite.engine",
+    "memory": "tablestone.engines.memory",
+    "cassandra": "tablestone.engines.cassandra.kind",
+}
+"""The modules of this package's own kinds, each with its `KIND`, in the order in which messages list them."""
+
+
+class NoSuchEngine(EngineRefused):
+    """No kind of engine has the scheme of the URL."""
+
+
+def kind_of(scheme: str) -> EngineKind:
+    """The kind of engine of a scheme; `NoSuchEngine` if there is none."""
+    if scheme in OWN_KINDS:
+        return _own(scheme)
+    for entry_point in _entry_points(scheme):
+        kind = entry_point.load()
+        if not isinstance(kind, EngineKind):
+            raise EngineRefused(
+                f"The engine {scheme} cannot be used: {entry_point.value} is no kind of engine."
+            )
+        return kind
+    raise NoSuchEngine(f"The engine {scheme!r} is not known.")
+
+
+def capabilities_of(url: str) -> Capabilities:
+    """The capabilities of the engine that a URL names; the engine is not opened."""
+    return kind_of(EngineUrl.parse(url).scheme).capabilities
+
+
+def forms() -> list[str]:
+    """The forms of the URLs of all kinds, for messages; for kinds of other packages only the scheme."""
+    own = [form for scheme in OWN_KINDS for form in _own(scheme).forms]
+    others = sorted(entry_point.name for entry_point in _entry_points())
+    return own + [f"{scheme}:" for scheme in others if scheme not in OWN_KINDS]
 
 
 def open_engine(
@@ -26,42 +67,58 @@ def open_engine(
     shared: bool = False,
     storage: StorageId | None = None,
 ) -> Engine:
-    """The engine behind `url`, ready for use; `EngineRefused` says why there is none.
+    """The engine of `url`, ready for use; `EngineRefused` says why it cannot be opened.
 
-    A `read_only` engine does not create, change or lock anything, and so can look at a data directory
-    that a running server holds; its commits raise `EngineUnavailable`. A `shared` one reads and commits beside
-    the processes of a running server, or without one. Without either it is the server's, and keeps other servers out.
-    With `storage` it is what `held_for_processes` gave, or refused, though there be other data now in its place.
+    A `read_only` engine creates, changes and locks nothing, so it can read storage that a running server holds; its
+    commits raise `EngineUnavailable`. A `shared` engine reads and commits beside the processes of a running server, or
+    without one. Otherwise the engine is the server's, and keeps other servers out. With `storage`, only the storage
+    with this id from `held_for_processes` is opened; other data in its place is refused.
     """
-    if (path := _directory(url)) is None:
-        return MemoryEngine(clock)
     opening = Opening.SHARED if shared else Opening.SERVER
-    return SqliteEngine(path, clock, Opening.READ_ONLY if read_only else opening, storage)
+    opening = Opening.READ_ONLY if read_only else opening
+    kind, place = _located(EngineUrl.parse(url))
+    return kind.open(place, clock, opening, storage)
 
 
-@contextmanager
-def held_for_processes(url: str) -> Iterator[StorageId]:
-    """Holds the storage of `url` for a server of several processes and prepares it; each of them opens it as shared,
-    and no other server can have it until all of them have ended. Nothing is open in the block: it may fork.
+def held_for_processes(url: str) -> AbstractContextManager[StorageId]:
+    """Prepare the storage of `url` for the processes of one server, and hold it while the block runs.
+
+    Each process opens the storage as shared. No other server can have it until all of them have ended. Nothing is open
+    in the block, so it may fork.
     """
-    if (path := _directory(url)) is None:
+    parsed = EngineUrl.parse(url)
+    kind, place = _located(parsed)
+    if not kind.capabilities.processes or kind.hold is None:
         raise EngineRefused(
-            f"The engine {url} keeps its rows in the memory of one process: it cannot have several."
+            f"The engine {parsed.shown} keeps its rows in the memory of one process: it cannot have several."
         )
-    directory = DataDirectory(path, Opening.SERVER)
+    return kind.hold(place)
+
+
+def _located(url: EngineUrl) -> tuple[EngineKind, str]:
+    """The kind of engine that a URL names, and the URL's place."""
     try:
-        yield directory.storage
-    finally:
-        directory.release()
+        kind = kind_of(url.scheme)
+    except NoSuchEngine:
+        kind = None
+    if kind is not None and url.place is not None:
+        keeps_nothing = kind.capabilities.stored_in is StoredIn.PROCESS
+        if keeps_nothing != bool(url.place):
+            return kind, url.place
+    own = (_own(scheme).forms[-1] for scheme in OWN_KINDS)
+    *first, last = (form if ":" in form else f"{form}:" for form in own)
+    raise NoSuchEngine(f"The engine {url.shown!r} is not known: use {', '.join(first)} or {last}.")
 
 
-def _directory(url: str) -> Path | None:
-    """The data directory that `url` names, None where rows are kept in memory."""
-    scheme, colon, rest = url.partition(":")
-    if scheme == "memory" and colon and not rest:
-        return None
-    if scheme == "sqlite" and rest:
-        return Path(rest)
-    raise EngineRefused(
-        f"The engine {url!r} is not known: use memory: or sqlite: followed by a data directory."
-    )
+def _own(scheme: str) -> EngineKind:
+    kind: EngineKind = import_module(OWN_KINDS[scheme]).KIND
+    return kind
+
+
+def _entry_points(scheme: str | None = None) -> EntryPoints:
+    """The kinds of other packages; finding them takes longer than everything else here."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - loads slowly
+
+    if scheme is None:
+        return entry_points(group=ENTRY_POINTS)
+    return entry_points(group=ENTRY_POINTS, name=scheme)

@@ -1,1 +1,1 @@
-"""The `$filter` language: text to tree, tree to predicate, tree to key ranges. No HTTP, no engine."""
+"""The `$filter` language: from text to a tree, from the tree to a predicate and to key ranges. No HTTP, no engine."""

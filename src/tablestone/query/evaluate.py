@@ -1,8 +1,8 @@
-"""Whether an entity matches a filter: turns a tree into one function, once, that is then called for every entity.
+"""Evaluation of a filter: compiles the tree once into a function that is then called for every entity.
 
-The rules of comparison are the service's and surprise (wire 6.3, 6.4): an absent property makes every comparison
-false, a value of another type counts as less than any literal, and only a literal is ever widened. Knows values by
-their EDM type; does not know where they come from: the caller answers a property's value, or None.
+The rules of comparison are the service's, and some are surprising (wire 6.3, 6.4): every comparison with an absent
+property is false, a value of another type counts as less than any literal, and only a literal is widened. Knows values
+by their EDM type; does not know where they come from: a `PropertyLookup` returns them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final
 
-from tablestone.edm import EdmType, EdmValue
-from tablestone.entity import encode_key
-from tablestone.query.filter_tree import (
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.filter_tree import (
     And,
     BooleanProperty,
     Comparison,
@@ -22,9 +21,10 @@ from tablestone.query.filter_tree import (
     Not,
     Or,
 )
+from tablestone.model.keys import encode_key
 
 PropertyLookup = Callable[[str], EdmValue | None]
-"""Answers the value of a property of one entity (keys and Timestamp too), or None where it is absent."""
+"""Returns the value of a property of one entity (keys and Timestamp too), or None if it is absent."""
 Predicate = Callable[[PropertyLookup], bool]
 """True when the entity behind the lookup matches."""
 
@@ -46,14 +46,14 @@ TRUE_OF_MISMATCH: Final = frozenset(
         ComparisonOperator.LESS_THAN_OR_EQUAL,
     }
 )
-"""The comparisons that are true of a value whose type does not fit: it counts as less than the literal (wire 6.4)."""
+"""The comparisons that are true for a value of another type, which counts as less than the literal (wire 6.4)."""
 WIDENS_TO: Final = {
     EdmType.INT32: (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE),
     EdmType.INT64: (EdmType.INT64, EdmType.DOUBLE),
 }
-"""The types of stored values that a literal is widened to; any other literal fits its own type only (wire 6.4)."""
+"""The types that a literal is widened to; any other literal compares with values of its own type only (wire 6.4)."""
 
-# Below this character the order by code point, which Python has, is the order by UTF-16 unit (wire 6.10).
+# Below this character Python's order, by code point, is the same as the order by UTF-16 unit (wire 6.10).
 _FIRST_SURROGATE: Final = "\ud800"
 _MEMBERSHIP_MIN: Final = 4
 
@@ -86,7 +86,7 @@ def _compare(name: str, test: _Test, kind: EdmType, wanted: Any, *, of_mismatch:
 
 
 def _compare_number(name: str, test: _Test, literal: EdmValue, *, of_mismatch: bool) -> Predicate:
-    assert isinstance(literal.value, int)  # what Int32 and Int64 hold
+    assert isinstance(literal.value, int)  # the value of an Int32 or Int64
     widened: dict[EdmType, int | float] = {
         kind: float(literal.value) if kind is EdmType.DOUBLE else literal.value
         for kind in WIDENS_TO[literal.type]
@@ -107,7 +107,7 @@ def _by_utf16_unit(test: _Test) -> _Test:
 
 
 def _unordered(_stored: Any, _wanted: Any) -> bool:
-    """Points are equal or not; the parser refuses to order them."""
+    """Points have no order, and the parser refuses such comparisons."""
     return False
 
 
@@ -120,7 +120,7 @@ def _compile_boolean_property(name: str) -> Predicate:
 
 
 def _compile_membership(name: str, wanted: frozenset[str]) -> Predicate:
-    """`name eq 'a' or name eq 'b' or ...` as one look into a set."""
+    """`name eq 'a' or name eq 'b' or ...` as one lookup in a set."""
 
     def matches(lookup: PropertyLookup) -> bool:
         stored = lookup(name)
@@ -138,7 +138,7 @@ def _is_string_equality(node: FilterNode) -> bool:
 
 
 def _memberships(terms: tuple[FilterNode, ...]) -> tuple[list[Predicate], list[FilterNode]]:
-    """The alternatives that ask one property for many strings, each as one function; and all the others."""
+    """The terms that compare one property with many strings, as one function for each property; and all other terms."""
     texts: dict[str, list[str]] = {}
     for term in terms:
         if isinstance(term, Comparison) and _is_string_equality(term):
@@ -175,7 +175,7 @@ def _any_of(predicates: list[Predicate]) -> Predicate:
         return lambda lookup: first(lookup) or second(lookup)
 
     def matches(lookup: PropertyLookup) -> bool:
-        # Not any(), as above.
+        # Not any(), for the same reason.
         for predicate in predicates:  # noqa: SIM110
             if predicate(lookup):
                 return True
@@ -187,7 +187,7 @@ def _any_of(predicates: list[Predicate]) -> Predicate:
 def compile_filter(node: FilterNode) -> Predicate:
     """The filter as a function of one entity.
 
-    One frame for each level of nesting, here and in what it returns: `limits.FILTER_DEPTH_MAX` of them fit.
+    This function and its result use one stack frame for each level of nesting: `limits.FILTER_DEPTH_MAX` frames fit.
     """
     if isinstance(node, Comparison):
         return _compile_comparison(node)

@@ -1,7 +1,7 @@
-"""The words of a filter: cuts the text into tokens and reads every form of literal (wire 6.2).
+"""The tokens of a filter: cuts the text into tokens and reads every form of literal (wire 6.2).
 
-Knows the spelling of literals and the texts of lexical errors (wire 6.5); does not know what may stand where. Never
-raises for text that is no token: it hands over a token of kind INVALID, and the parser complains when it gets there.
+Knows the spelling of literals and the texts of lexical errors (wire 6.5); does not know the grammar. Text that is not a
+token becomes a token of kind INVALID, for which the parser raises an error when it arrives there.
 """
 
 from __future__ import annotations
@@ -10,10 +10,18 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tablestone import edm
-from tablestone.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, EdmType, EdmValue
-from tablestone.entity import is_identifier, utf16_length
-from tablestone.errors import StorageError
+from tablestone.model import edm
+from tablestone.model.edm import (
+    INT32_MAX,
+    INT32_MIN,
+    INT64_MAX,
+    INT64_MIN,
+    EdmType,
+    EdmValue,
+    utf16_length,
+)
+from tablestone.model.entity import is_identifier
+from tablestone.model.errors import StorageError
 
 NAME: Final = "name"
 LITERAL: Final = "literal"
@@ -26,7 +34,7 @@ END: Final = "end"
 
 
 class Token(NamedTuple):
-    """A word of the filter: its kind, its text (of a literal: its value), and where it starts and ends."""
+    """A token of the filter: its kind, its text (for a literal: its value), its start and its end."""
 
     kind: str
     value: str | EdmValue
@@ -34,7 +42,7 @@ class Token(NamedTuple):
     end: int
 
 
-# Possessive quantifiers: no text makes this go back over what it has read. A prefix in any case, as ODataLib has it.
+# Possessive quantifiers prevent backtracking. The case of a prefix does not matter, as in ODataLib.
 _TOKEN = re.compile(
     r"""\s*+(?:
       (?P<typed>(?i:datetimeoffset|datetime|guid|binary|x|time|geography|geometry|duration)'(?:[^']++|'')*+')
@@ -52,24 +60,24 @@ _TOKEN = re.compile(
 _GEOGRAPHY = re.compile(
     r"(?:SRID=4326;)?\s*POINT\s*\(\s*(\S+)\s+([^\s)]+)(?:\s+([^\s)]+))?\s*\)\s*", re.IGNORECASE
 )
-# Constants that are spelled like names. `True` and `TRUE` are taken too (wire 14 row 16).
+# Constants that are spelled like names. `True` and `TRUE` are accepted too (wire 14 row 16).
 _WORDS: Final = {
-    "true": EdmValue(EdmType.BOOLEAN, True),  # the value, not a switch
+    "true": EdmValue(EdmType.BOOLEAN, True),
     "false": EdmValue(EdmType.BOOLEAN, False),
     "NaN": EdmValue(EdmType.DOUBLE, edm.parse_double("NaN")),
     "INF": EdmValue(EdmType.DOUBLE, edm.parse_double("INF")),
 }
 PYTHON_DOUBLES: Final = {"nan": _WORDS["NaN"], "inf": _WORDS["INF"]}
-"""How Python's SDK writes them (wire 12.3). They are names, and constants only where two names are compared."""
+"""NaN and infinity as Python's SDK writes them (wire 12.3): names, and constants only in a comparison of two names."""
 
 
 def not_implemented() -> StorageError:
-    """The answer to what OData has and the service does not (wire 6.1, 6.8)."""
+    """The error for a feature that OData has and the service does not (wire 6.1, 6.8)."""
     return StorageError("NotImplemented", early=True)
 
 
 def syntax_error(text: str, end: int) -> StorageError:
-    """`end` is just past the offending token; positions are counted as .NET does, in UTF-16 units (wire 6.5)."""
+    """`end` is just after the wrong token. Positions are counted in UTF-16 units, as in .NET (wire 6.5)."""
     position = utf16_length(text[:end])
     return StorageError(
         "InvalidInput", f"Syntax error at position {position} in '{text}'.", early=True
@@ -77,7 +85,7 @@ def syntax_error(text: str, end: int) -> StorageError:
 
 
 def unterminated_string(text: str) -> StorageError:
-    """A quote that is never closed: found at the end of the text (wire 6.5)."""
+    """The error for a quote that is never closed; its position is the end of the text (wire 6.5)."""
     return StorageError(
         "InvalidInput",
         f"There is an unterminated string literal at position {utf16_length(text)} in '{text}'.",
@@ -95,7 +103,7 @@ def _unrecognized(kind: EdmType, literal: str, text: str, start: int) -> Storage
 
 
 def _read_number(written: str) -> EdmValue:
-    """42, 42L, 4.2, 1e3, 3D, -INF; a whole number takes the smallest type that holds it (wire 6.2)."""
+    """42, 42L, 4.2, 1e3, 3D, -INF; a whole number gets the smallest type that can hold it (wire 6.2)."""
     suffix = written[-1]
     if suffix in "Ll":
         return EdmValue(EdmType.INT64, edm.parse_integer(written[:-1], INT64_MIN, INT64_MAX))
@@ -106,7 +114,7 @@ def _read_number(written: str) -> EdmValue:
     if suffix in "Mm":
         raise not_implemented()  # Edm.Decimal, which the service lacks (wire 6.2)
     digits = written.removeprefix("-")
-    # Beyond Int64 a Double: JavaScript writes its whole numbers without point or exponent up to 21 digits.
+    # A number beyond Int64 is a Double: JavaScript writes whole numbers up to 21 digits without point or exponent.
     if digits.isdecimal() and len(digits) <= 19:
         whole = int(written)
         if INT32_MIN <= whole <= INT32_MAX:
@@ -148,7 +156,7 @@ def _read_guid(content: str) -> EdmValue:
     return EdmValue(EdmType.GUID, edm.parse_guid(content))
 
 
-# datetimeoffset and geography are extensions of ours: the same instant as datetime, and the point we store.
+# datetimeoffset and geography are our extensions: the same instant as datetime, and the stored point.
 _PREFIXES: Final = {
     "datetime": (EdmType.DATE_TIME, _read_date_time),
     "datetimeoffset": (EdmType.DATE_TIME, _read_date_time),
@@ -172,18 +180,17 @@ def _read_typed(written: str, text: str, start: int) -> EdmValue:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens of the filter, the last of which is END (or UNTERMINATED). Literals are read as they come."""
+    """The tokens of the filter; the last is END or UNTERMINATED. A literal is read when its token is reached."""
     position = 0
     while True:
         match = _TOKEN.match(text, position)
-        assert match is not None  # `.` and `\Z` leave nothing out
+        assert match is not None  # `.` and `\Z` match everything else
         kind = match.lastgroup or INVALID
         start, position = match.span(kind)
         written = match[kind]
         if kind == NAME:
-            if not is_identifier(
-                written
-            ):  # the pattern takes any other character for a combining mark
+            # The pattern also matches characters that are neither letters nor combining marks.
+            if not is_identifier(written):
                 raise syntax_error(text, position)
             value = _WORDS.get(written) or (
                 _WORDS.get(written.lower()) if len(written) < 6 else None

@@ -5,8 +5,8 @@
     cmp     := primary (('eq'|'ne'|'gt'|'ge'|'lt'|'le') primary)?
     primary := '(' or ')' | identifier | literal
 
-The parser keeps its own stack of open parentheses and never calls itself, so no filter exhausts Python's. What is
-wrong with the words is raised at once; what is wrong with their types waits until the whole text has been read.
+The parser keeps its own stack of open parentheses and is not recursive, so no filter can exhaust Python's stack. It
+raises a syntax error at once, and a type error only after it has read the whole text.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from types import MappingProxyType
 from typing import Final
 
 from tablestone import limits
-from tablestone.edm import EdmType, EdmValue
-from tablestone.entity import PARTITION_KEY, ROW_KEY, TIMESTAMP
-from tablestone.errors import StorageError
-from tablestone.query import filter_lexer as lexer
-from tablestone.query.filter_lexer import Token, not_implemented, syntax_error
-from tablestone.query.filter_tree import (
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.entity import TIMESTAMP
+from tablestone.model.errors import StorageError
+from tablestone.model.filter_tree import (
     MIRRORED,
     And,
     BooleanProperty,
@@ -33,13 +31,16 @@ from tablestone.query.filter_tree import (
     Not,
     Or,
 )
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.query import filter_lexer as lexer
+from tablestone.query.filter_lexer import Token, not_implemented, syntax_error
 
 ENTITY_PROPERTIES: Final[Mapping[str, EdmType]] = MappingProxyType(
     {PARTITION_KEY: EdmType.STRING, ROW_KEY: EdmType.STRING, TIMESTAMP: EdmType.DATE_TIME}
 )
-"""The properties of an entity whose type is known before any entity is read (wire 6.4)."""
+"""The properties that have the same type in every entity (wire 6.4)."""
 TABLE_PROPERTIES: Final[Mapping[str, EdmType]] = MappingProxyType({"TableName": EdmType.STRING})
-"""The same of a table, in a query for tables (wire 3.1)."""
+"""The properties of a table, in a query for tables (wire 3.1)."""
 
 CACHED_TEXT_LENGTH_MAX: Final = 512
 
@@ -90,11 +91,11 @@ _FUNCTIONS: Final = frozenset(
     }
     | {"tolower", "totaloffsetminutes", "totalseconds", "toupper", "trim", "year"}
 )
-"""Functions of OData 2 to 4. Another name before a parenthesis is an unknown function (wire 6.8)."""
+"""The functions of OData 2 to 4. Any other name before a parenthesis is an unknown function (wire 6.8)."""
 
 
 class _Name(str):
-    """An identifier that is not yet known to be a condition or a side of a comparison."""
+    """An identifier: a condition by itself, or one side of a comparison; the next token decides which."""
 
     __slots__ = ()
 
@@ -108,7 +109,7 @@ _Operand = FilterNode | EdmValue | _Name | _Null
 
 
 class _Level:
-    """What has been read of one pair of parentheses, or of the whole filter."""
+    """The part that has been read of one pair of parentheses, or of the whole filter."""
 
     __slots__ = ("alternatives", "left", "negations", "operand", "operator", "terms")
 
@@ -139,7 +140,7 @@ class _Parser:
         self._type_error: StorageError | None = None
 
     def parse(self) -> FilterNode | None:
-        """Read the whole text; None when it is blank."""
+        """The tree of the whole text; None if the text is blank."""
         level = _Level()
         previous: Token | None = None
         for token in lexer.tokens(self._text):
@@ -152,7 +153,7 @@ class _Parser:
             else:
                 level = self._expect_operator(level, token, previous)
             previous = token
-        assert level.operand is not None  # END leaves the whole filter there
+        assert level.operand is not None  # at END, the operand is the whole filter
         node = self._whole(level.operand)
         if self._type_error is not None:
             raise self._type_error
@@ -178,7 +179,7 @@ class _Parser:
             self._levels.append(level)
             return _Level()
         elif value == "-":
-            raise not_implemented()  # negation of something that is no number
+            raise not_implemented()  # negation of an operand that is not a number
         else:
             raise syntax_error(self._text, token.end)
         return level
@@ -233,7 +234,7 @@ class _Parser:
             self._type_error = error
 
     def _close(self, level: _Level) -> _Operand:
-        """The end of a pair of parentheses: its value, which may still be a bare name or constant."""
+        """Ends a pair of parentheses and returns its value, which can be a name or constant alone."""
         self._end_term(level)
         self._end_alternative(level)
         alternatives = level.alternatives
@@ -251,7 +252,7 @@ class _Parser:
 
     def _end_term(self, level: _Level) -> None:
         operand = level.operand
-        assert operand is not None  # operators are only looked for after an operand
+        assert operand is not None  # an operator is only expected after an operand
         if level.operator is not None:
             assert level.left is not None
             operand = self._compare(level.left, level.operator, operand)
@@ -280,7 +281,7 @@ class _Parser:
         return node
 
     def _conditions(self, operands: list[_Operand], kind: type[And | Or]) -> tuple[FilterNode, ...]:
-        """The operands of a chain of `and` or of `or`, each of which must be a condition; inner chains merged in."""
+        """The operands of a chain of `and` or `or` as conditions; chains of the same kind inside are merged into it."""
         nodes: list[FilterNode] = []
         left = EdmType.BOOLEAN
         for index, operand in enumerate(operands):
@@ -309,7 +310,7 @@ class _Parser:
         return self._condition(operand)
 
     def _type_of(self, operand: _Operand) -> EdmType:
-        """The type as a condition; a property that is not declared may always be a Boolean (wire 6.4)."""
+        """The type of an operand as a condition; a property that is not declared can be a Boolean (wire 6.4)."""
         if isinstance(operand, EdmValue):
             return operand.type
         if isinstance(operand, _Name):
@@ -327,7 +328,7 @@ class _Parser:
         return operand
 
     def _compare(self, left: _Operand, operator: ComparisonOperator, right: _Operand) -> FilterNode:
-        """One property with one constant, in either order; anything else is no filter of the service (wire 6.1)."""
+        """A comparison of one property with one constant, in either order; the service has no other (wire 6.1)."""
         if isinstance(left, _Name) and isinstance(right, _Name):
             left, right = (
                 lexer.PYTHON_DOUBLES.get(left, left),
@@ -361,10 +362,10 @@ def _parse_short(text: str, declared: tuple[tuple[str, EdmType], ...]) -> Filter
 def parse_filter(
     text: str, *, declared: Mapping[str, EdmType] = ENTITY_PROPERTIES
 ) -> FilterNode | None:
-    """The tree of a filter; None when the text is blank, which filters nothing (wire 6.1).
+    """The tree of a filter; None if the text is blank, which means no filter (wire 6.1).
 
-    `declared` names the properties whose type is fixed. Raises `StorageError`: 400 InvalidInput for what is wrong,
-    501 NotImplemented for what OData has and the service does not. Short filters are remembered.
+    `declared` has the properties whose type is fixed. Raises `StorageError`: 400 InvalidInput for a wrong filter,
+    501 NotImplemented for features that OData has and the service does not. Short filters are cached.
     """
     if len(text) > CACHED_TEXT_LENGTH_MAX:
         return _Parser(text, declared).parse()

@@ -1,11 +1,11 @@
 """Sets of entity keys, and their union and intersection: the arithmetic behind a plan.
 
-A set is a sequence of slabs, ascending and disjoint: all partition keys in `start <= key < end`, each with the same
-set of row keys. Row keys are a sequence of intervals of the same kind. Keys are the bytes of `entity.encode_key`, so
+A set is an ascending, disjoint sequence of slabs. A slab has all partition keys in `start <= key < end`, each with the
+same set of row keys, which is an ascending, disjoint sequence of intervals. Keys are the bytes of `keys.encode_key`, so
 the order is the service's. Knows no filter and no engine.
 
-Every set has one form only: neighbours that could be one are one. Sets may grow as products (partitions times
-rows), so a union or intersection that passes `SIZE_MAX` answers a larger, simpler set and says that it did.
+Every set has one form only: adjacent slabs with equal rows are merged. Sets can grow as products (partitions times
+rows), so a union or intersection larger than `SIZE_MAX` is replaced by a larger, simpler set that is not `exact`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Final, NamedTuple
 from tablestone import limits
 
 END: Final = b"\xff"
-"""After every key: no encoded key has this byte."""
+"""A byte string after every key: no encoded key contains this byte."""
 
 SIZE_MAX: Final = 16 * limits.FILTER_KEY_RANGES_MAX
-"""Intervals in one set, over all its slabs. More than a plan may have, since an `and` further out may cut them."""
+"""The number of intervals in one set, over all slabs. A plan may have fewer: an enclosing `and` can reduce a set."""
 
 Interval = tuple[bytes, bytes]
 Rows = tuple[Interval, ...]
 
 PAIRWISE_MAX: Final = 2 * limits.FILTER_KEY_RANGES_MAX
-"""Sets that are combined with full precision; of more, only what is around each of them counts."""
+"""The number of sets that are combined exactly; of more sets, only their hulls are combined."""
 
 
 class Slab(NamedTuple):
-    """The partitions from `start` up to, and without, `end`; of each the same rows."""
+    """The partitions from `start` up to and excluding `end`, each with the same rows."""
 
     start: bytes
     end: bytes
@@ -46,24 +46,24 @@ NOTHING: Final[KeySet] = ()
 
 
 class Bounds(NamedTuple):
-    """A set that holds all keys in question; `exact` tells that it holds no other."""
+    """A set that contains all keys for which a filter can be true; if `exact`, it contains no other key."""
 
     keys: KeySet
     exact: bool
 
 
 def after(key: bytes) -> bytes:
-    """The least key above this one."""
+    """The smallest key after this one."""
     return key + b"\0"
 
 
 def is_one_partition(slab: Slab) -> bool:
-    """True when the slab holds exactly one partition key."""
+    """Whether the slab has exactly one partition key."""
     return slab.end == slab.start + b"\0"
 
 
 def size(keys: KeySet) -> int:
-    """How many intervals of rows the set has."""
+    """The number of intervals of rows in the set."""
     return sum(len(slab.rows) for slab in keys)
 
 
@@ -75,7 +75,7 @@ def _intersect_rows(first: Rows, second: Rows) -> Rows:
     if len(first) > len(second):
         first, second = second, first
     found: list[Interval] = []
-    # Every interval of the shorter begins its walk in the longer where it belongs: quick where the two are unlike.
+    # Each interval of the shorter list is looked up in the longer by bisection: fast if the lengths differ much.
     for start, end in first:
         index = max(0, bisect_right(second, start, key=itemgetter(0)) - 1)
         while index < len(second) and second[index][0] < end:
@@ -95,7 +95,7 @@ def _union_rows(first: Rows, second: Rows) -> Rows:
 
 
 def _merged(intervals: list[Interval]) -> Rows:
-    """Intervals that may overlap, in order and apart."""
+    """Intervals that may overlap as an ascending, disjoint sequence."""
     found: list[Interval] = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
@@ -107,7 +107,7 @@ def _merged(intervals: list[Interval]) -> Rows:
 
 
 def _rows(intervals: list[Interval]) -> Rows:
-    """All rows are always the same object, which makes the common case quick."""
+    """The intervals as a tuple. The set of all rows is always the same object, which makes the common case fast."""
     if len(intervals) == 1 and intervals[0] == ALL_ROWS[0]:
         return ALL_ROWS
     return tuple(intervals)
@@ -125,7 +125,7 @@ def _append(slabs: list[Slab], start: bytes, end: bytes, rows: Rows) -> None:
 
 
 def _intersect(first: KeySet, second: KeySet) -> KeySet | None:
-    """Keys in both; None when that grows too large."""
+    """The keys in both sets; None if the result is too large."""
     slabs: list[Slab] = []
     intervals = i = j = 0
     while i < len(first) and j < len(second):
@@ -145,7 +145,7 @@ def _intersect(first: KeySet, second: KeySet) -> KeySet | None:
 
 
 def _union(first: KeySet, second: KeySet) -> KeySet | None:
-    """Keys in either; None when that grows too large."""
+    """The keys in at least one of the sets; None if the result is too large."""
     slabs: list[Slab] = []
     intervals = i = j = 0
     position = b""
@@ -177,7 +177,7 @@ def _union(first: KeySet, second: KeySet) -> KeySet | None:
 
 
 def with_hull_of_rows(keys: KeySet) -> KeySet:
-    """The set with, in each slab, all rows between the first and the last."""
+    """The set, enlarged: each slab has all rows between its first and its last row."""
     slabs: list[Slab] = []
     for slab in keys:
         rows = _rows([(slab.rows[0][0], slab.rows[-1][1])])
@@ -186,7 +186,7 @@ def with_hull_of_rows(keys: KeySet) -> KeySet:
 
 
 def _hull(keys: KeySet) -> KeySet:
-    """One slab around the set."""
+    """The smallest single slab that contains the set."""
     if len(keys) < 2 and (not keys or len(keys[0].rows) == 1):
         return keys
     first = min(slab.rows[0][0] for slab in keys)
@@ -204,12 +204,12 @@ def _combined(combine: _Combine, first: Bounds, second: Bounds) -> Bounds:
     keys = combine(with_hull_of_rows(first.keys), with_hull_of_rows(second.keys))
     if keys is None:
         keys = combine(_hull(first.keys), _hull(second.keys))
-        assert keys is not None  # of two slabs never comes much
+        assert keys is not None  # two slabs never give a large set
     return Bounds(keys, exact=False)
 
 
 def _reduce(combine: _Combine, bounds: list[Bounds]) -> Bounds:
-    """Pairs first, then pairs of pairs: n sets in n log n steps."""
+    """Combines pairs, then pairs of the results: n log n steps for n sets."""
     while len(bounds) > 1:
         paired = [
             _combined(combine, bounds[i], bounds[i + 1]) for i in range(0, len(bounds) - 1, 2)
@@ -219,19 +219,19 @@ def _reduce(combine: _Combine, bounds: list[Bounds]) -> Bounds:
 
 
 def intersection(bounds: list[Bounds]) -> Bounds:
-    """What all of them allow."""
+    """The bounds of a conjunction: the keys in all of these bounds."""
     if len(bounds) <= PAIRWISE_MAX:
         return _reduce(_intersect, bounds)
     around = EVERYTHING
     for keys, _ in bounds:
         narrower = _intersect(around, _hull(keys))
-        assert narrower is not None  # of two slabs never comes much
+        assert narrower is not None  # two slabs never give a large set
         around = narrower
     return Bounds(around, exact=False)
 
 
 def _union_of_equal_or_apart(bounds: list[Bounds]) -> Bounds | None:
-    """The union where slabs are either over the same partitions or do not meet: points, above all."""
+    """The union if any two slabs have the same partitions or no partition in common, as points do; else None."""
     rows_of: dict[Interval, list[Rows]] = {}
     exact = True
     for keys, each_exact in bounds:
@@ -250,7 +250,7 @@ def _union_of_equal_or_apart(bounds: list[Bounds]) -> Bounds | None:
 
 
 def union(bounds: list[Bounds]) -> Bounds:
-    """What any of them allows."""
+    """The bounds of a disjunction: the keys in at least one of these bounds."""
     if len(bounds) > 2:
         found = _union_of_equal_or_apart(bounds)
         if found is not None:
@@ -262,5 +262,5 @@ def union(bounds: list[Bounds]) -> Bounds:
 
 
 def common(first: KeySet, second: KeySet) -> KeySet | None:
-    """The keys that both sets hold; None when it would be too large to say."""
+    """The keys in both sets; None if the result is too large."""
     return _intersect(first, second)

@@ -1,10 +1,10 @@
-"""What a filter says of keys: the ranges to read, and what is left to be asked of each entity that was read.
+"""The plan of a query: the key ranges to read, and the residual filter for what the keys cannot express.
 
-A plan is a value with a name. It never leaves out an entity that matches, and `residual` is true of an entity inside
-the ranges exactly when the filter is. Knows keys as bytes and the two key properties; does not read anything.
+The ranges contain every entity that matches. For an entity inside the ranges, `residual` is true exactly if the filter
+is. Knows keys as bytes and the two key properties; does not read anything.
 
-Both keys of an entity always exist and are strings, so a negation of a comparison of keys is the inverse comparison;
-of any other property it is not (wire 6.4). Negations are therefore pushed inward first.
+Both keys of an entity always exist and are strings. So the negation of a comparison of keys is the inverse comparison;
+for any other property it is not (wire 6.4). Therefore negations are first moved to the leaves of the tree.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ import functools
 from typing import Final, NamedTuple
 
 from tablestone import limits
-from tablestone.edm import EdmType
-from tablestone.entity import PARTITION_KEY, ROW_KEY, encode_key
-from tablestone.query import key_set
-from tablestone.query.filter_tree import (
+from tablestone.model.edm import EdmType
+from tablestone.model.filter_tree import (
     INVERTED,
     And,
     BooleanProperty,
@@ -28,6 +26,8 @@ from tablestone.query.filter_tree import (
     Not,
     Or,
 )
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, encode_key
+from tablestone.query import key_set
 from tablestone.query.key_set import (
     ALL_ROWS,
     END,
@@ -43,35 +43,35 @@ from tablestone.query.key_set import (
 
 
 class PlanKind(enum.Enum):
-    """What a plan reads, by name."""
+    """The kinds of plans, by name."""
 
     NOTHING = "nothing"
-    """The filter contradicts itself: there is nothing to read."""
+    """No key: the filter contradicts itself."""
     POINT = "point"
     """One key."""
     POINTS = "points"
     """Several single keys."""
     ROW_RANGE = "row range"
-    """Rows of one partition, from one to another."""
+    """A range of rows of one partition."""
     PARTITION = "partition"
     """One whole partition."""
     PARTITION_RANGE = "partition range"
-    """Partitions from one to another."""
+    """A range of partitions."""
     RANGES = "ranges"
     """Several ranges of any kind."""
     TABLE = "table"
-    """Everything."""
+    """The whole table."""
 
 
 class KeyInterval(NamedTuple):
-    """All keys with `start <= (partition, row) < end`, in the bytes of `encode_key`; no end: the table's."""
+    """All keys with `start <= (partition, row) < end`, as bytes of `encode_key`. Without `end`, to the table's end."""
 
     start: tuple[bytes, bytes]
     end: tuple[bytes, bytes] | None
 
 
 class Plan(NamedTuple):
-    """`ranges` are ascending and disjoint; `residual` is None when being in the ranges is all the filter asks."""
+    """Key ranges, ascending and disjoint, and the residual filter; None if the ranges alone express the filter."""
 
     kind: PlanKind
     ranges: tuple[KeyInterval, ...]
@@ -79,11 +79,11 @@ class Plan(NamedTuple):
 
 
 SIMPLIFY_STEPS_MAX: Final = 50_000
-"""What finding superfluous terms may cost; terms not looked at stay, which is correct and only slower."""
+"""The steps that simplifying a filter may take. Terms that are not reached stay: correct, but slower to evaluate."""
 
 
 class _Node(NamedTuple):
-    """A filter without negations of its inner nodes, and the keys it can be true of."""
+    """A filter with negations at its leaves only, and the keys for which it can be true."""
 
     filter: FilterNode
     bounds: Bounds
@@ -111,7 +111,7 @@ def _intervals(operator: ComparisonOperator, key: bytes) -> Rows:
 
 
 def _of_keys(node: Comparison) -> KeySet:
-    assert isinstance(node.literal.value, str)  # the caller has looked at the type
+    assert isinstance(node.literal.value, str)  # the caller has checked the type
     intervals = _intervals(node.operator, encode_key(node.literal.value))
     if node.name == PARTITION_KEY:
         return tuple(Slab(start, end, ALL_ROWS) for start, end in intervals)
@@ -119,7 +119,7 @@ def _of_keys(node: Comparison) -> KeySet:
 
 
 def _analyse(node: FilterNode, *, negated: bool) -> _Node:
-    """The node, negated if asked for; negations moved to the leaves."""
+    """The node, or its negation, with negations moved to the leaves."""
     while isinstance(node, Not):
         node, negated = node.term, not negated
     if isinstance(node, Comparison):
@@ -134,7 +134,7 @@ def _analyse(node: FilterNode, *, negated: bool) -> _Node:
         constant = Constant(node.value is not negated)
         return _Node(constant, Bounds(EVERYTHING if constant.value else NOTHING, exact=True), ())
     children: list[_Node] = []
-    # A loop and no comprehension: before Python 3.12 that is a second frame for each level of nesting.
+    # A loop, because before Python 3.12 a comprehension is a second stack frame for each level of nesting.
     for term in node.terms:
         child = _analyse(term, negated=negated)
         children.append(child)
@@ -148,7 +148,7 @@ def _analyse(node: FilterNode, *, negated: bool) -> _Node:
 def _linear(keys: KeySet) -> tuple[list[KeyInterval], KeySet]:
     """The set as ranges over (partition, row), and the set that those ranges cover.
 
-    Rows inside a range of partitions are no range: then the partitions are read whole.
+    Ranges of rows in each of several partitions are not one range over (partition, row): the partitions are read whole.
     """
     found: list[KeyInterval] = []
     covered: list[Slab] = []
@@ -171,9 +171,9 @@ def _linear(keys: KeySet) -> tuple[list[KeyInterval], KeySet]:
 
 
 def _hull(ranges: list[KeyInterval]) -> tuple[list[KeyInterval], KeySet]:
-    """One range from the first key to the last, and the set it covers."""
+    """One range from the first key to the last, and the set that it covers."""
     start, end = ranges[0].start, ranges[-1].end
-    assert end is not None  # the table's end is written END until the plan is complete
+    assert end is not None  # the end of the table is END until the plan is complete
     slabs = []
     inner = start[0]
     if start[1]:
@@ -188,7 +188,7 @@ def _hull(ranges: list[KeyInterval]) -> tuple[list[KeyInterval], KeySet]:
 
 
 def _ranges(keys: KeySet) -> tuple[list[KeyInterval], KeySet]:
-    """Not more ranges than a plan may have: rather more rows of each partition, and then more partitions."""
+    """At most as many ranges as a plan may have: if necessary, with more rows of each partition, or more partitions."""
     ranges, covered = _linear(keys)
     if len(ranges) > limits.FILTER_KEY_RANGES_MAX:
         ranges, covered = _linear(key_set.with_hull_of_rows(keys))
@@ -198,7 +198,7 @@ def _ranges(keys: KeySet) -> tuple[list[KeyInterval], KeySet]:
 
 
 class _Simplifier:
-    """Drops from a filter what is known of every key in the ranges."""
+    """Removes the terms of a filter that are the same for every key in the ranges."""
 
     def __init__(self, covered: KeySet) -> None:
         self._covered = covered
@@ -254,7 +254,8 @@ def _kind(ranges: list[KeyInterval]) -> PlanKind:
     return PlanKind.TABLE if start == (b"", b"") and end[0] == END else PlanKind.PARTITION_RANGE
 
 
-_EVERYTHING: Final = Plan(PlanKind.TABLE, (KeyInterval((b"", b""), None),), None)
+EVERY_KEY: Final = (KeyInterval((b"", b""), None),)
+_EVERYTHING: Final = Plan(PlanKind.TABLE, EVERY_KEY, None)
 _NOTHING: Final = Plan(PlanKind.NOTHING, (), None)
 
 
@@ -270,7 +271,7 @@ def _key_of(node: FilterNode, name: str) -> bytes | None:
 
 
 def _plan_of_point(node: FilterNode) -> Plan | None:
-    """The plan of `PartitionKey eq 'x' and RowKey eq 'y'`: the commonest query, spared the arithmetic."""
+    """The plan of `PartitionKey eq 'x' and RowKey eq 'y'`, a shortcut for the most common query."""
     if not isinstance(node, And) or len(node.terms) != 2:
         return None
     partition, row = _key_of(node.terms[0], PARTITION_KEY), _key_of(node.terms[1], ROW_KEY)
@@ -297,11 +298,11 @@ def _plan(node: FilterNode) -> Plan:
 
 _plan_small = functools.lru_cache(maxsize=512)(_plan)
 _SHORT: Final = 512
-"""Characters or bytes of a constant up to which a plan that holds it is kept, so that keeping many costs little."""
+"""The length of a constant (characters or bytes) up to which its plan is cached, so that the cache stays small."""
 
 
 def _is_small(node: FilterNode) -> bool:
-    """Worth remembering, and quick to look up: a handful of conditions, none nested, none long."""
+    """Whether the plan is cached: few conditions, none nested, none long, so that the lookup is fast."""
     terms = node.terms if isinstance(node, And | Or) else (node,)
     return len(terms) <= 8 and all(map(_is_short, terms))
 
@@ -318,7 +319,7 @@ def _is_short(term: FilterNode) -> bool:
 
 
 def plan_query(node: FilterNode | None) -> Plan:
-    """The plan of a filter; without one, the table."""
+    """The plan of a filter; without a filter, the whole table."""
     if node is None:
         return _EVERYTHING
     return _plan_of_point(node) or (_plan_small(node) if _is_small(node) else _plan(node))

@@ -1,3 +1,3 @@
-"""The server: sockets, the ASGI application, start and stop. The only layer that knows HTTP arrives from a network."""
+"""The server: sockets, the ASGI application, start and stop. No other layer knows that HTTP arrives from a network."""
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What every operation means. The only caller of an engine; knows nothing of HTTP."""
+"""The meaning of every operation. The only caller of an engine; knows nothing of HTTP."""

@@ -1,15 +1,15 @@
-"""The catalog: which tables an account has, their policies, creating and deleting them, sweeping what a deletion left.
+"""The catalog: the tables of an account with their policies; creating, deleting and sweeping them.
 
-Deleting a table removes its one catalog row and, in the same commit, notes that its entities are to be swept: it
-answers at once whatever the table's size. The sweep removes the entities in small steps and, after
-`SWEEP_AGAIN_SECONDS`, once more, for writes that were under way at the deletion; only then, and not before its name is
-free again, does it forget the table.
+The deletion of a table removes its one catalog row and, in the same commit, notes that its entities are to be swept. So
+it returns at once for a table of any size. The sweep removes the entities in small steps, and once more after
+`SWEEP_AGAIN_SECONDS`, for writes that were under way at the deletion. After that, and when the name is free again, it
+forgets the table.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -26,22 +26,24 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     Engine,
-    EngineUnavailable,
     Key,
+    KeyRange,
     Put,
     StoredRow,
     WriteSet,
 )
-from tablestone.errors import StorageError
-from tablestone.operations import AccessPolicy, SignedIdentifier
-from tablestone.tables import keys
-from tablestone.tables.announced import AnnouncedRows
-from tablestone.tables.tenure import Owner, Tenures, conditions
+from tablestone.model.errors import StorageError
+from tablestone.model.operations import AccessPolicy, SignedIdentifier
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Incarnations, Owner, conditions
+from tablestone.tables.cached_rows import CachedRows
+from tablestone.tables.commit_retries import one_more_conflict
+from tablestone.tables.invalidating_change import InvalidatingChange
 
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """A table in the catalog: its name as created, its id, when it was created or deleted (ticks), its policies."""
+    """A table in the catalog: its name as created, its id, its policies; `ticks` is its creation or deletion."""
 
     name: str
     table_id: bytes
@@ -51,7 +53,7 @@ class TableRecord:
 
 
 def read_record(stored: bytes) -> TableRecord:
-    """A catalog row's value, read."""
+    """The record in the value of a catalog row."""
     raw = orjson.loads(stored)
     return TableRecord(
         raw["name"],
@@ -68,7 +70,7 @@ def _read_identifier(raw: dict[str, Any]) -> SignedIdentifier:
 
 
 def _record_renderer(name: str, table_id: bytes) -> Callable[[int], bytes]:
-    """The value of a catalog row: its version is at once the time of the creation or the deletion."""
+    """The value of a catalog row. Its version is also the time of the creation or deletion."""
 
     def render(version: int) -> bytes:
         return orjson.dumps(
@@ -81,7 +83,7 @@ def _record_renderer(name: str, table_id: bytes) -> Callable[[int], bytes]:
 def _identifiers_renderer(
     record: TableRecord, identifiers: tuple[SignedIdentifier, ...]
 ) -> Callable[[int], bytes]:
-    """The value of a table's row with other policies."""
+    """The value of a table's row with these policies."""
 
     def render(version: int) -> bytes:
         return orjson.dumps(
@@ -99,13 +101,13 @@ def _identifiers_renderer(
 
 @functools.lru_cache(maxsize=4096)
 def _table_place(account: str, table: str) -> Key:
-    return Key(keys.catalog_partition(account), keys.table_row(table))
+    return storage_keys.table_place(account, table)
 
 
 class Catalog:
-    """The tables of all accounts. `fresh_id` gives `keys.TABLE_ID_LENGTH` bytes nobody was given before.
+    """The tables of all accounts. `fresh_id` returns `storage_keys.TABLE_ID_LENGTH` bytes that were never used before.
 
-    The name of a deleted table is free again after `deletion_seconds`; the service itself takes 40 and more (wire 3.4).
+    The name of a deleted table is free again after `deletion_seconds`; the service itself takes 40 or more (wire 3.4).
     """
 
     def __init__(
@@ -121,18 +123,18 @@ class Catalog:
         self._fresh_id = fresh_id
         self._deletion_ticks = deletion_seconds * TICKS_PER_SECOND
         self._forget_ticks = max(limits.SWEEP_AGAIN_SECONDS, deletion_seconds) * TICKS_PER_SECOND
-        self._rows = AnnouncedRows(engine)
-        self.tenures = Tenures(engine)
+        self._rows = CachedRows(engine, absence_by_lease=False)
+        self.incarnations = Incarnations(engine)
 
     async def find(self, owner: Owner, table: str) -> TableRecord | None:
         """The owner's table of this name, in any case, if there is one."""
         if len(table) > limits.TABLE_NAME_LENGTH_MAX:
-            return None  # asked of nobody, and its place not kept
+            return None  # no table has such a name, and its place is not cached
         record = await self._rows.get(_table_place(owner.name, table), read_record)
-        if owner.tenure is not None and (
+        if owner.incarnation is not None and (
             owner.known_at is None or owner.known_at != self._rows.read_at
         ):
-            await self.tenures.require(owner)
+            await self.incarnations.require(owner)
         return record
 
     async def require(self, owner: Owner, table: str) -> TableRecord:
@@ -144,117 +146,168 @@ class Catalog:
 
     async def create(self, owner: Owner, table: str) -> None:
         """Create the table, or raise `TableAlreadyExists` or `TableBeingDeleted`."""
-        row = keys.table_row(table)
+        row = storage_keys.table_row(table)
         creation = Change(row, ABSENT, Put(_record_renderer(table, self._fresh_id())))
-        for _ in range(limits.COMMIT_ATTEMPTS_MAX):
-            taken = await self._free_again(owner, table) if self._deletion_ticks else ()
-            changes = (*conditions(owner), creation, *taken)
-            outcome = await self._commit(owner, changes)
-            if isinstance(outcome, Committed):
-                return
-            if changes[outcome.index] is creation:
-                raise StorageError("TableAlreadyExists")
-            # Somebody has made and deleted a table of this name meanwhile: its time has begun.
-        raise EngineUnavailable(f"Others keep making and deleting table {table}.")
+        conflicts = 0
+        async with self._change(owner) as change:
+            while True:
+                taken = await self._free_again(owner, table) if self._deletion_ticks else ()
+                changes = (*conditions(owner), creation, *taken)
+                # No wait for leases: under a lease, no process caches the absence of a table.
+                outcome = await self._commit(owner, change, changes)
+                if isinstance(outcome, Committed):
+                    return
+                if changes[outcome.index] is creation:
+                    raise StorageError("TableAlreadyExists")
+                # Another client has created and deleted a table of this name since: the name is reserved again.
+                conflicts = one_more_conflict(conflicts, f"table {table}")
 
     async def _free_again(self, owner: Owner, table: str) -> tuple[Change, ...]:
-        """What has to hold, and to change, for a name to be used again; or `TableBeingDeleted`.
+        """The changes under which a deleted table's name can be used again; or `TableBeingDeleted`.
 
-        An account that was made under the name of a deleted one has nothing of the times of its tables.
+        Names that were reserved for a deleted account are free for a later account of the same name.
         """
-        row = keys.taken_row(table)
-        stored = await self._engine.get(Key(keys.catalog_partition(owner.name), row))
+        row = storage_keys.taken_row(table)
+        stored = await self._engine.get(Key(storage_keys.catalog_partition(owner.name), row))
         if stored is None:
             return (Change(row, ABSENT, None),)
         taken = read_record(stored)
-        if taken.ticks > max(self._clock() - self._deletion_ticks, owner.tenure or 0):
-            there_is_one = (
-                await self.find(owner, table) is not None
-            )  # made while there was no such time
-            raise StorageError("TableAlreadyExists" if there_is_one else "TableBeingDeleted")
+        if taken.ticks > max(self._clock() - self._deletion_ticks, owner.incarnation or 0):
+            # It may exist: it was created under a server that reserves no names.
+            exists = await self.find(owner, table) is not None
+            raise StorageError("TableAlreadyExists" if exists else "TableBeingDeleted")
         return (Change(row, taken.version, DELETE),)
 
     async def delete(self, owner: Owner, table: str) -> None:
         """Delete the table, or raise `ResourceNotFound` (wire 3.4)."""
+        async with self._change(owner) as change:
+            if not await self._change_table(owner, table, self._deletion, change):
+                raise StorageError("ResourceNotFound")
 
-        def deletion(record: TableRecord) -> tuple[Change, ...]:
-            note = Put(_record_renderer(record.name, record.table_id))
-            changes = (
-                Change(keys.table_row(table), record.version, DELETE),
-                Change(keys.deleted_row(record.table_id), ANY, note),
-            )
-            taken = Change(keys.taken_row(table), ANY, note)
-            return (*changes, taken) if self._deletion_ticks else changes
+    async def delete_all(self, owner: Owner) -> int:
+        """Delete all tables of the owner, also those that are created while this runs. Returns their number."""
+        deleted = 0
+        async with self._change(owner) as change:
+            while True:
+                records, _ = await self.page(owner, "", limits.PAGE_ENTITIES_MAX)
+                if not records:
+                    return deleted
+                for record in records:
+                    # False means that another client has deleted it since.
+                    await self._change_table(
+                        owner, record.name, self._deletion, change, is_last=False
+                    )
+                deleted += len(records)
 
-        if not await self._change_table(owner, table, deletion):
-            raise StorageError("ResourceNotFound")
+    def _deletion(self, record: TableRecord) -> tuple[Change, ...]:
+        note = Put(_record_renderer(record.name, record.table_id))
+        changes = (
+            Change(storage_keys.table_row(record.name), record.version, DELETE),
+            Change(storage_keys.deleted_row(record.table_id), ANY, note),
+        )
+        taken = Change(storage_keys.taken_row(record.name), ANY, note)
+        return (*changes, taken) if self._deletion_ticks else changes
 
     async def set_identifiers(
         self, owner: Owner, table: str, identifiers: tuple[SignedIdentifier, ...]
     ) -> None:
-        """Replace the stored access policies of a table, or raise `TableNotFound`; the next request sees it."""
+        """Replace the stored access policies of a table, or raise `TableNotFound`; the next request sees them."""
 
         def replacement(record: TableRecord) -> tuple[Change, ...]:
             render = _identifiers_renderer(record, identifiers)
-            return (Change(keys.table_row(table), record.version, Put(render)),)
+            return (Change(storage_keys.table_row(table), record.version, Put(render)),)
 
-        if not await self._change_table(owner, table, replacement):
-            raise StorageError("TableNotFound", early=True)
+        async with self._change(owner) as change:
+            if not await self._change_table(owner, table, replacement, change):
+                raise StorageError("TableNotFound", early=True)
+
+    def _change(self, owner: Owner) -> InvalidatingChange:
+        """A change of the owner's catalog."""
+        return InvalidatingChange(self._engine, storage_keys.catalog_partition(owner.name))
 
     async def _change_table(
-        self, owner: Owner, table: str, changes: Callable[[TableRecord], tuple[Change, ...]]
+        self,
+        owner: Owner,
+        table: str,
+        changes: Callable[[TableRecord], tuple[Change, ...]],
+        change: InvalidatingChange,
+        *,
+        is_last: bool = True,
     ) -> bool:
-        """Commit the changes to a table's row, again if somebody else was first; False if there is no such table."""
+        """Commit the changes of a table's row, again after a conflict; False if there is no such table."""
         if len(table) > limits.TABLE_NAME_LENGTH_MAX:
             return False
         place = _table_place(owner.name, table)
-        for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        conflicts = 0
+        while True:
             stored = await self._engine.get(place)
             if stored is None:
                 return False
-            change = changes(read_record(stored))
-            outcome = await self._commit(owner, (*conditions(owner), *change))
+            decided = (*conditions(owner), *changes(read_record(stored)))
+            if await change.waits():
+                continue
+            outcome = await self._commit(owner, change, decided, is_last=is_last)
             if isinstance(outcome, Committed):
                 return True
-        raise EngineUnavailable(f"Others keep changing table {table}.")
+            conflicts = one_more_conflict(conflicts, f"table {table}")
 
-    async def _commit(self, owner: Owner, changes: tuple[Change, ...]) -> Committed | Conflict:
+    async def _commit(
+        self,
+        owner: Owner,
+        change: InvalidatingChange,
+        changes: tuple[Change, ...],
+        *,
+        is_last: bool = True,
+    ) -> Committed | Conflict:
         """Commit changes that begin with the owner's conditions; `ResourceNotFound` if those do not hold."""
-        write_set = WriteSet(keys.catalog_partition(owner.name), changes, announced=True)
-        outcome = await self._engine.commit(write_set)
-        if isinstance(outcome, Conflict) and changes[outcome.index].row == keys.TENURE_ROW:
-            await self.tenures.require(owner)
+        outcome = await change.commit(changes, last=is_last)
+        if (
+            isinstance(outcome, Conflict)
+            and changes[outcome.index].row == storage_keys.INCARNATION_ROW
+        ):
+            await self.incarnations.require(owner)
         return outcome
 
     async def page(
         self, owner: Owner, first: str, tables_max: int
     ) -> tuple[list[TableRecord], TableRecord | None]:
         """Up to `tables_max` of the owner's tables in name order from `first` on, and the next one."""
-        table_range = keys.table_rows_from(owner.name, first)
-        rows = await self._engine.read(
-            (table_range,), rows_max=tables_max + 1, bytes_max=limits.PAGE_BYTES_MAX
-        )
-        await self.tenures.require(owner)
-        records = [read_record(value) for value in rows.values]
+        ranges = (storage_keys.table_rows_from(owner.name, first),)
+        return await self.page_within(owner, ranges, tables_max)
+
+    async def page_within(
+        self, owner: Owner, ranges: Sequence[KeyRange], tables_max: int
+    ) -> tuple[list[TableRecord], TableRecord | None]:
+        """Up to `tables_max` of the owner's tables in ranges of the catalog, by name, and the next one in them."""
+        rest = list(ranges)
+        records: list[TableRecord] = []
+        while rest and len(records) <= tables_max:
+            rows = await self._engine.read(
+                rest, rows_max=tables_max + 1 - len(records), bytes_max=limits.PAGE_BYTES_MAX
+            )
+            records += map(read_record, rows.values)
+            next_key = rows.next_key
+            rest = [] if next_key is None else storage_keys.ranges_from(rest, next_key)
+        await self.incarnations.require(owner)
         return records[:tables_max], records[tables_max] if len(records) > tables_max else None
 
     async def accounts_to_sweep(self) -> AsyncIterator[str]:
         """The accounts, known or not, that have deleted tables left to sweep."""
         partition = b""
-        while rows := await self._engine.scan(keys.catalogs_after(partition), rows_max=1):
+        while rows := await self._engine.scan(storage_keys.catalogs_after(partition), rows_max=1):
             partition = rows[0].partition
-            if keys.is_deleted_row(rows[0].row):
-                yield keys.account_of(partition)
+            if storage_keys.is_deleted_row(rows[0].row):
+                yield storage_keys.account_of(partition)
 
     async def sweep(self, account: str) -> bool:
-        """Remove some of what deleted tables of the account left; False when there is nothing to do now."""
+        """Remove some rows of the account's deleted tables; False if there is nothing to do now."""
         read = await self._engine.read(
-            (keys.deleted_rows(account),),
+            (storage_keys.deleted_rows(account),),
             rows_max=limits.PAGE_ENTITIES_MAX,
             bytes_max=limits.PAGE_BYTES_MAX,
         )
         for record in map(read_record, read.values):
-            table_range = keys.table_range(record.table_id)
+            table_range = storage_keys.table_range(record.table_id)
             rows = await self._engine.scan(table_range, rows_max=limits.SWEEP_ROWS_PER_STEP)
             if rows:
                 await self._remove(rows)
@@ -264,10 +317,10 @@ class Catalog:
         return False
 
     async def _forget(self, account: str, deleted: TableRecord) -> None:
-        """Take away the last that is known of a deleted table; that its name was taken, if no later one had it."""
-        partition = keys.catalog_partition(account)
-        changes = [Change(keys.deleted_row(deleted.table_id), ANY, DELETE)]
-        row = keys.taken_row(deleted.name)
+        """Remove the note of a deleted table, and the reservation of its name if no later table had the name."""
+        partition = storage_keys.catalog_partition(account)
+        changes = [Change(storage_keys.deleted_row(deleted.table_id), ANY, DELETE)]
+        row = storage_keys.taken_row(deleted.name)
         stored = await self._engine.get(Key(partition, row))
         if stored is not None and (taken := read_record(stored)).table_id == deleted.table_id:
             changes.append(Change(row, taken.version, DELETE))

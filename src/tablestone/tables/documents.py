@@ -1,8 +1,8 @@
-"""What a server keeps beside tables, such as accounts and service properties: JSON documents by kind and name.
+"""Documents: the data of a server beside its tables, such as accounts and service properties. JSON, by kind and name.
 
-A document is one announced row, so that it is read from memory and a change acts on the very next request in every
-process. Changing one is reading, editing and committing under the version that was read, again if somebody else was
-first. Does not know what a document means.
+A document is one cached row: it is read from memory, and a change acts on the very next request in every process. A
+change reads, edits, and commits under the version that was read; after a conflict it starts again. Does not know the
+meaning of a document.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from tablestone.engines.contract import (
     Change,
     Committed,
     Engine,
-    EngineUnavailable,
     Key,
     Put,
-    WriteSet,
 )
-from tablestone.tables import keys
-from tablestone.tables.announced import AnnouncedRows, Found
+from tablestone.tables import storage_keys
+from tablestone.tables.cached_rows import CachedRows, Found
+from tablestone.tables.commit_retries import one_more_conflict
+from tablestone.tables.invalidating_change import InvalidatingChange
 
 Members = dict[str, Any]
-"""The members of a document: what JSON can say."""
+"""The members of a document, as JSON values."""
 
 
 class DocumentKind(enum.Enum):
-    """What a document is about; its value is the first part of its place in storage, so it never changes."""
+    """The kind of a document. The value is the first part of the document's place in storage, so it never changes."""
 
     ACCOUNT = b"account"
     """An account and its keys, by the account's name."""
@@ -42,7 +42,7 @@ class DocumentKind(enum.Enum):
     ROLES = b"roles"
     """Role assignments, by the account's name."""
     SECRETS = b"secrets"
-    """What the server itself signs with, by what it is for."""
+    """The secrets with which the server signs, by their use."""
 
     __hash__ = object.__hash__
 
@@ -52,29 +52,29 @@ class Documents:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._rows = AnnouncedRows(engine)
+        self._rows = CachedRows(engine)
 
     async def get(
         self, kind: DocumentKind, name: str, read: Callable[[Members], Found]
     ) -> Found | None:
-        """The document as `read` makes something of it (once, as long as it does not change); None if there is none.
+        """The result of `read` for the document (called once until it changes); None if there is no document.
 
-        A kind is always to be read with the same function.
+        A kind must always be read with the same function.
         """
-        place = keys.document_place(kind.value, name)
+        place = storage_keys.document_place(kind.value, name)
         return await self._rows.get(place, lambda value: read(read_document(value)[1]))
 
     def kept(self, place: Key) -> Any:
-        """What `get` made of the document at this place, if it is in memory and true; else `NOT_KEPT`."""
+        """The result of `get` for the document at this place if it is cached and valid; else `NOT_KEPT`."""
         return self._rows.kept(place)
 
     async def names(self, kind: DocumentKind) -> list[str]:
         """The names of all documents of a kind, in order."""
         names: list[str] = []
-        rest = keys.documents_of(kind.value)
+        rest = storage_keys.documents_of(kind.value)
         while rows := await self._engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
             names += [row.row.decode("utf-8") for row in rows]
-            rest = keys.after(rest, rows[-1].row)
+            rest = storage_keys.after(rest, rows[-1].row)
         return names
 
     async def change(
@@ -84,33 +84,34 @@ class Documents:
         edit: Callable[[Members | None], Members | None],
         confirm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Replace the document by what `edit` makes of it: None where there is none, or shall be none.
+        """Replace the document by the result of `edit`. None stands for no document, before and after.
 
-        `edit` may be called more than once; what it raises is passed on and nothing is changed. So is what `confirm`
-        raises, which is asked each time after the document was read and before it is committed under that version.
-        Raises `EngineUnavailable` if others keep changing the same document.
+        `edit` may be called more than once. `confirm` is called each time after the document was read, and before the
+        commit under its version. Errors of either are passed on, and nothing is changed. Raises `Overtaken` if other
+        requests keep changing the same document.
         """
-        place = keys.document_place(kind.value, name)
-        for _ in range(limits.COMMIT_ATTEMPTS_MAX):
-            value = await self._engine.get(place)
-            version, members = (ABSENT, None) if value is None else read_document(value)
-            edited = edit(members)
-            if confirm is not None:
-                await confirm()
-            if edited == members:
-                return
-            mutation = DELETE if edited is None else Put(_renderer(edited))
-            change = Change(place.row, version, mutation)
-            outcome = await self._engine.commit(
-                WriteSet(place.partition, (change,), announced=True)
-            )
-            if isinstance(outcome, Committed):
-                return
-        raise EngineUnavailable(f"Others keep changing the {kind.name.lower()} of {name}.")
+        place = storage_keys.document_place(kind.value, name)
+        conflicts = 0
+        async with InvalidatingChange(self._engine, place.partition) as change:
+            while True:
+                value = await self._engine.get(place)
+                version, members = (ABSENT, None) if value is None else read_document(value)
+                edited = edit(members)
+                if confirm is not None:
+                    await confirm()
+                if edited == members:
+                    return
+                if await change.waits():
+                    continue
+                mutation = DELETE if edited is None else Put(_renderer(edited))
+                outcome = await change.commit((Change(place.row, version, mutation),))
+                if isinstance(outcome, Committed):
+                    return
+                conflicts = one_more_conflict(conflicts, f"the {kind.name.lower()} of {name}")
 
 
 def read_document(value: bytes) -> tuple[int, Members]:
-    """A stored document: its version, which it repeats, and its members."""
+    """The version and the members that a stored document contains."""
     stored = orjson.loads(value)
     return stored["version"], stored["members"]
 

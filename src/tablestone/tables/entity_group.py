@@ -1,7 +1,7 @@
-"""Entity writes carried out: one alone or a whole entity group transaction, as one atomic commit.
+"""Carrying out entity writes: a single one or a whole entity group transaction, as one atomic commit.
 
-Reads what merges need, lets `writes` decide, commits, and tries again where another write came between a merge's read
-and its commit. A lone write is a group of one: there is no second path. Does not know HTTP or batches.
+Reads the entities that merges need, lets `writes` decide, commits, and tries again if another write came between a
+merge's read and its commit. A single write is a group of one: there is no second path. Does not know HTTP or batches.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from tablestone.engines.contract import (
     WriteSet,
     expectation_holds,
 )
-from tablestone.entity import EntityKey
-from tablestone.entity_json import key_of, read_raw, version_of
-from tablestone.errors import StorageError
-from tablestone.operations import EntityWrite, WriteResult, entity_key
-from tablestone.tables import keys
+from tablestone.model.entity_json import key_of, read_raw, version_of
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import EntityWrite, WriteResult, entity_key
+from tablestone.tables import storage_keys
+from tablestone.tables.commit_retries import one_more_conflict
 from tablestone.tables.writes import (
     conflict_error,
     decide,
@@ -34,14 +35,14 @@ _NO_LIMIT = 1 << 62
 
 
 class EntityGroup:
-    """Writes collected for one transaction, held to its rules as they come (wire 7.1, 7.3)."""
+    """The writes of one transaction. Each is checked when it is added (wire 7.1, 7.3)."""
 
     def __init__(self) -> None:
         self.writes: list[EntityWrite] = []
         self._row_keys: set[str] = set()
 
     def add(self, write: EntityWrite) -> None:
-        """Add a write, or raise what is wrong with it beside those before it."""
+        """Add a write, or raise the error of a write that breaks a rule together with the earlier ones."""
         if len(self.writes) == limits.CHANGE_SET_OPERATIONS_MAX:
             raise StorageError(
                 "InvalidInput",
@@ -66,9 +67,10 @@ async def commit_writes(
 
     Raises the error of the first operation that fails, with its index as `operation_index`.
     """
-    partition = keys.entity_partition(table_id, entity_key(writes[0]).partition_key)
+    partition = storage_keys.entity_partition(table_id, entity_key(writes[0]).partition_key)
     merges = any(map(needs_current, writes))
-    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+    conflicts = 0
+    while True:
         if merges:
             changes = _decide_on(await _read_current(engine, table_id, writes), writes)
         else:
@@ -80,24 +82,24 @@ async def commit_writes(
         write = writes[outcome.index]
         if not may_decide_again(write):
             raise conflict_error(write, outcome.version_found).at(outcome.index)
-    raise StorageError("ServerBusy")
+        conflicts = one_more_conflict(conflicts, "an entity")
 
 
 async def _read_current(
     engine: Engine, table_id: bytes, writes: Sequence[EntityWrite]
 ) -> dict[EntityKey, bytes]:
-    """The entities of all operations as they are at one moment: a failing merge must not hide an earlier failure."""
+    """The entities of all operations at one moment: a merge that fails must not hide an earlier failure."""
     if len(writes) == 1:
         key = entity_key(writes[0])
-        found = await engine.get(keys.entity_place(table_id, key))
+        found = await engine.get(storage_keys.entity_place(table_id, key))
         return {} if found is None else {key: found}
-    ranges = sorted(keys.entity_range(table_id, entity_key(write)) for write in writes)
+    ranges = sorted(storage_keys.entity_range(table_id, entity_key(write)) for write in writes)
     rows = await engine.read(ranges, rows_max=len(ranges), bytes_max=_NO_LIMIT)
     return {key_of(read_raw(stored)): stored for stored in rows.values}
 
 
 def _decide_on(current: dict[EntityKey, bytes], writes: Sequence[EntityWrite]) -> list[Change]:
-    """Every operation decided, in order; what was read judges those before a failing merge too."""
+    """The changes of all operations, decided in order. An operation before a merge that fails is checked too."""
     changes: list[Change] = []
     for index, write in enumerate(writes):
         stored = current.get(entity_key(write))

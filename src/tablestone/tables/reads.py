@@ -1,26 +1,38 @@
 """Queries over the entities of one table: the loop that turns a plan into one page.
 
-Reads the plan's key ranges piece by piece, leaves out what the residual filter does not match, and stops at the page's
-count, size or time with a token that names the next key. Between turns other requests get theirs, so slow scans
-never make a point read wait for more than one. Does not know HTTP or how a page is written down.
+Reads the plan's key ranges piece by piece, leaves out entities that the residual filter does not match, and stops at
+the page's count, size or time with a token that names the next key. Other requests run between its turns, so a point
+read waits for at most one turn of a slow scan. Does not know HTTP or how a page is written.
 """
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from tablestone import limits
-from tablestone.engines.contract import Engine, Key, KeyRange, Snapshot
-from tablestone.entity import ContinuationToken, EntityKey, KeyBounds
-from tablestone.entity_json import RawEntity, key_of, read_raw, typed_property, version_of
-from tablestone.errors import StorageError
-from tablestone.operations import IF_MATCH_ANY, EntitiesPage, GetEntity, QueryEntities
+from tablestone.engines.capabilities import Snapshots
+from tablestone.engines.contract import (
+    Engine,
+    Hint,
+    Key,
+    KeyRange,
+    MomentPassed,
+    Rows,
+    Snapshot,
+    SnapshotRefused,
+)
+from tablestone.model.entity_json import RawEntity, key_of, read_raw, typed_property, version_of
+from tablestone.model.errors import StorageError
+from tablestone.model.filter_tree import FilterNode
+from tablestone.model.keys import ContinuationToken, EntityKey, KeyBounds
+from tablestone.model.operations import IF_MATCH_ANY, EntitiesPage, GetEntity, QueryEntities
 from tablestone.query.evaluate import compile_filter
-from tablestone.query.filter_tree import FilterNode
 from tablestone.query.plan import plan_query
-from tablestone.tables import keys
-from tablestone.tables.hints import hint_of
+from tablestone.tables import storage_keys
+from tablestone.tables.filter_hints import hint_of
 from tablestone.turns import Seconds, Turn, Turns
 
 
@@ -29,34 +41,68 @@ async def query_entities(
 ) -> EntitiesPage:
     """One page of the query, in key order (wire 6.6, 6.7)."""
     plan = plan_query(query.filter)
-    ranges = keys.key_ranges(table_id, plan.ranges)
+    ranges = storage_keys.key_ranges(table_id, plan.ranges)
     if query.bounds is not None:
         ranges = _within_bounds(table_id, ranges, query.bounds, query.token)
     if query.token is not None:
-        ranges = keys.ranges_from(ranges, keys.entity_place(table_id, EntityKey(*query.token)))
+        ranges = storage_keys.ranges_from(
+            ranges, storage_keys.entity_place(table_id, EntityKey(*query.token))
+        )
     if not ranges or query.top == 0:
-        return EntitiesPage((), None)
+        return EntitiesPage((), None, plan.kind.value)
     if plan.residual is None:
         rows = await engine.read(ranges, rows_max=query.top, bytes_max=limits.PAGE_BYTES_MAX)
-        return EntitiesPage(rows.values, _token(rows.next_key))
-    # One page shows one moment, however many pieces it is read in: never half of a transaction (wire 7.1).
-    with closing(engine.snapshot()) as moment:
+        return EntitiesPage(rows.values, _token(rows.next_key), plan.kind.value, len(rows.values))
+    # One page shows one moment, in any number of reads: never half of a transaction (wire 7.1).
+    moment = await moment_for_a_page(engine)
+    try:
         async with turns.turn() as turn:
-            scan = FilteredScan(moment, table_id, plan.residual, seconds, turn)
-            return await scan.page(ranges, query.top)
+            scan = FilteredScan(engine, moment, table_id, plan.residual, seconds, turn)
+            page = await scan.page(ranges, query.top)
+            return replace(page, plan=plan.kind.value, rows_read=scan.rows_read)
+    finally:
+        await moment.close()
+
+
+async def moment_for_a_page(engine: Engine) -> Snapshot:
+    """A snapshot, or its substitute `PresentRows` if there is none."""
+    if engine.capabilities.snapshots is not Snapshots.NONE:
+        with suppress(SnapshotRefused):
+            return await engine.snapshot()
+    return PresentRows(engine)
+
+
+class PresentRows:
+    """The substitute for a snapshot: each read sees a moment of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def read(
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,  # noqa: ARG002 - leaves nothing out
+    ) -> Rows:
+        return await self._engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+
+    async def close(self) -> None:
+        """There is nothing to release."""
 
 
 def _within_bounds(
     table_id: bytes, ranges: list[KeyRange], bounds: KeyBounds, token: ContinuationToken | None
 ) -> list[KeyRange]:
-    """What a caller who is limited may read; to go on from a partition that is not theirs yields nothing (auth 3.6)."""
+    """The ranges that a limited caller may read; none for a token in a partition outside its bounds (auth 3.6)."""
     if token is not None and not bounds.hold_partition(token.next_partition_key):
         return []
-    return keys.ranges_within(table_id, ranges, bounds)
+    return storage_keys.ranges_within(table_id, ranges, bounds)
 
 
 def require_conditions(get: GetEntity, stored: bytes) -> None:
-    """The conditions of a point read: 412 if it should match and does not, 304 if it should not and does (wire 4)."""
+    """Check the conditions of a point read: 412 if `If-Match` does not match, 304 if `If-None-Match` does (wire 4)."""
     version = version_of(stored)
     if get.if_match is not None and get.if_match not in (IF_MATCH_ANY, version):
         raise StorageError("UpdateConditionNotSatisfied")
@@ -65,51 +111,65 @@ def require_conditions(get: GetEntity, stored: bytes) -> None:
 
 
 def _token(key: Key | None) -> ContinuationToken | None:
-    return None if key is None else ContinuationToken(*keys.entity_key(key))
+    return None if key is None else ContinuationToken(*storage_keys.entity_key(key))
 
 
 class FilteredScan:
-    """A scan of key ranges of one table that keeps only the entities a filter matches."""
+    """A scan of key ranges of one table that returns only the entities that match a filter."""
 
     def __init__(
         self,
+        engine: Engine,
         moment: Snapshot,
         table_id: bytes,
         residual: FilterNode,
         seconds: Seconds,
         turn: Turn,
     ) -> None:
+        self._engine = engine
         self._moment = moment
         self._table_id = table_id
         self._predicate = compile_filter(residual)
-        self._hint = hint_of(residual)
-        self._rows_per_read = (
-            limits.SCAN_ROWS_PER_READ if self._hint is None else limits.SCAN_ROWS_PER_HINTED_READ
+        self._is_one_moment = not isinstance(moment, PresentRows)
+        self._hint = (
+            hint_of(residual) if self._is_one_moment and engine.capabilities.hints else None
         )
+        if not self._is_one_moment:
+            self._rows_per_read = limits.SCAN_ROWS_PER_READ_OF_A_MOMENT
+        elif self._hint is None:
+            self._rows_per_read = limits.SCAN_ROWS_PER_READ
+        else:
+            self._rows_per_read = limits.SCAN_ROWS_PER_HINTED_READ
         self._seconds = seconds
         self._turn = turn
         self._deadline = 0.0
+        self.rows_read = 0
+        """The rows that the filter was evaluated for."""
 
     async def page(self, ranges: list[KeyRange], top: int) -> EntitiesPage:
-        """Up to `top` matching entities; fewer, or none, with a token, when time or size ran out."""
+        """Up to `top` matching entities; fewer or none, with a token, if the limit of time or size was reached."""
         self._deadline = self._seconds() + limits.PAGE_SECONDS_MAX
         found: list[bytes] = []
         size = 0
         while True:
-            rows = await self._moment.read(
-                ranges,
-                rows_max=self._rows_per_read,
-                bytes_max=limits.PAGE_BYTES_MAX,
-                hint=self._hint,
-            )
+            try:
+                rows = await self._moment.read(
+                    ranges,
+                    rows_max=self._rows_per_read,
+                    bytes_max=limits.PAGE_BYTES_MAX,
+                    hint=self._hint,
+                )
+            except MomentPassed:  # never at the first read, so the ranges begin with the next key
+                return EntitiesPage(found, _token(ranges[0].start))
             for stored in rows.values:
+                self.rows_read += 1
                 raw = read_raw(stored)
                 if self._predicate(partial(typed_property, raw)):
                     found.append(stored)
                     size += len(stored)
                     if len(found) == top or size >= limits.PAGE_BYTES_MAX:
                         return EntitiesPage(found, await self._token_after(ranges, raw))
-                # Looked at for every row: what one costs depends on the filter, and nobody else may wait for many.
+                # Checked for every row: the cost of a row depends on the filter, and others must not wait for many.
                 if not await self._has_time():
                     return EntitiesPage(found, await self._token_after(ranges, raw))
             if rows.next_key is None:
@@ -117,10 +177,17 @@ class FilteredScan:
             # The engine may have left out all rows of a piece.
             if not rows.values and not await self._has_time():
                 return EntitiesPage(found, _token(rows.next_key))
-            ranges = keys.ranges_from(ranges, rows.next_key)
+            if not self._is_one_moment and self._divides_partition(rows, rows.next_key):
+                return EntitiesPage(found, _token(rows.next_key))
+            ranges = storage_keys.ranges_from(ranges, rows.next_key)
+
+    def _divides_partition(self, rows: Rows, next_key: Key) -> bool:
+        """Whether the next read would show the rest of a partition at another moment (wire 7.1)."""
+        last = storage_keys.entity_place(self._table_id, key_of(read_raw(rows.values[-1])))
+        return last.partition == next_key.partition
 
     async def _has_time(self) -> bool:
-        """After a turn the others have theirs; False when the page has had its time."""
+        """Let other requests run after each turn; False once the time of the page is over."""
         now = self._seconds()
         if now > self._turn.ends:
             if now > self._deadline:
@@ -132,7 +199,10 @@ class FilteredScan:
         self, ranges: list[KeyRange], raw: RawEntity
     ) -> ContinuationToken | None:
         """The next entity of the ranges, matching or not (wire 6.7)."""
-        partition, row = keys.entity_place(self._table_id, key_of(raw))
-        rest = keys.ranges_from(ranges, Key(partition, row + b"\0"))
-        rows = await self._moment.read(rest, rows_max=1, bytes_max=1)
+        partition, row = storage_keys.entity_place(self._table_id, key_of(raw))
+        rest = storage_keys.ranges_from(ranges, Key(partition, row + b"\0"))
+        try:
+            rows = await self._moment.read(rest, rows_max=1, bytes_max=1)
+        except MomentPassed:
+            rows = await self._engine.read(rest, rows_max=1, bytes_max=1)
         return ContinuationToken(*key_of(read_raw(rows.values[0]))) if rows.values else None

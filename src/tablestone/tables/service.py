@@ -1,20 +1,17 @@
 """The table service: carries out any operation of any account on one engine.
 
-`TableService.execute` is the only door from the server to the tables. Operations are legal by construction and the
-caller has been authorized; what is decided here is existence and precondition. Does not know HTTP.
+`TableService.execute` is the only way from the server to the tables. Operations are legal by construction, and the
+caller has been authorized. Existence and preconditions are decided here. Does not know HTTP.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
-from tablestone import limits
 from tablestone.clock import Clock
-from tablestone.edm import EdmType, EdmValue
 from tablestone.engines.contract import Engine
-from tablestone.errors import StorageError
-from tablestone.operations import (
+from tablestone.model.errors import StorageError
+from tablestone.model.operations import (
     CreateTable,
     Deleted,
     DeleteTable,
@@ -41,25 +38,23 @@ from tablestone.operations import (
     SignedIdentifier,
     TableAclFound,
     TableFound,
-    TablesPage,
     TransactionCommitted,
     WriteResult,
 )
-from tablestone.query.evaluate import Predicate, compile_filter
-from tablestone.query.filter_tree import FilterNode, map_string_literals
-from tablestone.service_properties import FRESH
-from tablestone.tables import keys
-from tablestone.tables.catalog import Catalog, TableRecord
+from tablestone.model.service_properties import FRESH
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Owner
+from tablestone.tables.catalog import Catalog
 from tablestone.tables.documents import Documents
 from tablestone.tables.entity_group import commit_writes
+from tablestone.tables.properties_documents import PropertiesOfAccounts
 from tablestone.tables.reads import query_entities, require_conditions
-from tablestone.tables.service_properties import PropertiesOfAccounts
-from tablestone.tables.tenure import Owner
+from tablestone.tables.table_list import query_tables
 from tablestone.turns import Seconds, Turns
 
 
 class TableService:
-    """All accounts on one engine. `clock` is wall time, `seconds` never steps back, `fresh_id` gives table ids."""
+    """All accounts on one engine. `clock` is wall time, `seconds` never steps back, `fresh_id` makes table ids."""
 
     def __init__(
         self,
@@ -75,13 +70,13 @@ class TableService:
         self._seconds = seconds
         self._turns = Turns(seconds)
         self.catalog = Catalog(engine, clock, fresh_id, deletion_seconds=table_deletion_seconds)
-        self.properties = PropertiesOfAccounts(Documents(engine), self.catalog.tenures)
+        self.properties = PropertiesOfAccounts(Documents(engine), self.catalog.incarnations)
 
     async def execute(self, owner: Owner, operation: Operation) -> Result:
         """Carry the operation out, or raise the `StorageError` that is its answer.
 
-        The owner is the account that the request was authenticated for. If it is deleted meanwhile, the operation
-        fails or was the deleted account's: it never reads or changes what another account of its name has.
+        The owner is the account that the request was authenticated for. If it is deleted during the operation, the
+        operation fails or was the deleted account's: it never reads or changes data of a later account of the name.
         """
         if isinstance(operation, GetEntity):
             return await self._get_entity(owner, operation)
@@ -96,7 +91,7 @@ class TableService:
         return await self._execute_on_tables(owner, operation)
 
     async def signed_identifiers(self, owner: Owner, table: str) -> tuple[SignedIdentifier, ...]:
-        """The stored access policies of a table, none of one that is not there; true at this moment (auth 3.9)."""
+        """The current stored access policies of a table; none if the table does not exist (auth 3.9)."""
         record = await self.catalog.find(owner, table)
         return () if record is None else record.identifiers
 
@@ -104,7 +99,7 @@ class TableService:
         self, owner: Owner, operation: QueryTables | CreateTable | GetTable | DeleteTable
     ) -> Result:
         if isinstance(operation, QueryTables):
-            return await self._query_tables(owner, operation)
+            return await query_tables(self.catalog, owner, operation, self._seconds)
         if isinstance(operation, CreateTable):
             await self.catalog.create(owner, operation.table)
             return TableFound(operation.table, created=True)
@@ -122,14 +117,14 @@ class TableService:
             return TableAclFound(record.identifiers)
         if isinstance(operation, GetServiceProperties):
             properties = await self.properties.get(owner.name)
-            await self.catalog.tenures.require(owner)
+            await self.catalog.incarnations.require(owner)
             return ServicePropertiesFound(properties or FRESH)
         if isinstance(operation, GetServiceStats):
             return ServiceStats(self._clock())
         if isinstance(operation, SetServiceProperties):
             await self.properties.change(owner, operation.changes)
         else:
-            # A user's key to sign with holds nothing of tables: the server gives it.
+            # A user delegation key has nothing to do with tables, so the server answers that operation itself.
             assert isinstance(operation, SetTableAcl)
             await self.catalog.set_identifiers(owner, operation.table, operation.identifiers)
         return SettingsChanged()
@@ -144,7 +139,7 @@ class TableService:
 
     async def _get_entity(self, owner: Owner, operation: GetEntity) -> EntityFound:
         table = await self.catalog.require(owner, operation.table)
-        stored = await self._engine.get(keys.entity_place(table.table_id, operation.key))
+        stored = await self._engine.get(storage_keys.entity_place(table.table_id, operation.key))
         if stored is None:
             raise StorageError("ResourceNotFound")
         if operation.if_match is not None or operation.if_none_match is not None:
@@ -165,38 +160,3 @@ class TableService:
         except StorageError as error:
             raise error.at(0) from error
         return TransactionCommitted(await commit_writes(self._engine, table.table_id, group.writes))
-
-    async def _query_tables(self, owner: Owner, operation: QueryTables) -> TablesPage:
-        """Names are compared without regard to case, as they are when a table is used (wire 3.1)."""
-        if operation.top == 0:
-            return TablesPage((), None)
-        found: list[str] = []
-        predicate = _table_predicate(operation.filter)
-        first = operation.next_table_name or ""
-        deadline = self._seconds() + limits.PAGE_SECONDS_MAX
-        while True:
-            records, following = await self.catalog.page(owner, first, limits.PAGE_ENTITIES_MAX)
-            for record in records:
-                if len(found) == operation.top:
-                    return _tables_page(found, record)
-                if predicate is None or predicate(partial(_table_property, record.name.lower())):
-                    found.append(record.name)
-            if following is None or self._seconds() > deadline:
-                return _tables_page(found, following)
-            first = following.name
-
-
-def _table_predicate(node: FilterNode | None) -> Predicate | None:
-    return (
-        None if node is None else compile_filter(map_string_literals(node, "TableName", str.lower))
-    )
-
-
-def _tables_page(found: list[str], following: TableRecord | None) -> TablesPage:
-    if following is None:
-        return TablesPage(found, None)
-    return TablesPage(found, (following.name, following.ticks))
-
-
-def _table_property(folded: str, name: str) -> EdmValue | None:
-    return EdmValue(EdmType.STRING, folded) if name == "TableName" else None

@@ -1,7 +1,7 @@
-"""What a write to an entity means: pure decisions from an operation and what is there now.
+"""The meaning of a write to an entity: pure decisions from an operation and the present entity.
 
-Turns each operation into one `Change` for the engine (what must hold, what to store then), and a `Conflict` back into
-the service's error (outcome matrix of wire 3.9). Does no I/O and does not know tables, ranges or HTTP.
+Turns each operation into one `Change` for the engine (an expectation, and the value to store), and a `Conflict` back
+into the service's error (outcome matrix of wire 3.9). Does no I/O and does not know tables, ranges or HTTP.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tablestone.engines.contract import (
     Put,
     expectation_holds,
 )
-from tablestone.entity import EntityKey, encode_key
-from tablestone.entity_json import (
+from tablestone.model.entity_json import (
     entity_renderer,
     in_ordinal_order,
     require_entity_limits,
     split_members,
     version_of,
 )
-from tablestone.errors import StorageError
-from tablestone.operations import (
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import EntityKey, encode_key
+from tablestone.model.operations import (
     IF_MATCH_ANY,
     Deleted,
     DeleteEntity,
@@ -53,7 +53,7 @@ def needs_current(write: EntityWrite) -> bool:
 
 
 def may_decide_again(write: EntityWrite) -> bool:
-    """True where the expectation of the change is only what was read, so that a conflict means: decide again."""
+    """True if the change only expects the version that was read, so it is decided again after a conflict."""
     return needs_current(write) and not (
         isinstance(write, MergeEntity) and write.if_match != IF_MATCH_ANY
     )
@@ -64,15 +64,15 @@ def _expectation(if_match: IfMatch) -> Expectation:
 
 
 def _put(key: EntityKey, texts: Mapping[str, str]) -> Put:
-    """A replacement, whose properties the service leaves in ordinal order (wire 3.11)."""
+    """A replacement; the service stores its properties in ordinal order (wire 3.11)."""
     return Put(entity_renderer(key, in_ordinal_order(texts)))
 
 
 def decide(write: EntityWrite, current: bytes | None) -> Change:
-    """The change that carries the operation out. `current` is what was read, for those that `needs_current`.
+    """The change that carries out the operation. `current` is the entity that was read, if the write `needs_current`.
 
-    Raises the error of a merge whose precondition what was read already fails, or whose entity breaks a limit; nothing
-    of the others.
+    Raises an error only for a merge: if the entity that was read fails its precondition, or if its result breaks a
+    limit.
     """
     if isinstance(write, InsertEntity):
         key, members = write.entity
@@ -105,7 +105,7 @@ def _decide_merge(
 
 
 def conflict_error(write: EntityWrite, version_found: int) -> StorageError:
-    """The error of an operation whose precondition failed on what is there (wire 3.9)."""
+    """The error of an operation whose precondition failed, by the version that was found (wire 3.9)."""
     if isinstance(write, InsertEntity):
         return StorageError("EntityAlreadyExists")
     if version_found == ABSENT:
@@ -114,7 +114,7 @@ def conflict_error(write: EntityWrite, version_found: int) -> StorageError:
 
 
 def write_result(write: EntityWrite, change: Change, version: int) -> WriteResult:
-    """What the operation answers once its change has been given a version."""
+    """The result of the operation, after its change got this version."""
     if isinstance(write, InsertEntity):
         assert isinstance(change.mutation, Put)
         return EntityInserted(change.mutation.render, version)

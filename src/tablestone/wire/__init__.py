@@ -1,1 +1,1 @@
-"""Bytes to operations and results to bytes. Knows HTTP and OData forms; no I/O, no engine, no semantics of tables."""
+"""Bytes to operations, and results to bytes. Knows HTTP and the forms of OData; no I/O, no engine, no semantics."""

@@ -1,20 +1,22 @@
-"""A request becomes an operation: method, address, headers, parameters and body, checked once and for all.
+"""Decoding: makes an operation of a request's method, address, headers, parameters and body, and checks all of them.
 
-What comes out is legal by construction. One table says which operation a method means on a resource. Knows HTTP and the
-service's rules for values; does not know what is stored.
+The operation is valid by construction; later steps do not check it again. One table gives the operation of a method on
+a kind of resource. Knows HTTP and the service's rules for values; does not know what is stored.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
 from tablestone import limits
-from tablestone.entity import Entity, EntityKey, parse_etag, require_key_length
-from tablestone.errors import StorageError
-from tablestone.operations import (
+from tablestone.model.entity import Entity
+from tablestone.model.errors import StorageError
+from tablestone.model.etag import parse_etag
+from tablestone.model.filter_tree import property_names
+from tablestone.model.keys import EntityKey, require_key_length
+from tablestone.model.operations import (
     IF_MATCH_ANY,
     CreateTable,
     DeleteEntity,
@@ -32,20 +34,25 @@ from tablestone.operations import (
     QueryTables,
     UpdateEntity,
 )
+from tablestone.model.table_names import TABLE_NAME, require_new_table_name, table_name_error
 from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
-from tablestone.query.filter_tree import property_names
-from tablestone.wire import atom_payload, json_reader
-from tablestone.wire.address import Address, AddressKind, Parameters, select_as_sent
-from tablestone.wire.continuation import parse_entity_token, parse_table_token
-from tablestone.wire.messages import RawRequest
-from tablestone.wire.negotiate import (
+from tablestone.wire.atom import atom_payload
+from tablestone.wire.http.address import (
+    Address,
+    AddressKind,
+    Parameters,
+    select_as_sent,
+)
+from tablestone.wire.http.continuation import parse_entity_token, parse_table_token
+from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.http.negotiate import (
     ATOM_TYPES,
     VERSION_JSON,
     VERSION_JSON_ONLY,
     VERSION_UPSERTS,
 )
+from tablestone.wire.json import json_reader
 
-_TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "MERGE", "PATCH", "DELETE", "OPTIONS"))
 _WITHOUT_ANSWER_BODY: Final = frozenset(("HEAD", "DELETE"))
 _TUNNELLED: Final = frozenset(("MERGE", "PUT", "DELETE", "PATCH"))
@@ -73,7 +80,7 @@ _BOTH_CONDITIONS: Final = (
 
 
 class DecodedRequest(NamedTuple):
-    """What decoding works on."""
+    """A request whose address is parsed and whose body is read: the input of decoding."""
 
     raw: RawRequest
     address: Address
@@ -83,7 +90,7 @@ class DecodedRequest(NamedTuple):
 
 
 def effective_method(request: RawRequest) -> str:
-    """The method that is meant: X-HTTP-Method tunnels through POST (wire 3.10)."""
+    """The method of the request; with POST, X-HTTP-Method replaces it (wire 3.10)."""
     tunnelled = request.headers.get(b"x-http-method")
     if tunnelled is None:
         if request.method not in _METHODS:
@@ -100,22 +107,30 @@ def effective_method(request: RawRequest) -> str:
 
 
 def require_answerable(method: str, parameters: Parameters, refusal: str | None) -> None:
-    """Refuse by name what is not served, and a form of answer that cannot be given where an answer has a body."""
+    """Raise for resources that are not served here, and for a form that the answer's body cannot have."""
     if "comp" in parameters or "restype" in parameters:
-        # Of what `service_resources` serves nothing comes in a batch: never mistaken for OData (wire 7.1).
+        # The resources of `service_resources` cannot be in a batch, and they are not OData (wire 7.1).
         raise StorageError("NotImplemented", early=True)
     if refusal is not None and method not in _WITHOUT_ANSWER_BODY:
         raise StorageError(refusal, early=True)
 
 
 def decode_operation(method: str, decoded: DecodedRequest) -> Operation:
-    """The operation that the request asks for, or the service's error for what is wrong with it."""
+    """The operation of the request; raises the service's error if the request is wrong.
+
+    An error that the service finds late is answered only if the table exists (wire 2.2).
+    """
     if decoded.parameters:
         _require_supported_options(decoded.parameters)
     decode = _OPERATIONS.get((decoded.address.kind, method))
     if decode is None:
         raise StorageError("MethodNotAllowed", early=True)
-    return decode(decoded)
+    try:
+        return decode(decoded)
+    except StorageError as error:
+        if not error.early and decoded.address.table:
+            error.table = decoded.address.table
+        raise
 
 
 def _require_supported_options(parameters: Parameters) -> None:
@@ -127,32 +142,15 @@ def _require_supported_options(parameters: Parameters) -> None:
         raise StorageError("InvalidQueryParameterValue", early=True)
 
 
-def require_new_table_name(name: str) -> None:
-    """The rules for the name of a table that is to be created (wire 1.4)."""
-    if name.lower() == "tables":
-        raise StorageError("InvalidInput")
-    if not limits.TABLE_NAME_LENGTH_MIN <= len(name) <= limits.TABLE_NAME_LENGTH_MAX:
-        raise StorageError(
-            "OutOfRangeInput",
-            "The specified resource name length is not within the permissible limits.",
-        )
-    if not _TABLE_NAME.fullmatch(name):
-        raise StorageError("InvalidResourceName")
-
-
 def table_in_url(address: Address) -> str:
-    """The table an entity operation names, which must at least look like one (wire 1.4)."""
-    if not _TABLE_NAME.fullmatch(address.table):
-        raise StorageError(
-            "InvalidResourceName",
-            "The specified resource name contains invalid characters.",
-            early=True,
-        )
+    """The table that an entity operation names; raises if it is not a valid name (wire 1.4)."""
+    if not TABLE_NAME.fullmatch(address.table):
+        raise table_name_error(address.table, early=True)
     return address.table
 
 
 class _Reader(NamedTuple):
-    """How bodies of one form are read."""
+    """The functions that read bodies of one form."""
 
     table_name: Callable[[bytes], str]
     entity: Callable[[bytes, EntityKey | None], Entity]
@@ -170,9 +168,9 @@ def _reader(decoded: DecodedRequest) -> _Reader:
 
 
 def _reader_for(content_type: bytes | None, version: str) -> _Reader:
-    """How to read a body: by its Content-Type, if the version knows that form; else refused by name (wire 5.1).
+    """The reader for a Content-Type; raises the form's own error if the version does not know the form (wire 5.1).
 
-    Without a Content-Type it is taken as JSON, by versions that know no JSON as Atom.
+    Without a Content-Type the body is read as JSON, and as Atom for versions before JSON.
     """
     if content_type is None:
         return _JSON if version >= VERSION_JSON else _ATOM
@@ -189,12 +187,12 @@ def _reader_for(content_type: bytes | None, version: str) -> _Reader:
 
 
 _SHORT: Final = 512
-"""Bytes of a Content-Type, or of a query with `$select`, up to which what follows from it is kept: it costs little."""
+"""The length in bytes of a Content-Type, or of a query with `$select`, up to which the parsed form is cached."""
 _reader_for_short = functools.lru_cache(maxsize=256)(_reader_for)
 
 
 def _if_match(request: RawRequest, method: str) -> IfMatch | None:
-    """The condition of a write (wire 4)."""
+    """The condition of a write, from If-Match (wire 4)."""
     if_match = request.text(b"if-match")
     if b"if-none-match" in request.headers:
         text = f"If-None-Match HTTP header cannot be specified for {method} operations."
@@ -228,9 +226,9 @@ def _top(parameters: Parameters) -> int:
 
 
 def _projection(decoded: DecodedRequest) -> Projection | None:
-    """`$select`, if it was sent; empty or `*` it selects everything (wire 5.6).
+    """`$select`, if it was sent; an empty value or `*` selects everything (wire 5.6).
 
-    Control information is no property: naming it selects nothing, and what a level carries of it stays (wire 5.2).
+    Control information (`odata.etag`) is not a property: `$select` neither adds nor removes it (wire 5.2).
     """
     text = decoded.parameters.get("$select")
     if text is None:
@@ -314,7 +312,7 @@ def _key(decoded: DecodedRequest) -> EntityKey:
 
 
 def _insert(decoded: DecodedRequest) -> Operation:
-    """An If-Match on an insert means nothing (wire 14 row 21)."""
+    """An insert; its If-Match header is ignored (wire 14 row 21)."""
     table = table_in_url(decoded.address)
     entity = _reader(decoded).entity(decoded.body, None)
     require_key_length(entity.key)
@@ -322,14 +320,16 @@ def _insert(decoded: DecodedRequest) -> Operation:
 
 
 def _entity_write(decoded: DecodedRequest, method: str) -> tuple[str, Entity, IfMatch | None]:
-    """What replacing and merging have in common: table, entity and condition; without one the key must be legal."""
+    """Table, entity and condition of a replace or merge. Without a condition, the key's length is checked."""
     table = table_in_url(decoded.address)
     if_match = _if_match(decoded.raw, method)
     if if_match is None and decoded.version < VERSION_UPSERTS:
         raise StorageError("MissingRequiredHeader", early=True)
     entity = _reader(decoded).entity(decoded.body, _key(decoded))
     if if_match is None:
-        require_key_length(entity.key)  # with If-Match such a key is just not found (wire 9)
+        require_key_length(
+            entity.key
+        )  # with If-Match, a key that is too long is not found (wire 9)
     return table, entity, if_match
 
 
@@ -355,6 +355,12 @@ def _delete_entity(decoded: DecodedRequest) -> Operation:
     return DeleteEntity(table, _key(decoded), if_match)
 
 
+def _read_behind_entity_set(decoded: DecodedRequest) -> NoReturn:
+    """A read of a path behind a table: refused late, as recorded (wire 1.2)."""
+    table_in_url(decoded.address)
+    raise StorageError("NotImplemented")
+
+
 def _not_implemented(_decoded: DecodedRequest) -> NoReturn:
     raise StorageError("NotImplemented", early=True)
 
@@ -366,6 +372,8 @@ _OPERATIONS: Final[dict[tuple[AddressKind, str], Callable[[DecodedRequest], Oper
     (AddressKind.TABLE, "DELETE"): _delete_table,
     (AddressKind.ENTITY_SET, "GET"): _query_entities,
     (AddressKind.ENTITY_SET, "POST"): _insert,
+    (AddressKind.BEHIND_ENTITY_SET, "GET"): _read_behind_entity_set,
+    (AddressKind.BEHIND_ENTITY_SET, "POST"): _insert,
     (AddressKind.ENTITY, "GET"): _get_entity,
     (AddressKind.ENTITY, "PUT"): _replace,
     (AddressKind.ENTITY, "MERGE"): _merge,

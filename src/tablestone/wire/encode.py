@@ -1,7 +1,7 @@
-"""A result or an error becomes an answer: status, headers and body exactly as the service sends them.
+"""Encoding: makes an answer of a result or an error, with status, headers and body exactly as the service sends them.
 
-An `Answer` is what one operation says, before it is known whether it travels alone or as a part of a batch: `respond`
-makes a whole HTTP response of it, `wire.batch` a part. Header sets are those of wire 2.2, as recorded of the service.
+An `Answer` is the answer to one operation, alone or in a batch: `respond` makes an HTTP response of it, and
+`wire/http/batch_envelope.py` a part of a batch. The headers are those of wire 2.2, as recorded from the service.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import html
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from tablestone.edm import format_date_time_fixed
-from tablestone.entity import ContinuationToken, format_etag
-from tablestone.entity_json import etag_of
-from tablestone.errors import StorageError
-from tablestone.operations import (
+from tablestone.model.edm import format_date_time_fixed
+from tablestone.model.entity_json import etag_of
+from tablestone.model.errors import StorageError
+from tablestone.model.etag import format_etag
+from tablestone.model.keys import ContinuationToken
+from tablestone.model.operations import (
     CreateTable,
     EntityFound,
     EntityInserted,
@@ -31,20 +31,20 @@ from tablestone.operations import (
     TablesPage,
     entity_key,
 )
-from tablestone.wire.address import format_entity_path, format_table_path
-from tablestone.wire.atom_payload import AtomWriter
-from tablestone.wire.continuation import entity_token_headers, table_token_header
-from tablestone.wire.json_payload import JsonWriter, json_error
-from tablestone.wire.messages import RawResponse
-from tablestone.wire.negotiate import (
+from tablestone.wire.atom.atom_payload import AtomWriter
+from tablestone.wire.http.address import format_entity_path, format_table_path
+from tablestone.wire.http.continuation import entity_token_headers, table_token_header
+from tablestone.wire.http.messages import Answer, RawResponse
+from tablestone.wire.http.negotiate import (
     VERSION_ECHOED,
     AtomForm,
     Negotiated,
     Preference,
 )
+from tablestone.wire.json.json_payload import JsonWriter, json_error
 
 SERVER: Final = b"Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0"
-SERVER_GATEWAY: Final = b"Microsoft-HTTPAPI/2.0"
+SERVER_OF_FRONT_DOOR: Final = b"Microsoft-HTTPAPI/2.0"
 _NO_CACHE: Final = (b"cache-control", b"no-cache")
 _NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 _SERVER: Final = (b"server", SERVER)
@@ -52,7 +52,7 @@ _ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/ado/2007/08/dataservices
 
 
 class PayloadWriter(Protocol):
-    """Writes answers down in one form, below one base URL."""
+    """Writes the bodies of answers in one form, with links below one base URL."""
 
     entry_type: bytes
     """The Content-Type of a single table or entity."""
@@ -73,9 +73,9 @@ class PayloadWriter(Protocol):
 
 
 class Form(NamedTuple):
-    """How one operation's answer is to be written down, all of it known before the operation is carried out.
+    """The form of an operation's answer; it is known before the operation is executed.
 
-    `dated` makes the writer of a form that says when it was written, of a time in ticks; None where nothing says it.
+    If the form contains the time of writing, `dated` makes the writer for a time in ticks; otherwise it is None.
     """
 
     negotiated: Negotiated
@@ -85,13 +85,13 @@ class Form(NamedTuple):
     dated: Callable[[int], PayloadWriter] | None
 
     def at(self, now: int) -> Form:
-        """The form of an answer that is written now (ticks)."""
+        """The form of an answer that is written at `now` (ticks)."""
         return self if self.dated is None else self._replace(writer=self.dated(now))
 
 
 @functools.lru_cache(maxsize=512)
 def form_for(base: str, account: str, negotiated: Negotiated, prefer: Preference | None) -> Form:
-    """The form of answers below one base URL (with a slash at its end); clients ask for the same few."""
+    """The form of answers below one base URL, which ends with a slash. Cached, since clients use few forms."""
     if isinstance(negotiated.form, AtomForm):
         dated = functools.partial(AtomWriter, base, account, negotiated.form)
         return Form(negotiated, prefer, base, dated(0), dated)
@@ -99,39 +99,24 @@ def form_for(base: str, account: str, negotiated: Negotiated, prefer: Preference
 
 
 class Stamp(NamedTuple):
-    """What every answer to one request carries: its id, the client's own id, and the version."""
+    """The values in the headers of every answer: the request's id, the client's id for it, and the version."""
 
     request_id: str
     client_request_id: bytes | None
     version: str
 
 
-@dataclass(slots=True)
-class Answer:
-    """What one operation says. `early` is an error of parsing or binding, which lacks two headers (wire 2.2)."""
-
-    status: int
-    body: bytes = b""
-    content_type: bytes | None = None
-    etag: str | None = None
-    location: str | None = None
-    preference_applied: bytes | None = None
-    is_insert: bool = False
-    early: bool = False
-    extra: list[tuple[bytes, bytes]] | None = None
-
-
 def encode_page(
     query: QueryEntities, listed: Sequence[bytes], token: ContinuationToken | None, form: Form
 ) -> Answer:
-    """The answer of a query whose entities are written down already, each as its writer lists it."""
+    """The answer to a query, given its entities as `PayloadWriter.listed` wrote them."""
     body = form.writer.entities(query.table, listed, query.projection)
     extra = None if token is None else entity_token_headers(token)
     return Answer(200, body, form.writer.feed_type, extra=extra)
 
 
 def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
-    """The answer of an operation that succeeded, but for a page of entities (`encode_page`)."""
+    """The answer to an operation that succeeded, except for a page of entities (`encode_page`)."""
     writer = form.writer
     if isinstance(result, EntityFound):
         assert isinstance(operation, GetEntity)
@@ -153,7 +138,7 @@ def encode_result(operation: Operation, result: Result, form: Form) -> Answer:
 
 
 def _applied_to_update(form: Form) -> bytes | None:
-    """Prefer on PUT, MERGE and PATCH is answered `return-no-content` (wire 3.10)."""
+    """Preference-Applied for PUT, MERGE and PATCH: `return-no-content` if Prefer was sent (wire 3.10)."""
     return None if form.preference is None else _PREFERENCE_TEXTS[Preference.RETURN_NO_CONTENT]
 
 
@@ -192,7 +177,7 @@ def _table(operation: Operation, result: TableFound, form: Form) -> Answer:
 
 
 def encode_error(error: StorageError, form: Form, stamp: Stamp, now: int) -> Answer:
-    """The answer of an operation that failed, in the form of its answers (wire 8.1, 8.2). `now` is in ticks."""
+    """The answer to an operation that failed, in the form of its answers (wire 8.1, 8.2). `now` is in ticks."""
     body = form.writer.error(error.code, _message(error, stamp, now))
     answer = Answer(error.status, body, form.writer.error_type, early=error.early)
     if not error.early:
@@ -211,7 +196,7 @@ def _message(error: StorageError, stamp: Stamp, now: int) -> str:
 def _common_headers(
     version: str, content_type: bytes | None, status: int, *, early: bool
 ) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers that do not depend on what was asked for, only on the kind of answer (wire 2.2)."""
+    """The headers that depend only on the kind of answer (wire 2.2)."""
     headers = [_SERVER, _NOSNIFF]
     if version >= VERSION_ECHOED:
         headers.append((b"x-ms-version", version.encode("latin-1")))
@@ -246,10 +231,12 @@ def respond(answer: Answer, stamp: Stamp) -> RawResponse:
     return RawResponse(answer.status, headers, answer.body)
 
 
-def respond_at_gateway(error: StorageError, accept: bytes, stamp: Stamp, now: int) -> RawResponse:
-    """The answer to a request that got no further than the front door: JSON if that was asked for, else XML.
+def respond_at_front_door(
+    error: StorageError, accept: bytes, stamp: Stamp, now: int
+) -> RawResponse:
+    """The answer of the service's front door, for requests that are refused there: JSON if requested, else XML.
 
-    As recorded, it carries `x-ms-error-code` and neither a version nor the headers of OData answers (wire 8.3).
+    As recorded, it has `x-ms-error-code`, and neither a version nor the headers of OData answers (wire 8.3).
     """
     if b"application/json" in accept.lower():
         content_type, body = (
@@ -259,7 +246,7 @@ def respond_at_gateway(error: StorageError, accept: bytes, stamp: Stamp, now: in
     else:
         content_type, body = b"application/xml", xml_error(error, stamp, now)
     headers = [
-        (b"server", SERVER_GATEWAY),
+        (b"server", SERVER_OF_FRONT_DOOR),
         (b"x-ms-error-code", error.code.encode("ascii")),
         (b"x-ms-request-id", stamp.request_id.encode("ascii")),
         (b"content-type", content_type),
@@ -270,6 +257,19 @@ def respond_at_gateway(error: StorageError, accept: bytes, stamp: Stamp, now: in
     if stamp.client_request_id is not None:
         headers.append((b"x-ms-client-request-id", stamp.client_request_id))
     return RawResponse(error.status, headers, body)
+
+
+def unreadable_error(stamp: Stamp, now: int) -> bytes:
+    """The error for an unreadable part of a batch, in a fixed form, since its Accept cannot be read (wire 7.3)."""
+    message = _message(StorageError("InvalidInput", _UNREADABLE), stamp, now)
+    text = (
+        f'<?xml version="1.0" encoding="utf-8"?><error xmlns="{_ERROR_NAMESPACE}"><code>InvalidInput</code>'
+        f'<message xml:lang="en-US">{message}</message></error>'
+    )
+    return text.encode()
+
+
+_UNREADABLE: Final = "An error occurred while processing this request."
 
 
 def xml_error(error: StorageError, stamp: Stamp, now: int) -> bytes:

@@ -1,7 +1,7 @@
-"""The dates of signatures that delegate and of stored access policies: text to ticks.
+"""The dates of shared access signatures and stored access policies: text to ticks.
 
-Only the formats that the service names for them (auth 2.5), which are fewer than those of an Edm.DateTime. Knows
-neither what a date is for nor what time it is.
+Accepts only the formats that the service documents for them (auth 2.5), which are fewer than those of an Edm.DateTime.
+Does not know the purpose of a date or the present time.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tablestone.edm import DATE_TIME_MAX, parse_date_time
+from tablestone.model.edm import DATE_TIME_MAX, parse_date_time
 
 _TIME: Final = r"T\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)"
 _INSTANT = re.compile(rf"\d{{4}}-\d\d-\d\d(?:{_TIME})?", re.ASCII)
 
 
 def parse_instant(text: str) -> int:
-    """Ticks of a date, alone or with a time and its zone; `ValueError` for every other text.
+    """The ticks of a date, with or without a time and its zone; `ValueError` for any other text.
 
-    A fraction may have up to nine digits, as one SDK sends them in policies (auth 7); those past the seventh are
-    dropped. What lies outside the years 1 to 9999 once its zone is taken off is no instant.
+    A fraction may have up to nine digits, because one SDK sends nine in policies (auth 7); digits after the seventh are
+    dropped. In UTC, the date must be in the years 1 to 9999.
     """
     if not _INSTANT.fullmatch(text):
         raise ValueError(text)

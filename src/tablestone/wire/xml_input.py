@@ -1,9 +1,9 @@
-"""Reading XML that a client sent: the only place where the server parses it.
+"""Parsing of XML from clients: the only place where the server parses it.
 
-Expat (of Python's own library) reads, and no document type is ever accepted: without one there are no entities to
-expand, no files or addresses to fetch, no defaults to fill in. A document may be no larger than what any request needs
-(`limits`): it is looked through first, by a parser that resolves no namespaces and keeps nothing, and read only then.
-Out comes a plain tree; what its elements mean is read elsewhere. Tags and attributes are `{namespace}name`.
+The parser is expat, from Python's library. A document type is never accepted, so there are no entities to expand, no
+files or URLs to fetch and no default values. The limits (`limits`) are those that requests need. A first parser,
+without namespaces and without a tree, checks them before the document is read. The result is a plain tree whose tags
+and attributes are `{namespace}name`. Does not know the meaning of any element.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from xml.etree.ElementTree import Element, ParseError, XMLParser
 from xml.parsers import expat
 
 from tablestone import limits
-from tablestone.errors import StorageError
+from tablestone.model.errors import StorageError
 
 
 class _RefusedError(Exception):
-    """The document is well-formed so far and is not wanted all the same."""
+    """The document is well-formed up to this point, but it breaks a limit or has a document type."""
 
 
 class _Bounds:
-    """Holds the elements of a document to the limits, as they come."""
+    """Checks the limits of a document, element by element."""
 
     def __init__(self) -> None:
         self._nodes = 0
@@ -45,11 +45,11 @@ def _refuse_doctype(*_declaration: object) -> NoReturn:
 
 
 def _require_bounded(body: bytes) -> None:
-    """Raise for a document past the limits, at a cost that grows with its length and nothing else.
+    """Raise for a document that breaks a limit. The cost depends only on the document's length.
 
-    Namespaces stay prefixes here: expat would write them out before every attribute of a tag, before anybody could see
-    how long they are. Piece by piece, because what a handler raises is seen when its piece has been read; a tag
-    longer than a piece would be taken apart into attributes before anybody could count them.
+    This parser does not resolve namespaces: expat would copy a namespace into every attribute of a tag before its
+    length can be checked. The document is parsed in pieces, because an error of a callback is raised at the end of a
+    piece. A tag longer than a piece is refused: expat would parse all its attributes before they can be counted.
     """
     bounds = _Bounds()
     parser = expat.ParserCreate("utf-8")
@@ -67,17 +67,17 @@ def _require_bounded(body: bytes) -> None:
 def parse_xml(body: bytes) -> Element:
     """The root element of a document in UTF-8, with or without a byte order mark.
 
-    An encoding that the document declares is not believed: old .NET writers declare UTF-16 and send UTF-8. Comments and
-    processing instructions are left out. Raises `InvalidXmlDocument` for what is not well-formed, for a document type
-    whatever it holds, and for a document past the limits (wire 3.5).
+    The encoding that a document declares is ignored: old .NET writers declare UTF-16 and send UTF-8. Comments and
+    processing instructions are skipped. Raises `InvalidXmlDocument` for a document that is not well-formed, has any
+    document type, or breaks a limit (wire 3.5).
     """
     if b"\0" in body:
         raise StorageError(
-            "InvalidXmlDocument", early=True, reason="UTF-16, which expat would read"
+            "InvalidXmlDocument", early=True, reason="a zero byte, which UTF-16 has and UTF-8 never"
         )
     try:
         _require_bounded(body)
-        parser = XMLParser(encoding="utf-8")  # noqa: S314 - what it could be harmed by is refused
+        parser = XMLParser(encoding="utf-8")  # noqa: S314 - dangerous documents are already refused
         parser.feed(body)
         return parser.close()
     except (expat.ExpatError, ParseError, _RefusedError) as error:

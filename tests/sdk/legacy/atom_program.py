@@ -25,7 +25,7 @@ PAGES_MAX = 10
 
 
 def in_the_emulators_account(request: Any) -> tuple[str, Any]:
-    """What the library does for every request but a batch, whose URL lacks the account."""
+    """The library's own code for all requests except batches, whose URL lacks the account."""
     found: tuple[str, Any] = _common_serialization._update_request_uri_query_local_storage(
         request, use_local_storage=True
     )

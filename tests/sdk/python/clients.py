@@ -1,7 +1,7 @@
 """One face for the two Python clients, so that every test is written once and runs against both.
 
-The synchronous client is put behind the asynchronous client's face: its calls block, which hurts
-nobody, for the server is another process. Nothing else is changed: arguments, results and
+The synchronous client is put behind the asynchronous client's face: its calls block, which does
+no harm, because the server is another process. Nothing else is changed: arguments, results and
 exceptions are the SDK's own.
 """
 

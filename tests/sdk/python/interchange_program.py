@@ -127,7 +127,7 @@ def sign(table: str) -> None:
 
 
 class StaticToken:
-    """A credential that has a token and asks nobody for it."""
+    """A credential that has a token and sends no request for it."""
 
     def __init__(self, token: str) -> None:
         self._token = token

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.sdk, pytest.mark.asyncio]
 
 TENANT = "7ab1e570-0000-4000-8000-000000000000"
-"""What `--token-tenant` is if nobody says otherwise."""
+"""The default of `--token-tenant`."""
 
 
 @dataclass

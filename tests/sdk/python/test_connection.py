@@ -53,7 +53,7 @@ async def test_a_connection_string_reaches_the_account(
 
 
 async def test_the_development_shorthand_means_this_account_at_port_10002(clients: Clients) -> None:
-    """Wire 1.1: the shorthand carries no port; what it expands to is what `tablestone serve` offers."""
+    """Wire 1.1: the shorthand carries no port; it expands to the address of `tablestone serve`."""
     async with clients.service_from("UseDevelopmentStorage=true") as service:
         assert service.url == f"http://127.0.0.1:10002/{DEVELOPMENT_ACCOUNT}"
         assert service.account_name == DEVELOPMENT_ACCOUNT
@@ -71,7 +71,7 @@ async def test_localhost_is_taken_for_cosmos_and_still_works(
 ) -> None:
     """On `localhost` with another port than 10002 the SDK tunnels its PATCH.
 
-    POST with X-HTTP-Method: MERGE (wire 3.10).
+    POST with X-HTTP-Method: MERGE (wire 3.10, auth 0.2).
     """
     url = clients.endpoint.url
     if urlsplit(url).hostname != "127.0.0.1":

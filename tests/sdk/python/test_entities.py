@@ -230,7 +230,7 @@ async def test_a_key_survives_every_operation(table: TableClient, key: str) -> N
 
 
 async def test_keys_are_ordered_by_code_unit(table: TableClient) -> None:
-    """Wire 6.10: UTF-16 code units, so a surrogate pair stands before U+FFFD."""
+    """Wire 6.10: UTF-16 code units, so a surrogate pair sorts before U+FFFD."""
     keys = ["", "A", "B", "a", "a ", "a1", "a10", "a2", "é", "表", "\U0001f600", "\ufffd"]
     for key in reversed(keys):
         await table.create_entity({"PartitionKey": "p", "RowKey": key})

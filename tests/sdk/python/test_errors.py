@@ -92,7 +92,7 @@ async def test_a_forbidden_character_in_a_key_is_out_of_range(
     assert f"The '{key}' parameter of value" in str(caught.value)
 
 
-# What an entity may not hold; the code; the source.
+# A fault of an entity; its error code; the source.
 TOO_MUCH: list[tuple[str, dict[str, Any], str]] = [
     ("a long string", {"Text": "x" * 65536}, "PropertyValueTooLarge"),
     ("a long string of astral characters", {"Text": "\U0001f600" * 16385}, "PropertyValueTooLarge"),

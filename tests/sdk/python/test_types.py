@@ -124,7 +124,7 @@ async def test_a_value_comes_back_as_it_was_sent(
     assert is_the_same(read["Value"], expected), read["Value"]
     listed = [each async for each in table.list_entities()]
     assert is_the_same(listed[0]["Value"], expected), listed
-    # What was read is written back and is still the same.
+    # An entity that was read is written back unchanged.
     read["RowKey"] = "again"
     await table.upsert_entity(read)
     again = await table.get_entity("p", "again")

@@ -1,0 +1,116 @@
+"""The accounts a server knows, each with its keys.
+
+A key never leaves this package in readable form: its `repr` hides it, and no code logs it. Does not know requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import copy
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+KEYS_MAX = 2
+"""The number of keys an account can have, all of them valid (auth 1, 6)."""
+_NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
+
+
+class SigningKey:
+    """A key ready for signing: HMAC-SHA256 with the inner and the outer key already hashed (RFC 2104).
+
+    Copying two prepared states costs less than a one-shot HMAC, which computes both for every text.
+    """
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes) -> None:
+        block = (hashlib.sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+
+    def signature(self, string_to_sign: bytes) -> bytes:
+        """Base64 of the HMAC-SHA256 of the text (auth 1.1)."""
+        inner = self._inner.copy()
+        inner.update(string_to_sign)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return binascii.b2a_base64(outer.digest(), newline=False)
+
+    def __repr__(self) -> str:
+        return "SigningKey(...)"
+
+
+_BLOCK = 64
+"""The block size of SHA-256, in bytes."""
+
+
+class Account:
+    """An account: its name (3 to 24 lower-case letters or digits) and one or two keys, all of them valid (auth 6).
+
+    `identity` is unique also among accounts that had the same name before, if `account_id` is. `tables/` uses
+    `incarnation` and `known_at` to decide whether the account still has its name.
+    """
+
+    __slots__ = ("identity", "incarnation", "keys", "known_at", "name", "name_bytes")
+
+    def __init__(
+        self,
+        name: str,
+        keys_base64: Iterable[str],
+        account_id: str = "",
+        incarnation: int | None = None,
+    ) -> None:
+        """Raise `ValueError` with one sentence for an invalid name or key; the sentence never quotes the key."""
+        if not is_account_name(name):
+            raise ValueError(
+                f"'{name}' is not an account name: 3 to 24 lower-case letters and digits."
+            )
+        self.name = name
+        self.name_bytes = name.encode("ascii")
+        self.identity = f"{name}/{account_id}" if account_id else name
+        self.incarnation = incarnation
+        self.known_at: int | None = None
+        self.keys = tuple(SigningKey(decode_key(text)) for text in keys_base64)
+        if not 1 <= len(self.keys) <= KEYS_MAX:
+            raise ValueError(f"Account '{name}' must have one or two keys.")
+
+    def with_incarnation(self, incarnation: int, known_at: int | None) -> Account:
+        """The same account, known to have this incarnation at the generation `known_at`."""
+        account = copy.copy(self)
+        account.incarnation, account.known_at = incarnation, known_at
+        return account
+
+    def __repr__(self) -> str:
+        return f"Account({self.name!r}, {len(self.keys)} keys)"
+
+
+def is_account_name(text: str) -> bool:
+    """3 to 24 lower-case letters and digits (auth 6)."""
+    return _NAME.fullmatch(text) is not None
+
+
+def decode_key(text: str) -> bytes:
+    """The bytes of a key; raises `ValueError` if it is not base64. The error never quotes it."""
+    try:
+        key = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not key:
+        raise ValueError("A key is not valid base64.")
+    return key
+
+
+Accounts = Mapping[str, Account]
+
+
+def accounts_by_name(accounts: Iterable[Account]) -> Accounts:
+    """Accounts by their name; raises `ValueError` if two accounts have the same name."""
+    found: dict[str, Account] = {}
+    for account in accounts:
+        if account.name in found:
+            raise ValueError(f"Account '{account.name}' is given twice.")
+        found[account.name] = account
+    return MappingProxyType(found)

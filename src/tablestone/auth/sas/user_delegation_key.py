@@ -1,0 +1,116 @@
+"""User delegation keys: a principal signs shared access signatures with one instead of the account's key (auth 3.11).
+
+A key is not stored. It is derived from a secret of the server, the account and all fields of the key that a signature
+repeats, so no field can be changed. It is also derived from the data role that the principal's token claimed, because
+later requests do not contain it. Roles assigned on this server are looked up at each request, so they can be revoked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import orjson
+
+from tablestone import limits
+from tablestone.auth.roles import DATA_CONTRIBUTOR, DATA_READER, Assignments, Role, RoleHolder
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.model.edm import format_date_time_fixed
+from tablestone.model.errors import StorageError
+from tablestone.model.operations import GetUserDelegationKey, UserDelegationKey
+
+SIGNED_SERVICE: Final = "t"
+"""The value of `sks` for the Table service, by analogy with b and q (auth 3.11)."""
+SECRET_LENGTH: Final = 32
+"""The length of the server's secret, in bytes."""
+
+
+class DelegationFields(NamedTuple):
+    """The fields of the key in a signature, exactly as written: skoid, sktid, skt, ske, sks, skv and skdutid."""
+
+    object_id: str
+    tenant_id: str
+    start: str
+    expiry: str
+    service: str
+    version: str
+    delegated_tenant_id: str = ""
+
+
+_DATA_ROLES: Final[tuple[Role | None, ...]] = (None, DATA_READER, DATA_CONTRIBUTOR)
+"""The data roles that a token can have claimed for a key, the strongest last."""
+
+
+def delegation_key(
+    secret: bytes, identity: str, fields: DelegationFields, claimed: Role | None
+) -> bytes:
+    """The 32 bytes of the key of a principal whose token claimed this data role, or none.
+
+    `identity` is the account's identity and not its name: the key is not valid for a later account of the same name.
+    """
+    text = orjson.dumps([identity, *fields, None if claimed is None else claimed.id])
+    return hmac.digest(secret, text, hashlib.sha256)
+
+
+def issue_key(
+    secret: bytes,
+    identity: str,
+    holder: RoleHolder,
+    asked: GetUserDelegationKey,
+    version: str,
+    now: int,
+) -> UserDelegationKey:
+    """The requested key, with its times cut to seconds; `now` is in ticks.
+
+    Raises `InvalidXmlDocument` for times that a key cannot have.
+    """
+    start = now if asked.start is None else asked.start
+    latest = now + limits.USER_DELEGATION_KEY_SECONDS_MAX * TICKS_PER_SECOND
+    if not (start < asked.expiry and now < asked.expiry and asked.expiry <= latest):
+        raise StorageError(
+            "InvalidXmlDocument", early=True, reason="a key that expires too soon or too late"
+        )
+    fields = DelegationFields(
+        holder.object_id,
+        holder.tenant_id,
+        _to_the_second(start),
+        _to_the_second(asked.expiry),
+        SIGNED_SERVICE,
+        version,
+    )
+    value = delegation_key(secret, identity, fields, claimed_data_role(holder))
+    return UserDelegationKey(*fields[:6], value)
+
+
+def _to_the_second(ticks: int) -> str:
+    return format_date_time_fixed(ticks)[: len("2017-01-05T03:25:45")] + "Z"
+
+
+def claimed_data_role(holder: RoleHolder) -> Role | None:
+    """The strongest data role among those that the token claimed."""
+    return max(
+        (role for role in _DATA_ROLES if role in holder.claimed),
+        key=_DATA_ROLES.index,
+        default=None,
+    )
+
+
+def delegating_holder(
+    secret: bytes,
+    identity: str,
+    fields: DelegationFields,
+    assignments: Assignments,
+    has_signed: Callable[[bytes], bool],
+) -> RoleHolder | None:
+    """The signing user with the roles of this moment; None if `has_signed` is false for every possible key.
+
+    A signature never permits more than its user's roles do (auth 3.11).
+    """
+    for claimed in _DATA_ROLES:
+        if has_signed(delegation_key(secret, identity, fields, claimed)):
+            roles = () if claimed is None else (claimed,)
+            assigned = assignments.of((fields.object_id,))
+            return RoleHolder(fields.object_id, fields.tenant_id, roles, assigned)
+    return None

@@ -1,0 +1,227 @@
+"""Bearer tokens: whether a token is accepted, and what it says about its holder (auth 4).
+
+A token is accepted if a trusted issuer signed it with a key that the issuer publishes, if its audience is this service,
+and if it is valid now. A verified token is cached until the trusted keys change; its times and its audience are checked
+each time. Values only: keys are arguments, and the permissions of a holder follow from `roles`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final, NamedTuple
+
+import orjson
+from jwt import PyJWS
+from jwt.exceptions import PyJWTError
+
+from tablestone import limits
+from tablestone.auth.roles import Role, find_role
+from tablestone.auth.tokens.json_web_keys import Keys
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
+
+VERIFIED_KEPT_MAX: Final = 1024
+"""The number of tokens in the cache of verified tokens; the oldest are removed first."""
+AUDIENCES: Final = frozenset(
+    (
+        *("https://storage.azure.com", "https://storage.azure.us", "https://storage.azure.cn"),
+        *("https://cosmos.azure.com", "https://cosmos.azure.us", "https://cosmos.azure.cn"),
+        "e406a681-f3d4-42a8-90b6-c2b029497af1",
+    )
+)
+"""The audiences of tokens for Azure Storage, without the slash that some have at their end (auth 0.2, 4.3)."""
+ACCOUNT_DOMAINS: Final = (
+    "core.windows.net",
+    "core.chinacloudapi.cn",
+    "core.usgovcloudapi.net",
+    "core.cloudapi.de",
+)
+"""The domains below which an account's own name is an audience: `https://NAME.table.DOMAIN` (auth 4.3)."""
+
+_TOKEN = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_LEEWAY: Final = limits.TOKEN_LEEWAY_SECONDS * TICKS_PER_SECOND
+_SECONDS_MAX: Final = 253_402_300_799
+"""9999-12-31T23:59:59Z."""
+_jws: Final = PyJWS()
+
+
+class TokenRefused(Exception):
+    """The token is not accepted. The text says why, for the server's log only, and contains no part of the token."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Issuer:
+    """A trusted issuer of tokens: `name` is the `iss` of its tokens, and `tenant`, if there is one, their `tid`."""
+
+    name: str
+    tenant: str | None
+    keys: Keys
+
+
+class Token(NamedTuple):
+    """The content of a token whose signature was verified. Times are in ticks."""
+
+    object_id: str
+    tenant_id: str
+    principals: tuple[str, ...]
+    claimed: tuple[Role, ...]
+    audiences: tuple[str, ...]
+    not_before: int
+    expiry: int
+
+
+class TokenTrust:
+    """The trusted issuers and the accepted audiences. When an issuer's keys change, a new object replaces this one."""
+
+    def __init__(
+        self,
+        issuers: Iterable[Issuer],
+        audiences: Iterable[str] = (),
+        domains: Iterable[str] = (),
+        custom_domains: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """`domains` have accounts at `NAME.table.DOMAIN`; `custom_domains` are pairs of a host and its account."""
+        self._domains = frozenset((*ACCOUNT_DOMAINS, *(domain.lower() for domain in domains)))
+        self._hosts = {host.lower(): account for host, account in custom_domains}
+        self._issuers: Mapping[str, Issuer] = {issuer.name: issuer for issuer in issuers}
+        self._audiences = AUDIENCES.union(_without_slash(audience) for audience in audiences)
+        self._verified: dict[bytes, Token] = {}
+
+    def missing_key_of(self, text: bytes) -> str | None:
+        """The issuer whose keys should be read again, because the token names an unknown key of this issuer; or None.
+
+        The token is not verified: the result only says which keys to read.
+        """
+        if text in self._verified:
+            return None
+        try:
+            header, payload = _unverified(text)
+            issuer = self._issuer(payload)
+        except TokenRefused:
+            return None
+        return issuer.name if header.get("kid") not in issuer.keys else None
+
+    def check(self, text: bytes, account: str, now: int) -> Token:
+        """The content of the token, if it is accepted for this account at `now` (ticks); else `TokenRefused`."""
+        token = self._verified.get(text)
+        if token is None:
+            token = self._verify(text)
+            while len(self._verified) >= VERIFIED_KEPT_MAX:
+                del self._verified[next(iter(self._verified))]
+            self._verified[text] = token
+        if now >= token.expiry + _LEEWAY:
+            raise TokenRefused("it has expired")
+        if now < token.not_before - _LEEWAY:
+            raise TokenRefused("it is not valid yet")
+        if not any(self._is_here(audience, account) for audience in token.audiences):
+            raise TokenRefused("it is for another audience")
+        return token
+
+    def _issuer(self, payload: dict[str, Any]) -> Issuer:
+        issuer = payload.get("iss")
+        found = self._issuers.get(issuer) if isinstance(issuer, str) else None
+        if found is None:
+            raise TokenRefused("its issuer is not trusted")
+        return found
+
+    def _verify(self, text: bytes) -> Token:
+        header, payload = _unverified(text)
+        issuer = self._issuer(payload)
+        kid = header.get("kid")
+        key = issuer.keys.get(kid) if isinstance(kid, str) else None
+        if key is None:
+            raise TokenRefused("its issuer has no key with that id")
+        try:
+            verified = _jws.decode_complete(text, key, algorithms=[key.algorithm_name])
+        except (PyJWTError, ValueError):
+            raise TokenRefused("its signature is not that of the issuer's key") from None
+        return _token(orjson.loads(verified["payload"]), issuer)
+
+    def _is_here(self, audience: str, account: str) -> bool:
+        name = _without_slash(audience)
+        if name in self._audiences:
+            return True
+        if not name.startswith("https://"):
+            return False
+        host = name.removeprefix("https://").lower()
+        prefix = f"{account}.table."
+        if host.startswith(prefix):
+            return host.removeprefix(prefix) in self._domains
+        return self._hosts.get(host) == account
+
+
+def _without_slash(audience: str) -> str:
+    return audience.removesuffix("/")
+
+
+def _unverified(text: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The header and the payload, without checking the signature."""
+    if len(text) > limits.TOKEN_LENGTH_MAX:
+        raise TokenRefused("it is too long")
+    if not _TOKEN.fullmatch(text):
+        raise TokenRefused("it is not a signed token")
+    try:
+        read = _jws.decode_complete(text, options={"verify_signature": False})
+        payload = orjson.loads(read["payload"])
+    except (PyJWTError, ValueError):
+        raise TokenRefused("it cannot be read") from None
+    # Base64 can write one signature in several ways; only the canonical one is accepted.
+    as_written = base64.urlsafe_b64encode(read["signature"]).rstrip(b"=")
+    if not isinstance(payload, dict) or not text.endswith(b"." + as_written):
+        raise TokenRefused("it cannot be read")
+    return read["header"], payload
+
+
+def _token(claims: dict[str, Any], issuer: Issuer) -> Token:
+    """The content of a token whose signature was verified; raises if a necessary claim is missing."""
+    tenant = _text(claims, "tid")
+    if issuer.tenant is not None and tenant.lower() != issuer.tenant.lower():
+        raise TokenRefused("it is of another tenant")
+    object_id = _text(claims, "oid") or _text(claims, "sub")
+    if not object_id:
+        raise TokenRefused("it does not name its holder")
+    roles = dict.fromkeys(filter(None, map(find_role, _texts(claims, "roles"))))
+    return Token(
+        object_id,
+        tenant,
+        (object_id, *_applications(claims), *_texts(claims, "groups")),
+        tuple(roles),
+        _texts(claims, "aud"),
+        _instant(claims, "nbf") if "nbf" in claims else 0,
+        _instant(claims, "exp"),
+    )
+
+
+def _applications(claims: dict[str, Any]) -> tuple[str, ...]:
+    """The ids of the application if it acts for itself; with a scope (`scp`) it acts for a user (auth 4.3)."""
+    if "scp" in claims:
+        return ()
+    return tuple(filter(None, (_text(claims, "appid"), _text(claims, "azp"))))
+
+
+def _text(claims: dict[str, Any], name: str) -> str:
+    value = claims.get(name, "")
+    if not isinstance(value, str):
+        raise TokenRefused(f"its {name} is not a text")
+    return value
+
+
+def _texts(claims: dict[str, Any], name: str) -> tuple[str, ...]:
+    value = claims.get(name, [])
+    listed = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str) for one in listed):
+        raise TokenRefused(f"its {name} is not a list of texts")
+    return tuple(listed)
+
+
+def _instant(claims: dict[str, Any], name: str) -> int:
+    """The ticks of a claim that has seconds since 1970, perhaps with a fraction (RFC 7519, 2)."""
+    seconds = claims.get(name)
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise TokenRefused(f"it has no {name}")
+    if not isfinite(seconds) or not 0 <= seconds <= _SECONDS_MAX:
+        raise TokenRefused(f"its {name} is not a time")
+    return int(seconds * TICKS_PER_SECOND) + UNIX_EPOCH_TICKS

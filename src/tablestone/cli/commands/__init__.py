@@ -1,0 +1,1 @@
+"""The commands of `tablestone`: a module for each command or group of commands."""

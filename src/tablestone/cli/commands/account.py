@@ -1,0 +1,227 @@
+"""`tablestone account`: the stored accounts, which can be changed while a server runs or without a server.
+
+A key is generated, or read from a file or from standard input, and never from the command line, which other users can
+read. Only `show --keys` prints it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tablestone.auth.account_keys import KEYS_MAX, decode_key, is_account_name
+from tablestone.cli.configured_keys import KEY_OPTIONS, connection_string, endpoint_of, keys_of
+from tablestone.cli.option_sources import read_configuration
+from tablestone.cli.option_values import NO_ACCOUNT, BrokenOption
+from tablestone.cli.options import CHANGE_OPTIONS, CHECK_OPTIONS, DATA_OPTIONS
+from tablestone.cli.parameters import Command, by_option_name, same_place, with_options
+from tablestone.cli.stored_data import stored_configuration, with_engine
+from tablestone.clock import system_clock
+from tablestone.configuration import (
+    DEVELOPMENT_ACCOUNT_KEY,
+    DEVELOPMENT_ACCOUNT_NAME,
+    Configuration,
+)
+from tablestone.identity.stored_accounts import StoredAccounts, generate_key
+
+Answer = TypeVar("Answer")
+
+STANDARD_INPUT = "-"
+
+_with_name = click.argument("name", metavar="NAME")
+
+
+def _with_key_file(help_text: str) -> Callable[[Command], Command]:
+    return click.option("--key-file", metavar="FILE", help=help_text)
+
+
+@click.group()
+def account() -> None:
+    """Create, list, change and delete stored accounts.
+
+    The accounts are stored with the data and can be changed while a server uses it: the change
+    acts on its very next request. A configured account of the same name takes precedence.
+    """
+
+
+@account.command()
+@_with_name
+@_with_key_file(
+    "Read one or two keys from this file (base64, one a line; - is standard input). Missing keys are generated."
+)
+@with_options(DATA_OPTIONS)
+def create(name: str, key_file: str | None, **given: Any) -> None:
+    """Create an account with two keys; `account show NAME --keys` prints them.
+
+    NAME is 3 to 24 lower-case letters and digits.
+    """
+    configuration = stored_configuration(given, "Accounts")
+    if name == NO_ACCOUNT:
+        raise BrokenOption(
+            f"An account cannot have the name {name}: --account {name} names no account."
+        )
+    if not is_account_name(name):  # checked before the directory is created
+        raise BrokenOption(
+            f"{name!r} is not an account name: 3 to 24 lower-case letters and digits."
+        )
+    keys = _read_keys(key_file) if key_file else []
+    keys += [generate_key() for _ in range(KEYS_MAX - len(keys))]
+    tables = _administer(configuration, lambda accounts: accounts.create(name, tuple(keys)))
+    print(f"Account {name} created. To print its keys: {_show_keys(name, given)}")
+    if tables:
+        print(
+            f"It has {_tables(tables)}, created under that name before. `account delete` refuses while there "
+            "are tables; with --force it deletes them too."
+        )
+    if name == DEVELOPMENT_ACCOUNT_NAME and DEVELOPMENT_ACCOUNT_KEY not in keys:
+        print(
+            "The public key, that of UseDevelopmentStorage=true, is refused from now on. To accept it again and "
+            f"keep the tables, make it a key of this account: tablestone account rotate-key {name} 1 "
+            f"--key-file FILE{same_place(given)}"
+        )
+    _tell_if_configured(configuration, name)
+
+
+@account.command(name="list")
+@with_options(CHECK_OPTIONS)
+def list_accounts(**given: Any) -> None:
+    """Print the names of all stored accounts."""
+    for stored in _administer(
+        stored_configuration(given, "Accounts"), lambda accounts: accounts.all(), read_only=True
+    ):
+        print(stored.name + (" (being deleted)" if stored.is_being_deleted else ""))
+
+
+@account.command()
+@_with_name
+@click.option("--keys", "with_keys", is_flag=True, help="Print the keys too. They are secrets.")
+@click.option(
+    "--connection-string",
+    "as_connection_string",
+    is_flag=True,
+    help="Print only a connection string with key 1. It is a secret.",
+)
+@with_options(KEY_OPTIONS)
+def show(name: str, *, with_keys: bool, as_connection_string: bool, **given: Any) -> None:
+    """Print the stored data of an account.
+
+    A connection string is also printed of an account that is only configured. The address in it
+    follows from the options that the server is given too.
+    """
+    if as_connection_string:
+        configuration = read_configuration(by_option_name(given), os.environ)
+        endpoint = endpoint_of(configuration, name)
+        print(connection_string(name, keys_of(configuration, name)[0], endpoint))
+        return
+    configuration = stored_configuration(given, "Accounts")
+    stored, tables = _administer(
+        configuration, lambda accounts: accounts.describe(name), read_only=True
+    )
+    print(f"name: {stored.name}")
+    print(f"tables: {tables}")
+    if stored.is_being_deleted:
+        print("state: being deleted")
+    for number, key in enumerate(stored.keys, start=1):
+        print(f"key{number}: {key if with_keys else '(hidden)'}")
+    _tell_if_configured(configuration, name)
+
+
+@account.command(name="rotate-key")
+@_with_name
+@click.argument("number", metavar="1|2", type=click.Choice(("1", "2")))
+@_with_key_file(
+    "Read the key from this file (base64; - is standard input). By default it is generated."
+)
+@with_options(CHANGE_OPTIONS)
+def rotate_key(name: str, number: str, key_file: str | None, **given: Any) -> None:
+    """Replace key 1 or 2.
+
+    Requests and shared access signatures that were signed with the old key are refused from the
+    next request on. The other key does not change.
+    """
+    configuration = stored_configuration(given, "Accounts")
+    keys = _read_keys(key_file) if key_file else [generate_key()]
+    if len(keys) != 1:
+        raise BrokenOption(f"The key file {key_file} must have one key, because one is replaced.")
+    _administer(
+        configuration,
+        lambda accounts: accounts.replace_key(name, int(number), keys[0]),
+        existing=True,
+    )
+    print(f"Key {number} of {name} replaced. To print it: {_show_keys(name, given)}")
+    _tell_if_configured(configuration, name)
+
+
+@account.command()
+@_with_name
+@click.option("--force", is_flag=True, help="Delete its tables too. They cannot be restored.")
+@with_options(CHANGE_OPTIONS)
+def delete(name: str, *, force: bool, **given: Any) -> None:
+    """Delete an account. An account with tables is deleted only with --force."""
+    configuration = stored_configuration(given, "Accounts")
+    tables = _administer(
+        configuration, lambda accounts: accounts.delete(name, with_tables=force), existing=True
+    )
+    print(f"Account {name} deleted" + (f", and {_tables(tables)} with it." if tables else "."))
+    _tell_if_configured(configuration, name)
+
+
+def _administer(
+    configuration: Configuration,
+    act: Callable[[StoredAccounts], Awaitable[Answer]],
+    *,
+    read_only: bool = False,
+    existing: bool = False,
+) -> Answer:
+    return with_engine(
+        configuration,
+        lambda engine: act(StoredAccounts(engine, system_clock)),
+        read_only=read_only,
+        existing=existing,
+    )
+
+
+def _read_keys(key_file: str) -> list[str]:
+    try:
+        text = (
+            sys.stdin.read()
+            if key_file == STANDARD_INPUT
+            else Path(key_file).read_text(encoding="utf-8")
+        )
+    except UnicodeDecodeError:
+        raise BrokenOption(f"The key file {key_file} is not a text file.") from None
+    except OSError as error:
+        raise BrokenOption(f"The key file {key_file} cannot be read: {error.strerror}.") from None
+    keys = text.split()
+    if not 1 <= len(keys) <= KEYS_MAX:
+        raise BrokenOption(f"The key file {key_file} must have one or two keys, one a line.")
+    for number, key in enumerate(keys, start=1):
+        try:
+            decode_key(key)
+        except ValueError:
+            raise BrokenOption(
+                f"The key file {key_file} has a key that is not base64: key {number}."
+            ) from None
+    return keys
+
+
+def _show_keys(name: str, given: dict[str, Any]) -> str:
+    """The command that prints the account's keys, ready to paste."""
+    return f"tablestone account show {name} --keys{same_place(given)}"
+
+
+def _tell_if_configured(configuration: Configuration, name: str) -> None:
+    if any(name == configured.name for configured in configuration.accounts):
+        print(
+            f"An account {name} is also configured, in the environment or a file. A server with this configuration "
+            "uses the configured account."
+        )
+
+
+def _tables(count: int) -> str:
+    return "1 table" if count == 1 else f"{count} tables"

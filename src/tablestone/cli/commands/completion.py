@@ -1,0 +1,27 @@
+"""`tablestone completion`: a script with which a shell completes commands, options and names of tables."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from click.shell_completion import get_completion_class
+
+from tablestone.transfer.refusals import TransferRefused
+
+_VARIABLE = "_TABLESTONE_COMPLETE"
+
+
+@click.command(epilog="Example: tablestone completion bash >> ~/.bashrc")
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    It completes commands, options and the names of tables, those of the endpoint that the options
+    before them or the environment name.
+    """
+    found = get_completion_class(shell)
+    if found is None:
+        raise TransferRefused(f"There is no completion for {shell}.")
+    sys.stdout.write(found(ctx.find_root().command, {}, "tablestone", _VARIABLE).source() + "\n")

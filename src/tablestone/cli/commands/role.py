@@ -1,0 +1,187 @@
+"""`tablestone role`: the roles of users and services with bearer tokens, in an account or in one table of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tablestone.auth.account_keys import is_account_name
+from tablestone.auth.roles import NO_ASSIGNMENTS, Assignment, Assignments, find_role
+from tablestone.cli.commands.token import unknown_role
+from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import CHANGE_OPTIONS, CHECK_OPTIONS, DATA_OPTIONS
+from tablestone.cli.parameters import with_options
+from tablestone.cli.stored_data import stored_configuration, with_documents, with_engine
+from tablestone.clock import system_clock
+from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
+from tablestone.engines.contract import Engine
+from tablestone.identity.stored_accounts import StoredAccounts
+from tablestone.model.errors import StorageError
+from tablestone.model.table_names import require_new_table_name
+from tablestone.tables.documents import DocumentKind, Documents, Members
+
+PRINCIPAL_LENGTH_MAX = 256
+"""Characters of a principal's id; usual ids are GUIDs of 36 characters."""
+
+_with_role = click.argument("role_name", metavar="ROLE")
+_with_principal = click.option(
+    "--principal",
+    metavar="ID",
+    required=True,
+    help="Object id of a user or service, application id, or id of a group, as in tokens.",
+)
+_with_table = click.option("--table", metavar="TABLE", help="Limit the role to this table.")
+_with_account = click.option(
+    "--account",
+    "account_name",
+    metavar="NAME",
+    default=DEVELOPMENT_ACCOUNT_NAME,
+    show_default=True,
+    help="Account in which the role is valid.",
+)
+
+
+@click.group()
+def role() -> None:
+    """Assign, list and remove the roles of users and services with bearer tokens.
+
+    ROLE is a name such as "Storage Table Data Reader", or its id. The roles are stored with the
+    data and can be changed while a server uses it: the change acts on its very next request.
+    """
+
+
+@role.command()
+@_with_role
+@_with_principal
+@_with_account
+@_with_table
+@with_options(DATA_OPTIONS)
+def assign(
+    role_name: str, principal: str, account_name: str, table: str | None, **given: Any
+) -> None:
+    """Assign a role to a principal."""
+    wanted = _assignment(role_name, principal, table, account_name)
+
+    def add(stored: Assignments) -> Assignments:
+        if any(wanted.is_same(one) for one in stored):
+            return stored
+        return Assignments((*stored, wanted))
+
+    _change(given, account_name, add)
+    print(f"{wanted.principal} has the role {_told(wanted, account_name)}.")
+    if missing := _missing(stored_configuration(given, "Roles"), account_name, table):
+        print(missing)
+
+
+@role.command()
+@_with_role
+@_with_principal
+@_with_account
+@_with_table
+@with_options(CHANGE_OPTIONS)
+def remove(
+    role_name: str, principal: str, account_name: str, table: str | None, **given: Any
+) -> int:
+    """Remove a role from a principal.
+
+    Exit status 1 if the principal has no such assignment, for the same account and the same table.
+    """
+    unwanted = _assignment(role_name, principal, table, account_name)
+    found: list[Assignment] = []
+
+    def take(stored: Assignments) -> Assignments:
+        found[:] = [one for one in stored if unwanted.is_same(one)]
+        return Assignments(one for one in stored if not unwanted.is_same(one))
+
+    _change(given, account_name, take, existing=True)
+    told = _told(unwanted, account_name)
+    if not found:
+        print(f"{unwanted.principal} was not assigned the role {told}.")
+        return 1
+    print(f"{unwanted.principal} no longer has the role {told}.")
+    return 0
+
+
+@role.command(name="list")
+@with_options(CHECK_OPTIONS)
+def list_roles(**given: Any) -> None:
+    """Print every assignment: account, table or *, role, principal."""
+    configuration = stored_configuration(given, "Roles")
+
+    async def read(documents: Documents) -> list[tuple[str, Assignment]]:
+        found = []
+        for name in await documents.names(DocumentKind.ROLES):
+            stored = await documents.get(DocumentKind.ROLES, name, Assignments.read)
+            found += [(name, assignment) for assignment in stored or ()]
+        return found
+
+    for name, assignment in with_documents(configuration, read, read_only=True):
+        fields = (name, assignment.table or "*", assignment.role.name, assignment.principal)
+        print("\t".join(fields))
+
+
+def _assignment(role_name: str, principal: str, table: str | None, account: str) -> Assignment:
+    """The assignment that the command line names; raises `BrokenOption` if it is not possible."""
+    found = find_role(role_name)
+    if found is None:
+        raise unknown_role("ROLE", role_name)
+    if not is_account_name(account):
+        raise BrokenOption(
+            f"--account must be 3 to 24 lower-case letters and digits, not {account!r}."
+        )
+    printable = principal.isprintable() and principal.strip() == principal
+    if not principal or not printable or len(principal) > PRINCIPAL_LENGTH_MAX:
+        raise BrokenOption(f"--principal must be an id as in tokens, not {principal!r}.")
+    if table is not None:
+        try:
+            require_new_table_name(table)
+        except StorageError:
+            raise BrokenOption(f"--table must be the name of a table, not {table!r}.") from None
+    return Assignment(principal, found, table)
+
+
+def _change(
+    given: dict[str, Any],
+    account: str,
+    edit: Callable[[Assignments], Assignments],
+    *,
+    existing: bool = False,
+) -> None:
+    configuration = stored_configuration(given, "Roles")
+
+    def edited(members: Members | None) -> Members | None:
+        stored = NO_ASSIGNMENTS if members is None else Assignments.read(members)
+        changed: Members = edit(stored).members()
+        return changed if changed["assignments"] else None
+
+    with_documents(
+        configuration,
+        lambda documents: documents.change(DocumentKind.ROLES, account, edited),
+        existing=existing,
+    )
+
+
+def _missing(configuration: Configuration, account: str, table: str | None) -> str | None:
+    """A sentence if a role's account or table does not exist: a typing error, or it is created later."""
+    known = {one.name for one in configuration.accounts}
+    if configuration.has_development_account:
+        known.add(DEVELOPMENT_ACCOUNT_NAME)
+
+    async def look(engine: Engine) -> str | None:
+        stored = StoredAccounts(engine, system_clock)
+        if account not in known and not await stored.exists(account):
+            return f"There is no account {account} yet, unless one of that name is configured."
+        if table is not None and not await stored.has_table(account, table):
+            return f"There is no table {table} in it yet."
+        return None
+
+    return with_engine(configuration, look, read_only=True)
+
+
+def _told(assignment: Assignment, account: str) -> str:
+    place = f"account {account}"
+    if assignment.table is not None:
+        place = f"table {assignment.table} of {place}"
+    return f"{assignment.role.name} in {place}"

@@ -1,0 +1,217 @@
+"""`tablestone sas`: shared access signatures, for curl and for clients that are given no key.
+
+Checks the values that the service would refuse, and reads a key. `auth/sas` knows the text that is signed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+
+from tablestone.auth.sas.sas_parameters import VERSION_OF_CONDITIONS
+from tablestone.auth.sas.signing import signed_sas
+from tablestone.auth.sas.table_sas import VERSION_MIN
+from tablestone.cli.configured_keys import KEY_OPTIONS, endpoint_of, keys_of
+from tablestone.cli.option_sources import read_configuration
+from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.parameters import Command, by_option_name, with_options
+from tablestone.clock import TICKS_PER_SECOND, system_clock
+from tablestone.model.edm import format_date_time
+from tablestone.wire.http.negotiate import VERSIONS
+from tablestone.wire.instants import parse_instant
+
+VERSION: Final = "2019-02-02"
+"""The version that current SDKs sign with."""
+ACCOUNT_PERMISSIONS: Final = "rwdlacup"
+"""The letters of an account SAS in the order of Azure's documents (auth 2.1)."""
+TABLE_PERMISSIONS: Final = "raud"
+RESOURCE_TYPES: Final = "sco"
+_DURATION = re.compile(r"(\d{1,6})([mhd])", re.ASCII)
+_SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
+
+
+def _shared(command: Command) -> Command:
+    """The parameters that both kinds have."""
+    for option in reversed(
+        (
+            click.option(
+                "--start", metavar="TIME", help="When it begins to be valid, as --expiry."
+            ),
+            click.option(
+                "--expiry",
+                metavar="TIME",
+                help="When it ends: 2030-01-31T12:00:00Z, or from now on 30m, 12h or 7d.",
+            ),
+            click.option(
+                "--ip",
+                metavar="ADDRESS[-ADDRESS]",
+                help="Address or range of clients that may use it.",
+            ),
+            click.option("--https-only", is_flag=True, help="Valid for requests over TLS only."),
+            click.option(
+                "--service-version",
+                metavar="VERSION",
+                default=VERSION,
+                show_default=True,
+                help="Version of the service whose rules sign it (sv).",
+            ),
+            click.option(
+                "--key",
+                "number",
+                type=click.Choice(("1", "2")),
+                default="1",
+                show_default=True,
+                help="Key of the account that signs it.",
+            ),
+            click.option("--url", "as_url", is_flag=True, help="Print a whole URL."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def sas() -> None:
+    """Print shared access signatures, for curl and for clients without a key."""
+
+
+@sas.command(name="account")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--permissions", metavar="LETTERS", required=True, help=f"Some of {ACCOUNT_PERMISSIONS}."
+)
+@click.option(
+    "--resource-types",
+    metavar="LETTERS",
+    default=RESOURCE_TYPES,
+    show_default=True,
+    help="s: service, c: tables, o: entities.",
+)
+@_shared
+@with_options(KEY_OPTIONS)
+def account_sas(name: str, permissions: str, resource_types: str, **given: Any) -> None:
+    """Print a signature for the tables of the account NAME."""
+    parameters = {
+        "sv": _version(given, VERSION_OF_CONDITIONS),
+        "ss": "t",
+        "srt": _letters("--resource-types", resource_types, RESOURCE_TYPES),
+        "sp": _letters("--permissions", permissions, ACCOUNT_PERMISSIONS),
+    }
+    _print(name, parameters | _validity(given, needs_expiry=True), "", given)
+
+
+@sas.command(name="table")
+@click.argument("name", metavar="NAME")
+@click.argument("table", metavar="TABLE")
+@click.option("--permissions", metavar="LETTERS", help="r: read, a: add, u: update, d: delete.")
+@click.option("--policy", metavar="ID", help="Stored access policy that it follows.")
+@click.option("--start-pk", metavar="KEY", help="First PartitionKey.")
+@click.option("--start-rk", metavar="KEY", help="First RowKey of the first PartitionKey.")
+@click.option("--end-pk", metavar="KEY", help="Last PartitionKey.")
+@click.option("--end-rk", metavar="KEY", help="Last RowKey of the last PartitionKey.")
+@_shared
+@with_options(KEY_OPTIONS)
+def table_sas(
+    name: str, table: str, permissions: str | None, policy: str | None, **given: Any
+) -> None:
+    """Print a signature for TABLE of the account NAME.
+
+    Give --permissions and --expiry, or a --policy that says what the signature does not.
+    """
+    if policy is None and permissions is None:
+        raise BrokenOption("Give --permissions, or a --policy that has them.")
+    parameters = {"sv": _version(given, VERSION_MIN), "tn": table}
+    if parameters["sv"] < VERSION_OF_CONDITIONS and (given["ip"] or given["https_only"]):
+        raise BrokenOption(
+            f"--ip and --https-only need --service-version {VERSION_OF_CONDITIONS} or later."
+        )
+    if permissions is not None:
+        parameters["sp"] = _letters("--permissions", permissions, TABLE_PERMISSIONS)
+    if policy is not None:
+        parameters["si"] = policy
+    for end in ("start", "end"):
+        partition, row = given[f"{end}_pk"], given[f"{end}_rk"]
+        if row is not None and partition is None:
+            raise BrokenOption(f"--{end}-rk needs --{end}-pk.")
+        keys = {f"{end[0]}pk": partition, f"{end[0]}rk": row}
+        parameters |= {key: value for key, value in keys.items() if value is not None}
+    _print(name, parameters | _validity(given, needs_expiry=policy is None), table, given)
+
+
+def _print(name: str, parameters: dict[str, str], resource: str, given: dict[str, Any]) -> None:
+    options = {option.name.replace("-", "_") for option in KEY_OPTIONS} | {"config"}
+    configuration = read_configuration(
+        by_option_name({key: value for key, value in given.items() if key in options}), os.environ
+    )
+    for parameter, value in parameters.items():
+        if "\n" in value or not value:
+            raise BrokenOption(f"The value of {parameter} must be one line, and not empty.")
+    keys = keys_of(configuration, name)
+    number = int(given["number"])
+    if number > len(keys):
+        raise BrokenOption(f"The account {name} has no key {number}.")
+    signed = signed_sas(name, keys[number - 1], parameters)
+    query = "&".join(f"{key}={quote(value, safe='')}" for key, value in signed.items())
+    print(f"{endpoint_of(configuration, name)}/{resource}?{query}" if given["as_url"] else query)
+
+
+def _validity(given: dict[str, Any], *, needs_expiry: bool) -> dict[str, str]:
+    if given["expiry"] is None and needs_expiry:
+        raise BrokenOption("--expiry is missing: give a time, or 30m, 12h or 7d.")
+    parameters = {
+        "st": _instant("--start", given["start"]),
+        "se": _instant("--expiry", given["expiry"]),
+        "sip": _addresses(given["ip"]),
+        "spr": "https" if given["https_only"] else None,
+    }
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+def _instant(flag: str, text: str | None) -> str | None:
+    """The time as it is signed; a duration counts from now."""
+    if text is None:
+        return None
+    if (duration := _DURATION.fullmatch(text)) is not None:
+        seconds = int(duration[1]) * _SECONDS[duration[2]]
+        now = system_clock() // TICKS_PER_SECOND
+        return format_date_time((now + seconds) * TICKS_PER_SECOND)[:19] + "Z"
+    try:
+        parse_instant(text)
+    except ValueError:
+        raise BrokenOption(
+            f"{flag} must be a time such as 2030-01-31T12:00:00Z, or 30m, 12h or 7d, not {text!r}."
+        ) from None
+    return text
+
+
+def _addresses(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        kinds = {ipaddress.ip_address(each).version for each in text.split("-")}
+    except ValueError:
+        kinds = set()
+    if len(kinds) != 1 or text.count("-") > 1:
+        raise BrokenOption(f"--ip must be an address, or two with a hyphen between, not {text!r}.")
+    return text
+
+
+def _letters(flag: str, given: str, known: str) -> str:
+    """The letters in the order in which they are known."""
+    if not given or not set(given) <= set(known):
+        raise BrokenOption(f"{flag} must be some of the letters {known}, not {given!r}.")
+    return "".join(letter for letter in known if letter in given)
+
+
+def _version(given: dict[str, Any], version_min: str) -> str:
+    version = str(given["service_version"])
+    if version not in VERSIONS or version < version_min:
+        raise BrokenOption(
+            f"--service-version must be a version of the service from {version_min} on, not {version!r}."
+        )
+    return version

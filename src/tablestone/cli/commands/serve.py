@@ -1,0 +1,165 @@
+"""`tablestone serve`: runs the server, and prints its endpoints when it is ready."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import shlex
+import socket
+import sys
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from tablestone import __version__
+from tablestone.cli.configured_keys import connection_string
+from tablestone.cli.option_sources import read_configuration
+from tablestone.cli.options import SERVER_OPTIONS
+from tablestone.cli.parameters import by_option_name, where, with_options
+from tablestone.cli.stored_data import shown_accounts, with_documents
+from tablestone.configuration import (
+    DEVELOPMENT_ACCOUNT,
+    DEVELOPMENT_ACCOUNT_KEY,
+    AccountKeys,
+    Configuration,
+    SelfSigned,
+)
+from tablestone.engines.capabilities import StoredIn
+from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from tablestone.engines.registry import capabilities_of
+from tablestone.server.processes.start import serve as run_server
+from tablestone.telemetry.log_format import formatter_of
+
+log = logging.getLogger(__name__)
+
+
+@click.command()
+@with_options(SERVER_OPTIONS)
+def serve(**given: Any) -> None:
+    """Serve the Table service until SIGINT or SIGTERM."""
+    configuration = read_configuration(by_option_name(given), os.environ)
+    errors = logging.StreamHandler(sys.stderr)
+    errors.setFormatter(formatter_of(configuration.log_format))
+    logging.basicConfig(level=configuration.log_level.upper(), handlers=[errors])
+    for warning in configuration.warnings:
+        log.warning("%s", warning)
+    accounts = _known_accounts(configuration)
+    served = _Served(configuration, accounts)
+    run_server(configuration, served.begin)
+    served.end()
+    gc.freeze()  # what is left goes with the process: collecting it would be most of the time that a stop takes
+
+
+class _Served:
+    """The time from the ready lines to the end, with one line of the log for each of the two."""
+
+    def __init__(self, configuration: Configuration, accounts: list[AccountKeys]) -> None:
+        self._configuration = configuration
+        self._accounts = accounts
+        self._what = ""
+
+    def begin(self, address: str) -> None:
+        """The server answers at this address."""
+        configuration = self._configuration
+        workers = "1 worker" if configuration.workers == 1 else f"{configuration.workers} workers"
+        self._what = (
+            f"Tablestone {__version__}, data in {where(configuration)}, {address}, {workers}"
+        )
+        log.info("started: %s", self._what)
+        _tell(configuration, self._accounts, address)
+
+    def end(self) -> None:
+        """The server has stopped as it was told to."""
+        log.info("stopped: %s", self._what)
+
+
+def _known_accounts(configuration: Configuration) -> list[AccountKeys]:
+    """The accounts of the server, in the order of precedence; stored accounts without secret keys."""
+    known = {account.name: account for account in configuration.accounts}
+    for account in _stored_accounts(configuration):
+        known.setdefault(account.name, account)
+    if configuration.has_development_account:
+        known.setdefault(DEVELOPMENT_ACCOUNT.name, DEVELOPMENT_ACCOUNT)
+    return list(known.values())
+
+
+def _stored_accounts(configuration: Configuration) -> list[AccountKeys]:
+    """The stored accounts; none if the storage does not exist yet or cannot be read, which the start reports."""
+    if capabilities_of(configuration.engine).stored_in is StoredIn.PROCESS:
+        return []
+    with suppress(EngineRefused, EngineUnavailable):
+        return with_documents(configuration, shown_accounts, read_only=True)
+    return []
+
+
+def _tell(configuration: Configuration, accounts: list[AccountKeys], address: str) -> None:
+    print(ready_lines(configuration, accounts, address), flush=True)
+    has_known_key = any(DEVELOPMENT_ACCOUNT_KEY in given.keys for given in accounts)
+    is_unasked = configuration.has_development_account and DEVELOPMENT_ACCOUNT in accounts
+    if has_known_key and not _is_loopback(configuration.host):
+        log.warning(
+            "Other machines can reach %s, and the development key is public: any client that connects can read and "
+            "change the data. %s",
+            configuration.host,
+            "With --account none, only accounts from tablestone account create are served."
+            if is_unasked
+            else "Give the accounts keys of your own.",
+        )
+    elif is_unasked and len(accounts) > 1:
+        log.warning(
+            "%s is open besides the stored accounts, and its key is public: --account none closes it.",
+            DEVELOPMENT_ACCOUNT.name,
+        )
+    names = {account.name for account in accounts}
+    for domain, name in configuration.custom_domains:
+        if name.removesuffix("-secondary") not in names:
+            log.warning(
+                "%s names the account %s, which does not exist: until it exists, every request to this host is "
+                "answered 404.",
+                domain,
+                name.removesuffix("-secondary"),
+            )
+    if configuration.https_only and not configuration.tls and not configuration.trusted_proxies:
+        log.warning("--https-only refuses every request: there is neither TLS nor a trusted proxy.")
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server on `host`, which may be a name."""
+    try:
+        address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
+    except OSError:
+        return False
+    return address == "::1" or str(address).startswith("127.")
+
+
+def ready_lines(configuration: Configuration, accounts: list[AccountKeys], address: str) -> str:
+    """The place of the data; and for each account its endpoint and its connection string, ready to paste."""
+    lines = [f"Tablestone {__version__}: data in {where(configuration)}"]
+    if isinstance(configuration.tls, SelfSigned):
+        lines += _how_to_trust(str(configuration.tls.files.certificate))
+    if not accounts:
+        lines.append(f"Table endpoint: {address}/ACCOUNT, after tablestone account create ACCOUNT")
+    for account in accounts:
+        endpoint = f"{address}/{account.name}"
+        lines.append(f"Table endpoint: {endpoint}")
+        # A key is a secret, except the one that is built into every SDK.
+        shown = account.keys[0] if account == DEVELOPMENT_ACCOUNT else f"<key of {account.name}>"
+        lines.append(f"Connection string: {connection_string(account.name, shown, endpoint)}")
+    return "\n".join(lines)
+
+
+def _how_to_trust(certificate: str) -> list[str]:
+    """The settings with which clients trust the certificate; each line can be pasted into a shell."""
+    path = shlex.quote(certificate)
+    return [
+        f"Self-signed certificate: {certificate}",
+        "A client with these settings trusts this certificate and no other (JavaScript: in addition to others):",
+        f"    export SSL_CERT_FILE={path} REQUESTS_CA_BUNDLE={path}    # Python, Go, curl, .NET on Linux",
+        f"    export NODE_EXTRA_CA_CERTS={path}    # JavaScript",
+        f"    keytool -importcert -noprompt -alias tablestone -file {path} -keystore tablestone.p12"
+        " -storepass changeit    # Java, once, and",
+        '    export JAVA_TOOL_OPTIONS="-Djavax.net.ssl.trustStore=$PWD/tablestone.p12'
+        ' -Djavax.net.ssl.trustStorePassword=changeit"',
+    ]

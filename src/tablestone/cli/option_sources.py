@@ -1,0 +1,307 @@
+"""The sources of options, which make one `Configuration`: the first source that has an option wins.
+
+Precedence: command line, environment (TABLESTONE_*), file (--config or TABLESTONE_CONFIG), for accounts Azurite's own
+variable, default. A list replaces the list of a lower source. A relative path in the file starts at the file's
+directory, any other at the working directory. An unknown key in the file is an error; an unknown TABLESTONE_ variable
+is only a warning, because other programs share the environment. Reads the file; otherwise takes and returns values.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from tablestone.cli.option_file import parsed, path_from, read_option_file
+from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import (
+    ACCESS_LOG,
+    ACCOUNT,
+    CUSTOM_DOMAIN,
+    DATA,
+    DOMAIN,
+    ENGINE,
+    HOST,
+    HTTPS_ONLY,
+    LOG_FORMAT,
+    LOG_LEVEL,
+    PORT,
+    SERVER_OPTIONS,
+    TABLE_DELETION_SECONDS,
+    TLS,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    TLS_NAME,
+    TOKEN_AUDIENCE,
+    TOKEN_AUTHORITY,
+    TOKEN_ISSUER,
+    TOKEN_TENANT,
+    TRUSTED_PROXY,
+    VARIABLE_PREFIX,
+    WORKERS,
+    Option,
+)
+from tablestone.configuration import (
+    AccountKeys,
+    CertificateFiles,
+    Configuration,
+    SelfSigned,
+    TokenRules,
+)
+from tablestone.engines.capabilities import StoredIn
+from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.registry import capabilities_of
+from tablestone.telemetry.access_log import AccessLogTarget
+from tablestone.telemetry.log_format import LOG_FORMATS
+
+CONFIG_FLAG = "--config"
+CONFIG_VARIABLE = "TABLESTONE_CONFIG"
+LIST_SEPARATOR = ";"
+"""The separator of the values of a repeatable option in its variable."""
+AZURITE_VARIABLE = "AZURITE_ACCOUNTS"
+"""Azurite's variable with accounts; it is used if no other source has accounts."""
+CERTIFICATE_DIRECTORY = "tls"
+"""The directory of the self-signed certificate, inside the data directory."""
+
+DEFAULT_WORKERS_MAX = 4
+"""The largest default number of worker processes: docs/decisions/0004-workers.md says why."""
+
+CommandLine = Mapping[str, str | tuple[str, ...] | None]
+"""The typed values by option name; None, an empty tuple or no entry for an option that was not given."""
+Named = Callable[[Option], str]
+"""Returns the name of a given option in its source: the flag, the variable, or the key in the file."""
+
+
+def read_configuration(command_line: CommandLine, environment: Mapping[str, str]) -> Configuration:
+    """The whole configuration; raises `BrokenOption` with a sentence that names the source."""
+    environment, foreign = _without_service_links(environment)
+    path = command_line.get("config") or environment.get(CONFIG_VARIABLE)
+    file = read_option_file(Path(str(path))) if path else {}
+    given = {
+        option.name: value
+        for option in SERVER_OPTIONS
+        if (value := _first_given(option, command_line, environment, file)) is not None
+    }
+
+    def named(option: Option) -> str:
+        if command_line.get(option.name):
+            return option.flag
+        return option.variable if environment.get(option.variable) else f"{option.name} in {path}"
+
+    data_directory, engine = _storage(
+        given.get(DATA.name), given.get(ENGINE.name, "sqlite:"), named
+    )
+    host = given.get(HOST.name, HOST.default)
+    accounts: tuple[AccountKeys, ...] | None = given.get(ACCOUNT.name)
+    warnings = foreign + _unknown_variables(environment)
+    if accounts is None:
+        accounts, ignored = _accounts_of_azurite(environment)
+        warnings += ignored
+    return Configuration(
+        host=host,
+        port=given.get(PORT.name, int(PORT.default)),
+        data_directory=data_directory,
+        engine=engine,
+        accounts=accounts or (),
+        log_level=given.get(LOG_LEVEL.name, LOG_LEVEL.default),
+        tls=_tls(given, host, data_directory, named),
+        https_only=given.get(HTTPS_ONLY.name, False),
+        trusted_proxies=given.get(TRUSTED_PROXY.name, ()),
+        workers=_workers(given.get(WORKERS.name), engine),
+        tokens=TokenRules(
+            issuers=given.get(TOKEN_ISSUER.name, ()),
+            audiences=given.get(TOKEN_AUDIENCE.name, ()),
+            tenant=given.get(TOKEN_TENANT.name, TOKEN_TENANT.default),
+            authority=given.get(TOKEN_AUTHORITY.name, TOKEN_AUTHORITY.default),
+            domains=given.get(DOMAIN.name, ()),
+            custom_domains=given.get(CUSTOM_DOMAIN.name, ()),
+        ),
+        has_development_account=accounts is None,
+        domains=given.get(DOMAIN.name, ()),
+        custom_domains=given.get(CUSTOM_DOMAIN.name, ()),
+        warnings=warnings,
+        table_deletion_seconds=given.get(TABLE_DELETION_SECONDS.name, 0),
+        log_format=given.get(LOG_FORMAT.name, LOG_FORMAT.default),
+        access_log=_access_log(given),
+    )
+
+
+def _without_service_links(
+    environment: Mapping[str, str],
+) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """The environment without the variables of Kubernetes for a service with the name tablestone, and a sentence.
+
+    TABLESTONE_PORT is then the address of that service, as `tcp://10.0.0.1:10002`.
+    """
+    if _SERVICE_LINK.match(environment.get(PORT.variable, "")) is None:
+        return environment, ()
+    own = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith((f"{VARIABLE_PREFIX}SERVICE_", PORT.variable))
+    }
+    return own, (
+        f"{PORT.variable} is the address of a service, as Kubernetes sets it, and is ignored: "
+        f"{PORT.flag} gives the port.",
+    )
+
+
+_SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://")
+
+
+def default_data_directory() -> Path:
+    """A directory of the user, so that the data is the same in every working directory."""
+    import platformdirs  # noqa: PLC0415 - only a start without --data needs it
+
+    try:
+        directory = platformdirs.user_data_path("tablestone", appauthor=False)
+    except (RuntimeError, KeyError):
+        directory = None
+    if directory is None or not directory.is_absolute():
+        raise BrokenOption(
+            f"This user has no home directory: name a directory for the data with {DATA.flag}."
+        )
+    return directory
+
+
+def _accounts_of_azurite(
+    environment: Mapping[str, str],
+) -> tuple[tuple[AccountKeys, ...] | None, tuple[str, ...]]:
+    """The accounts in Azurite's variable; as in Azurite, a malformed variable is ignored as a whole (auth 6)."""
+    texts = tuple(filter(None, environment.get(AZURITE_VARIABLE, "").split(LIST_SEPARATOR)))
+    if not texts:
+        return None, ()
+    try:
+        accounts: tuple[AccountKeys, ...] = parsed(ACCOUNT, texts, AZURITE_VARIABLE)
+    except BrokenOption as broken:
+        return None, (f"{broken} The whole variable is ignored.",)
+    return accounts or None, ()
+
+
+def _unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each variable with our prefix that is not an option: a typing error, or for another program."""
+    known = {option.variable for option in SERVER_OPTIONS} | {CONFIG_VARIABLE}
+    ends = [name.removeprefix(VARIABLE_PREFIX) for name in known]
+    sentences = []
+    for name in sorted(environment):
+        if name.startswith(VARIABLE_PREFIX) and environment[name] and name not in known:
+            near = get_close_matches(name.removeprefix(VARIABLE_PREFIX), ends, n=1)
+            meant = f": did you mean {VARIABLE_PREFIX}{near[0]}?" if near else "."
+            sentences.append(f"{name} is not an option and is ignored{meant}")
+    return tuple(sentences)
+
+
+def _tls(
+    given: Mapping[str, Any], host: str, data_directory: Path | None, named: Named
+) -> CertificateFiles | SelfSigned | None:
+    certificate, key = given.get(TLS_CERTIFICATE.name), given.get(TLS_KEY.name)
+    if key is not None and certificate is None:
+        raise BrokenOption(
+            f"{named(TLS_KEY)} names the key of a certificate: give {TLS_CERTIFICATE.flag} too."
+        )
+    if TLS.name in given:
+        if certificate is not None:
+            raise BrokenOption(
+                f"Both {named(TLS)} and {named(TLS_CERTIFICATE)} are given: give one of them."
+            )
+        directory = data_directory or _cache_directory()
+        names = (host, *_addressed(given), *given.get(TLS_NAME.name, ()))
+        return SelfSigned(directory / CERTIFICATE_DIRECTORY, names)
+    if TLS_NAME.name in given:
+        raise BrokenOption(
+            f"{named(TLS_NAME)} is for a self-signed certificate: give {TLS.flag} too."
+        )
+    if certificate is None:
+        return None
+    files = [path_from(text, Path.cwd()) for text in (certificate, key or certificate)]
+    return CertificateFiles(*files)
+
+
+def _addressed(given: Mapping[str, Any]) -> list[str]:
+    """The host names of accounts in the configuration."""
+    names = [f"*.table.{domain}" for domain in given.get(DOMAIN.name, ())]
+    names += [host for host, _ in given.get(CUSTOM_DOMAIN.name, ())]
+    return [name.rstrip(".") for name in names]
+
+
+def _access_log(given: Mapping[str, Any]) -> AccessLogTarget | None:
+    """Where the access log goes: a word names a form on standard output, anything else a file."""
+    target = given.get(ACCESS_LOG.name)
+    if target is None:
+        return None
+    if target in LOG_FORMATS:
+        return AccessLogTarget(target)
+    log_format = given.get(LOG_FORMAT.name, LOG_FORMAT.default)
+    return AccessLogTarget(log_format, path_from(target, Path.cwd()))
+
+
+def _cache_directory() -> Path:
+    """The directory for the certificate if there is no data directory, so that it is kept from start to start."""
+    import platformdirs  # noqa: PLC0415 - as above
+
+    return platformdirs.user_cache_path("tablestone", appauthor=False)
+
+
+def default_workers() -> int:
+    """One worker for each processor that this process may use, up to `DEFAULT_WORKERS_MAX`."""
+    try:
+        processors = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        processors = os.cpu_count() or 1
+    return min(processors, DEFAULT_WORKERS_MAX)
+
+
+def _workers(given: int | None, engine: str) -> int:
+    """The number of worker processes; only one for an engine whose rows are in the memory of a process."""
+    if capabilities_of(engine).processes:
+        return given or default_workers()
+    if given not in (None, 1):
+        scheme = EngineUrl.parse(engine).scheme
+        raise BrokenOption(
+            f"{given} workers cannot share the engine {scheme}, which has its rows in one process."
+        )
+    return 1
+
+
+def _storage(data: str | None, engine: str, named: Named) -> tuple[Path | None, str]:
+    """The data directory, absolute, and the engine's full URL."""
+    scheme, place = EngineUrl.parse(engine)
+    stored_in = capabilities_of(engine).stored_in
+    if stored_in is not StoredIn.DIRECTORY:
+        if data is not None:
+            why = "stores nothing" if stored_in is StoredIn.PROCESS else "has none"
+            raise BrokenOption(
+                f"{named(DATA)} names a data directory, but the engine {scheme} {why}: "
+                "give one of them."
+            )
+        return None, engine
+    if place and data is not None:
+        raise BrokenOption(
+            f"Both {named(DATA)} and {named(ENGINE)} name a data directory: give one of them."
+        )
+    directory = path_from(
+        place or data or str(default_data_directory()), Path.cwd(), "data directory"
+    )
+    return directory, str(EngineUrl(scheme, str(directory)))
+
+
+def _first_given(
+    option: Option,
+    command_line: CommandLine,
+    environment: Mapping[str, str],
+    file: Mapping[str, Any],
+) -> Any:
+    typed = command_line.get(option.name)
+    if typed:
+        texts = typed if isinstance(typed, tuple) else (typed,)
+        return parsed(option, texts, option.flag)
+    if typed == "":
+        raise BrokenOption(f"{option.flag} must not be empty.")
+    if environment.get(option.variable):
+        text = environment[option.variable]
+        texts = tuple(filter(None, text.split(LIST_SEPARATOR))) if option.repeatable else (text,)
+        return parsed(option, texts, option.variable)
+    return file.get(option.name)

@@ -1,0 +1,142 @@
+"""The configuration of a server, as one frozen value that exists before the server starts.
+
+`cli/option_sources.py` makes it of the command line, the environment, the file and the defaults. It is defined here and
+not in `cli`, because `server` and `identity` need it and may not import `cli`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tablestone.engines.contract import StorageId
+from tablestone.telemetry.access_log import AccessLogTarget
+from tablestone.telemetry.log_format import TEXT
+
+DEVELOPMENT_ACCOUNT_NAME = "devstoreaccount1"
+DEVELOPMENT_ACCOUNT_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+"""The well-known key that every SDK uses for `UseDevelopmentStorage=true` (wire 1.1); it is not secret."""
+
+LOCAL_DOMAIN = "localhost"
+"""`ACCOUNT.table.localhost` is always a host of an account."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountKeys:
+    """An account's name and its one or two keys, in base64."""
+
+    name: str
+    keys: tuple[str, ...] = field(repr=False)
+
+
+DEVELOPMENT_ACCOUNT = AccountKeys(DEVELOPMENT_ACCOUNT_NAME, (DEVELOPMENT_ACCOUNT_KEY,))
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """A certificate chain and its private key as PEM files; both may be in one file."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SelfSigned:
+    """A certificate that the server makes itself and keeps in `directory`.
+
+    `names` are hosts and addresses in addition to those of this machine; a wildcard address (0.0.0.0) is left out.
+    """
+
+    directory: Path
+    names: tuple[str, ...]
+
+    @property
+    def files(self) -> CertificateFiles:
+        """The files of the certificate, which exist once it is made."""
+        return CertificateFiles(self.directory / "certificate.pem", self.directory / "key.pem")
+
+
+DEVELOPMENT_TENANT = "7ab1e570-0000-4000-8000-000000000000"
+"""The tenant that the challenge names if none is configured; some SDKs accept only a GUID (auth 4.2)."""
+ENTRA_ID = "https://login.microsoftonline.com"
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedIssuer:
+    """An issuer of bearer tokens. `keys` is the URL of its keys, or the path of a file with them.
+
+    Without `keys`, its OpenID configuration names the URL. If `tenant` is given, its tokens must have that tenant.
+    """
+
+    name: str
+    keys: str | None
+    tenant: str | None
+
+    @property
+    def keys_file(self) -> Path | None:
+        """The file with its keys, if they are in a file."""
+        return Path(self.keys) if self.keys is not None and "://" not in self.keys else None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """The trusted issuers besides the server itself, further audiences, and the authority that the challenge names.
+
+    An account's own names are audiences too: those below `domains`, and those of `custom_domains` (host, account).
+    """
+
+    issuers: tuple[TrustedIssuer, ...] = ()
+    audiences: tuple[str, ...] = ()
+    tenant: str = DEVELOPMENT_TENANT
+    authority: str = ENTRA_ID
+    domains: tuple[str, ...] = ()
+    custom_domains: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The whole configuration of a server. `data_directory` is None if the engine stores nothing in a directory.
+
+    Without `tls` the server speaks plain HTTP. `https_only` refuses requests that came over plain HTTP.
+    `trusted_proxies` are the addresses and networks whose headers about the original connection are trusted (auth 6).
+
+    `accounts` exist besides the stored accounts and take precedence over them. `has_development_account` adds the
+    development account, unless an account of its name is configured or stored. `domains` have accounts at
+    `ACCOUNT.table.DOMAIN`; `custom_domains` are pairs of a host and its account (`ACCOUNT` or `ACCOUNT-secondary`).
+    `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
+    table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`.
+    """
+
+    host: str
+    port: int
+    data_directory: Path | None
+    engine: str
+    accounts: tuple[AccountKeys, ...]
+    log_level: str
+    tls: CertificateFiles | SelfSigned | None = None
+    https_only: bool = False
+    trusted_proxies: tuple[str, ...] = ()
+    workers: int = 1
+    tokens: TokenRules = TokenRules()
+    has_development_account: bool = False
+    domains: tuple[str, ...] = ()
+    custom_domains: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+    table_deletion_seconds: int = 0
+    log_format: str = TEXT
+    access_log: AccessLogTarget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSlot:
+    """The number of this worker process, from 0 to `workers` - 1.
+
+    With several workers, `storage` names the storage that all of them serve. A worker that replaces another gets the
+    same value.
+    """
+
+    worker: int = 0
+    workers: int = 1
+    storage: StorageId | None = None

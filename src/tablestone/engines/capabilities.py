@@ -1,0 +1,61 @@
+"""The capabilities of an engine: one frozen value for each kind of engine, known before storage is opened.
+
+Every decision that depends on the engine asks this value, and never the text of a URL. Knows no engine.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class StoredIn(enum.Enum):
+    """The place where an engine keeps its rows."""
+
+    PROCESS = enum.auto()
+    """The memory of the process that opened it; the rows are lost at the end of the process."""
+    DIRECTORY = enum.auto()
+    """A directory of this machine, which the engine's URL names."""
+    SERVERS = enum.auto()
+    """Other servers, which the engine's URL names and which are reached over a network."""
+
+
+class Snapshots(enum.Enum):
+    """Whether several reads can see one moment (`Engine.snapshot`)."""
+
+    NONE = enum.auto()
+    """Every snapshot is refused."""
+    PASSING = enum.auto()
+    """Until the rows that they read are changed: then a read raises `MomentPassed`."""
+    LASTING = enum.auto()
+    """For any time; later commits do not matter."""
+
+
+class Caching(enum.Enum):
+    """The time for which a row may be cached in memory (`Engine.generation`)."""
+
+    NEVER = enum.auto()
+    """Not at all: the generation is always None."""
+    UNTIL_CHANGED = enum.auto()
+    """Until the next invalidating commit of any process, which changes the generation."""
+    FOR_A_LEASE = enum.auto()
+    """For `Engine.lease_seconds`, after which the generation changes. The engine does not learn of the commits of other
+    processes, so a change of cached rows waits until every lease has ended that could hide it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The capabilities of one kind of engine."""
+
+    stored_in: StoredIn
+    processes: bool
+    """Several processes may have the same storage open, and each of them may commit."""
+    hints: bool
+    """The reads of a snapshot use a hint to leave rows out. If False, a hint has no effect and need not be made."""
+    snapshots: Snapshots
+    waits: bool
+    """A read may suspend: it waits for a network or a thread. All calls then run inside a task of the event loop, where
+    time-outs and task groups work. If False, a read never suspends, and its caller may run it outside any task."""
+    caching: Caching
+    versions_outlive_rows: bool = False
+    """The versions of a row that is deleted and created again continue from its last version."""

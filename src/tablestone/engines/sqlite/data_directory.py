@@ -1,0 +1,362 @@
+"""The data directory of the SQLite engine: its files, the conditions for opening it, and the connections to it.
+
+DIR/tablestone.db is the database, with SQLite's own -wal and -shm files. DIR/lock is held by the one server, with any
+number of processes. The two locks of `commit_lock` let one process at a time commit; DIR/generation is the file of
+`generation`. A directory that cannot be used is refused here in one sentence, so the engine always finds a database of
+its own format. Nothing here reads or writes a row.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final
+
+import apsw
+
+from tablestone.engines.contract import EngineBroken, EngineRefused, StorageId
+from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
+from tablestone.engines.sqlite.generation import Generation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FORMAT_VERSION: Final = 1
+"""The value of `PRAGMA user_version`; it increases when an older Tablestone could not read a newer one's data."""
+APPLICATION_ID: Final = 0x54425354
+"""The value of `PRAGMA application_id`, "TBST": it identifies Tablestone's files among SQLite databases."""
+
+PAGE_SIZE_BYTES: Final = 8192
+"""The best of the measured sizes: docs/decisions/0002-sqlite-layout.md."""
+SNAPSHOT_CACHE_KIB: Final = 2 * 1024
+READER_CACHE_KIB: Final = 32 * 1024
+WRITER_CACHE_KIB: Final = 16 * 1024
+WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
+"""A log that a huge transaction made longer than this is truncated when it next starts from its beginning."""
+GENERATION_NAME: Final = "generation"
+LOG_NAME: Final = "tablestone.db-wal"
+SHARED_NAME: Final = "tablestone.db-shm"
+JOURNAL_NAME: Final = "tablestone.db-journal"
+LOG_NAMES: Final = frozenset({LOG_NAME, SHARED_NAME})
+OWN_NAMES: Final = (
+    LOG_NAMES | COMMIT_LOCK_NAMES | {"lock", GENERATION_NAME, "tablestone.db", JOURNAL_NAME}
+)
+LOCKED_MS_MAX: Final = 50
+"""Milliseconds to wait for a lock of another program, such as a backup tool. The limit is low because the event loop
+waits too."""
+
+# Not WITHOUT ROWID: values are in the order of their arrival, so a flush of rows from all over the key space touches
+# few pages. The index of the primary key gives the order of the keys.
+SCHEMA: Final = """
+CREATE TABLE stored_rows (
+    partition BLOB NOT NULL,
+    row BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (partition, row)
+) STRICT
+"""
+
+
+class DataDirectory:
+    """An opened data directory. With `storage`, a directory with another database is refused, and none is created."""
+
+    def __init__(self, path: Path, opening: Opening, storage: StorageId | None = None) -> None:
+        self.path = path
+        self._opening = opening
+        self._lock: int | None = None
+        self._storage = storage
+        self._is_immutable = False
+        with self._refusing():
+            if storage is not None:
+                self._require_same()
+            elif opening is Opening.READ_ONLY:
+                self._require_there()
+            else:
+                self._make()
+            if opening is not Opening.READ_ONLY:
+                self._require_writable()
+            if opening is Opening.SERVER:
+                self._lock = self._take_lock()
+        try:
+            with self._refusing():
+                if opening is Opening.READ_ONLY:
+                    self._prepare(read_only=True)
+                else:
+                    self._prepare_alone()
+                self._storage = self._storage or _storage_at(self.database)
+        except BaseException:
+            self.release()
+            raise
+
+    @property
+    def database(self) -> Path:
+        return self.path / "tablestone.db"
+
+    @property
+    def storage(self) -> StorageId:
+        """The id of the database that was opened."""
+        assert self._storage is not None
+        return self._storage
+
+    def is_where_it_was(self) -> bool:
+        """Whether the path still leads to the database that was opened: it was not removed, moved or replaced."""
+        try:
+            return _storage_at(self.database) == self._storage
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except (
+            OSError
+        ):  # the file system cannot answer now, which does not say that the database is gone
+            return True
+
+    def open_generation(self) -> Generation:
+        """The generation that the processes share. A commit that a dead process left unfinished is ended here."""
+        with self._refusing():
+            generation = Generation(self.path / GENERATION_NAME)
+            with closing(CommitLock(self.path)) as lock, lock.held():
+                generation.end()
+        return generation
+
+    def connect_reader(self) -> apsw.Connection:
+        """A connection that can only read, so it sees only committed rows."""
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection.pragma("cache_size", -READER_CACHE_KIB)
+        return connection
+
+    def connect_snapshot(self) -> apsw.Connection:
+        """A connection that can only read, for one snapshot. Its cache is small, because there may be many."""
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection.pragma("cache_size", -SNAPSHOT_CACHE_KIB)
+        return connection
+
+    def connect_writer(self) -> apsw.Connection:
+        """The one connection that writes. Its owner makes the checkpoints."""
+        connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
+        connection.pragma("cache_size", -WRITER_CACHE_KIB)
+        connection.pragma("synchronous", "FULL")
+        connection.pragma("journal_size_limit", WAL_KEPT_BYTES)
+        connection.wal_autocheckpoint(0)
+        return connection
+
+    def release(self) -> None:
+        """Release the directory for the next server; all connections must be closed already."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turn errors of the operating system and of SQLite into one sentence for the operator."""
+        try:
+            yield
+        except apsw.CorruptError as error:
+            raise EngineBroken(f"{self.database} is damaged: {error}.{self._advice}") from error
+        except apsw.NotADBError as error:
+            raise EngineBroken(
+                f"{self.database} is not a Tablestone database: {error}.{self._advice}"
+            ) from error
+        except apsw.Error as error:
+            # SQLite calls it "disk I/O error".
+            is_shm = getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE
+            why = f"there is no room for {SHARED_NAME}" if is_shm else str(error)
+            raise EngineRefused(f"{self.database} cannot be opened: {why}.") from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise EngineRefused(
+                f"The data directory {self.path} cannot be used: {reason}."
+            ) from error
+
+    @property
+    def _advice(self) -> str:
+        """The advice for a damaged database. There is none for a read-only process, which is `check` itself."""
+        if self._opening is Opening.READ_ONLY:
+            return ""
+        return f" For a list of all problems: tablestone check --data {shlex.quote(str(self.path))}"
+
+    def _was_used(self) -> bool:
+        """Whether there was a complete database. A first start that was killed too early leaves no sign of one.
+
+        A new database is on disk, with its name, before there is a log (its first page is written with SQLite's other
+        journal) and before the generation is created.
+        """
+        if (self.path / GENERATION_NAME).exists():
+            return True
+        try:
+            return (self.path / LOG_NAME).stat().st_size > 0
+        except FileNotFoundError:
+            return False
+
+    def _require_not_lost(self) -> None:
+        """Refuse a directory whose database is gone: a start would create a new one and remove the rest of the old."""
+        if self._was_used() and not os.path.lexists(self.database):
+            raise EngineRefused(
+                f"The data directory {self.path} was used, but its {self.database.name} is gone: put it back, or "
+                "name a new or an empty directory."
+            )
+
+    def _require_same(self) -> None:
+        """Refuse another database: a replaced worker must not create a new one after the data was removed."""
+        if not self.is_where_it_was():
+            raise EngineRefused(
+                f"The data directory {self.path} no longer holds the database that this server opened."
+            )
+
+    def _require_there(self) -> None:
+        self._require_not_lost()
+        if not self.database.is_file():
+            raise EngineRefused(f"The data directory {self.path} holds no Tablestone data.")
+        if not os.access(self.database, os.R_OK):
+            raise EngineRefused(
+                f"The data directory {self.path} cannot be used: {self.database.name} cannot be read."
+            )
+        is_logged = all((self.path / name).exists() for name in LOG_NAMES)  # a server is running
+        if not is_logged and not os.access(self.path, os.W_OK):
+            self._require_no_log()
+            self._is_immutable = True
+
+    def _require_no_log(self) -> None:
+        """Refuse a log on a read-only medium: SQLite cannot create its other files there, and would ignore the log."""
+        for name in (LOG_NAME, JOURNAL_NAME):
+            path = self.path / name
+            if path.exists() and path.stat().st_size > 0:
+                raise EngineRefused(
+                    f"The data directory {self.path} cannot be read where nothing can be written, because {name} "
+                    "contains part of the data: make a copy that can be written."
+                )
+
+    def _make(self) -> None:
+        there = next(path for path in (self.path, *self.path.parents) if os.path.lexists(path))
+        if not there.is_dir():
+            wrong = "" if there == self.path else f"cannot be used: {there} "
+            raise EngineRefused(f"The data directory {self.path} {wrong}is not a directory.")
+        if there == self.path:
+            self._require_not_lost()
+            self._require_ours_or_empty()
+        else:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            _flush_directory(self.path.parent)
+
+    def _require_ours_or_empty(self) -> None:
+        """Refuse a directory with other files, because --data may be mistyped."""
+        present = {path.name for path in self.path.iterdir()}
+        if self.database.name in present:
+            return
+        strangers = {
+            name
+            for name in present - OWN_NAMES - {"lost+found"}
+            if name[0] != "." and not name.endswith(".toml")
+        }
+        if strangers:
+            raise EngineRefused(
+                f"The data directory {self.path} holds no Tablestone data but other files, such as "
+                f"{min(strangers)!r}: name a new or an empty directory."
+            )
+
+    def _require_writable(self) -> None:
+        """Refuse files that cannot be written: SQLite would open them for reading, and fail at the first write."""
+        for path in (self.database, *(self.path / name for name in sorted(LOG_NAMES))):
+            if not _is_writable_if_there(path):
+                raise EngineRefused(
+                    f"The data directory {self.path} cannot be used: {path.name} cannot be written."
+                )
+
+    def _take_lock(self) -> int:
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise EngineRefused(
+                f"The data directory {self.path} is in use by another Tablestone server."
+            ) from None
+        return lock
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        name = os.fspath(self.database)
+        if self._is_immutable:
+            name, flags = (
+                f"{self.database.absolute().as_uri()}?immutable=1",
+                flags | apsw.SQLITE_OPEN_URI,
+            )
+        connection = apsw.Connection(name, flags)
+        if self._storage is not None and not self.is_where_it_was():
+            connection.close()  # it may be another server's, so it must not be read or written
+            raise apsw.CantOpenError("the path no longer leads to the database")
+        connection.set_busy_timeout(LOCKED_MS_MAX)
+        return connection
+
+    def _prepare_alone(self) -> None:
+        """Prepare under the commit lock: two processes must not both create the database, or find one being closed."""
+        with closing(CommitLock(self.path)) as lock, lock.held():
+            self._prepare(read_only=False)
+
+    def _prepare(self, *, read_only: bool) -> None:
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        is_cut = self._was_used() and self.database.stat().st_size == 0
+        if is_cut and not read_only:  # before SQLite removes the log
+            raise EngineBroken(f"{self.database} has been cut to nothing.{self._advice}")
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY if read_only else flags)
+        try:
+            version = connection.pragma("user_version")
+            application_id = connection.pragma("application_id")
+            is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
+            if is_empty and version == application_id == 0:
+                if read_only:
+                    raise EngineBroken(
+                        f"{self.database} is empty: there is no table and no account in it."
+                    )
+                self._create(connection)
+            elif application_id != APPLICATION_ID:
+                raise EngineRefused(
+                    f"{self.database} belongs to another program: it is not Tablestone data."
+                )
+            elif version > FORMAT_VERSION:
+                raise EngineRefused(
+                    f"The data directory {self.path} was written by a newer version of Tablestone "
+                    f"(format {version}; this one reads {FORMAT_VERSION})."
+                )
+            elif not read_only:
+                connection.execute("BEGIN IMMEDIATE; ROLLBACK")  # a file that cannot be written
+        finally:
+            connection.close()
+
+    def _create(self, connection: apsw.Connection) -> None:
+        """Write a database without rows. A crash leaves an empty file, to be created again, or a complete database."""
+        self.database.chmod(0o600)
+        connection.pragma("page_size", PAGE_SIZE_BYTES)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "FULL")
+        # Not `with connection`: on a full disk, that reports a failed rollback instead of the cause. Closing the
+        # connection discards uncommitted changes anyway.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(SCHEMA)
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", FORMAT_VERSION)
+        connection.execute("COMMIT")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        _flush_directory(self.path)
+
+
+def _storage_at(database: Path) -> StorageId:
+    found = database.stat()
+    return StorageId(b"%d:%d" % (found.st_dev, found.st_ino))
+
+
+def _is_writable_if_there(path: Path) -> bool:
+    """Whether the file is missing or writable. It asks twice: another process's SQLite may create or remove its log."""
+    return os.access(path, os.W_OK) or not path.exists() or os.access(path, os.W_OK)
+
+
+def _flush_directory(path: Path) -> None:
+    """Flush a directory: a new file is only durable once the directory that names it is."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

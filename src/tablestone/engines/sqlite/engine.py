@@ -1,0 +1,216 @@
+"""The embedded engine: rows in one SQLite table, ordered by key, in write-ahead-log mode.
+
+Reads run on the event loop's thread, on a connection that cannot write. They never wait for a flush and never see
+uncommitted rows. `group_commit` commits, `reader` has the statements that read, and `data_directory` opens the files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import apsw
+
+from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
+from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.kind import EngineKind, Opening
+from tablestone.engines.sqlite.commit_lock import CommitLock
+from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.engines.sqlite.group_commit import GroupCommit
+from tablestone.engines.sqlite.reader import RowReader, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator, Sequence
+
+    from tablestone.clock import Clock
+    from tablestone.engines.contract import (
+        Committed,
+        Conflict,
+        Hint,
+        Key,
+        KeyRange,
+        Rows,
+        StorageId,
+        StoredRow,
+        WriteSet,
+    )
+
+WRONG_VERSIONS: Final = """
+SELECT partition, row, version FROM stored_rows WHERE version < 1 LIMIT 100
+"""
+
+LOOK_SECONDS: Final = 1.0
+"""Seconds between two checks that the data directory is still in its place."""
+IDLE_SNAPSHOTS_MAX: Final = 4
+"""Connections for snapshots that are kept for later snapshots; others are closed after their use."""
+
+log = logging.getLogger(__name__)
+
+
+class SqliteEngine:
+    """An `Engine` in a data directory. With `storage`, a directory with another database is refused."""
+
+    capabilities = Capabilities(
+        stored_in=StoredIn.DIRECTORY,
+        processes=True,
+        hints=True,
+        snapshots=Snapshots.LASTING,
+        waits=False,
+        caching=Caching.UNTIL_CHANGED,
+    )
+    lease_seconds: float | None = None
+
+    def __init__(
+        self, path: Path, clock: Clock, opening: Opening, storage: StorageId | None = None
+    ) -> None:
+        self._directory = DataDirectory(path, opening, storage)
+        self._reader = self._directory.connect_reader()
+        self._rows = RowReader(self._reader)
+        self._idle_snapshots: list[apsw.Connection] = []
+        self._generation = (
+            None if opening is Opening.READ_ONLY else self._directory.open_generation()
+        )
+        self._commits = (
+            None
+            if self._generation is None
+            else GroupCommit(
+                self._directory.connect_writer, CommitLock(path), clock, self._generation
+            )
+        )
+        self._is_open = True
+        self._is_gone = False
+        """Whether the path led to another database, or to none, at the last check. A write would then be lost."""
+
+    @property
+    def generation(self) -> int | None:
+        return None if self._generation is None else self._generation.current
+
+    async def get(self, key: Key) -> bytes | None:
+        self._require_open()
+        return self._rows.get(key)
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        self._require_open()
+        return self._rows.read(ranges, rows_max, bytes_max)
+
+    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
+        self._require_open()
+        return self._rows.scan(key_range, rows_max)
+
+    async def snapshot(self) -> SqliteSnapshot:
+        self._require_open()
+        if self._idle_snapshots:
+            return SqliteSnapshot(self, self._idle_snapshots.pop())
+        try:
+            return SqliteSnapshot(self, self._directory.connect_snapshot())
+        except apsw.Error as error:
+            raise unavailable("read", error) from error
+
+    def give_back(self, connection: apsw.Connection) -> None:
+        """Take back the connection of a snapshot that was closed."""
+        if self._is_open and len(self._idle_snapshots) < IDLE_SNAPSHOTS_MAX:
+            self._idle_snapshots.append(connection)
+        else:
+            connection.close()
+
+    def commit(self, write_set: WriteSet) -> Awaitable[Committed | Conflict]:
+        self._require_open()
+        if self._commits is None:
+            raise EngineUnavailable("The engine was opened for reading only.")
+        if self._is_gone:
+            raise EngineUnavailable(f"The data directory {self._directory.path} is gone.")
+        return self._commits.commit(write_set)
+
+    async def watch(self, *, logs_warnings: bool) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            was_gone, self._is_gone = self._is_gone, not self._directory.is_where_it_was()
+            if logs_warnings and self._is_gone and not was_gone:
+                log.error(
+                    "The data directory %s no longer holds the database that is served: it was removed, moved or "
+                    "replaced. Writes are refused until it is back.",
+                    self._directory.path,
+                )
+            elif logs_warnings and was_gone and not self._is_gone:
+                log.warning(
+                    "The data directory %s is back: writes are accepted.", self._directory.path
+                )
+
+    async def check(self) -> list[str]:
+        self._require_open()
+        # In a thread: this reads the whole database, and the event loop has to serve other requests.
+        return await asyncio.to_thread(self._check)
+
+    async def close(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        for connection in self._idle_snapshots:
+            connection.close()
+        self._reader.close()  # before the writer: the last connection to close empties and removes the log
+        if self._commits is not None:
+            await self._commits.close()
+        if self._generation is not None:
+            self._generation.close()
+            self._generation = None
+        self._directory.release()
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise EngineUnavailable("The engine is closed.")
+
+    def _check(self) -> list[str]:
+        connection = self._directory.connect_reader()
+        try:
+            answer = [text for (text,) in connection.execute("PRAGMA integrity_check")]
+            if answer != ["ok"]:
+                lines = "\n".join(answer).splitlines()
+                return [line for line in lines if not line.startswith("*** in database")]
+            return [
+                f"the row {row!r} of partition {partition!r} has version {version}"
+                for partition, row, version in connection.execute(WRONG_VERSIONS)
+            ]
+        except apsw.Error as error:
+            return [f"the database cannot be read: {error}"]
+        finally:
+            connection.close()
+
+
+class SqliteSnapshot:
+    """One moment, held by a read transaction on a connection of its own."""
+
+    def __init__(self, engine: SqliteEngine, connection: apsw.Connection) -> None:
+        self._engine = engine
+        self._connection = connection
+        self._rows = RowReader(connection)
+        self._rows.begin()
+
+    async def read(
+        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+    ) -> Rows:
+        if hint is not None and len(ranges) == 1 and not ranges[0].is_point:
+            return self._rows.read_hinted(ranges[0], rows_max, bytes_max, hint)
+        return self._rows.read(ranges, rows_max, bytes_max)
+
+    async def close(self) -> None:
+        self._rows.end()
+        self._engine.give_back(self._connection)
+
+
+def _open(place: str, clock: Clock, opening: Opening, storage: StorageId | None) -> SqliteEngine:
+    return SqliteEngine(Path(place), clock, opening, storage)
+
+
+@contextmanager
+def _hold(place: str) -> Iterator[StorageId]:
+    directory = DataDirectory(Path(place), Opening.SERVER)
+    try:
+        yield directory.storage
+    finally:
+        directory.release()
+
+
+KIND = EngineKind(SqliteEngine.capabilities, ("sqlite", "sqlite:DIR"), _open, _hold)

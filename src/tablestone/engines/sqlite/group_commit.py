@@ -1,0 +1,356 @@
+"""Group commit on the one writing connection: write sets that arrive together share one flush to disk.
+
+A group is applied on the event loop's thread. Its COMMIT, which flushes, runs in a second thread, and so do
+checkpoints. A group of inserts is one SQL statement (`grouped_inserts`) and runs in the second thread as a whole. Write
+sets that arrive during a commit form the next group. The connection has one user at a time: the next step starts on the
+loop after the thread has reported the end of the last. Other processes may commit too: a group begins when this process
+has the commit lock, for which the thread waits, and ends with its release. No answer leaves before its flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import apsw
+
+from tablestone.engines.contract import Committed, Conflict, EngineUnavailable
+from tablestone.engines.sqlite.checkpointer import LogCopier
+from tablestone.engines.sqlite.data_directory import LOCKED_MS_MAX
+from tablestone.engines.sqlite.grouped_inserts import ROWS_MAX, insert_together, only_inserts
+from tablestone.engines.sqlite.reader import unavailable
+from tablestone.engines.sqlite.writer import RowWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tablestone.clock import Clock
+    from tablestone.engines.contract import WriteSet
+    from tablestone.engines.sqlite.commit_lock import CommitLock
+    from tablestone.engines.sqlite.generation import Generation
+
+GROUP_CHANGES_MAX: Final = 200
+"""Changes after which a group takes no more write sets, so that applying it never blocks the loop for long."""
+CHECKPOINT_PAGES: Final = 1000
+"""Pages in the write-ahead log from which it is copied into the database; the rest is copied before a group starts."""
+LOG_PAGES_MAX: Final = 4 * CHECKPOINT_PAGES
+"""Pages in the log from which commits wait for the copy that is under way, so that the log does not grow faster."""
+RESTART_PAGES: Final = 2 * CHECKPOINT_PAGES
+"""Pages in the log from which a copy waits for reads under way, so that the log can start from its beginning again."""
+RESTART_MS_MAX: Final = 800
+"""Milliseconds that a copy waits for reads at most; no process can commit during this time."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Accepted(NamedTuple):
+    """A write set, and the future of its outcome."""
+
+    write_set: WriteSet
+    answer: asyncio.Future[Committed | Conflict]
+    only_inserts: bool
+
+
+class _Group(NamedTuple):
+    """Write sets that share a transaction; once applied, `outcomes` has one entry for each."""
+
+    accepted: list[_Accepted]
+    outcomes: list[Committed | Conflict]
+
+
+class _Task(NamedTuple):
+    """A long call on the writing connection, and the function that continues on the loop, with the error if any."""
+
+    loop: asyncio.AbstractEventLoop
+    call: Callable[[], object]
+    then: Callable[[asyncio.AbstractEventLoop, Exception | None], None]
+
+
+class GroupCommit:
+    """Accepts write sets and commits them in groups, in the order of their arrival.
+
+    `connect` makes a connection that may write.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], apsw.Connection],
+        lock: CommitLock,
+        clock: Clock,
+        generation: Generation,
+    ) -> None:
+        self._writer = writer = connect()
+        self._copier = LogCopier(connect)
+        self._lock = lock
+        self._clock = clock
+        self._generation = generation
+        self._execute = writer.cursor().execute
+        self._rows = RowWriter(writer)
+        self._waiting: deque[_Accepted] = deque()
+        self._one_by_one = 0
+        """The number of waiting write sets whose group failed: each is tried again in a group of its own."""
+        self._done: _Group | None = None
+        """The group of inserts that the thread has committed, for the loop to answer."""
+        self._is_busy = False
+        self._idle = asyncio.Event()
+        self._wal_pages = 0
+        self._restart_at = RESTART_PAGES
+        self._restart_wait_ms = LOCKED_MS_MAX
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        writer.set_wal_hook(self._note_wal_pages)
+        self._flusher = Thread(target=self._work_until_closed, name="tablestone-flush", daemon=True)
+        self._flusher.start()
+
+    def commit(self, write_set: WriteSet) -> asyncio.Future[Committed | Conflict]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Committed | Conflict] = loop.create_future()
+        self._waiting.append(_Accepted(write_set, answer, only_inserts(write_set)))
+        if not self._is_busy:
+            self._is_busy = True
+            self._idle.clear()
+            # Not at once: write sets that arrive in the same turn of the loop join the group.
+            loop.call_soon(self._start_group, loop)
+        return answer
+
+    async def close(self) -> None:
+        """Wait for the outcomes of all accepted write sets, then end the thread and the connection."""
+        if self._is_busy:
+            await self._idle.wait()
+        loop = asyncio.get_running_loop()
+        closed: asyncio.Future[None] = loop.create_future()
+        self._tasks.put(_Task(loop, self._close_writer, partial(_report, closed)))
+        self._tasks.put(None)
+        await closed
+        self._flusher.join()
+        self._lock.close()
+
+    # On the event loop's thread.
+
+    def _start_group(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._waiting:
+            self._is_busy = False
+            self._idle.set()
+        elif self._lock.try_take() and not self._waiting[0].only_inserts:
+            self._apply_group(loop)
+        else:  # while another process commits, write sets that arrive join the group
+            self._tasks.put(_Task(loop, self._take_lock, self._after_lock))
+
+    def _after_lock(self, loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            self._finish(done, loop, None)
+        elif error is not None:
+            refused = EngineUnavailable(f"Storage cannot write now: {error}.")
+            group = self._take_group()
+            _answer(group, [refused for _each in group])
+            self._start_group(loop)
+        else:
+            self._apply_group(loop)
+
+    def _apply_group(self, loop: asyncio.AbstractEventLoop) -> None:
+        accepted = self._take_group()
+        if not accepted:
+            self._end_group(loop)
+            return
+        try:
+            self._execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:  # another program holds SQLite's lock: trying each write set alone would fail too
+            _answer(accepted, [_unavailable(error) for _each in accepted])
+            self._end_group(loop)
+            return
+        try:
+            changes_before = self._writer.total_changes()
+            self._rows.now = max(self._clock(), 1)
+            outcomes = [self._rows.apply(each.write_set) for each in accepted]
+            if self._writer.total_changes() != changes_before:
+                if any(each.write_set.invalidates_caches for each in accepted):
+                    self._generation.begin()
+                finish = partial(self._finish, _Group(accepted, outcomes))
+                self._tasks.put(_Task(loop, self._commit, finish))
+                return
+            self._execute("ROLLBACK")  # nothing was written: no flush and no second thread
+        except Exception as failure:  # noqa: BLE001 - a caller's `render` may raise anything
+            self._undo(accepted, failure)
+        else:
+            _answer(accepted, outcomes)
+        self._end_group(loop)
+
+    def _end_group(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._lock.release()
+        loop.call_soon(self._start_group, loop)
+
+    def _take_group(self) -> list[_Accepted]:
+        group: list[_Accepted] = []
+        changes = 0
+        while self._waiting and changes < GROUP_CHANGES_MAX:
+            accepted = self._waiting.popleft()
+            is_alone = self._one_by_one > 0
+            self._one_by_one -= is_alone
+            if not accepted.answer.done():  # else its caller was cancelled while it waited
+                group.append(accepted)
+                changes += len(accepted.write_set.changes)
+                if is_alone:
+                    break
+        return group
+
+    def _finish(
+        self, group: _Group, loop: asyncio.AbstractEventLoop, error: Exception | None
+    ) -> None:
+        if error is not None:
+            self._undo(group.accepted, error)
+            self._generation.end()
+            self._lock.release()
+        else:
+            _answer(group.accepted, group.outcomes)
+            if self._lock.is_held:
+                self._tasks.put(_Task(loop, self._checkpoint, self._after_checkpoint))
+                return
+        self._start_group(loop)
+
+    def _after_checkpoint(self, loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
+        if error is not None:  # the log is still complete; the next flush tries again
+            _log.warning("The write-ahead log could not be copied into the database: %s", error)
+        self._start_group(loop)
+
+    def _undo(self, group: list[_Accepted], error: Exception) -> None:
+        """Undo a group that failed. A single write set gets the error; several are tried again one by one."""
+        try:
+            if self._writer.in_transaction:  # SQLite itself rolls back after some errors
+                self._execute("ROLLBACK")
+        except apsw.Error as worse:
+            _log.warning("A failed transaction could not be rolled back: %s", worse)
+        if len(group) == 1:
+            _answer(group, [_unavailable(error) if isinstance(error, apsw.Error) else error])
+        else:
+            self._waiting.extendleft(reversed(group))
+            self._one_by_one += len(group)
+
+    # On the thread of long calls.
+
+    def _work_until_closed(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            error: Exception | None = None
+            try:
+                task.call()
+            except Exception as raised:  # noqa: BLE001 - the callers must get any error
+                error = raised
+            try:
+                task.loop.call_soon_threadsafe(task.then, task.loop, error)
+            except RuntimeError:  # the loop was closed without `close`: there is no caller left
+                return
+
+    def _take_lock(self) -> None:
+        """Wait for the lock, and commit inserts here: going back to the loop would hold the lock for longer."""
+        if not self._lock.is_held:
+            self._lock.take()
+        group = self._take_inserts()
+        if not group:
+            return
+        version = max(self._clock(), 1)
+        write_sets = [each.write_set for each in group]
+        try:
+            insert_together(self._execute, write_sets, version)
+        except Exception as error:  # noqa: BLE001 - the loop applies the group, and meets the error again
+            _log.debug("A group of inserts is applied one by one: %s", error)
+            self._waiting.extendleft(reversed(group))
+        else:
+            self._done = _Group(
+                group, [Committed([version] * len(each.changes)) for each in write_sets]
+            )
+            self._committed()
+
+    def _take_inserts(self) -> list[_Accepted]:
+        """The first waiting write sets, up to `ROWS_MAX` rows, if all of them only insert; else none."""
+        if self._one_by_one:
+            return []
+        group: list[_Accepted] = []
+        rows = 0
+        for accepted in list(islice(self._waiting, ROWS_MAX)):  # a copy, because the loop appends
+            rows += len(accepted.write_set.changes)
+            if rows > ROWS_MAX:
+                break
+            if not accepted.only_inserts:
+                return []
+            group.append(accepted)
+        for _each in group:
+            self._waiting.popleft()
+        return [each for each in group if not each.answer.done()]  # its caller still waits
+
+    def _commit(self) -> None:
+        self._execute("COMMIT")
+        self._committed()
+
+    def _committed(self) -> None:
+        """Let the next process commit, unless the rest of the log is to be copied first: then keep the lock."""
+        self._generation.end()
+        pages = self._wal_pages
+        if pages < CHECKPOINT_PAGES or not (
+            self._copier.has_copied(pages) or pages >= LOG_PAGES_MAX
+        ):
+            self._lock.release()
+
+    def _checkpoint(self) -> None:
+        """Copy the rest of the log into the database.
+
+        No commit is under way in any process. Single reads of this process have ended, because they run on the loop,
+        which asked for this call. If no reader sees an older moment either, later reads need nothing of the log, and
+        the next commit starts it from its beginning; this limits its length. A read of another process may prevent
+        that. If this happens again and again, the copy waits for the end of such reads, longer each time. A snapshot
+        may last longer than this wait; then the log grows until the snapshot is closed.
+        """
+        try:
+            self._copier.finish()
+            if self._wal_pages < self._restart_at:
+                with suppress(apsw.BusyError):  # another process is copying
+                    self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                return
+            self._restart_at = self._wal_pages + CHECKPOINT_PAGES
+            self._writer.set_busy_timeout(self._restart_wait_ms)
+            self._restart_wait_ms = min(2 * self._restart_wait_ms, RESTART_MS_MAX)
+            with suppress(apsw.BusyError):
+                self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+                self._restart_at, self._restart_wait_ms = RESTART_PAGES, LOCKED_MS_MAX
+        finally:
+            self._writer.set_busy_timeout(LOCKED_MS_MAX)
+            self._lock.release()
+
+    def _close_writer(self) -> None:
+        """Close the connection. The last connection of all processes copies the log and removes it."""
+        self._copier.close()
+        with self._lock.held():
+            self._writer.close()
+
+    def _note_wal_pages(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+
+def _report(
+    closed: asyncio.Future[None], _loop: asyncio.AbstractEventLoop, error: Exception | None
+) -> None:
+    if error is not None:  # all commits are in the log, which the next start reads
+        _log.warning("The database could not be closed: %s", error)
+    closed.set_result(None)
+
+
+def _unavailable(error: apsw.Error) -> EngineUnavailable:
+    refused = unavailable("write", error)
+    refused.__cause__ = error
+    return refused
+
+
+def _answer(group: list[_Accepted], outcomes: Sequence[Committed | Conflict | Exception]) -> None:
+    for (_write_set, answer, _only_inserts), outcome in zip(group, outcomes, strict=True):
+        if answer.done():  # its caller was cancelled
+            continue
+        if isinstance(outcome, Exception):
+            answer.set_exception(outcome)
+        else:
+            answer.set_result(outcome)

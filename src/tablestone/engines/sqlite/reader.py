@@ -1,0 +1,140 @@
+"""Reading rows from one SQLite connection: points, ranges, and several ranges at one moment.
+
+`range_statements` has the statements; `hinted_read` reads with a hint. Knows nothing of commits and directories.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import apsw
+
+from tablestone.engines.contract import (
+    EngineDamaged,
+    EngineUnavailable,
+    Key,
+    KeyRange,
+    Rows,
+    StoredRow,
+)
+from tablestone.engines.sqlite.hinted_read import HintedReader
+from tablestone.engines.sqlite.range_statements import walk_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tablestone.engines.contract import Hint
+
+READ_POINT: Final = "SELECT value FROM stored_rows WHERE partition = ? AND row = ?"
+
+
+SCAN: Final = """
+SELECT partition, row, version, value FROM stored_rows
+WHERE (partition, row) >= (?, ?) AND (partition, row) < (?, ?) ORDER BY partition, row LIMIT ?
+"""
+
+
+class RowReader:
+    """Reads through one connection, on the caller's thread."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._execute = connection.cursor().execute
+        self._hinted = HintedReader(connection)
+
+    def get(self, key: Key) -> bytes | None:
+        """The value of one row."""
+        try:
+            value: bytes | None = self._execute(READ_POINT, key).get
+        except apsw.Error as error:
+            raise unavailable("read", error) from error
+        return value
+
+    def read(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
+        """The values in the ranges, all at one moment."""
+        try:
+            if len(ranges) == 1:
+                return self._read_range(ranges[0], rows_max, bytes_max)
+            if self._connection.in_transaction:
+                return self._read_ranges(ranges, rows_max, bytes_max)
+            self.begin()
+            try:
+                return self._read_ranges(ranges, rows_max, bytes_max)
+            finally:
+                self.end()
+        except apsw.Error as error:
+            raise unavailable("read", error) from error
+
+    def read_hinted(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
+        """As `read`, in a snapshot that has begun, without most of the rows that the hint leaves out."""
+        try:
+            return self._hinted.read(key_range, rows_max, bytes_max, hint)
+        except apsw.Error as error:
+            raise unavailable("read", error) from error
+
+    def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
+        """Rows with their keys and versions."""
+        try:
+            return self._scan(key_range, rows_max)
+        except apsw.Error as error:
+            raise unavailable("read", error) from error
+
+    def begin(self) -> None:
+        """Begin a snapshot: all reads see the moment of the first of them."""
+        self._execute("BEGIN")
+
+    def end(self) -> None:
+        """End the snapshot: reads see the present again."""
+        self._execute("ROLLBACK")
+
+    def _read_ranges(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
+        """Several ranges need several statements; the transaction lets them see one moment."""
+        values: list[bytes] = []
+        bytes_read = 0
+        for key_range in ranges:
+            if len(values) >= rows_max or (values and bytes_read >= bytes_max):
+                # The page is full at the end of a range: look for the next row.
+                for unread in self._scan(key_range, 1):
+                    return Rows(values, Key(unread.partition, unread.row))
+                continue
+            found, next_key = self._read_range(
+                key_range, rows_max - len(values), bytes_max - bytes_read
+            )
+            values += found
+            bytes_read += sum(map(len, found))
+            if next_key is not None:
+                return Rows(values, next_key)
+        return Rows(values, None)
+
+    def _read_range(self, key_range: KeyRange, rows_max: int, bytes_max: int) -> Rows:
+        if key_range.is_point:
+            value = self._execute(READ_POINT, key_range.start).get
+            return Rows([] if value is None else [value], None)
+        walk, bounds = walk_of(key_range)
+        cursor = self._connection.cursor()
+        found: Iterator[Any] = cursor.execute(walk.values, (*bounds, rows_max + 1))
+        values: list[bytes] = []
+        bytes_read = 0
+        for (value,) in islice(found, rows_max):
+            values.append(value)
+            bytes_read += len(value)
+            if bytes_read >= bytes_max:
+                break
+        if next(found, None) is None:
+            return Rows(values, None)
+        # While the first statement is unfinished, the second one sees the same moment.
+        next_key = self._execute(walk.key, (*bounds, len(values))).get
+        cursor.close()  # an unfinished read would keep the log from starting at its beginning again
+        return Rows(values, Key(*next_key))
+
+    def _scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
+        found: Iterable[Any] = self._execute(SCAN, (*key_range.start, *key_range.end, rows_max))
+        return [StoredRow(*stored) for stored in found]
+
+
+def unavailable(what: str, error: apsw.Error) -> EngineUnavailable:
+    """The contract's error for an error of SQLite: try again, or the stored data is damaged."""
+    damaged = isinstance(error, apsw.CorruptError | apsw.NotADBError)
+    kind = EngineDamaged if damaged else EngineUnavailable
+    return kind(f"Storage cannot {what} now: {error}.")

@@ -1,0 +1,1 @@
+"""Accounts, role documents and the keys of token issuers: the facts that `auth` needs, configured and stored."""

@@ -1,0 +1,112 @@
+"""The identities behind requests without an account key: tokens, roles of their holders, user delegation keys.
+
+Joins the configuration with stored documents. Documents are read from the cache while it is valid, so a change of roles
+acts on the very next request in every process. `auth/tokens/bearer.py` has the rules of a valid token; it is loaded for
+the first token or for a configured issuer.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tablestone.auth.authenticate import PresentedToken
+from tablestone.auth.callers import Caller
+from tablestone.auth.roles import NO_ASSIGNMENTS, Assignments, RoleHolder
+from tablestone.auth.sas.user_delegation_key import SECRET_LENGTH, issue_key
+from tablestone.configuration import TokenRules
+from tablestone.identity.secret_documents import DELEGATION, read_secret
+from tablestone.model.errors import StorageError
+from tablestone.model.operations import GetUserDelegationKey, UserDelegationKey
+from tablestone.tables.documents import DocumentKind, Documents
+
+if TYPE_CHECKING:
+    from tablestone.identity.bearer_tokens import BearerTokens
+
+
+class Identities:
+    """Finds the caller of a request that `authenticate` cannot decide alone. `seconds` never steps back.
+
+    `logs_warnings`: whether this process logs a warning if an issuer's keys cannot be read or fetched.
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        rules: TokenRules,
+        seconds: Callable[[], float],
+        *,
+        logs_warnings: bool = True,
+    ) -> None:
+        self._logs_warnings = logs_warnings
+        self._documents = documents
+        self._rules = rules
+        self._seconds = seconds
+        self._tokens: BearerTokens | None = None
+        self.challenge = _challenge(rules)
+
+    async def watch(self) -> None:
+        """Keep the keys of configured issuers fresh while the server runs."""
+        if self._rules.issuers:
+            await self._bearer_tokens().keys.watch()
+
+    async def caller(self, token: PresentedToken, account: str, now: int) -> RoleHolder:
+        """The holder of a token, with the current roles in this account; raises the service's refusal."""
+        checked = await self._bearer_tokens().check(token, account, now)
+        assigned = (await self.assignments(account)).of(checked.principals)
+        tenant = checked.tenant_id or self._rules.tenant
+        return RoleHolder(checked.object_id, tenant, checked.claimed, assigned)
+
+    async def assignments(self, account: str) -> Assignments:
+        """The roles that are assigned in an account now."""
+        found = await self._documents.get(DocumentKind.ROLES, account, Assignments.read)
+        return NO_ASSIGNMENTS if found is None else found
+
+    async def delegation_secret(self) -> bytes | None:
+        """The secret from which user delegation keys are derived; None if no key was ever issued."""
+        return await self._documents.get(DocumentKind.SECRETS, DELEGATION, read_secret)
+
+    async def make_delegation_secret(self) -> bytes:
+        """The same secret; it is created if there is none."""
+        found = await self.delegation_secret()
+        if found is not None:
+            return found
+        fresh = {"secret": base64.b64encode(secrets.token_bytes(SECRET_LENGTH)).decode("ascii")}
+        await self._documents.change(
+            DocumentKind.SECRETS, DELEGATION, lambda members: members or fresh
+        )
+        made = await self.delegation_secret()
+        assert made is not None
+        return made
+
+    async def user_delegation_key(
+        self, identity: str, caller: Caller, asked: GetUserDelegationKey, version: str, now: int
+    ) -> UserDelegationKey:
+        """A user delegation key for the holder of a token. Refused to other callers, which have no identity."""
+        if not isinstance(caller, RoleHolder):
+            raise StorageError(
+                "AuthenticationFailed", reason="a user delegation key without a token"
+            )
+        secret = await self.make_delegation_secret()
+        return issue_key(secret, identity, caller, asked, version, now)
+
+    def _bearer_tokens(self) -> BearerTokens:
+        if self._tokens is None:
+            # Cryptography takes a tenth of a second to load, and most servers never get a token.
+            from tablestone.identity.bearer_tokens import BearerTokens  # noqa: PLC0415
+
+            self._tokens = BearerTokens(
+                self._documents, self._rules, self._seconds, logs_warnings=self._logs_warnings
+            )
+        return self._tokens
+
+
+def _challenge(rules: TokenRules) -> tuple[str, str]:
+    """The header of a 401 with the address that issues tokens, in the exact form that SDKs read (auth 4.2)."""
+    authorize = f"{rules.authority}/{rules.tenant}/oauth2/authorize"
+    return (
+        "WWW-Authenticate",
+        f"Bearer authorization_uri={authorize} resource_id=https://storage.azure.com",
+    )

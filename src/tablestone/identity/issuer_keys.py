@@ -1,0 +1,226 @@
+"""Keeps the public keys of the configured token issuers fresh while requests are answered.
+
+A file is read every few seconds, and an address every quarter of an hour. Both are read again when a token names an
+unknown key, but seldom, because any client can send such a token. A failure to read or fetch is logged, and the old
+keys stay valid for a day. An empty set of keys, or a file that is gone, withdraws the keys at once. Threads fetch; only
+the request that named an unknown key waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from http.client import HTTPException, HTTPMessage
+from pathlib import Path
+from typing import IO, Any, Final
+
+import orjson
+
+from tablestone.auth.tokens.bearer import Issuer
+from tablestone.auth.tokens.json_web_keys import Keys, read_keys
+from tablestone.configuration import TrustedIssuer
+from tablestone.identity.issuer_key_addresses import is_safe_address
+
+log = logging.getLogger(__name__)
+
+FILE_SECONDS: Final = 5.0
+"""Seconds between two reads of a file."""
+ADDRESS_SECONDS: Final = 15 * 60.0
+"""Seconds between two fetches from an address; issuers publish a key a day before they use it."""
+FAILED_SECONDS: Final = 30.0
+"""Seconds between a failed fetch and the next one."""
+ASK_AGAIN_SECONDS: Final = 10.0
+"""Seconds between two fetches from an address because of unknown keys, at least."""
+READ_AGAIN_SECONDS: Final = 1.0
+"""Seconds between two reads of a file because of unknown keys, at least."""
+KEPT_SECONDS_MAX: Final = 24 * 3600.0
+"""Seconds for which keys stay valid that can no longer be fetched: the issuer may have withdrawn them."""
+WAIT_SECONDS_MAX: Final = 3.0
+"""Seconds that the request that named an unknown key waits for the fetch."""
+FETCH_SECONDS_MAX: Final = 10.0
+DOCUMENT_BYTES_MAX: Final = 1024 * 1024
+DISCOVERY: Final = "/.well-known/openid-configuration"
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if not is_safe_address(newurl):
+            raise ValueError("it leads to an address without https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _fetch(address: str) -> bytes:
+    if not is_safe_address(address):
+        raise ValueError("it is an address without https")
+    handlers: list[Any] = [_SafeRedirects]
+    if address.startswith("http:"):
+        handlers.append(urllib.request.ProxyHandler({}))  # a proxy is not this machine
+    opener = urllib.request.build_opener(*handlers)
+    with opener.open(address, timeout=FETCH_SECONDS_MAX) as response:
+        document: bytes = response.read(DOCUMENT_BYTES_MAX + 1)
+    if len(document) > DOCUMENT_BYTES_MAX:
+        raise ValueError("it is too long")
+    return document
+
+
+def _discovered(issuer: str) -> str:
+    """The address of an issuer's keys, from its OpenID configuration."""
+    document = orjson.loads(_fetch(issuer.rstrip("/") + DISCOVERY))
+    if not isinstance(document, dict) or document.get("issuer") != issuer:
+        raise ValueError("its OpenID configuration is of another issuer")
+    address = document.get("jwks_uri")
+    if not isinstance(address, str):
+        raise ValueError("its OpenID configuration names no keys")  # noqa: TRY004 - not our mistake
+    return address
+
+
+def _reason(error: Exception) -> str:
+    """The reason of a failed read or fetch, in words if there are any."""
+    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError):
+        error = error.reason
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
+class _Source:
+    """One issuer: its keys, and the times of the last fetches."""
+
+    def __init__(self, issuer: TrustedIssuer) -> None:
+        self.issuer = issuer
+        self.is_file = issuer.keys_file is not None
+        self.keys: Keys = {}
+        self.document = b""
+        self.asked_at = self.looked_at = self.had_at = float("-inf")
+        self.failure: str | None = None
+        self.asking: asyncio.Task[bool] | None = None
+
+    def read(self) -> bytes:
+        """The document with the keys; runs on a thread."""
+        where = self.issuer.keys
+        if where is None:
+            return _fetch(_discovered(self.issuer.name))
+        return Path(where).read_bytes() if self.is_file else _fetch(where)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until its keys are read or fetched again."""
+        if self.is_file:
+            return FILE_SECONDS
+        return ADDRESS_SECONDS if self.failure is None else FAILED_SECONDS
+
+
+class IssuerKeys:
+    """The configured issuers with their current keys. `seconds` never steps back.
+
+    `logs_warnings`: whether this process logs failures as warnings and errors. One of several processes does, because
+    a failure is the same in all of them; the others log at level info.
+    """
+
+    def __init__(
+        self,
+        issuers: Sequence[TrustedIssuer],
+        seconds: Callable[[], float],
+        *,
+        logs_warnings: bool = True,
+    ) -> None:
+        self._logs_warnings = logs_warnings
+        self._sources = {issuer.name: _Source(issuer) for issuer in issuers}
+        self._seconds = seconds
+        self.issuers: tuple[Issuer, ...] = self._snapshot()
+
+    async def watch(self) -> None:
+        """Fetch the keys again and again while the server runs."""
+        while self._sources:
+            for source in self._sources.values():
+                self._forget_old(source)
+                if self._seconds() - source.asked_at >= source.seconds:
+                    self._ask(source)
+            await asyncio.sleep(FILE_SECONDS)
+
+    async def look_again(self, name: str) -> bool:
+        """Fetch an issuer's keys again, unless the last fetch is too recent. True if they have changed."""
+        source = self._sources.get(name)
+        if source is None:
+            return False
+        if source.asking is None:
+            soonest = READ_AGAIN_SECONDS if source.is_file else ASK_AGAIN_SECONDS
+            if self._seconds() - source.looked_at < soonest:
+                return False
+            source.looked_at = self._seconds()
+        asking = self._ask(source)
+        await asyncio.wait({asking}, timeout=WAIT_SECONDS_MAX)
+        return asking.done() and asking.result()
+
+    def _ask(self, source: _Source) -> asyncio.Task[bool]:
+        if source.asking is None:
+            source.asked_at = self._seconds()
+            source.asking = asyncio.create_task(self._refresh(source))
+        return source.asking
+
+    async def _refresh(self, source: _Source) -> bool:
+        """Read the keys again; True if they have changed. Never raises."""
+        asked_at = source.asked_at
+        try:
+            document = await asyncio.to_thread(source.read)
+            changed = document != source.document
+            if changed:
+                source.keys = read_keys(document)
+                source.document = document
+        except (OSError, ValueError, HTTPException) as error:
+            if source.is_file and isinstance(error, FileNotFoundError):
+                self._withdraw(source)
+            self._forget_old(source)
+            self._failed(source, error)
+            return False
+        finally:
+            source.asking = None
+        source.had_at = asked_at
+        if source.failure is not None:
+            level = logging.WARNING if self._logs_warnings else logging.INFO
+            log.log(level, "the keys of %s can be read again", source.issuer.name)
+            source.failure = None
+        if changed:
+            self.issuers = self._snapshot()
+            log.info("%s has %d keys", source.issuer.name, len(source.keys))
+        return changed
+
+    def _forget_old(self, source: _Source) -> None:
+        """Withdraw keys that are too old. This also happens while a fetch hangs, which is no failure yet."""
+        if source.keys and self._seconds() - source.had_at >= KEPT_SECONDS_MAX:
+            log.error("the keys of %s are too old to be used", source.issuer.name)
+            self._withdraw(source)
+
+    def _withdraw(self, source: _Source) -> None:
+        source.keys, source.document = {}, b""
+        self.issuers = self._snapshot()
+
+    def _failed(self, source: _Source, error: Exception) -> None:
+        """Log a failure once, until it changes or ends."""
+        failure = _reason(error)
+        if failure != source.failure:
+            log.log(
+                logging.ERROR if self._logs_warnings else logging.INFO,
+                "the keys of %s cannot be read, %s in use: %s",
+                source.issuer.name,
+                f"{len(source.keys)} stay" if source.keys else "none is",
+                failure,
+            )
+        source.failure = failure
+
+    def _snapshot(self) -> tuple[Issuer, ...]:
+        return tuple(
+            Issuer(source.issuer.name, source.issuer.tenant, source.keys)
+            for source in self._sources.values()
+        )

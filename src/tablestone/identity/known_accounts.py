@@ -1,0 +1,152 @@
+"""The accounts of a server: configured accounts, stored accounts, and the development account.
+
+If a name belongs to several, the configured account wins over the stored one, and the stored one over the development
+account. A stored account, with its keys decoded, is read from the cache while that is valid, so a rotated key is
+refused on the very next request in every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from tablestone.auth.account_keys import Account, accounts_by_name, is_account_name
+from tablestone.configuration import AccountKeys
+from tablestone.engines.contract import Key
+from tablestone.tables.account_incarnation import Incarnations
+from tablestone.tables.cached_rows import NOT_KEPT, NotKept
+from tablestone.tables.documents import DocumentKind, Documents, Members
+from tablestone.tables.storage_keys import document_place
+
+_INCARNATION: Final = "tenure"
+"""The member of an account's document with its incarnation. The format of storage keeps this older name."""
+
+
+class StoredAccount(NamedTuple):
+    """An account as it is stored. One that `is_being_deleted` is refused already, but its name is not free yet.
+
+    `account_id` is fresh at every creation: rights to an earlier account of the name are not rights to this one.
+    `incarnation` is that of the name at the creation (`tables.account_incarnation`); None if the account is older than
+    incarnations.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    is_being_deleted: bool = False
+    account_id: str = ""
+    incarnation: int | None = None
+
+    @classmethod
+    def from_members(cls, members: Members) -> StoredAccount:
+        """The account that a document describes."""
+        return cls(
+            members["name"],
+            tuple(members["keys"]),
+            members.get("isBeingDeleted", False),
+            members.get("id", ""),
+            members.get(_INCARNATION),
+        )
+
+    def members(self) -> Members:
+        """The account's document."""
+        members: Members = {"name": self.name, "keys": list(self.keys)}
+        if self.account_id:
+            members["id"] = self.account_id
+        if self.incarnation is not None:
+            members[_INCARNATION] = self.incarnation
+        return members | {"isBeingDeleted": True} if self.is_being_deleted else members
+
+    def __repr__(self) -> str:
+        return f"StoredAccount({self.name!r}, {len(self.keys)} keys)"
+
+
+class _Held(NamedTuple):
+    """A stored account with its keys decoded; None if it is being deleted."""
+
+    account: Account | None
+
+
+def _hold(members: Members) -> _Held:
+    stored = StoredAccount.from_members(members)
+    if stored.is_being_deleted:
+        return _Held(None)
+    return _Held(Account(stored.name, stored.keys, stored.account_id, stored.incarnation))
+
+
+class KnownAccounts:
+    """Every account of a server, by name. Accounts of `fallback` are known unless they are configured or stored.
+
+    An account of the name of a fallback may be stored, with other keys, while requests of the fallback are under way.
+    `incarnations`, which belong to `documents`, tell the requests of the two accounts apart.
+    """
+
+    def __init__(
+        self,
+        configured: Iterable[AccountKeys],
+        documents: Documents | None = None,
+        fallback: Iterable[AccountKeys] = (),
+        incarnations: Incarnations | None = None,
+    ) -> None:
+        self._configured = accounts_by_name(Account(given.name, given.keys) for given in configured)
+        self._fallback = accounts_by_name(Account(given.name, given.keys) for given in fallback)
+        self._documents = documents
+        self._incarnations = incarnations
+        self._fallback_now: dict[str, Account] = {}
+        self._places: dict[str, Key] = {}
+
+    def kept(self, name: str) -> Account | NotKept | None:
+        """The result of `find` if it is in the cache. Every request calls this, so it has to be very fast."""
+        account = self._configured.get(name)
+        if account is not None:
+            return account
+        place = self._places.get(name)
+        if place is None or self._documents is None:
+            return NOT_KEPT
+        held: _Held | NotKept | None = self._documents.kept(place)
+        if held is NOT_KEPT:
+            return NOT_KEPT
+        return self._fallback_now.get(name) if held is None else held.account
+
+    async def find(self, name: str) -> Account | None:
+        """The account of this name, None if there is none."""
+        account = self._configured.get(name)
+        if account is not None:
+            return account
+        if not is_account_name(name):
+            return None
+        if name in self._fallback:
+            return await self._find_fallback(name, self._fallback[name])
+        held = await self._held(name)
+        return None if held is None else held.account
+
+    async def _find_fallback(self, name: str, account: Account) -> Account | None:
+        """The account that is stored under the name of a fallback, else the fallback with its incarnation."""
+        while True:
+            # Read before the account: an account that is stored after this has another incarnation than the fallback.
+            incarnation = (
+                None if self._incarnations is None else await self._incarnations.known(name)
+            )
+            held = await self._held(name)
+            if held is not None:
+                return held.account
+            if incarnation is None or self._incarnations is None:
+                break
+            if incarnation[0] == await self._incarnations.current(name):
+                account = account.with_incarnation(*incarnation)
+                break
+        self._fallback_now[name] = account
+        self._remember(name)
+        return account
+
+    async def _held(self, name: str) -> _Held | None:
+        if self._documents is None:
+            return None
+        held = await self._documents.get(DocumentKind.ACCOUNT, name, _hold)
+        if held is not None:
+            self._remember(name)
+        return held
+
+    def _remember(self, name: str) -> None:
+        """Remember the place of an account that exists. Other names are not kept, or clients could fill the memory."""
+        if name not in self._places:
+            self._places[name] = document_place(DocumentKind.ACCOUNT.value, name)

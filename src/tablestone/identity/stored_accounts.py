@@ -1,0 +1,195 @@
+"""Administration of the accounts that are stored beside the tables: create, list, rotate a key, delete.
+
+Works on an engine beside a running server or without one. A change acts on the server's very next request. Keys are
+base64 text; this module never prints or logs a key.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from tablestone import limits
+from tablestone.auth.account_keys import KEYS_MAX, Account
+from tablestone.clock import Clock
+from tablestone.engines.contract import Engine
+from tablestone.identity.known_accounts import StoredAccount
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import Catalog
+from tablestone.tables.documents import DocumentKind, Documents, Members
+from tablestone.tables.properties_documents import PropertiesOfAccounts
+from tablestone.tables.storage_keys import TABLE_ID_LENGTH
+
+KEY_BYTES: Final = 64
+"""Bytes of a key, as many as in keys of the service."""
+ACCOUNT_ID_BYTES: Final = 16
+"""Random bytes that distinguish an account from earlier accounts of its name."""
+
+
+class AccountRefused(Exception):
+    """An account that cannot be created, changed or deleted; the text is one sentence for the operator."""
+
+
+def generate_key() -> str:
+    """A fresh key."""
+    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
+
+
+class StoredAccounts:
+    """The stored accounts of one engine."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._documents = Documents(engine)
+        self._catalog = Catalog(engine, clock, lambda: secrets.token_bytes(TABLE_ID_LENGTH))
+        self._incarnations = self._catalog.incarnations
+        self._properties = PropertiesOfAccounts(self._documents, self._incarnations)
+
+    async def all(self) -> list[StoredAccount]:
+        """Every stored account, in the order of their names."""
+        names = await self._documents.names(DocumentKind.ACCOUNT)
+        found = [await self._get(name) for name in names]
+        return [account for account in found if account is not None]
+
+    async def get(self, name: str) -> StoredAccount:
+        """The account of this name."""
+        found = await self._get(name)
+        if found is None:
+            raise _not_stored(name)
+        return found
+
+    async def describe(self, name: str) -> tuple[StoredAccount, int]:
+        """The account and how many tables it has."""
+        return await self.get(name), len(await self._tables(name))
+
+    async def exists(self, name: str) -> bool:
+        """Whether an account of this name is stored."""
+        return await self._get(name) is not None
+
+    async def has_table(self, name: str, table: str) -> bool:
+        """Whether an account, stored or configured, has this table."""
+        return await self._catalog.find(Named(name), table) is not None
+
+    async def create(self, name: str, keys: tuple[str, ...]) -> int:
+        """Store a new account. Returns the number of its tables: existing tables of this name belong to it."""
+        try:
+            Account(name, keys)
+        except ValueError as error:
+            raise AccountRefused(str(error)) from None
+
+        fresh_id = secrets.token_hex(ACCOUNT_ID_BYTES)
+
+        def edit(members: Members | None) -> Members:
+            if members is None:
+                return StoredAccount(name, keys, account_id=fresh_id).members()
+            if StoredAccount.from_members(members).is_being_deleted:
+                raise _being_deleted(name)
+            raise AccountRefused(f"There is an account {name} already.")
+
+        await self._documents.change(DocumentKind.ACCOUNT, name, edit)
+        # A request under way may belong to the development account, whose public key must not reach this account.
+        incarnation = await self._incarnations.end(name)
+        await self._change(
+            name,
+            lambda account: (
+                account._replace(incarnation=incarnation)
+                if account.account_id == fresh_id
+                else account
+            ),
+        )
+        return len(await self._tables(name))
+
+    async def replace_key(self, name: str, number: int, key: str) -> None:
+        """Replace key 1 or 2. Requests that the old key signed are refused from now on."""
+
+        def edit(account: StoredAccount) -> StoredAccount:
+            if account.is_being_deleted:
+                raise _being_deleted(name)
+            keys = list(account.keys)
+            if key in keys[: number - 1] + keys[number:]:
+                # A rotation ends one key while the other stays valid.
+                raise AccountRefused(
+                    f"This is key {3 - number} of {name} already: it has to be another one."
+                )
+            if number > len(keys):
+                keys.append(key)  # an account may have been created with one key
+            else:
+                keys[number - 1] = key
+            try:
+                Account(name, keys)
+            except ValueError as error:
+                raise AccountRefused(str(error)) from None
+            return account._replace(keys=tuple(keys))
+
+        assert 1 <= number <= KEYS_MAX
+        await self._change(name, edit)
+
+    async def delete(self, name: str, *, with_tables: bool) -> int:
+        """Delete the account and everything that belongs to it. Returns the number of its tables.
+
+        The account is refused before its first table is deleted, and its name is free after the last one is. If the
+        deletion is interrupted, it has to be started again. A request that was authenticated before either ends as this
+        account's or fails.
+        """
+        await self.get(name)
+        if not with_tables:
+            await self._require_empty(name)
+        await self._change(name, lambda account: account._replace(is_being_deleted=True))
+        incarnation = await self._incarnations.end(name)
+        if not with_tables:
+            try:
+                await self._require_empty(name)  # a request may have created a table since
+            except AccountRefused:
+                await self._change(
+                    name,
+                    lambda account: account._replace(
+                        is_being_deleted=False, incarnation=incarnation
+                    ),
+                )
+                raise
+        deleted = await self._catalog.delete_all(Named(name))
+        while await self._catalog.sweep(name):
+            pass
+        await self._properties.reset(name, incarnation)
+        for kind in (DocumentKind.ROLES, DocumentKind.ACCOUNT):
+            await self._documents.change(kind, name, lambda _members: None)
+        return deleted
+
+    async def _get(self, name: str) -> StoredAccount | None:
+        return await self._documents.get(DocumentKind.ACCOUNT, name, StoredAccount.from_members)
+
+    async def _tables(self, name: str) -> list[str]:
+        tables: list[str] = []
+        first: str | None = ""
+        while first is not None:
+            records, following = await self._catalog.page(
+                Named(name), first, limits.PAGE_ENTITIES_MAX
+            )
+            tables += [record.name for record in records]
+            first = None if following is None else following.name
+        return tables
+
+    async def _require_empty(self, name: str) -> None:
+        count = len(await self._tables(name))
+        if count:
+            tables = "1 table" if count == 1 else f"{count} tables"
+            raise AccountRefused(f"The account {name} has {tables}: --force deletes them too.")
+
+    async def _change(self, name: str, edit: Callable[[StoredAccount], StoredAccount]) -> None:
+        def edit_members(members: Members | None) -> Members:
+            if members is None:
+                raise _not_stored(name)
+            return edit(StoredAccount.from_members(members)).members()
+
+        await self._documents.change(DocumentKind.ACCOUNT, name, edit_members)
+
+
+def _not_stored(name: str) -> AccountRefused:
+    return AccountRefused(f"There is no stored account {name[:40]}.")
+
+
+def _being_deleted(name: str) -> AccountRefused:
+    return AccountRefused(
+        f"The account {name} is being deleted: delete it again with --force to finish this."
+    )

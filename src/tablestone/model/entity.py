@@ -1,0 +1,94 @@
+"""An entity and its properties: the rules for names of properties and for sizes.
+
+Pure values and rules (wire 9). Keys are in `keys`, the ETag is in `etag`, an entity's JSON text is in `entity_json`.
+Does not know JSON, Atom, HTTP, tables or engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from tablestone import limits
+from tablestone.model.edm import EdmType, EdmValue, utf16_length
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import EntityKey
+
+TIMESTAMP: Final = "Timestamp"
+
+
+class Entity(NamedTuple):
+    """An entity as a client writes it, without the server's Timestamp.
+
+    `members` has the JSON text of each property by its name, as it is stored and sent (`entity_json.member`): the text
+    is made once, where the property is read, and then only copied.
+    """
+
+    key: EntityKey
+    members: Mapping[str, str]
+
+
+def require_property_name(name: str) -> None:
+    """Raise `PropertyNameTooLong` or `PropertyNameInvalid` for a name that is not a C# identifier (wire 9)."""
+    if utf16_length(name) > limits.PROPERTY_NAME_LENGTH_MAX:
+        raise StorageError("PropertyNameTooLong")
+    if not is_identifier(name):
+        raise StorageError("PropertyNameInvalid", early=True)
+
+
+def is_identifier(text: str) -> bool:
+    """Whether C# and XML both accept the name: letters, `_`, and then also digits and combining marks (wire 9).
+
+    Atom uses it as the name of an element (XML 1.0, fifth edition).
+    """
+    return text.isidentifier() and (text.isascii() or _NO_XML_NAME.isdisjoint(text))
+
+
+_NO_XML_NAME: Final = frozenset("\u00aa\u00b5\u00ba\u2054")
+"""Characters that an identifier may contain and the name of an XML element may not."""
+
+
+def _value_size(value: EdmValue) -> int:
+    kind = value.type
+    if kind is EdmType.STRING:
+        assert isinstance(value.value, str)
+        return 4 + 2 * utf16_length(value.value)
+    if kind is EdmType.BINARY:
+        assert isinstance(value.value, bytes)
+        return 4 + len(value.value)
+    return _FIXED_SIZES[kind]
+
+
+_FIXED_SIZES: Final = {
+    EdmType.DATE_TIME: 8,
+    EdmType.GUID: 16,
+    EdmType.DOUBLE: 8,
+    EdmType.INT64: 8,
+    EdmType.INT32: 4,
+    EdmType.BOOLEAN: 1,
+    EdmType.GEOGRAPHY_POINT: limits.GEOGRAPHY_POINT_SIZE_BYTES,
+}
+
+
+def entity_size(key: EntityKey, properties: Mapping[str, EdmValue]) -> int:
+    """Size in bytes, by the documented formula (wire 9).
+
+    4, plus 2 for each UTF-16 unit of the keys; for each property 8, plus 2 for each unit of its name, plus its value.
+    """
+    size = 4 + 2 * (utf16_length(key.partition_key) + utf16_length(key.row_key))
+    for name, value in properties.items():
+        size += 8 + 2 * utf16_length(name) + _value_size(value)
+    return size
+
+
+def require_sizes(key: EntityKey, properties: Mapping[str, EdmValue]) -> None:
+    """Raise `EntityTooLarge` or `PropertyValueTooLarge`; the entity's size is checked first (wire 9)."""
+    if entity_size(key, properties) > limits.ENTITY_SIZE_BYTES_MAX:
+        raise StorageError("EntityTooLarge")
+    for _, content in properties.values():
+        if isinstance(content, str):
+            too_large = utf16_length(content) > limits.STRING_LENGTH_MAX
+        else:
+            too_large = isinstance(content, bytes) and len(content) > limits.BINARY_LENGTH_MAX
+        if too_large:
+            raise StorageError("PropertyValueTooLarge")

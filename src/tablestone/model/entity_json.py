@@ -1,0 +1,251 @@
+"""An entity as JSON text: the form in which entities are stored and sent.
+
+An entity is stored in the form of `odata=minimalmetadata` (wire 5.2), so that a page of entities is joined and not
+encoded again. The forms with no and with full metadata are made from the same text. The ETag and the Timestamp in it
+are those of the version that the engine assigned, so they always agree with it. Knows EDM values and JSON text; does
+not know requests, tables, engines or `$filter`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from tablestone import limits
+from tablestone.model.edm import (
+    EdmType,
+    EdmValue,
+    GeographyPoint,
+    parse_binary,
+    parse_date_time,
+)
+from tablestone.model.entity import require_sizes
+from tablestone.model.errors import StorageError
+from tablestone.model.etag import (
+    ETAG_END,
+    ETAG_START,
+    etag_and_timestamp,
+    etag_of_time,
+    version_of_time,
+)
+from tablestone.model.keys import EntityKey, encode_key
+from tablestone.model.typed_json import ANNOTATION, quote
+
+RawEntity = Mapping[str, Any]
+"""A stored entity as parsed JSON: members by name, with values that are not typed yet."""
+
+_ETAG_START: Final = f'{{"odata.etag":{quote(ETAG_START)[:-1]}'.encode("ascii")
+_ETAG_END: Final = quote(ETAG_END)[1:].encode("ascii")
+_SYSTEM_MEMBERS: Final = frozenset(("odata.etag", "PartitionKey", "RowKey", "Timestamp"))
+_TIMESTAMP: Final = b',"Timestamp":"'
+_TYPED_TIMESTAMP: Final = b',"Timestamp@odata.type":"Edm.DateTime","Timestamp":"'
+# Only the quote at the end of a member's name can be followed by `:`, and quotes inside a text are escaped. So this
+# pattern matches annotations and nothing else.
+_ANNOTATION_MEMBER = re.compile(rb'"(?:[^"\\]|\\u[0-9a-f]{4})*@odata\.type":"Edm\.[A-Za-z0-9]+",')
+
+_TIMESTAMP_TEXT: Final = _TIMESTAMP.decode("ascii")
+# One member with its annotation, as `member` writes it, and its name. A name has no quote; a point has no inner brace.
+_MEMBER_START: Final = r',("([^"@]*)(?:@odata\.type":"[^"]*","[^"]*)?":'
+_MEMBER = re.compile(_MEMBER_START + r'(?:"[^"\\]*(?:\\.[^"\\]*)*"|\{[^}]*\}|[^,}]*))')
+# The same for text without escaped quotes. It is faster, because text in other scripts is full of other escapes.
+_MEMBER_UNQUOTED = re.compile(_MEMBER_START + r'(?:"[^"]*"|\{[^}]*\}|[^,}]*))')
+
+_VALUE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|\{[^}]*\}|[^,}\[]+')
+
+_TYPE_BY_NAME: Final = {kind.value: kind for kind in EdmType}
+
+
+def in_ordinal_order(texts: Mapping[str, str]) -> list[str]:
+    """Members in the order of every write except an insert: by name, upper case before lower case (wire 3.11)."""
+    # Python sorts ASCII text in this order.
+    key = None if all(map(str.isascii, texts)) else encode_key
+    return [texts[name] for name in sorted(texts, key=key)]
+
+
+def entity_renderer(key: EntityKey, texts: Iterable[str]) -> Callable[[int], bytes]:
+    """A function of a version that returns the whole entity's text, with the version's ETag and Timestamp."""
+    keys = f'"PartitionKey":{quote(key.partition_key)},"RowKey":{quote(key.row_key)}'
+    properties = "".join([f",{text}" for text in texts])
+
+    def render(version: int) -> bytes:
+        etag, timestamp = _version_members(version)
+        return f"{{{etag},{keys},{timestamp}{properties}}}".encode("ascii")
+
+    return render
+
+
+@functools.lru_cache(maxsize=256)
+def _version_members(version: int) -> tuple[str, str]:
+    """The ETag and the Timestamp of a version as members; cached, since the writes of a transaction share one."""
+    etag, time = etag_and_timestamp(version)
+    return f'"odata.etag":{quote(etag)}', f'"Timestamp":"{time}"'
+
+
+def etag_of(stored: bytes) -> str:
+    """The ETag header of a stored entity, cut from its text."""
+    start = len(_ETAG_START)
+    return etag_of_time(stored[start : stored.index(b"'", start)].decode("ascii"))
+
+
+def version_of(stored: bytes) -> int:
+    """The version of a stored entity, read from its ETag."""
+    start = len(_ETAG_START)
+    return _version_in_etag(stored[start : stored.index(b"'", start)])
+
+
+@functools.lru_cache(maxsize=256)
+def _version_in_etag(text: bytes) -> int:
+    """The version in an ETag; cached, since a merge needs it twice, and the rows of a transaction share a version."""
+    return version_of_time(text.decode("ascii"))
+
+
+def split_etag(text: bytes) -> tuple[bytes, bytes]:
+    """The `odata.etag` member of an entity, and the text after its comma: `}` if nothing was selected."""
+    end = text.index(_ETAG_END) + len(_ETAG_END)
+    return text[1:end], text[end:].removeprefix(b",")
+
+
+def without_metadata(stored: bytes) -> bytes:
+    """The entity in the form of `odata=nometadata`: without ETag and annotations."""
+    return b"{" + _ANNOTATION_MEMBER.sub(b"", split_etag(stored)[1])
+
+
+def with_typed_timestamp(stored: bytes) -> bytes:
+    """The entity with an annotated Timestamp: `odata=fullmetadata` without the members that contain URLs."""
+    return stored.replace(_TIMESTAMP, _TYPED_TIMESTAMP, 1)
+
+
+def read_raw(stored: bytes) -> RawEntity:
+    """The members of a stored entity, with JSON values."""
+    raw: RawEntity = orjson.loads(stored)
+    return raw
+
+
+def key_of(raw: RawEntity) -> EntityKey:
+    """The key of a stored entity."""
+    return EntityKey(raw["PartitionKey"], raw["RowKey"])
+
+
+def split_members(stored: bytes) -> dict[str, str]:
+    """The member of each custom property of a stored entity, by name, in the stored order."""
+    text = stored.decode("ascii")
+    start = text.index('"', text.index(_TIMESTAMP_TEXT) + len(_TIMESTAMP_TEXT)) + 1
+    pattern = _MEMBER if text.find('\\"', start) >= 0 else _MEMBER_UNQUOTED
+    return {
+        orjson.loads(f'"{name}"') if "\\" in name else name: member
+        for member, name in pattern.findall(text, start, len(text) - 1)
+    }
+
+
+_NAMES_LOOKED_FOR: Final = 8
+"""For more names than this, the names of the entity are read first, since searching for a missing one is slow."""
+
+
+def select_members(stored: bytes, names: Sequence[str]) -> bytes:
+    """The ETag and the named properties, system ones too, in the entity's order; then the missing ones as null."""
+    present: Container[str] = read_raw(stored) if len(names) > _NAMES_LOOKED_FOR else names
+    found: list[tuple[int, int]] = []
+    missing: list[bytes] = []
+    for name in names:
+        before = (_before_member if len(name) > _SHORT else _before_member_short)(name)
+        place = _find_member(stored, *before) if name in present else None
+        if place is None:
+            missing.append(before.plain + b"null")
+        else:
+            found.append(place)
+    members = [stored[start:end] for start, end in sorted(found)]
+    etag, _ = split_etag(stored)
+    return b"{%b%b%b}" % (etag, b"".join(members), b"".join(missing))
+
+
+class _BeforeMember(NamedTuple):
+    """The text before a member's value: a comma and the name. `annotation` is the same for its annotation."""
+
+    plain: bytes
+    annotation: bytes
+
+
+def _before_member(name: str) -> _BeforeMember:
+    return _BeforeMember(
+        f",{quote(name)}:".encode("ascii"), f",{quote(name + ANNOTATION)}:".encode("ascii")
+    )
+
+
+_SHORT: Final = 255
+"""The length of a name up to which this text is cached: the longest name of a property, in characters."""
+_before_member_short = functools.lru_cache(maxsize=1024)(_before_member)
+
+
+def _find_member(stored: bytes, plain: bytes, annotation: bytes) -> tuple[int, int] | None:
+    """The start of a member, including its comma and its annotation, and its end; None if it is missing.
+
+    Quotes inside a text are escaped. So a comma and a quote begin a member of the entity, or of a point, where the
+    value is a list and does not match.
+    """
+    start = stored.find(plain)
+    while start >= 0:
+        value = _VALUE.match(stored, start + len(plain))
+        if value is not None:
+            before = stored.rfind(b",", 0, start)
+            return before if stored.startswith(annotation, before) else start, value.end()
+        start = stored.find(plain, start + 1)
+    return None
+
+
+def require_entity_limits(key: EntityKey, texts: Mapping[str, str]) -> None:
+    """Raise the error of the first limit that the entity breaks: number of properties, its size, single values.
+
+    Members with a short total length cannot break a limit of size, so then nothing is measured: a text has at least
+    one character for each UTF-16 unit, a binary more than one for each byte, and 252 names and fixed parts are far
+    below a mebibyte.
+    """
+    if len(texts) > limits.ENTITY_PROPERTIES_MAX:
+        raise StorageError("TooManyProperties")
+    if sum(map(len, texts.values())) > limits.STRING_LENGTH_MAX:
+        require_sizes(key, typed_properties(orjson.loads(f"{{{','.join(texts.values())}}}")))
+
+
+def typed_property(raw: RawEntity, name: str) -> EdmValue | None:
+    """One property of a stored entity with its type, system properties included; None if it is missing."""
+    value = raw.get(name)
+    if value is None:
+        return None
+    annotation = raw.get(name + ANNOTATION)
+    if annotation is not None:
+        return _typed(_TYPE_BY_NAME[annotation], value)
+    if isinstance(value, str):
+        if name == "Timestamp":
+            return EdmValue(EdmType.DATE_TIME, parse_date_time(value))
+        return EdmValue(EdmType.STRING, value) if name != "odata.etag" else None
+    if value is True or value is False:
+        return EdmValue(EdmType.BOOLEAN, value)
+    return EdmValue(EdmType.INT32 if isinstance(value, int) else EdmType.DOUBLE, value)
+
+
+def _typed(kind: EdmType, value: Any) -> EdmValue:
+    if kind is EdmType.INT64:
+        return EdmValue(kind, int(value))
+    if kind is EdmType.DATE_TIME:
+        return EdmValue(kind, parse_date_time(value))
+    if kind is EdmType.BINARY:
+        return EdmValue(kind, parse_binary(value))
+    if kind is EdmType.DOUBLE:
+        return EdmValue(kind, float(value))
+    if kind is EdmType.GEOGRAPHY_POINT:
+        return EdmValue(kind, GeographyPoint(*value["coordinates"]))
+    return EdmValue(kind, value)
+
+
+def typed_properties(raw: RawEntity) -> dict[str, EdmValue]:
+    """The custom properties of a stored entity, in the stored order."""
+    found: dict[str, EdmValue] = {}
+    for name in raw:
+        if name not in _SYSTEM_MEMBERS and not name.endswith(ANNOTATION):
+            value = typed_property(raw, name)
+            assert value is not None
+            found[name] = value
+    return found

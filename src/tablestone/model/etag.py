@@ -1,0 +1,72 @@
+"""The ETag: the text of an entity's version, written and read (wire 4).
+
+Does not know entities, HTTP headers or what a condition means.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Final
+
+from tablestone.model.edm import format_date_time, parse_date_time
+from tablestone.model.errors import StorageError
+
+ETAG_START: Final = "W/\"datetime'"
+"""The text before the time in an ETag. The time itself has no apostrophe."""
+ETAG_END: Final = "'\""
+VERSION_OF_NOTHING: Final = 1
+"""A version that no entity has: the version of a well-formed ETag of another origin."""
+_WEAK_TAG = re.compile(r'W/"([^"]*)"')
+_DATE_TIME_TAG = re.compile(r"datetime'([^']*)'", re.IGNORECASE)
+
+
+def format_etag(version: int) -> str:
+    """The ETag of a version: its Timestamp's text with `:` as `%3A` in a weak tag (wire 4)."""
+    return etag_and_timestamp(version)[0]
+
+
+@functools.lru_cache(maxsize=256)
+def etag_and_timestamp(version: int) -> tuple[str, str]:
+    """The ETag and the text of the Timestamp of a version.
+
+    Cached, since a write needs both twice, and the writes of a transaction share one version.
+    """
+    time = format_date_time(version)
+    return etag_of_time(time.replace(":", "%3A")), time
+
+
+def etag_of_time(time: str) -> str:
+    """The ETag with this time, in which `:` is already `%3A`."""
+    return f"{ETAG_START}{time}{ETAG_END}"
+
+
+def version_of_time(time: str) -> int:
+    """The version of the time in an ETag; `ValueError` if the text is not a time."""
+    return parse_date_time(time.replace("%3A", ":"))
+
+
+def parse_etag(text: str) -> int:
+    """The version that an ETag names; `VERSION_OF_NOTHING` for a well-formed ETag of another origin (wire 4).
+
+    Colons may be written as `:` or as `%3A`. Raises `InvalidInput` for a text that is not a weak tag, and
+    `ConditionNotMet` for a datetime tag with doubled quotes, as recorded from the service.
+    """
+    weak = _WEAK_TAG.fullmatch(text)
+    if weak is None:
+        raise StorageError(
+            "InvalidInput",
+            f"The etag value '{text}' specified in one of the request headers is not valid. Please make sure only "
+            "one etag value is specified and is valid.",
+            early=True,
+        )
+    if weak[1].startswith("datetime''"):
+        raise StorageError("ConditionNotMet", early=True)
+    tag = _DATE_TIME_TAG.fullmatch(weak[1])
+    if tag is None:
+        return VERSION_OF_NOTHING
+    try:
+        version = version_of_time(tag[1].replace("%3a", "%3A"))
+    except ValueError:
+        return VERSION_OF_NOTHING
+    return max(version, VERSION_OF_NOTHING)

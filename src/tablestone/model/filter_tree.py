@@ -1,0 +1,168 @@
+"""The tree of a filter: its nodes, their canonical text, and functions of a tree that need no entity.
+
+A tree is plain frozen values. `And` and `Or` have any number of terms, so that a long chain is wide and not deep; the
+parser never puts an `And` directly into an `And`, or an `Or` into an `Or`. The meaning of a node is in `evaluate`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tablestone.model.edm import (
+    EdmType,
+    EdmValue,
+    GeographyPoint,
+    format_date_time,
+    format_double,
+)
+
+
+class ComparisonOperator(enum.Enum):
+    """The six comparisons, by their spelling in a filter (wire 6.1)."""
+
+    EQUAL = "eq"
+    NOT_EQUAL = "ne"
+    GREATER_THAN = "gt"
+    GREATER_THAN_OR_EQUAL = "ge"
+    LESS_THAN = "lt"
+    LESS_THAN_OR_EQUAL = "le"
+
+    __hash__ = object.__hash__
+
+
+MIRRORED: Final = {
+    ComparisonOperator.EQUAL: ComparisonOperator.EQUAL,
+    ComparisonOperator.NOT_EQUAL: ComparisonOperator.NOT_EQUAL,
+    ComparisonOperator.GREATER_THAN: ComparisonOperator.LESS_THAN,
+    ComparisonOperator.GREATER_THAN_OR_EQUAL: ComparisonOperator.LESS_THAN_OR_EQUAL,
+    ComparisonOperator.LESS_THAN: ComparisonOperator.GREATER_THAN,
+    ComparisonOperator.LESS_THAN_OR_EQUAL: ComparisonOperator.GREATER_THAN_OR_EQUAL,
+}
+"""The operator of the same comparison with the two sides exchanged."""
+
+INVERTED: Final = {
+    ComparisonOperator.EQUAL: ComparisonOperator.NOT_EQUAL,
+    ComparisonOperator.NOT_EQUAL: ComparisonOperator.EQUAL,
+    ComparisonOperator.GREATER_THAN: ComparisonOperator.LESS_THAN_OR_EQUAL,
+    ComparisonOperator.GREATER_THAN_OR_EQUAL: ComparisonOperator.LESS_THAN,
+    ComparisonOperator.LESS_THAN: ComparisonOperator.GREATER_THAN_OR_EQUAL,
+    ComparisonOperator.LESS_THAN_OR_EQUAL: ComparisonOperator.GREATER_THAN,
+}
+"""The operator of the negation; valid only for values that exist and have the literal's type."""
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """True if every term is true; two terms or more."""
+
+    terms: tuple[FilterNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """True if at least one term is true; two terms or more."""
+
+    terms: tuple[FilterNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Plain negation: true also if the property of the term is absent (wire 6.4)."""
+
+    term: FilterNode
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison with a property on the left and a constant on the right."""
+
+    name: str
+    operator: ComparisonOperator
+    literal: EdmValue
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanProperty:
+    """A property alone as a condition."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """`true` or `false` alone as a condition."""
+
+    value: bool
+
+
+FilterNode = And | Or | Not | Comparison | BooleanProperty | Constant
+
+
+def print_literal(literal: EdmValue) -> str:
+    """The text of a literal in a filter (wire 6.2)."""
+    kind, value = literal
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, GeographyPoint):
+        return f"geography'SRID=4326;Point({' '.join(repr(x) for x in value if x is not None)})'"
+    if isinstance(value, bytes):
+        return f"X'{value.hex().upper()}'"
+    if isinstance(value, float):
+        return format_double(value).replace("Infinity", "INF")
+    if isinstance(value, str):
+        return f"guid'{value}'" if kind is EdmType.GUID else "'" + value.replace("'", "''") + "'"
+    if kind is EdmType.DATE_TIME:
+        return f"datetime'{format_date_time(value)}'"
+    return f"{value}L" if kind is EdmType.INT64 else str(value)
+
+
+def print_filter(node: FilterNode) -> str:
+    """The canonical text of a filter; parsing it gives the same tree again."""
+    if isinstance(node, Comparison):
+        return f"{node.name} {node.operator.value} {print_literal(node.literal)}"
+    if isinstance(node, BooleanProperty):
+        return node.name
+    if isinstance(node, Constant):
+        return "true" if node.value else "false"
+    if isinstance(node, Not):
+        text = print_filter(node.term)
+        enclosed = isinstance(node.term, And | Or | Comparison)
+        return f"not ({text})" if enclosed else f"not {text}"
+    parts = []
+    for term in node.terms:
+        text = print_filter(term)
+        parts.append(f"({text})" if isinstance(term, And | Or) else text)
+    return (" and " if isinstance(node, And) else " or ").join(parts)
+
+
+def property_names(node: FilterNode | None) -> frozenset[str]:
+    """The names of all properties in the filter."""
+    names: set[str] = set()
+    waiting = [] if node is None else [node]
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, And | Or):
+            waiting.extend(current.terms)
+        elif isinstance(current, Not):
+            waiting.append(current.term)
+        elif isinstance(current, Comparison | BooleanProperty):
+            names.add(current.name)
+    return frozenset(names)
+
+
+def map_comparisons(node: FilterNode, change: Callable[[Comparison], Comparison]) -> FilterNode:
+    """The filter with each of its comparisons changed."""
+    if isinstance(node, Comparison):
+        return change(node)
+    if isinstance(node, Not):
+        return Not(map_comparisons(node.term, change))
+    if isinstance(node, And | Or):
+        terms = []
+        for term in node.terms:
+            changed = map_comparisons(term, change)
+            terms.append(changed)
+        return replace(node, terms=tuple(terms))
+    return node

@@ -1,0 +1,114 @@
+"""The keys of an entity: PartitionKey and RowKey, their forbidden characters, their length and their order.
+
+Pure values and rules (wire 1.3, 6.10, 9). Does not know properties (see `entity`), HTTP, tables or engines. The order
+of keys is defined here once: `encode_key` gives bytes that sort as the service sorts text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from tablestone import limits
+from tablestone.model.edm import utf16_length
+from tablestone.model.errors import StorageError
+
+PARTITION_KEY: Final = "PartitionKey"
+ROW_KEY: Final = "RowKey"
+# U+0000-U+001F, U+007F-U+009F and / \ # ? may never be in a key (wire 1.3); a lone surrogate is not valid text.
+_FORBIDDEN_IN_KEY = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class EntityKey(NamedTuple):
+    """The two key properties that identify an entity in its table; both may be empty."""
+
+    partition_key: str
+    row_key: str
+
+
+class ContinuationToken(NamedTuple):
+    """The key at which the next page of a query begins, inclusive (wire 6.9)."""
+
+    next_partition_key: str
+    next_row_key: str
+
+
+class KeyBounds(NamedTuple):
+    """The range of keys that a caller is limited to, from the first to the last, both inclusive (auth 3.5).
+
+    None means no limit. A row key limits only the rows of the partition at its end of the range; without a partition
+    key, its row key is None too.
+    """
+
+    start_partition_key: str | None
+    start_row_key: str | None
+    end_partition_key: str | None
+    end_row_key: str | None
+
+    def hold(self, key: EntityKey) -> bool:
+        """Whether this key is within the bounds, in the order of keys."""
+        if not self.hold_partition(key.partition_key):
+            return False
+        row = encode_key(key.row_key)
+        return not (
+            (
+                self.start_row_key is not None
+                and key.partition_key == self.start_partition_key
+                and row < encode_key(self.start_row_key)
+            )
+            or (
+                self.end_row_key is not None
+                and key.partition_key == self.end_partition_key
+                and row > encode_key(self.end_row_key)
+            )
+        )
+
+    def hold_partition(self, partition_key: str) -> bool:
+        """Whether any key of this partition is within the bounds."""
+        partition = encode_key(partition_key)
+        first, last = self.start_partition_key, self.end_partition_key
+        return (first is None or partition >= encode_key(first)) and (
+            last is None or partition <= encode_key(last)
+        )
+
+
+def encode_key(text: str) -> bytes:
+    """Bytes that compare as the service compares text: by UTF-16 code unit (wire 6.10).
+
+    UTF-8 sorts in the same way except for characters above U+FFFF, which are therefore written as two surrogates.
+    """
+    if text.isascii():
+        return text.encode("ascii")
+    if max(text) <= "\uffff":
+        return text.encode("utf-8", "surrogatepass")
+    units = text.encode("utf-16-be", "surrogatepass")
+    pairs = (units[i : i + 2].decode("utf-16-be", "surrogatepass") for i in range(0, len(units), 2))
+    return "".join(pairs).encode("utf-8", "surrogatepass")
+
+
+def decode_key(data: bytes) -> str:
+    """The text of an encoded key: the inverse of `encode_key`."""
+    text = data.decode("utf-8", "surrogatepass")
+    return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
+
+
+def has_forbidden_key_character(text: str) -> bool:
+    """Whether the text contains a character that no PartitionKey or RowKey may have (wire 1.3)."""
+    return _FORBIDDEN_IN_KEY.search(text) is not None
+
+
+def require_key_in_body(name: str, value: str) -> None:
+    """Raise `OutOfRangeInput` for a forbidden character in a key in a body (wire 1.3)."""
+    if has_forbidden_key_character(value):
+        raise StorageError(
+            "OutOfRangeInput",
+            f"The '{name}' parameter of value '{value}' is out of range.",
+            early=True,
+        )
+
+
+def require_key_length(key: EntityKey) -> None:
+    """Raise `PropertyValueTooLarge` for a key that is too long for a write (wire 9, 14 row 3)."""
+    for text in key:
+        if len(text) > limits.KEY_LENGTH_MAX // 2 and utf16_length(text) > limits.KEY_LENGTH_MAX:
+            raise StorageError("PropertyValueTooLarge")

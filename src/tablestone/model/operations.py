@@ -1,0 +1,353 @@
+"""All operations of the service and all results, as frozen values: `wire` and `tables` exchange them.
+
+An operation is valid by construction: `wire` checked names, types and limits. Does not know HTTP, JSON or how an
+operation is executed; the permissions that each operation needs are in `auth/permissions.py`. Classes with an instance
+for almost every request are named tuples, which are created faster than dataclasses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from tablestone.model.entity import Entity
+from tablestone.model.filter_tree import FilterNode
+from tablestone.model.keys import ContinuationToken, EntityKey, KeyBounds
+from tablestone.model.service_properties import Changes, ServiceProperties
+
+IF_MATCH_ANY: Final = -1
+"""`If-Match: *`: the entity must exist, in any version."""
+
+IfMatch = int
+"""The condition of If-Match: `IF_MATCH_ANY`, or the version that the ETag names."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """The values of a stored access policy, times in ticks; None means that the signature gives the value (auth 7)."""
+
+    start: int | None
+    expiry: int | None
+    permission: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIdentifier:
+    """A stored access policy and its id, which signatures name. Without a policy it only revokes them (auth 3.9)."""
+
+    id: str
+    policy: AccessPolicy | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """Create a table; its name keeps the case that is given here."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetTable:
+    """Ask whether a table exists."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTable:
+    """Delete a table with all its entities."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTables:
+    """List tables by name, beginning at `next_table_name`, inclusive."""
+
+    filter: FilterNode | None
+    top: int
+    next_table_name: str | None
+
+
+class Projection(NamedTuple):
+    """The properties in `$select`, None for all; and its text in the form that the answer repeats (wire 5.6)."""
+
+    names: tuple[str, ...] | None
+    as_sent: str
+
+
+class GetEntity(NamedTuple):
+    """Read one entity by its key, if it meets the conditions."""
+
+    table: str
+    key: EntityKey
+    projection: Projection | None
+    if_match: IfMatch | None = None
+    if_none_match: IfMatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEntities:
+    """Read entities in key order, one page at a time, and only those inside the bounds."""
+
+    table: str
+    filter: FilterNode | None
+    top: int
+    projection: Projection | None
+    token: ContinuationToken | None
+    bounds: KeyBounds | None = None
+
+
+class InsertEntity(NamedTuple):
+    """Write an entity that must not exist yet."""
+
+    table: str
+    entity: Entity
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateEntity:
+    """Replace an entity that must exist and match the condition."""
+
+    table: str
+    entity: Entity
+    if_match: IfMatch
+
+
+@dataclass(frozen=True, slots=True)
+class MergeEntity:
+    """Set the given properties of an entity that must exist and match the condition; keep its other properties."""
+
+    table: str
+    entity: Entity
+    if_match: IfMatch
+
+
+@dataclass(frozen=True, slots=True)
+class InsertOrReplaceEntity:
+    """Write an entity; replace it if it exists."""
+
+    table: str
+    entity: Entity
+
+
+@dataclass(frozen=True, slots=True)
+class InsertOrMergeEntity:
+    """Write an entity; if it exists, set only the given properties."""
+
+    table: str
+    entity: Entity
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteEntity:
+    """Delete an entity that must exist and match the condition."""
+
+    table: str
+    key: EntityKey
+    if_match: IfMatch
+
+
+EntityWrite = (
+    InsertEntity
+    | UpdateEntity
+    | MergeEntity
+    | InsertOrReplaceEntity
+    | InsertOrMergeEntity
+    | DeleteEntity
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityGroupTransaction:
+    """Writes to entities of one partition, each entity at most once. All of them are applied, or none (wire 7)."""
+
+    table: str
+    partition_key: str
+    writes: Sequence[EntityWrite]
+
+
+@dataclass(frozen=True, slots=True)
+class GetTableAcl:
+    """Read the stored access policies of a table."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetTableAcl:
+    """Replace all stored access policies of a table."""
+
+    table: str
+    identifiers: tuple[SignedIdentifier, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GetServiceProperties:
+    """Read the account's service properties."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetServiceProperties:
+    """Replace some of the account's service properties."""
+
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class GetServiceStats:
+    """Ask how far the secondary is behind the primary."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetUserDelegationKey:
+    """Issue a key with which the caller signs as a user, valid from `start` (None: now) to `expiry`, in ticks."""
+
+    start: int | None
+    expiry: int
+
+
+ServiceOperation = (
+    GetTableAcl
+    | SetTableAcl
+    | GetServiceProperties
+    | SetServiceProperties
+    | GetServiceStats
+    | GetUserDelegationKey
+)
+"""The operations whose requests and answers are XML."""
+
+Operation = (
+    CreateTable
+    | GetTable
+    | DeleteTable
+    | QueryTables
+    | GetEntity
+    | QueryEntities
+    | EntityWrite
+    | EntityGroupTransaction
+    | ServiceOperation
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFound:
+    """A table that exists; `created` if this operation created it."""
+
+    table: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TablesPage:
+    """Tables in name order, and the first table of the next page: its name and its time of creation (ticks)."""
+
+    tables: Sequence[str]
+    next_table: tuple[str, int] | None
+
+
+class EntityFound(NamedTuple):
+    """One entity in the form of `entity_json`."""
+
+    stored: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EntitiesPage:
+    """Entities in key order in the form of `entity_json`, and the continuation token, if there is a next page.
+
+    `plan` names the plan of the query (`query.plan.PlanKind`); `rows_read` is the number of rows that were read for it.
+    """
+
+    stored: Sequence[bytes]
+    token: ContinuationToken | None
+    plan: str = field(default="", compare=False)
+    rows_read: int = field(default=0, compare=False)
+
+
+class EntityInserted(NamedTuple):
+    """An entity as it was stored: a function that gives its text in the form of `entity_json`, and its version."""
+
+    render: Callable[[int], bytes]
+    version: int
+
+
+class EntityWritten(NamedTuple):
+    """The version of the entity after an update, merge or upsert."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The table or entity is deleted."""
+
+
+WriteResult = EntityInserted | EntityWritten | Deleted
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCommitted:
+    """One result for each operation of an entity group transaction, in order."""
+
+    results: Sequence[WriteResult]
+
+
+@dataclass(frozen=True, slots=True)
+class TableAclFound:
+    """The stored access policies of a table."""
+
+    identifiers: tuple[SignedIdentifier, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePropertiesFound:
+    """The account's service properties."""
+
+    properties: ServiceProperties
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStats:
+    """The moment (ticks) up to which the secondary has everything that was written."""
+
+    last_sync: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """The policies or service properties are replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserDelegationKey:
+    """A user delegation key: its user, its validity and its bytes. Signatures contain the texts exactly as here."""
+
+    object_id: str
+    tenant_id: str
+    start: str
+    expiry: str
+    service: str
+    version: str
+    value: bytes = field(repr=False)
+
+
+ServiceResult = (
+    TableAclFound | ServicePropertiesFound | ServiceStats | SettingsChanged | UserDelegationKey
+)
+
+Result = (
+    TableFound
+    | TablesPage
+    | EntityFound
+    | EntitiesPage
+    | WriteResult
+    | TransactionCommitted
+    | ServiceResult
+)
+
+
+def entity_key(write: EntityWrite) -> EntityKey:
+    """The key of the entity of a write."""
+    return write.key if isinstance(write, DeleteEntity) else write.entity.key

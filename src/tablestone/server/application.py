@@ -1,0 +1,234 @@
+"""The ASGI application: it puts all parts of the server together.
+
+Turns an ASGI call into a `RawRequest` and a `RawResponse` into ASGI messages, and starts what runs beside requests.
+`pipeline.py` knows the meaning of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tablestone import limits
+from tablestone.clock import Clock, monotonic_seconds, system_clock, unix_seconds
+from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
+from tablestone.engines.contract import Engine
+from tablestone.engines.registry import open_engine
+from tablestone.identity.identities import Identities
+from tablestone.identity.known_accounts import KnownAccounts
+from tablestone.model.errors import StorageError
+from tablestone.server.asgi import Message, Receive, Send
+from tablestone.server.requests.account_address import Addresses
+from tablestone.server.requests.body import BodyTimeLimit, RequestBody, is_worth_discarding
+from tablestone.server.requests.pipeline import Pipeline
+from tablestone.tables.documents import Documents
+from tablestone.tables.service import TableService
+from tablestone.tables.storage_keys import TABLE_ID_LENGTH
+from tablestone.tables.sweeper import Sweeper
+from tablestone.telemetry.access_log import AccessLog
+from tablestone.telemetry.refused_callers import RefusedCallers
+from tablestone.telemetry.request_record import RequestRecord
+from tablestone.wire.http.messages import RawRequest, RawResponse, single_headers
+
+log = logging.getLogger(__name__)
+
+_LENGTHLESS = frozenset((204, 304))
+"""Statuses without a body: their Content-Length, if any, comes with the answer."""
+
+TELL_SECONDS = 5.0
+"""Seconds between two looks at the counts of refused callers."""
+
+
+class Parts(NamedTuple):
+    """The replaceable parts of an application, so that a test can supply others."""
+
+    clock: Clock = system_clock
+    seconds: Callable[[], float] = monotonic_seconds
+    open_engine: Callable[..., Engine] = open_engine
+    make_service: Callable[..., TableService] = TableService
+
+
+class Application:
+    """The ASGI application of one process. `startup` before the first request, `shutdown` after the last."""
+
+    def __init__(
+        self, configuration: Configuration, slot: WorkerSlot, parts: Parts | None = None
+    ) -> None:
+        self._configuration = configuration
+        self._slot = slot
+        self._parts = Parts() if parts is None else parts
+        self._engine: Engine | None = None
+        self._pipeline: Pipeline | None = None
+        self._body_time_limit = BodyTimeLimit()
+        self._background: list[asyncio.Task[None]] = []
+        self._refused = RefusedCallers(monotonic_seconds)
+        self._access_log: AccessLog | None = None
+        self._is_watched = False
+
+    async def startup(self) -> None:
+        """Open the engine; raises `EngineRefused` with one sentence if it cannot be opened."""
+        configuration = self._configuration
+        if configuration.access_log is not None:
+            self._access_log = AccessLog(configuration.access_log, monotonic_seconds)
+            self._is_watched = True
+        clock, seconds, open_the_engine, make_service = self._parts
+        self._engine = open_the_engine(
+            configuration.engine,
+            clock,
+            shared=self._slot.workers > 1,
+            storage=self._slot.storage,
+        )
+        service = make_service(
+            self._engine,
+            clock,
+            seconds,
+            lambda: secrets.token_bytes(TABLE_ID_LENGTH),
+            table_deletion_seconds=configuration.table_deletion_seconds,
+        )
+        documents = Documents(self._engine)
+        identities = Identities(
+            documents, configuration.tokens, seconds, logs_warnings=self._slot.worker == 0
+        )
+        accounts = KnownAccounts(
+            configuration.accounts,
+            documents,
+            (DEVELOPMENT_ACCOUNT,) if configuration.has_development_account else (),
+            service.catalog.incarnations,
+        )
+        addresses = Addresses(accounts, configuration.domains, dict(configuration.custom_domains))
+        self._pipeline = Pipeline(
+            service,
+            addresses,
+            identities,
+            clock,
+            https_only=configuration.https_only,
+            refused=self._refused,
+        )
+        self._background = [
+            asyncio.create_task(self._body_time_limit.watch()),
+            asyncio.create_task(self._tell_refused()),
+            asyncio.create_task(identities.watch()),
+            asyncio.create_task(self._engine.watch(logs_warnings=self._slot.worker == 0)),
+        ]
+        if self._slot.worker == 0:  # one sweeper is enough; two would disturb each other
+            sweeper = Sweeper(self._engine, service.catalog, clock)
+            self._background.append(asyncio.create_task(sweeper.run()))
+
+    @property
+    def waits(self) -> bool:
+        """Whether every request needs a task of its own, because the engine waits; known once the engine is open."""
+        assert self._engine is not None
+        return self._engine.capabilities.waits
+
+    async def shutdown(self) -> None:
+        """Stop sweeping, finish the accepted commits, release the data."""
+        for task in self._background:
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
+        if self._engine is not None:
+            await self._engine.close()
+        self._refused.tell_counted(at_end=True)
+        if self._access_log is not None:
+            self._access_log.close()
+
+    def reopen_logs(self) -> None:
+        """Open the files of the log again: a program has moved them away."""
+        if self._access_log is not None:
+            self._access_log.reopen()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        assert self._pipeline is not None
+        headers = scope["headers"]
+        duplicated: StorageError | None = None
+        try:
+            by_name = single_headers(headers)
+        except StorageError as error:
+            by_name, duplicated = dict(headers), error
+        if len(b"".join(by_name)) + len(b"".join(by_name.values())) > limits.HEADERS_BYTES_MAX:
+            await _refuse(431, send)
+            return
+        request = request_of(scope, by_name, duplicated)
+        body = RequestBody(receive, by_name, self._body_time_limit)
+        if self._is_watched:
+            record = RequestRecord(request.method, request.client, monotonic_seconds())
+            response = await self._pipeline.answer(request, body.read, record)
+            record.bytes_in = body.size
+            self._note(record, response)
+        else:
+            response = await self._pipeline.answer(request, body.read)
+        if not body.is_read and is_worth_discarding(by_name):
+            await body.discard()
+        if response.status not in _LENGTHLESS:
+            response.headers.append((b"content-length", b"%d" % len(response.body)))
+        await send(
+            {"type": "http.response.start", "status": response.status, "headers": response.headers}
+        )
+        await send({"type": "http.response.body", "body": response.body})
+
+    async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer that the server is busy, because there are too many connections; then close this one."""
+        assert self._pipeline is not None
+        headers = dict(scope["headers"])
+        record = RequestRecord(scope["method"], _address(scope["client"]), monotonic_seconds())
+        response = self._pipeline.refusal(headers, record)
+        if self._is_watched:
+            self._note(record, response)
+        if is_worth_discarding(headers):
+            await RequestBody(receive, headers, self._body_time_limit).discard()
+        length = b"%d" % len(response.body)
+        response.headers += ((b"content-length", length), (b"connection", b"close"))
+        await send(
+            {"type": "http.response.start", "status": response.status, "headers": response.headers}
+        )
+        await send({"type": "http.response.body", "body": response.body})
+
+    def _note(self, record: RequestRecord, response: RawResponse) -> None:
+        """Tell the operator of a request whose answer is ready."""
+        record.ended = monotonic_seconds()
+        record.at_seconds = unix_seconds()
+        record.status = response.status
+        record.bytes_out = len(response.body)
+        if self._access_log is not None:
+            self._access_log.write(record)
+
+    async def _tell_refused(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_SECONDS)
+            self._refused.tell_counted()
+
+
+def request_of(
+    scope: Message, headers: dict[bytes, bytes], duplicated: StorageError | None
+) -> RawRequest:
+    """An ASGI call as the value that the steps of a request take."""
+    return RawRequest(
+        scope["method"],
+        scope["raw_path"],
+        scope["query_string"],
+        headers,
+        scope["scheme"],
+        _address(scope["client"]),
+        duplicated,
+    )
+
+
+def _address(client: tuple[str, int] | None) -> str:
+    """The address of the client, also behind a trusted proxy; without the prefix that IPv4 has on a socket for both."""
+    return client[0].removeprefix("::ffff:") if client else ""
+
+
+async def _refuse(status: int, send: Send) -> None:
+    """A plain HTTP refusal, for a request that is not looked at; its connection is closed."""
+    headers = [(b"content-length", b"0"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def create_application(configuration: Configuration, slot: WorkerSlot) -> Application:
+    """The application of one process of a server with this configuration."""
+    return Application(configuration, slot)

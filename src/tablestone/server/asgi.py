@@ -1,0 +1,13 @@
+"""The types of ASGI, as this server calls an application and an application answers. Knows neither of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Message = MutableMapping[str, Any]
+"""A request's scope, or one message of a connection."""
+Receive = Callable[[], Awaitable[Message]]
+"""Waits for the next message of the client: a piece of the body, or its end."""
+Send = Callable[[Message], Awaitable[None]]
+"""Takes the next message of the answer: its start, or a piece of its body."""

@@ -1,0 +1,1 @@
+"""One connection: HTTP, its limits, its certificate, the headers of a trusted proxy."""

@@ -1,0 +1,1 @@
+"""The processes of a server: start, supervisor, workers, and the handover of connections between them."""

@@ -1,0 +1,126 @@
+"""The channel between the supervisor and one worker: accepted connections one way, the worker's state the other way.
+
+A message to a worker is one byte with sockets attached (SCM_RIGHTS). A worker sends once that it is ready, or one
+sentence that says why it cannot start. When it stops, it sends that too; the supervisor then closes its sending side,
+so the worker knows when it has received its last connection. The end of either process closes the channel, which the
+other one notices. The number of a worker's ended connections is in memory that both share. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import socket
+from typing import Final
+
+CONNECTIONS_PER_MESSAGE_MAX: Final = 64
+"""Sockets handed over at once; the kernel takes at most 253."""
+SENTENCE_BYTES_MAX: Final = 65536
+READY: Final = b"+"
+STOPPING: Final = b"-"
+STOPS: Final = frozenset((STOPPING, READY + STOPPING))
+"""Messages of a worker that stops, as they may arrive in one read."""
+_COUNTER_BYTES: Final = 8
+
+
+class EndedCounters:
+    """The number of ended connections of each worker. Made before the fork."""
+
+    def __init__(self, workers: int) -> None:
+        self._shared = memoryview(mmap.mmap(-1, workers * _COUNTER_BYTES)).cast("Q")
+
+    def add_one(self, worker: int) -> None:
+        self._shared[worker] += 1
+
+    def of(self, worker: int) -> int:
+        return self._shared[worker]
+
+    def clear(self, worker: int) -> None:
+        self._shared[worker] = 0
+
+
+class SupervisorEnd:
+    """The supervisor's end of a worker's channel."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        channel.setblocking(False)
+        self._channel = channel
+
+    def fileno(self) -> int:
+        return self._channel.fileno()
+
+    def hand_over(self, connections: list[socket.socket]) -> bool:
+        """Give these connections to the worker; False if it has ended or its channel is full."""
+        try:
+            socket.send_fds(self._channel, [b"c"], [each.fileno() for each in connections])
+        except OSError:
+            return False
+        return True
+
+    def end_handover(self) -> None:
+        """Tell the worker that it gets no more connections."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_WR)
+
+    def receive(self) -> bytes | None:
+        """The worker's messages about its state; empty if there are none, None when it has ended."""
+        try:
+            return self._channel.recv(SENTENCE_BYTES_MAX) or None
+        except BlockingIOError:
+            return b""
+        except ConnectionError:
+            return None
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class WorkerEnd:
+    """A worker's end of its channel."""
+
+    def __init__(self, channel: socket.socket, counters: EndedCounters, worker: int) -> None:
+        self._channel = channel
+        self._counters = counters
+        self._worker = worker
+
+    def fileno(self) -> int:
+        return self._channel.fileno()
+
+    def tell_ready(self) -> None:
+        self._channel.sendall(READY)
+
+    def tell_stopping(self) -> None:
+        """Ask for no more connections: those under way still arrive, then `receive` returns None."""
+        self._channel.sendall(STOPPING)
+
+    def tell_refused(self, sentence: str) -> None:
+        self._channel.sendall(sentence.encode())
+
+    def tell_ended(self) -> None:
+        """Count the end of a connection that was received."""
+        self._counters.add_one(self._worker)
+
+    def receive(self) -> list[socket.socket] | None:
+        """The connections of one message; None when no more come: on request, or because the supervisor has ended."""
+        try:
+            message, descriptors, _flags, _address = socket.recv_fds(
+                self._channel, 1, CONNECTIONS_PER_MESSAGE_MAX, socket.MSG_DONTWAIT
+            )
+        except BlockingIOError:
+            return []
+        except ConnectionError:
+            return None
+        if not message:
+            return None
+        return [_received(descriptor) for descriptor in descriptors]
+
+
+def _received(descriptor: int) -> socket.socket:
+    connection = socket.socket(fileno=descriptor)
+    connection.setblocking(False)
+    return connection
+
+
+def channel() -> tuple[socket.socket, socket.socket]:
+    """Two connected ends: the supervisor's, the worker's."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,0 +1,183 @@
+"""Start a server and wait for its end: the listening socket, its certificate, and one process behind it or several.
+
+`worker.py` is one process; `supervisor.py` shares the socket between several. Knows nothing of the service.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from tablestone.clock import system_clock
+from tablestone.configuration import (
+    CertificateFiles,
+    Configuration,
+    SelfSigned,
+    TrustedIssuer,
+    WorkerSlot,
+)
+from tablestone.engines.contract import EngineRefused, StorageId
+from tablestone.engines.registry import held_for_processes
+from tablestone.server.application import create_application
+from tablestone.server.connection.certificate import CertificateRefused, ServedCertificate
+from tablestone.server.processes.handover import WorkerEnd
+from tablestone.server.processes.signals import Hangup
+from tablestone.server.processes.supervisor import Supervisor
+from tablestone.server.processes.worker import (
+    BACKLOG,
+    CONNECTIONS_MAX,
+    CreateApplication,
+    StartRefused,
+    Worker,
+)
+
+USUAL_PORT: Final = 10002
+"""The port of tables that SDKs know as the development storage's: also that of Azurite."""
+ON_THIS_MACHINE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+"""Where a client on this machine finds a server that listens on all addresses."""
+OnReady = Callable[[str], None]
+"""Called with the base address, `http://HOST:PORT` or https, once connections are answered."""
+HoldStorage = Callable[[str], AbstractContextManager[StorageId | None]]
+"""Holds the storage that an engine's URL names for all processes of a server, and yields its id. Raises `EngineRefused`
+if the storage cannot be held."""
+
+
+def serve(
+    configuration: Configuration,
+    on_ready: OnReady,
+    create: CreateApplication = create_application,
+    hold: HoldStorage = held_for_processes,
+) -> None:
+    """Serve until SIGINT or SIGTERM. `StartRefused` if the port, the data or the certificate cannot be used."""
+    hangup = Hangup()
+    if isinstance(configuration.tls, CertificateFiles):
+        open_certificate(configuration.tls)  # its errors are reported before data is touched
+    _require_key_files(configuration.tokens.issuers)
+    with listen(configuration.host, configuration.port) as listener:
+        _allow_many_connections()
+        address = base_address(listener, "https" if configuration.tls else "http")
+        serve_on = _serve_alone if configuration.workers == 1 else _serve_together
+        try:
+            serve_on(listener, configuration, lambda: on_ready(address), create, hold, hangup)
+        except EngineRefused as refused:
+            raise StartRefused(str(refused)) from None
+
+
+def _serve_alone(
+    listener: socket.socket,
+    configuration: Configuration,
+    on_ready: Callable[[], None],
+    create: CreateApplication,
+    _hold: HoldStorage,
+    hangup: Hangup,
+) -> None:
+    def certificate() -> ServedCertificate | None:
+        return None if configuration.tls is None else open_certificate(configuration.tls)
+
+    Worker(configuration, WorkerSlot(), create, certificate, hangup).run(listener, on_ready)
+
+
+def _serve_together(
+    listener: socket.socket,
+    configuration: Configuration,
+    on_ready: Callable[[], None],
+    create: CreateApplication,
+    hold: HoldStorage,
+    hangup: Hangup,
+) -> None:
+    with hold(configuration.engine) as storage:
+        # All workers share one certificate context, so a TLS session that began at one worker can resume at another.
+        certificate = None if configuration.tls is None else open_certificate(configuration.tls)
+
+        def run(number: int, end: WorkerEnd) -> None:
+            slot = WorkerSlot(number, configuration.workers, storage)
+            Worker(configuration, slot, create, lambda: certificate).run(end, end.tell_ready)
+
+        # The supervisor follows the files too, so a replacement worker begins with the last good pair.
+        look = None if certificate is None else certificate.follow
+        Supervisor(listener, configuration.workers, run, look, hangup).run(on_ready)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket of this server alone: without SO_REUSEPORT, which lets two servers share a port unnoticed."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        both = family == socket.AF_INET6 and host == "::" and socket.has_dualstack_ipv6()
+        listener = socket.create_server(
+            address, family=family, backlog=BACKLOG, dualstack_ipv6=both
+        )
+    except OSError as error:
+        advice = _of_taken_port(port) if error.errno == errno.EADDRINUSE else ""
+        raise StartRefused(
+            f"Cannot listen on {authority(host, port)}: {_reason(error)}.{advice}"
+        ) from None
+    # Accepted connections inherit this: an answer leaves when it is written, not when the last one was acknowledged.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setblocking(False)
+    return listener
+
+
+def _of_taken_port(port: int) -> str:
+    often = " It is often another Tablestone, or Azurite." if port == USUAL_PORT else ""
+    return f"{often} --port 0 takes a free port."
+
+
+def base_address(listener: socket.socket, scheme: str = "http") -> str:
+    """The URL at which a client on this machine reaches the listener."""
+    host, port = listener.getsockname()[:2]
+    return f"{scheme}://{authority(ON_THIS_MACHINE.get(host, host), port)}"
+
+
+def open_certificate(tls: CertificateFiles | SelfSigned) -> ServedCertificate:
+    """The certificate for handshakes; a missing self-signed one is made. Raises `StartRefused`."""
+    try:
+        if isinstance(tls, CertificateFiles):
+            return ServedCertificate(tls)
+        from tablestone.server.connection.self_signed_certificate import keeper  # noqa: PLC0415 - imports a library for it
+
+        return ServedCertificate(tls.files, keeper(tls, system_clock))
+    except CertificateRefused as refused:
+        raise StartRefused(str(refused)) from None
+
+
+def _require_key_files(issuers: Sequence[TrustedIssuer]) -> None:
+    """Refuse a file without keys, because its name must be wrong. An address may be reachable later."""
+    for issuer in issuers:
+        if issuer.keys_file is None:
+            continue
+        from tablestone.auth.tokens.json_web_keys import NO_KEY, read_keys  # noqa: PLC0415 - cryptography loads slowly
+
+        whose = f"The keys of {issuer.name} cannot be read from {issuer.keys_file}"
+        try:
+            keys = read_keys(issuer.keys_file.read_bytes())
+        except OSError as error:
+            raise StartRefused(f"{whose}: {_reason(error)}.") from None
+        except ValueError as error:
+            raise StartRefused(f"{whose}: {error}.") from None
+        if not keys:  # while a server runs, an empty file withdraws the keys
+            raise StartRefused(f"{whose}: {NO_KEY}.")
+
+
+def authority(host: str, port: int) -> str:
+    """The two as they stand in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "the address is not known"
+    return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
+def _allow_many_connections() -> None:
+    """Raise the soft limit of open files, often 1,024, as far as this process may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * CONNECTIONS_MAX
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))

@@ -1,0 +1,363 @@
+"""The supervisor of several worker processes: it starts them, gives them connections, replaces and stops them.
+
+The supervisor accepts every connection and hands it to the worker that has the fewest. So a few busy connections are
+never all in one worker while another is idle (docs/decisions/0004-workers.md). The supervisor has no event loop, no
+thread and no open data, so it can fork at any time. It does not know what a worker serves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from tablestone.clock import monotonic_seconds
+from tablestone.server.processes.handover import (
+    CONNECTIONS_PER_MESSAGE_MAX,
+    READY,
+    STOPS,
+    EndedCounters,
+    SupervisorEnd,
+    WorkerEnd,
+    channel,
+)
+from tablestone.server.processes.signals import Hangup, end_by_interrupt
+from tablestone.server.processes.worker import STOP_SECONDS_MAX, StartRefused
+
+logger = logging.getLogger(__name__)
+
+REPLACEMENT_PAUSE_SECONDS: Final = 1.0
+"""Seconds between the start of a worker and that of its replacement, at least: a limit for one that always fails."""
+LOOK_SECONDS: Final = 1.0
+ACCEPT_PAUSE_SECONDS: Final = 0.1
+"""Seconds without accepting, after an accept failed or no worker could take a connection."""
+STOP_MARGIN_SECONDS: Final = 5.0
+"""Seconds that a worker may need to stop beyond the time for its requests, before it is killed."""
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+RunWorker = Callable[[int, WorkerEnd], None]
+"""Serves as the worker of this number until a signal stops it; `StartRefused` if it cannot start."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A worker process. `given` counts the connections that it received; it gets more while `is_ready`."""
+
+    number: int
+    process: int
+    end: SupervisorEnd
+    started_at: float
+    given: int = 0
+    is_ready: bool = False
+    sentence: bytes = b""
+
+
+class Supervisor:
+    """Runs `workers` processes on the connections of `listener`.
+
+    `look` is called every `LOOK_SECONDS` and must not wait. New workers are forked with the result of the last look.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        workers: int,
+        run: RunWorker,
+        look: Callable[[], None] | None = None,
+        hangup: Hangup | None = None,
+    ) -> None:
+        self._hangup = hangup
+        self._hangup_has_come = False
+        self._look = look
+        self._next_look_at = monotonic_seconds()
+        self._listener = listener
+        self._run_worker = run
+        self._ended = EndedCounters(workers)
+        self._workers: dict[int, _Worker] = {}
+        self._missing: dict[int, float] = dict.fromkeys(range(workers), 0.0)
+        """The numbers without a worker, each with the earliest time of its next start."""
+        self._selector = selectors.DefaultSelector()
+        self._wake_up, self._waker = socket.socketpair()
+        self._stop_asked = False
+        self._accepts_again_at: float | None = None
+        self._last_given = 0
+
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Serve until SIGINT or SIGTERM. `StartRefused` if a worker does not start."""
+        with self._signals_caught():
+            try:
+                self._start_missing()
+                while not self._stop_asked and not self._all_are_ready():
+                    self._wait_once(is_start=True)
+                if not self._stop_asked:
+                    on_ready()
+                    self._selector.register(self._listener, selectors.EVENT_READ)
+                while not self._stop_asked:
+                    self._wait_once(is_start=False)
+            finally:
+                self._stop()
+
+    @contextlib.contextmanager
+    def _signals_caught(self) -> Iterator[None]:
+        """Within this, a stop signal sets `_stop_asked` and ends the current wait."""
+        self._wake_up.setblocking(False)
+        self._waker.setblocking(False)
+        self._selector.register(self._wake_up, selectors.EVENT_READ)
+        before = [(each, signal.signal(each, self._ask_to_stop)) for each in STOP_SIGNALS]
+        before.append((signal.SIGHUP, signal.signal(signal.SIGHUP, self._note_hangup)))
+        signal.set_wakeup_fd(self._waker.fileno())
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(-1)
+            for number, handler in before:
+                signal.signal(number, handler)
+            self._selector.close()
+            self._wake_up.close()
+            self._waker.close()
+
+    def _ask_to_stop(self, number: int, _frame: object) -> None:
+        if self._stop_asked and number == signal.SIGINT:
+            for worker in self._workers.values():
+                os.kill(worker.process, signal.SIGKILL)
+            end_by_interrupt()
+        self._stop_asked = True
+
+    def _note_hangup(self, *_: object) -> None:
+        self._hangup_has_come = True
+
+    def _hang_up(self) -> None:
+        """Pass SIGHUP on to the workers, which have the files of the log open, or stop with the terminal."""
+        self._hangup_has_come = False
+        if self._hangup is not None and self._hangup.ends_server():
+            self._stop_asked = True
+            return
+        for worker in self._workers.values():
+            os.kill(worker.process, signal.SIGHUP)
+
+    def _all_are_ready(self) -> bool:
+        return not self._missing and all(each.is_ready for each in self._workers.values())
+
+    # Waiting for the next event.
+
+    def _wait_once(self, *, is_start: bool) -> None:
+        for key, _events in self._selector.select(self._seconds_to_wait()):
+            if self._stop_asked:
+                return  # the workers may have got the signal too: one that has ended has not failed
+            if key.fileobj is self._listener:
+                self._accept()
+            elif key.fileobj is self._wake_up:
+                self._wake_up.recv(4096)
+            elif key.data.number in self._workers:  # else an earlier event removed it
+                self._receive_status(key.data, is_start=is_start)
+        if self._hangup_has_come:
+            self._hang_up()
+        if self._stop_asked:
+            return
+        self._look_if_due()
+        self._start_missing()
+        if self._accepts_again_at is not None and self._accepts_again_at <= monotonic_seconds():
+            self._accepts_again_at = None
+            self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def _look_if_due(self) -> None:
+        if self._look is None or monotonic_seconds() < self._next_look_at:
+            return
+        self._next_look_at = monotonic_seconds() + LOOK_SECONDS
+        try:
+            self._look()
+        except Exception:
+            logger.exception("The periodic check failed.")
+
+    def _seconds_to_wait(self) -> float | None:
+        times = [*self._missing.values()]
+        if self._look is not None:
+            times.append(self._next_look_at)
+        if self._accepts_again_at is not None:
+            times.append(self._accepts_again_at)
+        return max(0.0, min(times) - monotonic_seconds()) if times else None
+
+    def _receive_status(self, worker: _Worker, *, is_start: bool) -> None:
+        said = worker.end.receive()
+        if said == READY:
+            worker.is_ready = True
+        elif said in STOPS:
+            worker.is_ready = False
+            worker.end.end_handover()
+        elif said is not None:
+            worker.sentence += said
+        else:
+            self._note_end(worker, is_start=is_start)
+
+    def _note_end(self, worker: _Worker, *, is_start: bool) -> None:
+        how = self._reap(worker)
+        sentence = worker.sentence.decode()
+        if is_start:
+            raise StartRefused(
+                sentence or f"Worker process {worker.process} {how} before it was ready."
+            )
+        logger.error(
+            "Worker process %d %s and is replaced.%s",
+            worker.process,
+            how,
+            sentence and f" {sentence}",
+        )
+        self._missing[worker.number] = max(
+            monotonic_seconds(), worker.started_at + REPLACEMENT_PAUSE_SECONDS
+        )
+
+    def _reap(self, worker: _Worker) -> str:
+        """Remove a worker process that has ended, and return how it ended."""
+        del self._workers[worker.number]
+        self._selector.unregister(worker.end)
+        worker.end.close()
+        _process, status = os.waitpid(worker.process, 0)
+        code = os.waitstatus_to_exitcode(status)
+        return f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
+
+    # Connections.
+
+    def _accept(self) -> None:
+        """Accept the waiting connections, and hand each to the ready worker that has the fewest."""
+        ready = [each for each in self._workers.values() if each.is_ready]
+        shares: dict[int, list[socket.socket]] = {each.number: [] for each in ready}
+        try:
+            while ready and all(
+                len(each) < CONNECTIONS_PER_MESSAGE_MAX for each in shares.values()
+            ):
+                connection, _address = self._listener.accept()
+                shares[self._with_fewest(ready).number].append(connection)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            logger.warning("A connection could not be accepted: %s", error)
+            self._pause_accepting()
+        if not ready:
+            self._pause_accepting()
+        for worker in ready:
+            self._hand_over(worker, shares[worker.number])
+
+    def _with_fewest(self, ready: list[_Worker]) -> _Worker:
+        """The worker with the fewest connections; among equals, the next in turn."""
+        workers = len(self._workers) + len(self._missing)
+        worker = min(
+            ready,
+            key=lambda each: (
+                each.given - self._ended.of(each.number),
+                (each.number - self._last_given - 1) % workers,
+            ),
+        )
+        worker.given += 1
+        self._last_given = worker.number
+        return worker
+
+    def _hand_over(self, worker: _Worker, connections: list[socket.socket]) -> None:
+        if connections and not worker.end.hand_over(connections):
+            # The worker has ended, which its channel reports next, or it is stuck. These connections are closed.
+            worker.given -= len(connections)
+            self._pause_accepting()
+        for connection in connections:
+            connection.close()
+
+    def _pause_accepting(self) -> None:
+        if self._accepts_again_at is None:
+            self._selector.unregister(self._listener)
+            self._accepts_again_at = monotonic_seconds() + ACCEPT_PAUSE_SECONDS
+
+    # Processes.
+
+    def _start_missing(self) -> None:
+        now = monotonic_seconds()
+        for number in [each for each, at in self._missing.items() if at <= now]:
+            del self._missing[number]
+            self._start(number)
+
+    def _start(self, number: int) -> None:
+        self._ended.clear(number)
+        ours, theirs = channel()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        gc.freeze()  # the workers share the objects that exist now, so their collectors must not touch them
+        with _stop_signal_held():
+            process = os.fork()
+            if process == 0:
+                ours.close()
+                self._become_worker(WorkerEnd(theirs, self._ended, number), number)
+        theirs.close()
+        worker = _Worker(number, process, SupervisorEnd(ours), monotonic_seconds())
+        self._workers[number] = worker
+        self._selector.register(worker.end, selectors.EVENT_READ, worker)
+
+    def _become_worker(self, end: WorkerEnd, number: int) -> NoReturn:
+        """In the new process: close everything of the supervisor's, serve, and exit without returning."""
+        status = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until its files are open
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor sends SIGTERM
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+            self._selector.close()
+            self._listener.close()
+            self._wake_up.close()
+            self._waker.close()
+            for worker in self._workers.values():
+                worker.end.close()  # otherwise those workers would not notice the end of the supervisor
+            self._run_worker(number, end)
+            status = 0
+        except StartRefused as refused:
+            end.tell_refused(str(refused))
+        except BaseException:
+            logger.exception("Worker process %d failed.", os.getpid())
+        finally:
+            logging.shutdown()
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+    def _stop(self) -> None:
+        """End every worker by SIGTERM, and kill those that do not stop in time."""
+        with contextlib.suppress(KeyError):  # it is not registered during a start or a pause
+            # Closing it is not enough: a worker that was just forked may still have it open, so events would go on.
+            self._selector.unregister(self._listener)
+        self._listener.close()
+        for worker in self._workers.values():
+            os.kill(worker.process, signal.SIGTERM)
+        deadline = monotonic_seconds() + STOP_SECONDS_MAX + STOP_MARGIN_SECONDS
+        while self._workers:
+            left = deadline - monotonic_seconds()
+            if left <= 0:
+                for worker in list(self._workers.values()):
+                    logger.warning("Worker process %d did not stop and is killed.", worker.process)
+                    os.kill(worker.process, signal.SIGKILL)
+                    self._reap(worker)
+                return
+            for key, _events in self._selector.select(left):
+                worker = key.data
+                if key.fileobj is self._wake_up:
+                    self._wake_up.recv(4096)
+                elif worker.number in self._workers:
+                    said = worker.end.receive()
+                    if said is None:
+                        self._reap(worker)
+                    elif said in STOPS:
+                        worker.end.end_handover()
+
+
+@contextlib.contextmanager
+def _stop_signal_held() -> Iterator[None]:
+    """Hold SIGTERM back during a fork: a new process still has the supervisor's handler and would ignore the signal."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])

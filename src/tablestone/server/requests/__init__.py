@@ -1,0 +1,1 @@
+"""The steps of one request, from its address to its answer."""

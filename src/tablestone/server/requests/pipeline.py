@@ -1,0 +1,391 @@
+"""The steps of a request, in the order in which errors win (errors.PRECEDENCE).
+
+`Pipeline.answer` takes a request and always returns a response: the service's own error for a fault of the request, and
+`InternalError` for a fault of the server, with a traceback in the log. Knows no sockets and no ASGI. A batch is not a
+second path: its parts take the same steps from the resource on.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+from typing import Final, Literal, NamedTuple
+
+from tablestone import limits
+from tablestone.auth.account_keys import Account
+from tablestone.auth.authenticate import PendingCaller, PresentedToken, authenticate
+from tablestone.auth.callers import OWNER, Caller
+from tablestone.auth.sas.table_sas import TableSasOfPolicy
+from tablestone.clock import Clock, monotonic_seconds
+from tablestone.identity.identities import Identities
+from tablestone.model.errors import StorageError
+from tablestone.model.operations import (
+    EntitiesPage,
+    GetServiceStats,
+    GetUserDelegationKey,
+    QueryEntities,
+    Result,
+)
+from tablestone.model.service_properties import CorsRule, ServiceProperties
+from tablestone.server.requests.account_address import Addresses, FoundAccount
+from tablestone.server.requests.batch import BatchCollector
+from tablestone.server.requests.caller_kinds import kind_of
+from tablestone.server.requests.cors import add_cors_headers, answer_preflight
+from tablestone.server.requests.failures import failure_of, log_reason
+from tablestone.server.requests.page_writing import answer_page
+from tablestone.tables.cached_rows import NOT_KEPT
+from tablestone.tables.service import TableService
+from tablestone.telemetry.refused_callers import RefusedCallers
+from tablestone.telemetry.request_record import RequestRecord
+from tablestone.turns import Turns
+from tablestone.wire.decode import (
+    DecodedRequest,
+    decode_operation,
+    effective_method,
+    require_answerable,
+)
+from tablestone.wire.encode import (
+    Form,
+    Stamp,
+    encode_error,
+    encode_result,
+    form_for,
+    respond,
+    respond_at_front_door,
+)
+from tablestone.wire.http.address import (
+    AddressKind,
+    Parameters,
+    parse_query_string,
+    parse_resource,
+    readable_parameters,
+)
+from tablestone.wire.http.messages import Answer, Headers, RawRequest, RawResponse
+from tablestone.wire.http.negotiate import VERSION_LATEST, VERSIONS, negotiate, preference
+from tablestone.wire.service.service_resources import (
+    decode_service_operation,
+    is_service_request,
+    respond_with_xml,
+    respond_with_xml_error,
+)
+
+log = logging.getLogger("tablestone")
+
+ReadBody = Callable[[], Awaitable[bytes]]
+"""Reads the request's body; raises `StorageError` if it is too large or does not arrive."""
+
+_BODILESS = frozenset(("GET", "HEAD", "DELETE"))
+_READS = frozenset(("GET", "HEAD"))
+"""Methods that the secondary answers (wire 1.1). Of a batch, the collector knows whether it only reads."""
+
+
+def request_ids() -> Iterator[str]:
+    """Lower-case GUIDs as the service writes them: random per server, counted per request (wire 2.2)."""
+    start = uuid.uuid4().hex
+    prefix = f"{start[:8]}-{start[8:12]}-{start[12:16]}-{start[16:20]}-"
+    for number in count(1):
+        yield f"{prefix}{number:012x}"
+
+
+class Authenticated(NamedTuple):
+    """A request after authentication: the caller is known, the operation is not known yet."""
+
+    request: RawRequest
+    found: FoundAccount
+    parameters: Parameters
+    caller: Caller
+    form: Form
+    stamp: Stamp
+    read_body: ReadBody
+    record: RequestRecord | None
+
+
+class Pipeline:
+    """One server's addresses and tables behind the steps of a request. `clock` is in ticks.
+
+    `refused` is told of every request that fails.
+    """
+
+    def __init__(
+        self,
+        service: TableService,
+        addresses: Addresses,
+        identities: Identities,
+        clock: Clock,
+        *,
+        https_only: bool = False,
+        refused: RefusedCallers | None = None,
+    ) -> None:
+        self._service = service
+        self._properties = service.properties
+        self._identities = identities
+        self._https_only = https_only
+        self._addresses = addresses
+        self._clock = clock
+        self._request_ids = request_ids()
+        self._turns = Turns(monotonic_seconds)
+        self._refused = refused
+
+    async def answer(
+        self, request: RawRequest, read_body: ReadBody, record: RequestRecord | None = None
+    ) -> RawResponse:
+        """The response to a request; never raises. `record` notes what the request was."""
+        client_request_id = request.headers.get(b"x-ms-client-request-id")
+        if client_request_id and len(client_request_id) > limits.CLIENT_REQUEST_ID_LENGTH_MAX:
+            client_request_id = None
+        request_id = next(self._request_ids)
+        if record is not None:
+            record.request_id, record.client_request_id = request_id, client_request_id
+        version = ""
+        account = ""
+        answer_form: Form | None = None
+        speaks_xml = False
+        cors_rules: tuple[CorsRule, ...] = ()
+        try:
+            parameters, repeated, unreadable = _read_parameters(request.query_string)
+            host = request.headers.get(b"host", b"")
+            found = await self._addresses.find(request.raw_path, host)
+            account = found.account.name
+            if record is not None:
+                record.account = account
+            properties = self._properties.kept(account)
+            if properties is NOT_KEPT:
+                properties = await self._properties.get(account)
+            if properties is not None:
+                # From here on, scripts of other origins may read the errors too (auth 8.4).
+                cors_rules = properties.cors
+            _require_sound(request, https_only=self._https_only)
+            if request.method == "OPTIONS":
+                unversioned = Stamp(request_id, client_request_id, version)
+                return answer_preflight(cors_rules, request, unversioned)
+            version = _version(request, parameters, properties)
+            stamp = Stamp(request_id, client_request_id, version)
+            now = self._clock()
+            caller = authenticate(request, found.account, parameters, version, now, repeated)
+            if caller is not OWNER and isinstance(caller, PendingCaller):
+                caller = await self._completed(caller, request, found.account, now)
+            if record is not None:
+                record.caller = kind_of(caller, request)
+            answer_form = _form(request, found, parameters, version, now)
+            step = Authenticated(
+                request, found, parameters, caller, answer_form, stamp, read_body, record
+            )
+            speaks_xml = bool(parameters) and is_service_request(parameters)
+            if unreadable is not None:  # only an authenticated caller gets this error
+                raise unreadable  # noqa: TRY301 - an answer like the parse errors of the next steps
+            if speaks_xml:
+                response = await self._carry_out_on_service(step)
+            else:
+                response = respond(await self._carry_out(step), stamp)
+            if cors_rules:
+                add_cors_headers(cors_rules, request, response)
+        except StorageError as error:
+            failure = self._noted(error, request.client, account, request_id)
+        except Exception as fault:  # noqa: BLE001 - every request gets an answer
+            failure = failure_of(fault, request_id, request.method)
+        else:
+            return response
+        if record is not None:
+            record.failure = failure
+        form: Form | Literal["xml"] | None = "xml" if speaks_xml else answer_form
+        stamp = Stamp(request_id, client_request_id, version)
+        response = _respond_with_error(failure, request, form, stamp, self._clock())
+        if cors_rules:
+            add_cors_headers(cors_rules, request, response)
+        return response
+
+    def _noted(
+        self, error: StorageError, client: str, account: str, request_id: str
+    ) -> StorageError:
+        """The error, with the challenge that goes with it; the operator learns of it."""
+        if error.status == 401:
+            error.headers = (self._identities.challenge,)
+        log_reason(error, request_id)
+        if self._refused is not None:
+            self._refused.note(client, account, request_id, error)
+        return error
+
+    def refusal(self, headers: Headers, record: RequestRecord | None = None) -> RawResponse:
+        """The front door's answer to a request that is not looked at: there are too many connections (wire 8.3)."""
+        client_request_id = headers.get(b"x-ms-client-request-id", b"")
+        is_echoed = 0 < len(client_request_id) <= limits.CLIENT_REQUEST_ID_LENGTH_MAX
+        stamp = Stamp(next(self._request_ids), client_request_id if is_echoed else None, "")
+        accept = headers.get(b"accept", b"")
+        busy = StorageError("ServerBusy", reason="too many connections with requests under way")
+        if record is not None:
+            record.request_id, record.failure = stamp.request_id, busy
+        return respond_at_front_door(busy, accept, stamp, self._clock())
+
+    async def _completed(
+        self,
+        caller: PendingCaller,
+        request: RawRequest,
+        account: Account,
+        now: int,
+    ) -> Caller:
+        """The caller, by the policies, keys and roles of this moment (auth 3.9, 3.11, 4)."""
+        if isinstance(caller, PresentedToken):
+            return await self._identities.caller(caller, account.name, now)
+        if isinstance(caller, TableSasOfPolicy):
+            identifiers = await self._service.signed_identifiers(account, caller.table)
+            return caller.completed(identifiers, request, now)
+        secret = await self._identities.delegation_secret()
+        assignments = await self._identities.assignments(account.name)
+        return caller.completed(secret, assignments, request, now)
+
+    async def _carry_out(self, step: Authenticated) -> Answer:
+        """The steps from the resource on: decode the operation of an authenticated request, and answer it."""
+        request, found, parameters, caller, answer_form, _, read_body, record = step
+        method = request.method
+        try:
+            address = parse_resource(found.resource, found.account.name)
+            if method != "GET":
+                method = effective_method(request)
+            if address.kind is AddressKind.BATCH:
+                return await self._carry_out_batch(step, method)
+            _require_writable(method, found)
+            require_answerable(method, parameters, answer_form.negotiated.refusal)
+            body = b"" if method in _BODILESS else await read_body()
+            decoded = DecodedRequest(request, address, parameters, body, step.stamp.version)
+            operation = decode_operation(method, decoded)
+            if record is not None:
+                record.operation = operation
+        except StorageError as error:
+            if error.table is not None and caller is OWNER:
+                await self._service.catalog.require(found.account, error.table)
+            raise
+        if caller is not OWNER:
+            operation = caller.permit(operation)
+        result = await self._service.execute(found.account, operation)
+        if record is not None:
+            record.result = result
+        if isinstance(result, EntitiesPage):
+            assert isinstance(operation, QueryEntities)
+            return await answer_page(operation, result, answer_form, self._turns)
+        return encode_result(operation, result, answer_form)
+
+    async def _carry_out_on_service(self, step: Authenticated) -> RawResponse:
+        """The same steps for operations whose requests and answers are XML."""
+        request, found, parameters, caller, _, stamp, read_body, record = step
+        address = parse_resource(found.resource, found.account.name)
+        method = effective_method(request)
+        _require_writable(method, found)
+        body = b"" if method in _BODILESS else await read_body()
+        decoded = DecodedRequest(request, address, parameters, body, stamp.version)
+        operation = decode_service_operation(method, decoded)
+        if record is not None:
+            record.operation = operation
+        operation = caller.permit(operation)
+        if isinstance(operation, GetServiceStats) and not found.is_secondary and not found.prefix:
+            # In path style, an SDK can only ask the primary. In host style, it can ask the secondary (auth 9).
+            raise StorageError("InvalidQueryParameterValue", early=True)
+        result: Result
+        if isinstance(operation, GetUserDelegationKey):
+            result = await self._identities.user_delegation_key(
+                found.account.identity, caller, operation, stamp.version, self._clock()
+            )
+        else:
+            result = await self._service.execute(found.account, operation)
+        return respond_with_xml(operation, result, stamp)
+
+    async def _carry_out_batch(self, step: Authenticated, method: str) -> Answer:
+        if method != "POST":
+            raise StorageError("MethodNotAllowed", early=True)
+        if step.record is not None:
+            step.record.is_batch = True
+        body = await step.read_body()
+        collector = BatchCollector(
+            self._service,
+            step.found,
+            step.caller,
+            step.form,
+            step.stamp,
+            self._clock,
+            self._turns,
+            step.record,
+        )
+        return await collector.answer(step.request, body)
+
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+def _read_parameters(raw: bytes) -> tuple[Parameters, frozenset[str], StorageError | None]:
+    """The parameters, the names that occur twice, and the error of a query string that cannot be read, or None."""
+    try:
+        return parse_query_string(raw), _NONE, None
+    except StorageError as error:
+        return *readable_parameters(raw), error
+
+
+def _require_writable(method: str, found: FoundAccount) -> None:
+    """Raise for a write at the secondary (wire 1.1)."""
+    if found.is_secondary and method not in _READS:
+        raise StorageError("InsufficientAccountPermissions")
+
+
+def _version(
+    request: RawRequest, parameters: Parameters, properties: ServiceProperties | None
+) -> str:
+    """The version of the request: its own, else the account's default, else the latest (wire 10.2, auth 11).
+
+    If the URL has a signature, `api-version` decides, and a header beside it is no error.
+    """
+    header = request.headers.get(b"x-ms-version")
+    if header is None or ("api-version" in parameters and _is_signed_in_url(request, parameters)):
+        default = None if properties is None else properties.default_version
+        version = parameters.get("api-version") or parameters.get("sv") or default or VERSION_LATEST
+    else:
+        if "api-version" in parameters:
+            raise StorageError("MultipleVersionsSpecified")
+        version = header.decode("latin-1")
+    if version not in VERSIONS:
+        version = version.strip()  # white space around a value is not part of it (RFC 9110, 5.5)
+        if version not in VERSIONS:
+            raise StorageError("InvalidHeaderValue")
+    return version
+
+
+def _is_signed_in_url(request: RawRequest, parameters: Parameters) -> bool:
+    return "sig" in parameters and b"authorization" not in request.headers
+
+
+def _form(
+    request: RawRequest, found: FoundAccount, parameters: Parameters, version: str, now: int
+) -> Form:
+    host = request.headers.get(b"host")
+    if not host:
+        raise StorageError("HostInformationNotPresent")
+    form = form_for(
+        f"{request.scheme}://{host.decode('latin-1')}/{found.prefix}",
+        found.account.name,
+        negotiate(request.headers, parameters, version),
+        preference(request.headers, version),
+    )
+    return form if form.dated is None else form.at(now)
+
+
+def _respond_with_error(
+    failure: StorageError,
+    request: RawRequest,
+    form: Form | Literal["xml"] | None,
+    stamp: Stamp,
+    now: int,
+) -> RawResponse:
+    """An error in the form that the client asked for; in the front door's, if that form is not known (wire 8.3)."""
+    if form is None or failure.at_front_door:
+        accept = b"" if form == "xml" else request.headers.get(b"accept", b"")
+        return respond_at_front_door(failure, accept, stamp, now)
+    if form == "xml":
+        return respond_with_xml_error(failure, stamp, now)
+    return respond(encode_error(failure, form, stamp, now), stamp)
+
+
+def _require_sound(request: RawRequest, *, https_only: bool) -> None:
+    """Raise for HTTP where HTTPS is required, and for headers that contradict each other."""
+    if https_only and request.scheme != "https":
+        raise StorageError("AccountRequiresHttps")  # wire 1.1
+    if request.duplicated is not None:
+        raise request.duplicated

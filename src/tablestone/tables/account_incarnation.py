@@ -1,0 +1,101 @@
+"""The incarnations of an account's name: one ends when an account of the name is deleted or created.
+
+The incarnation is the version of one row in the account's catalog; a deletion and a creation give the row a new
+version. A request keeps the incarnation under which it was authenticated. So it notices that rows which it reads belong
+to a later account of the name, and its commits, which require the incarnation, fail. Knows neither keys nor the reasons
+for a deletion.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import orjson
+
+from tablestone.engines.contract import ABSENT, ANY, Change, Committed, Engine, Key, Put
+from tablestone.model.errors import StorageError
+from tablestone.tables import storage_keys
+from tablestone.tables.cached_rows import CachedRows
+from tablestone.tables.invalidating_change import InvalidatingChange
+
+
+class Owner(Protocol):
+    """The account whose tables a request is about."""
+
+    @property
+    def name(self) -> str:
+        """The account's name."""
+
+    @property
+    def incarnation(self) -> int | None:
+        """The incarnation of the name when the account was created; None for an account that cannot be deleted."""
+
+    @property
+    def known_at(self) -> int | None:
+        """A generation of the engine at which that incarnation was current; while it lasts, no check is needed."""
+
+
+class Named(NamedTuple):
+    """The account that has the name now."""
+
+    name: str
+    incarnation: int | None = None
+    known_at: int | None = None
+
+
+class Incarnations:
+    """The incarnations of all accounts of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._rows = CachedRows(engine)
+
+    async def current(self, account: str) -> int:
+        """The current incarnation of the name, for an account that is created under it."""
+        place = Key(storage_keys.catalog_partition(account), storage_keys.INCARNATION_ROW)
+        return await self._rows.get(place, read_incarnation) or ABSENT
+
+    async def known(self, account: str) -> tuple[int, int | None]:
+        """The same, and the generation for which it stays current; None if it may change at any time."""
+        incarnation = await self.current(account)
+        return incarnation, self._rows.kept_at
+
+    async def require(self, owner: Owner) -> None:
+        """Raise `ResourceNotFound`, as for any account that does not exist, if the owner was deleted.
+
+        If a call after a read does not raise, the rows that were read are the owner's.
+        """
+        if owner.incarnation is None or (
+            owner.known_at is not None and owner.known_at == self._engine.generation
+        ):
+            return
+        if await self.current(owner.name) != owner.incarnation:
+            raise StorageError("ResourceNotFound")
+
+    async def end(self, account: str) -> int:
+        """End the incarnation, so that requests under way change nothing from now on. Returns the next one."""
+        partition = storage_keys.catalog_partition(account)
+        async with InvalidatingChange(self._engine, partition) as change:
+            await change.waits()
+            outcome = await change.commit(
+                (Change(storage_keys.INCARNATION_ROW, ANY, Put(_render)),)
+            )
+        assert isinstance(outcome, Committed)
+        return outcome.versions[0]
+
+
+def conditions(owner: Owner) -> tuple[Change, ...]:
+    """The expectations of the owner's catalog under which a commit is the owner's."""
+    if owner.incarnation is None:
+        return ()
+    return (Change(storage_keys.INCARNATION_ROW, owner.incarnation, None),)
+
+
+def read_incarnation(stored: bytes) -> int:
+    """The incarnation that the row's value contains: the row's own version."""
+    version: int = orjson.loads(stored)["version"]
+    return version
+
+
+def _render(version: int) -> bytes:
+    return orjson.dumps({"version": version})

@@ -1,0 +1,128 @@
+"""Changes of cached rows, which every process may keep in memory (`cached_rows`), so that no cache hides the change.
+
+If the engine tells every process of an invalidating commit, a change is one commit. If it gives leases, a change has
+three steps: a mark in the partition, which stops processes from caching its rows; a wait for the leases that began
+before the mark; and one commit of the change and of the mark's removal. Every process acts on the change from that
+commit on, as with any other engine. The mark of a process that died makes reads slower; `remove_old_marks` removes it.
+The reasons are in docs/decisions/0008-leases.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+from tablestone import limits
+from tablestone.clock import elapsed_seconds
+from tablestone.engines.contract import (
+    ABSENT,
+    ANY,
+    DELETE,
+    Change,
+    Committed,
+    Conflict,
+    Engine,
+    EngineUnavailable,
+    OutcomeUnknown,
+    Put,
+    WriteSet,
+)
+from tablestone.tables import storage_keys
+
+CLOCKS_DIFFER_MAX: Final = 0.02
+"""The part of a lease by which another machine's clock may be slower than this one's."""
+MARK: Final = b""
+"""The value of a mark; the value of no cached row."""
+
+
+class InvalidatingChange:
+    """One change of cached rows of one partition, from the first attempt to the commit; used with `async with`."""
+
+    def __init__(self, engine: Engine, partition: bytes) -> None:
+        self._engine = engine
+        self._partition = partition
+        self._lease_seconds = engine.lease_seconds
+        self._unmark: Change | None = None
+        """The change that removes this change's mark, and expects that the mark still exists; None without a mark."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._unmark is not None:
+            with suppress(EngineUnavailable, OutcomeUnknown):
+                change = Change(self._unmark.row, ANY, DELETE)
+                await self._engine.commit(WriteSet(self._partition, (change,)))
+
+    async def waits(self) -> bool:
+        """Wait until no lease can hide the change; False if there was nothing to wait for.
+
+        After a True, rows that were read before may be out of date, so the caller decides the change again.
+        """
+        if self._lease_seconds is None or self._unmark is not None:
+            return False
+        await self._wait(self._lease_seconds)
+        return True
+
+    async def commit(
+        self, changes: tuple[Change, ...], *, last: bool = True
+    ) -> Committed | Conflict:
+        """Commit changes that no lease can hide any more. With `last` False, more commits of this change follow.
+
+        If `waits` was not called, no process may have cached the changed rows.
+        """
+        while self._lease_seconds is not None and self._unmark is not None:
+            mark = self._unmark if last else self._unmark._replace(mutation=None)
+            write_set = WriteSet(self._partition, (*changes, mark), invalidates_caches=True)
+            outcome = await self._engine.commit(write_set)
+            if isinstance(outcome, Committed):
+                if last:
+                    self._unmark = None
+                return Committed(outcome.versions[: len(changes)])
+            if outcome.index < len(changes):
+                return outcome
+            # The mark was removed as an old one: other processes may have cached rows since.
+            await self._wait(self._lease_seconds)
+        return await self._engine.commit(
+            WriteSet(self._partition, changes, invalidates_caches=True)
+        )
+
+    async def _wait(self, lease_seconds: float) -> None:
+        row = storage_keys.mark_row(uuid.uuid4().bytes)
+        marking = WriteSet(self._partition, (Change(row, ABSENT, Put(_render_mark)),))
+        outcome = await self._engine.commit(marking)
+        assert isinstance(outcome, Committed)
+        self._unmark = Change(row, outcome.versions[0], DELETE)
+        await outlast(lease_seconds)
+
+
+async def outlast(lease_seconds: float) -> None:
+    """Wait until every lease of any process has ended that had begun before this call."""
+    end = elapsed_seconds() + lease_seconds * (1 + CLOCKS_DIFFER_MAX)
+    rest = end - elapsed_seconds()
+    while rest > 0:  # the loop's clock may be ahead of this one
+        await asyncio.sleep(rest)
+        rest = end - elapsed_seconds()
+
+
+async def remove_old_marks(engine: Engine, partition: bytes, before: int) -> None:
+    """Remove the marks that were made before this time (ticks): no process works on such a change any more.
+
+    A process that was suspended for longer finds its mark gone, and waits again.
+    """
+    rows = await engine.scan(storage_keys.marks(partition), rows_max=limits.PAGE_ENTITIES_MAX)
+    old = [Change(row.row, row.version, DELETE) for row in rows if row.version < before]
+    if old:
+        await engine.commit(WriteSet(partition, old))
+
+
+def _render_mark(_version: int) -> bytes:
+    return MARK

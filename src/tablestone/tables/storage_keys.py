@@ -1,0 +1,221 @@
+r"""The layout of storage: accounts, tables and entities as ordered byte keys, and back.
+
+There are three kinds of partitions, which differ in their first byte:
+  `\x01` account          the catalog of an account: a row for each table, for each deleted table that is being swept,
+                          for each name that is not free again yet, and one for the incarnation of the account's name
+  `\x02` table id, key    one partition of a table's entities; a row is an encoded RowKey
+  `\x03` kind             documents beside the tables (`documents`): a row for each, by its name
+If an engine gives leases, catalogs and documents also have a row for each change that is under way.
+The table id is new at every creation, so the entities of a deleted table are never seen in a new table of its name.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+from tablestone.engines.contract import Key, KeyRange
+from tablestone.model.keys import EntityKey, KeyBounds, decode_key, encode_key
+from tablestone.query.plan import EVERY_KEY, KeyInterval
+
+CATALOG: Final = b"\x01"
+ENTITIES: Final = b"\x02"
+DOCUMENTS: Final = b"\x03"
+TABLE_ID_LENGTH: Final = 8
+"""Bytes of a table id."""
+
+# Deleted tables sort first: the first row of a catalog says whether there is one.
+_DELETED_ROW: Final = b"d"
+_TABLE_ROW: Final = b"t"
+_TAKEN_ROW: Final = b"u"
+INCARNATION_ROW: Final = b"v"
+"""The catalog row whose version is the incarnation of the account's name (`account_incarnation`)."""
+_MARK: Final = b"\xff"
+"""Before the rows that mark, in a catalog or among documents, a change under way (`invalidating_change`). They come
+last; no name is written with this byte."""
+
+
+def catalog_partition(account: str) -> bytes:
+    """The partition that lists an account's tables."""
+    return CATALOG + account.encode("ascii")
+
+
+def catalogs_after(partition: bytes) -> KeyRange:
+    """The catalogs of all accounts that come after this partition; after an empty one, of all."""
+    start = partition + b"\0" if partition else CATALOG
+    return KeyRange(Key(start, b""), Key(_after_prefix(CATALOG), b""))
+
+
+def account_of(partition: bytes) -> str:
+    """The account whose catalog this partition is."""
+    return partition.removeprefix(CATALOG).decode("ascii")
+
+
+def table_row(table: str) -> bytes:
+    """The catalog row of a table, found whatever the case of its name (wire 1.4)."""
+    return _TABLE_ROW + table.lower().encode("utf-8", "surrogatepass")
+
+
+def deleted_row(table_id: bytes) -> bytes:
+    """The catalog row that notes that the entities of this table id are to be swept."""
+    return _DELETED_ROW + table_id
+
+
+def taken_row(table: str) -> bytes:
+    """The catalog row that notes that a table of this name, in any case, was deleted, and the name may be reserved."""
+    return _TAKEN_ROW + table_row(table)
+
+
+def table_place(account: str, table: str) -> Key:
+    """The place in storage of a table of the account, whether the table exists or not."""
+    return Key(catalog_partition(account), table_row(table))
+
+
+def table_ranges(account: str, intervals: tuple[KeyInterval, ...]) -> list[KeyRange]:
+    """The intervals of a plan whose partitions are names of tables in lower case, as ranges of the catalog."""
+    partition = catalog_partition(account)
+    end_of_tables = Key(partition, bytes((_TABLE_ROW[0] + 1,)))
+    return [
+        KeyRange(
+            Key(partition, _TABLE_ROW + start[0]),
+            end_of_tables if end is None else Key(partition, _TABLE_ROW + end[0]),
+        )
+        for start, end in intervals
+    ]
+
+
+def table_rows_from(account: str, table: str) -> KeyRange:
+    """All catalog rows of tables from this name on."""
+    (everything,) = table_ranges(account, EVERY_KEY)
+    return KeyRange(table_place(account, table), everything.end)
+
+
+def deleted_rows(account: str) -> KeyRange:
+    """All catalog rows of tables that are being swept."""
+    partition = catalog_partition(account)
+    return KeyRange(Key(partition, _DELETED_ROW), Key(partition, bytes((_DELETED_ROW[0] + 1,))))
+
+
+def is_table_row(row: bytes) -> bool:
+    """True for the catalog row of a table."""
+    return row.startswith(_TABLE_ROW)
+
+
+def is_deleted_row(row: bytes) -> bool:
+    """True for the catalog row of a table that is being swept."""
+    return row.startswith(_DELETED_ROW)
+
+
+def is_taken_row(row: bytes) -> bool:
+    """True for the catalog row of a name that may not be free yet."""
+    return row.startswith(_TAKEN_ROW)
+
+
+@functools.lru_cache(maxsize=4096)
+def document_place(kind: bytes, name: str) -> Key:
+    """The place in storage of a document."""
+    return Key(DOCUMENTS + kind, name.encode("utf-8"))
+
+
+def documents_partition(kind: bytes) -> bytes:
+    """The partition of all documents of a kind."""
+    return DOCUMENTS + kind
+
+
+def documents_of(kind: bytes) -> KeyRange:
+    """All documents of a kind."""
+    partition = documents_partition(kind)
+    return KeyRange(Key(partition, b""), Key(partition, _MARK))
+
+
+def mark_row(change: bytes) -> bytes:
+    """The row that says that this change is under way in its partition."""
+    return _MARK + change
+
+
+def marks(partition: bytes) -> KeyRange:
+    """All rows of a partition that say that a change is under way."""
+    return KeyRange(Key(partition, _MARK), Key(partition + b"\0", b""))
+
+
+def is_mark(row: bytes) -> bool:
+    """True for a row that says that a change is under way."""
+    return row.startswith(_MARK)
+
+
+def after(key_range: KeyRange, row: bytes) -> KeyRange:
+    """The rest of a range within one partition, after a row."""
+    return KeyRange(Key(key_range.start.partition, row + b"\0"), key_range.end)
+
+
+def entity_partition(table_id: bytes, partition_key: str) -> bytes:
+    """The partition of all entities of a table that share a PartitionKey."""
+    return ENTITIES + table_id + encode_key(partition_key)
+
+
+def entity_range(table_id: bytes, key: EntityKey) -> KeyRange:
+    """The range that holds one entity."""
+    return KeyRange.of_row(entity_partition(table_id, key.partition_key), encode_key(key.row_key))
+
+
+def table_range(table_id: bytes) -> KeyRange:
+    """The range of all entities of a table."""
+    start = ENTITIES + table_id
+    return KeyRange(Key(start, b""), Key(_after_prefix(start), b""))
+
+
+def key_ranges(table_id: bytes, intervals: tuple[KeyInterval, ...]) -> list[KeyRange]:
+    """The plan's intervals of keys as ranges of one table."""
+    prefix = ENTITIES + table_id
+    end_of_table = Key(_after_prefix(prefix), b"")
+    return [
+        KeyRange(
+            Key(prefix + start[0], start[1]),
+            end_of_table if end is None else Key(prefix + end[0], end[1]),
+        )
+        for start, end in intervals
+    ]
+
+
+def ranges_within(table_id: bytes, ranges: list[KeyRange], bounds: KeyBounds) -> list[KeyRange]:
+    """The parts of ascending ranges of a table that are within the bounds."""
+    start, end = table_range(table_id)
+    if bounds.start_partition_key is not None:
+        first = EntityKey(bounds.start_partition_key, bounds.start_row_key or "")
+        start = entity_place(table_id, first)
+    if bounds.end_partition_key is not None:
+        partition = entity_partition(table_id, bounds.end_partition_key)
+        if bounds.end_row_key is None:
+            end = Key(partition + b"\0", b"")
+        else:
+            end = Key(partition, encode_key(bounds.end_row_key) + b"\0")
+    return [
+        KeyRange(max(key_range.start, start), min(key_range.end, end))
+        for key_range in ranges
+        if max(key_range.start, start) < min(key_range.end, end)
+    ]
+
+
+def ranges_from(ranges: list[KeyRange], start: Key) -> list[KeyRange]:
+    """The rest of ascending ranges from a key on, inclusive."""
+    return [
+        KeyRange(max(key_range.start, start), key_range.end)
+        for key_range in ranges
+        if start < key_range.end
+    ]
+
+
+def entity_place(table_id: bytes, key: EntityKey) -> Key:
+    """The place in storage of an entity, whether the entity exists or not."""
+    return Key(entity_partition(table_id, key.partition_key), encode_key(key.row_key))
+
+
+def entity_key(key: Key) -> EntityKey:
+    """The PartitionKey and RowKey that a place in storage stands for."""
+    return EntityKey(decode_key(key.partition[1 + TABLE_ID_LENGTH :]), decode_key(key.row))
+
+
+def _after_prefix(prefix: bytes) -> bytes:
+    """The first bytes after everything that begins with the prefix."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,))

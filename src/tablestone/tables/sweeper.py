@@ -1,0 +1,70 @@
+"""The sweeper: removes the rows of deleted tables, a few at a time, while a server runs.
+
+One process of a server runs it. Requests run between two of its steps. `catalog` knows the rows that are left of a
+deleted table, and when the table is forgotten. This module knows when to look, and what to do if storage cannot answer.
+If the engine gives leases, the marks of unfinished changes are removed too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from tablestone import limits
+from tablestone.clock import TICKS_PER_SECOND, Clock
+from tablestone.engines.contract import Engine, EngineUnavailable
+from tablestone.tables import storage_keys
+from tablestone.tables.catalog import Catalog
+from tablestone.tables.documents import DocumentKind
+from tablestone.tables.invalidating_change import remove_old_marks
+
+log = logging.getLogger(__name__)
+
+SWEEP_PAUSE_SECONDS: Final = 1.0
+"""Seconds between two looks of the sweeper while no deleted table has rows left."""
+
+
+class Sweeper:
+    """Sweeps the storage of one engine. `clock` is wall time."""
+
+    def __init__(self, engine: Engine, catalog: Catalog, clock: Clock) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._clock = clock
+        self._marks_were_removed_at = clock()
+
+    async def run(self) -> None:
+        """Sweep until this is cancelled."""
+        while True:
+            is_busy = False
+            try:
+                is_busy = await self.step()
+            except EngineUnavailable as error:
+                log.warning("sweeping deleted tables waits: %s", error)
+            except Exception:
+                log.exception("sweeping deleted tables failed")
+            await asyncio.sleep(0 if is_busy else SWEEP_PAUSE_SECONDS)
+
+    async def step(self) -> bool:
+        """Remove some rows of deleted tables in every account; False if there is nothing to do now."""
+        is_busy = False
+        async for account in self._catalog.accounts_to_sweep():
+            is_busy = await self._catalog.sweep(account) or is_busy
+            await asyncio.sleep(0)  # there may be many accounts, so let requests run
+        if self._engine.lease_seconds is not None:
+            before = self._clock() - limits.SWEEP_AGAIN_SECONDS * TICKS_PER_SECOND
+            if self._marks_were_removed_at < before:
+                self._marks_were_removed_at = self._clock()
+                await self._remove_marks(before)
+        return is_busy
+
+    async def _remove_marks(self, before: int) -> None:
+        for kind in DocumentKind:
+            partition = storage_keys.documents_partition(kind.value)
+            await remove_old_marks(self._engine, partition, before)
+        partition = b""
+        while rows := await self._engine.scan(storage_keys.catalogs_after(partition), rows_max=1):
+            partition = rows[0].partition
+            await remove_old_marks(self._engine, partition, before)
+            await asyncio.sleep(0)

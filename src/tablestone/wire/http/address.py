@@ -1,0 +1,248 @@
+"""The address in a URL: the service's grammar of OData resources, and the query string.
+
+The path is percent-decoded exactly once, as UTF-8, and the decoded text is parsed (wire 1.2, 1.3): it is split at each
+slash, and empty segments are ignored. Does not know HTTP methods or what operations mean.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote_plus, unquote_to_bytes
+
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import EntityKey, has_forbidden_key_character
+from tablestone.model.table_names import TABLE_NAME, table_name_error
+
+
+class AddressKind(enum.Enum):
+    """The kinds of resource (wire 1.2)."""
+
+    SERVICE = "service"
+    TABLE_SET = "table set"
+    TABLE = "table"
+    ENTITY_SET = "entity set"
+    BEHIND_ENTITY_SET = "behind an entity set"
+    """One segment or more behind a table: `/t/Tables` (wire 1.2)."""
+    ENTITY = "entity"
+    BATCH = "batch"
+    METADATA = "metadata"
+
+    __hash__ = object.__hash__
+
+
+class Address(NamedTuple):
+    """A resource. For a kind without a table `table` is empty; for a kind without a key `key` is None."""
+
+    kind: AddressKind
+    table: str = ""
+    key: EntityKey | None = None
+
+
+_SYNTAX: Final = "Bad Request - Error in query syntax."
+_KEY_COUNT: Final = (
+    "The number of keys specified in the URI does not match number of key properties for the "
+    "resource '{}'."
+)
+_QUOTED: Final = r"'([^']*(?:''[^']*)*)'"
+_ENTITY = re.compile(
+    rf"([^/\\()']+)\(\s*(PartitionKey|RowKey)\s*=\s*{_QUOTED}\s*,\s*(PartitionKey|RowKey)\s*=\s*{_QUOTED}\s*\)"
+)
+_ONE_KEY = re.compile(rf"([^/\\()']+)\(\s*(?:\w+\s*=\s*)?{_QUOTED}\s*\)")
+_SET = re.compile(r"([^/\\()']+)(?:\(\))?")
+# The characters of a key that are not percent-encoded in a URL; `{` and `}` must be (wire 1.3, 12.2).
+_LITERAL_IN_KEY: Final = "-_.~'!*()"
+_UNCHANGED = re.compile(r"[A-Za-z0-9_.~!*()-]*", re.ASCII)
+
+
+def split_account(raw_path: bytes) -> tuple[str, bytes]:
+    """The first segment of a path-style path, and the rest after its slash, both as on the wire."""
+    account, _, rest = raw_path[1:].partition(b"/")
+    return account.decode("latin-1"), rest
+
+
+def parse_resource(raw: bytes, account: str) -> Address:
+    """The resource of the path below the account; raises the service's error if the path is invalid.
+
+    The account is a part of an error's text.
+    """
+    if b"%" in raw:
+        raw = unquote_to_bytes(raw)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _syntax_error() from error
+    return _parse_path(text, account)
+
+
+def _parse_path(text: str, account: str) -> Address:
+    if text.endswith("')"):
+        match = _ENTITY.fullmatch(text)
+        if match is not None:
+            return _parse_entity(match, account)
+    else:
+        match = _SET.fullmatch(text)
+        if match is not None:
+            return _parse_set(match[1], text)
+    return _parse_segments(text, account)
+
+
+def _syntax_error() -> StorageError:
+    return StorageError("InvalidInput", _SYNTAX, early=True)
+
+
+def _parse_set(name: str, text: str) -> Address:
+    if name.startswith("$"):
+        if text == "$batch":
+            return Address(AddressKind.BATCH)
+        if text == "$metadata":
+            return Address(AddressKind.METADATA)
+    if name.lower() == "tables":
+        return Address(AddressKind.TABLE_SET)
+    return Address(AddressKind.ENTITY_SET, name)
+
+
+def _parse_entity(match: re.Match[str], account: str) -> Address:
+    table, first_name, first, second_name, second = match.groups()
+    if first_name == second_name:
+        raise _syntax_error()
+    if "'" in first or "'" in second:
+        first, second = first.replace("''", "'"), second.replace("''", "'")
+    if has_forbidden_key_character(first + second):
+        if "/" in first or "\\" in first or "/" in second or "\\" in second:
+            raise _syntax_error()
+        raise StorageError("OutOfRangeInput", early=True)
+    if table.lower() == "tables":
+        text = _KEY_COUNT.format(f"{account}.Tables")
+        raise StorageError("InvalidInput", text, early=True)
+    if first_name == "RowKey":
+        first, second = second, first
+    return Address(AddressKind.ENTITY, table, EntityKey(first, second))
+
+
+def _parse_segments(text: str, account: str) -> Address:
+    """A path that is neither an entity nor a set: a table, the service itself, or several segments."""
+    match = _ONE_KEY.fullmatch(text)
+    if match is not None:
+        name, key = match[1], match[2].replace("''", "'")
+        if name.lower() == "tables":
+            return Address(AddressKind.TABLE, key)
+        raise _key_count_error(name, account)
+    stripped = text.strip("/")
+    if not stripped:
+        return Address(AddressKind.SERVICE)
+    if stripped != text:
+        return _parse_path(stripped, account)
+    return _parse_behind_set(*text.split("/"), account=account)
+
+
+def _parse_behind_set(first: str, *segments: str, account: str) -> Address:
+    """The segments behind a table. Keys of the last segment count as keys of the table (wire 1.2)."""
+    match = _SET.fullmatch(first)
+    if not segments or match is None or first.startswith("$") or match[1].lower() == "tables":
+        raise _syntax_error()
+    table, last = match[1], segments[-1]
+    if not TABLE_NAME.fullmatch(table):
+        raise table_name_error(table, early=True)
+    if _ONE_KEY.fullmatch(last):
+        raise _key_count_error(table, account)
+    if not _SET.fullmatch(last):
+        raise _syntax_error()
+    return Address(AddressKind.BEHIND_ENTITY_SET, table)
+
+
+def _key_count_error(table: str, account: str) -> StorageError:
+    """The error for a table with one key, since its entities have two; sent only if the table exists (wire 1.2)."""
+    if not TABLE_NAME.fullmatch(table):
+        return table_name_error(table, early=True)
+    text = _KEY_COUNT.format(f"{account}.{table}")
+    return StorageError("InvalidInput", text, early=True, table=table)
+
+
+def format_table_path(table: str) -> str:
+    """`Tables('t')`, as in Location and `odata.id`."""
+    return f"Tables('{quote(table, safe=_LITERAL_IN_KEY)}')"
+
+
+def format_entity_path(table: str, key: EntityKey) -> str:
+    """`t(PartitionKey='p',RowKey='r')`: quotes doubled, then percent-encoded (wire 1.3)."""
+    return f"{table}(PartitionKey='{_encode(key.partition_key)}',RowKey='{_encode(key.row_key)}')"
+
+
+def _encode(text: str) -> str:
+    if _UNCHANGED.fullmatch(text):
+        return text
+    return quote(text.replace("'", "''"), safe=_LITERAL_IN_KEY)
+
+
+Parameters = Mapping[str, str]
+NO_PARAMETERS: Final[Parameters] = MappingProxyType({})
+
+
+def parse_query_string(raw: bytes) -> Parameters:
+    """Parameters by name, decoded with form rules: `+` is a blank, names may be encoded (wire 1.3).
+
+    A parameter that occurs twice is refused (wire 14 row 24).
+    """
+    if not raw:
+        return NO_PARAMETERS
+    return _parse_short(raw) if len(raw) <= _SHORT else _parse_parameters(raw)
+
+
+def readable_parameters(raw: bytes) -> tuple[Parameters, frozenset[str]]:
+    """The readable parameters of a wrong query string, for the steps before its error; and the names that occur twice.
+
+    Of two parameters with the same name, the first counts.
+    """
+    found: dict[str, str] = {}
+    repeated: set[str] = set()
+    for pair in raw.split(b"&"):
+        try:
+            parameters = _parse_parameters(pair)
+        except StorageError:
+            continue
+        repeated.update(found.keys() & parameters.keys())
+        found = {**parameters, **found}
+    return MappingProxyType(found), frozenset(repeated)
+
+
+def select_as_sent(raw: bytes) -> str:
+    """The text of `$select` as it is in the URL, with only `%2C` decoded: answers repeat it in this form (wire 5.2)."""
+    for pair in raw.decode("latin-1").split("&"):
+        name, _, value = pair.partition("=")
+        if unquote_plus(name) == "$select":
+            return value.replace("%2C", ",").replace("%2c", ",")
+    return ""
+
+
+def _parse_parameters(raw: bytes) -> Parameters:
+    found: dict[str, str] = {}
+    for pair in raw.decode("latin-1").split("&"):
+        if not pair:
+            continue
+        name, _, value = pair.partition("=")
+        try:
+            if not pair.isascii() or "%" in pair or "+" in pair:
+                name, value = _decode(name), _decode(value)
+        except UnicodeDecodeError as error:
+            raise StorageError("InvalidInput", early=True) from error
+        if name.lower() in ("comp", "restype"):
+            name = name.lower()
+        if name in found:
+            raise StorageError("InvalidInput", early=True)
+        found[name] = value
+    return MappingProxyType(found)
+
+
+def _decode(text: str) -> str:
+    if not text.isascii():  # UTF-8 that a client did not percent-encode
+        text = text.encode("latin-1").decode("utf-8")
+    return unquote_plus(text, errors="strict")
+
+
+_SHORT: Final = 512
+_parse_short = functools.lru_cache(maxsize=1024)(_parse_parameters)

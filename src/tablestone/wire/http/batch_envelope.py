@@ -1,0 +1,379 @@
+"""The multipart envelope of a batch: reads the requests in it, and writes the answers into another (wire 7, 12.2).
+
+Reads the envelopes of old and new clients (wire 7.1 says how a delimiter differs from a value). Writes exactly the form
+that the strictest client can read. Does not decode the requests inside: they are decoded like all other requests.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from tablestone import limits
+from tablestone.model.errors import StorageError
+from tablestone.wire.http.messages import Answer, Headers, RawRequest, single_headers
+
+_BOUNDARY = re.compile(
+    rb'(?:^|[;\s])boundary\s*=\s*(?:"([^"\r\n]{1,200})"|([^\s;"]{1,200}))', re.IGNORECASE
+)
+# The host of an absolute URL is ignored: the signature of the outer request already covers the account.
+_ORIGIN = re.compile(rb"(?:https?://[^/?#]*)?", re.IGNORECASE)
+_DELIMITER_END = re.compile(rb"(--)?[ \t]*(?:\r?\n|\Z)")
+_LINE_ENDS = re.compile(rb"(?:\r?\n){0,2}")
+# Searching is much faster for patterns that begin with one fixed byte; `strip` removes a \r before it.
+_HEADERS_END = re.compile(rb"\n[ \t]*\r?\n")
+_MIME_HEADERS_END = re.compile(rb"\n[ \t]*\r?\n\s*")
+_LINE_END = re.compile(rb"\r?\n")
+_NO_PART_OF_A_VALUE = re.compile(rb"[\r\0]")
+_HTTP_VERSIONS: Final = (b"HTTP/1.1", b"HTTP/1.0")
+_LENGTH_DIGITS_MAX: Final = 10
+
+
+class BatchPart(NamedTuple):
+    """One request inside a batch and its body. Parts with the same head share one request object."""
+
+    request: RawRequest
+    body: bytes
+
+    @property
+    def content_id(self) -> bytes | None:
+        """The Content-ID of the inner HTTP headers, the only one that the answer repeats, as recorded (wire 7.2)."""
+        return self.request.headers.get(b"content-id")
+
+
+class BatchRequest(NamedTuple):
+    """The parts of a batch: a change set of writes, or one query.
+
+    `ends_unreadable`: after these parts there is one whose request line or headers cannot be read (wire 7.3).
+    """
+
+    parts: Sequence[BatchPart]
+    is_change_set: bool
+    ends_unreadable: bool
+
+
+def _malformed() -> StorageError:
+    return StorageError("InvalidInput", early=True)
+
+
+def parse_batch(content_type: bytes | None, body: bytes, outer: RawRequest) -> BatchRequest:
+    """The requests in a batch; raises `InvalidInput` for a malformed envelope or a mixture of queries and changes."""
+    mark = b"--" + _boundary(content_type)
+    opening = _next_delimiter(body, mark, 0)
+    if opening is None or opening.closes:
+        raise _malformed()
+    behind = _next_delimiter(body, mark, opening.end)
+    end = len(body) if behind is None else behind.start
+    headers, at = _mime_headers(body, opening.end, end)
+    kind = headers.get(b"content-type", b"").strip()
+    if kind.lower().startswith(b"multipart/mixed"):
+        inner = b"--" + _boundary(kind)
+        return _ChangeSetReader(body, mark, behind, inner, outer).read(at)
+    if behind is None:
+        raise _malformed()
+    part, behind = _read_part(body, mark, opening.end, behind, outer)
+    if not behind.closes:
+        raise _malformed()
+    if part is None:
+        return BatchRequest((), is_change_set=False, ends_unreadable=True)
+    is_change_set = part.request.method != "GET"
+    return BatchRequest([part], is_change_set, ends_unreadable=False)
+
+
+def _boundary(content_type: bytes | None) -> bytes:
+    if content_type is None or not content_type.strip().lower().startswith(b"multipart/mixed"):
+        raise _malformed()
+    match = _BOUNDARY.search(content_type)
+    if match is None:
+        raise _malformed()
+    return match[1] or match[2]
+
+
+class _Delimiter(NamedTuple):
+    """`--` and a boundary at the end of a line: its start, the start of the next line, and whether it is the last."""
+
+    start: int
+    end: int
+    closes: bool
+
+
+def _next_delimiter(body: bytes, mark: bytes, at: int) -> _Delimiter | None:
+    """The next delimiter, anywhere in its line, because some clients send it directly after the JSON (wire 7.1)."""
+    at = body.find(mark, at)
+    while at >= 0:
+        line_end = _DELIMITER_END.match(body, at + len(mark))
+        if line_end is not None:
+            return _Delimiter(at, line_end.end(), line_end[1] is not None)
+        at = body.find(mark, at + 1)
+    return None
+
+
+def _delimiter_at(body: bytes, mark: bytes, at: int) -> _Delimiter | None:
+    """The delimiter at this position, after at most two line ends; None if there is none."""
+    line_ends = _LINE_ENDS.match(body, at)
+    start = at if line_ends is None else line_ends.end()
+    if not body.startswith(mark, start):
+        return None
+    line_end = _DELIMITER_END.match(body, start + len(mark))
+    return line_end and _Delimiter(start, line_end.end(), line_end[1] is not None)
+
+
+_PARTS_READ: Final = limits.CHANGE_SET_OPERATIONS_MAX + 1
+"""The number of parts that are read: one more than allowed is enough for the error, and a body can hold thousands."""
+
+
+class _ChangeSetReader:
+    """Reads the change set of a batch from start to end. `behind` is the next delimiter of the outer envelope."""
+
+    def __init__(
+        self, body: bytes, mark: bytes, behind: _Delimiter | None, inner: bytes, outer: RawRequest
+    ) -> None:
+        self._body = body
+        self._mark = mark
+        self._behind = behind
+        self._inner = inner
+        self._outer = outer
+
+    def read(self, at: int) -> BatchRequest:
+        """The parts from this position to the closing delimiter, which must exist.
+
+        If there are more than `_PARTS_READ` parts, the first `_PARTS_READ` are returned and the rest is not read.
+        """
+        body, inner = self._body, self._inner
+        parts: list[BatchPart] = []
+        ends_unreadable = False
+        here = _next_delimiter(body, inner, at)
+        self._require_before_envelope(here)
+        while here is not None and not here.closes:
+            after = _next_delimiter(body, inner, here.end)
+            if after is None:
+                raise _malformed()
+            if ends_unreadable:
+                here = after
+                continue
+            part, follows = _read_part(body, inner, here.end, after, self._outer)
+            # A Content-Length covers `after`, which is then a part of a value and not a delimiter.
+            if follows is not after:
+                self._pass_envelope(after.start, follows.start)
+            self._require_before_envelope(follows)
+            here = follows
+            if part is None:
+                ends_unreadable = True
+            else:
+                parts.append(part)
+                if len(parts) == _PARTS_READ:
+                    return BatchRequest(parts, is_change_set=True, ends_unreadable=False)
+        self._require_nothing_behind()
+        return BatchRequest(parts, is_change_set=True, ends_unreadable=ends_unreadable)
+
+    def _require_before_envelope(self, here: _Delimiter | None) -> None:
+        if here is None or (self._behind is not None and self._behind.start < here.start):
+            raise _malformed()
+
+    def _pass_envelope(self, start: int, end: int) -> None:
+        if self._behind is not None and start <= self._behind.start < end:
+            self._behind = _next_delimiter(self._body, self._mark, end)
+
+    def _require_nothing_behind(self) -> None:
+        """Raise if a second part follows. The end of the envelope may be missing or lack its dashes (wire 7.1)."""
+        behind = self._behind
+        if behind is not None and not behind.closes and self._body[behind.end :].strip():
+            raise _malformed()
+
+
+def _mime_headers(body: bytes, start: int, stop: int) -> tuple[Headers, int]:
+    """The headers of a part, and the position after the blank line that ends them."""
+    match = _MIME_HEADERS_END.search(body, start, stop)
+    if match is None:
+        raise _malformed()
+    headers = _short_or_long_headers(body[start : match.start()])
+    if headers is None:
+        raise _malformed()
+    return headers, match.end()
+
+
+def _read_part(
+    body: bytes, mark: bytes, start: int, after: _Delimiter, outer: RawRequest
+) -> tuple[BatchPart | None, _Delimiter]:
+    """The HTTP request of a part (None if it cannot be read), and the delimiter that ends the part.
+
+    The delimiter is `after`, unless a Content-Length leads to a later one: then `after` is inside a value (wire 7.1).
+    """
+    mime, at = _mime_headers(body, start, after.start)
+    if not mime.get(b"content-type", b"").lower().startswith(b"application/http"):
+        raise _malformed()
+    head_end = _HEADERS_END.search(body, at, after.start)
+    if head_end is None:
+        head, content = body[at : after.start], after.start
+    else:
+        head, content = body[at : head_end.start()], head_end.end()
+    parse = _parse_short_head if len(head) <= _SHORT else _parse_head
+    request = parse(head, outer.scheme, outer.client)
+    if request is None:
+        return None, after
+    declared = request.headers.get(b"content-length")
+    if declared is not None:
+        if not declared.isdigit() or len(declared) > _LENGTH_DIGITS_MAX:
+            return None, after
+        end = content + int(declared)
+        if head_end is not None and end > after.start:
+            after = _delimiter_at(body, mark, end) or after
+    return BatchPart(request, body[content : after.start].strip(b"\r\n")), after
+
+
+def _parse_head(head: bytes, scheme: str, client: str) -> RawRequest | None:
+    """The request of a part, without its body; None if it cannot be read.
+
+    The target is the text between the first and the last blank of the line, since some clients encode nothing
+    (wire 7.1). A `#` belongs to the path, as in a single request, where it is out of range (wire 1.3).
+    """
+    line, _, rest = head.partition(b"\n")
+    method, _, target_and_version = line.rstrip().partition(b" ")
+    target, _, version = target_and_version.rpartition(b" ")
+    target = target.strip(b" ")
+    if not method.isalpha() or version not in _HTTP_VERSIONS:
+        return None
+    origin = _ORIGIN.match(target)
+    start = 0 if origin is None else origin.end()
+    if target[start : start + 1] != b"/":
+        return None
+    if len(target) - start > limits.URL_LENGTH_MAX:  # as for the URL of a single request
+        raise _malformed()
+    path, _, query = target[start:].partition(b"?")
+    headers = _short_or_long_headers(rest)
+    if headers is None:
+        return None
+    return RawRequest(method.decode("ascii").upper(), path, query, headers, scheme, client)
+
+
+def _parse_headers(block: bytes) -> Headers | None:
+    """The headers of a block; None if a line is not a header, or if a header that must be unique occurs twice.
+
+    None also if a value holds a CR or a NUL: Content-ID is written into the answer, and a CR may end a line there.
+    """
+    pairs = []
+    for line in _LINE_END.split(block):
+        if line.strip():
+            name, colon, value = line.partition(b":")
+            value = value.strip()
+            if not colon or _NO_PART_OF_A_VALUE.search(value):
+                return None
+            pairs.append((name.strip().lower(), value))
+    try:
+        return MappingProxyType(single_headers(pairs))
+    except StorageError:
+        return None
+
+
+def _short_or_long_headers(block: bytes) -> Headers | None:
+    return _parse_short_headers(block) if len(block) <= _SHORT else _parse_headers(block)
+
+
+_SHORT: Final = 2048
+"""The length of a head, in bytes, up to which the parsed head is cached, so that the cache stays small."""
+# The operations of a batch have the same headers, and inserts have the same head.
+_parse_short_head = functools.lru_cache(maxsize=256)(_parse_head)
+_parse_short_headers = functools.lru_cache(maxsize=256)(_parse_headers)
+
+
+_PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
+_PHRASES[412] = "Precondition Failed"
+
+
+def format_batch_answer(
+    parts: Sequence[bytes], guids: tuple[str, str], *, change_set: bool
+) -> tuple[bytes, bytes]:
+    """The Content-Type and body of the outer answer (202), given parts from `format_part` or `format_unreadable_part`.
+
+    `guids` are in the names of the two boundaries; they are new for every answer (wire 7.2).
+    """
+    outer = f"batchresponse_{guids[0]}".encode("ascii")
+    inner = f"changesetresponse_{guids[1]}".encode("ascii") if change_set else outer
+    mime = (
+        b"--%b\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
+        % inner
+    )
+    pieces: list[bytes] = []
+    if change_set:
+        pieces.append(
+            b"--%b\r\nContent-Type: multipart/mixed; boundary=%b\r\n\r\n" % (outer, inner)
+        )
+    for part in parts:
+        pieces.append(mime)
+        pieces.append(part)
+    if change_set:
+        pieces.append(b"--%b--\r\n" % inner)
+    pieces.append(b"--%b--\r\n" % outer)
+    return b"multipart/mixed; boundary=" + outer, b"".join(pieces)
+
+
+def format_unreadable_part(error: bytes) -> bytes:
+    """The error for a request with unreadable headers, as recorded; its form is fixed, because none could be read."""
+    return (
+        b"HTTP/1.1 400 Bad Request\r\nDataServiceVersion: 1.0;\r\n"
+        b"Content-Type: application/xml;charset=utf-8\r\n\r\n%b\r\n" % error
+    )
+
+
+def format_part(answer: Answer, content_id: bytes | None) -> bytes:
+    """One answer with its headers in the recorded order."""
+    before, after = _headers_of_kind(
+        answer.status,
+        answer.content_type,
+        answer.preference_applied,
+        _data_service_version(answer),
+        has_body=bool(answer.body),
+        early=answer.early,
+    )
+    pieces = [before]
+    if content_id is not None:
+        pieces.append(b"Content-ID: %b\r\n" % content_id)
+    pieces.append(after)
+    if answer.location is not None:
+        location = answer.location.encode("latin-1")
+        pieces.append(b"Location: %b\r\n" % location)
+        if answer.status == 204:
+            pieces.append(b"DataServiceId: %b\r\n" % location)
+    if answer.etag is not None:
+        pieces.append(b"ETag: %b\r\n" % answer.etag.encode("ascii"))
+    if answer.extra is not None:
+        pieces.extend([b"%b: %b\r\n" % header for header in answer.extra])
+    pieces.append(b"\r\n%b\r\n" % answer.body)
+    return b"".join(pieces)
+
+
+@functools.lru_cache(maxsize=256)
+def _headers_of_kind(
+    status: int,
+    content_type: bytes | None,
+    preference_applied: bytes | None,
+    data_service_version: bytes,
+    *,
+    has_body: bool,
+    early: bool,
+) -> tuple[bytes, bytes]:
+    """The first headers of all answers of a kind, before and after a Content-ID, in the recorded order (wire 7.2)."""
+    speaks = b"DataServiceVersion: %b\r\n" % data_service_version
+    if content_type is not None:
+        speaks += b"Content-Type: %b\r\n" % content_type
+    common = b"X-Content-Type-Options: nosniff\r\n"
+    if not early:
+        common += b"Cache-Control: no-cache\r\n"
+    if preference_applied is not None:
+        common += b"Preference-Applied: %b\r\n" % preference_applied
+    status_line = f"HTTP/1.1 {status} {_PHRASES[status]}\r\n".encode("ascii")
+    if status < 300 and has_body:
+        return status_line + speaks, common
+    return status_line, common + speaks
+
+
+def _data_service_version(answer: Answer) -> bytes:
+    """3.0 if the answer's headers concern content in JSON, even if it has none; else 1.0, as recorded (wire 7.2)."""
+    if answer.content_type is not None and not answer.content_type.startswith(b"application/json"):
+        return b"1.0;"
+    speaks_of_content = answer.content_type is not None or answer.preference_applied is not None
+    return b"3.0;" if speaks_of_content or answer.is_insert else b"1.0;"

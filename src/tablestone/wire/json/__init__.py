@@ -1,0 +1,1 @@
+"""Entities and tables in JSON, at every metadata level: reading and writing."""

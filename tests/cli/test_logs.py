@@ -1,0 +1,192 @@
+"""The server's log as an operator sees it by default, and the signals of service managers and terminals."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import tablestone
+from cli.test_serve import unfinished_request
+from cli.worker_processes import is_running, wait_until, workers_of
+from crash.writers import Connection, UnexpectedAnswerError
+from server_process import COMMAND, ServerProcess, clean_environment
+
+StartServer = Callable[..., ServerProcess]
+WRONG = {"Authorization": "SharedKey devstoreaccount1:d3Jvbmc="}
+QUIET = "tablestone.telemetry.refused_callers.QUIET_SECONDS"
+
+
+def refuse(server: ServerProcess, times: int, source: str = "127.0.0.1") -> None:
+    with Connection(server) as client:
+        client.http = http.client.HTTPConnection(
+            *server.address, timeout=20, source_address=(source, 0)
+        )
+        for _ in range(times):
+            client.send("GET", "/Tables", expected=403, headers=WRONG)
+
+
+def test_authentication_failures_are_told_once_a_minute_for_each_address(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    server = private_server(tmp_path, "--workers=1")
+    refuse(server, 5)
+    refuse(server, 2, "127.0.0.2")
+    refuse(server, 1)
+    assert server.stop() == 0
+    told = [line.partition("refused_callers: ")[2] for line in server.stderr_lines]
+    first = (
+        r"authentication failed for {} at account devstoreaccount1: AuthenticationFailed: "
+        r"no key of the account gives the signature \[request [0-9a-f-]+\]\n"
+    )
+    assert re.fullmatch(first.format(r"127\.0\.0\.1"), told[0])
+    assert re.fullmatch(first.format(r"127\.0\.0\.2"), told[1])
+    assert told[2:] == [
+        "authentication failed 5 more times for 127.0.0.1 within 60 s\n",
+        "authentication failed 1 more times for 127.0.0.2 within 60 s\n",
+    ]
+
+
+def test_after_its_minute_an_address_is_told_of_again(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    server = private_server(tmp_path, "--workers=1", constants={QUIET: 0.5})
+    refuse(server, 2)
+    time.sleep(0.6)
+    refuse(server, 1)
+    wait_until(lambda: len(server.stderr_lines) == 3)
+    assert "failed 1 more times for 127.0.0.1" in server.stderr_lines[1]
+    assert "failed for 127.0.0.1" in server.stderr_lines[2]
+
+
+def test_start_and_stop_have_a_line_each(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path, "--log-level=info", "--workers=2")
+    assert server.stop() == 0
+    address = server.endpoint.removesuffix("/devstoreaccount1")
+    what = f"Tablestone {tablestone.__version__}, data in {tmp_path}, {address}, 2 workers"
+    assert [line.partition("serve: ")[2] for line in server.stderr_lines] == [
+        f"started: {what}\n",
+        f"stopped: {what}\n",
+    ]
+
+
+def test_every_message_is_a_json_object(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path, "--workers=1", "--log-format=json", "--log-level=debug")
+    refuse(server, 1)
+    with Connection(server) as one:
+        body = b'<q:a xmlns:q="x&#10;forged"/>'
+        one.send("PUT", "/?restype=service&comp=properties", body, expected=400)
+    assert server.stop() == 0
+    messages = [json.loads(line) for line in server.stderr_lines]
+    assert {"info", "debug", "warning"} == {message["level"] for message in messages}
+    assert all(message["process"] == server.process.pid for message in messages)
+    assert any("\nforged" in message["message"] for message in messages)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sighup_ends_nothing(private_server: StartServer, tmp_path: Path, workers: int) -> None:
+    server = private_server(tmp_path, f"--workers={workers}")
+    with unfinished_request(server) as sending:
+        for _ in range(3):
+            os.kill(server.process.pid, signal.SIGHUP)
+            time.sleep(0.1)
+        sending.sendall(b'{"TableName":"ttt"}')
+        assert sending.recv(1000).startswith(b"HTTP/1.1 201 ")
+    assert server.stop() == 0
+    assert server.stderr == ""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_terminal_that_is_closed_stops_the_server(tmp_path: Path, workers: int) -> None:
+    """The terminal's shell has gone too: nothing is left that could stop the server later."""
+    output = tmp_path / "output"
+    command = f"exec {COMMAND} serve --port 0 --data {tmp_path / 'data'} --workers {workers} >{output} 2>&1"
+    process, terminal = pty.fork()  # the server leads the session of a terminal of its own
+    if process == 0:
+        os.execve("/bin/sh", ["sh", "-c", command], clean_environment())  # noqa: S606 - a shell is what it starts
+    wait_until(lambda: output.exists() and "Connection string" in output.read_text())
+    os.close(terminal)
+    wait_until(
+        lambda: os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    )
+    assert os.waitpid(process, 0)[1] == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_second_sigint_ends_at_once(
+    private_server: StartServer, tmp_path: Path, workers: int
+) -> None:
+    server = private_server(tmp_path, f"--workers={workers}")
+    others = workers_of(server)
+    with unfinished_request(server):
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert server.process.poll() is None
+        asked = time.monotonic()
+        assert server.stop(signal.SIGINT) == -signal.SIGINT
+        assert time.monotonic() - asked < 5
+    wait_until(lambda: not any(map(is_running, others)))
+    assert "Traceback" not in server.stderr
+
+
+@pytest.mark.parametrize("after", [0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8])
+def test_sigint_during_the_start_prints_no_traceback(tmp_path: Path, after: float) -> None:
+    command = [sys.executable, "-m", "tablestone", "serve", "--port=0", f"--data={tmp_path}"]
+    starting = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    )
+    time.sleep(after)
+    starting.send_signal(signal.SIGINT)
+    _, told = starting.communicate(timeout=20)
+    if "<frozen runpy>" in told or starting.returncode == 1:  # Python itself was not ready yet
+        assert "tablestone/" not in told
+    else:
+        assert starting.returncode in {-signal.SIGINT, 130, 0}
+        assert told.strip() == ""  # click ends the line of the terminal
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_plain_http_to_the_port_of_tls_is_told_once(
+    private_server: StartServer, tmp_path: Path, workers: int
+) -> None:
+    server = private_server(tmp_path, "--tls=self-signed", f"--workers={workers}")
+    address = ("127.0.0.1", int(str(urlsplit(server.endpoint).port)))
+    for _ in range(2 * workers):
+        with socket.create_connection(address, timeout=10) as plain, suppress(ConnectionError):
+            plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            plain.recv(100)
+    sentence = (
+        "A client speaks plain HTTP to the port that serves TLS: its address must begin with https."
+    )
+    wait_until(lambda: server.stderr.count(sentence) == workers)
+    assert server.stop() == 0
+    assert len(server.stderr_lines) == workers, "once in each process"
+
+
+def test_a_refused_caller_is_told_without_what_was_signed(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    server = private_server(tmp_path)
+    with Connection(server) as client, suppress(UnexpectedAnswerError):
+        target = "/Weather(PartitionKey='sekretpk',RowKey='r')?sekret=1"
+        client.send("GET", target, expected=403, headers=WRONG)
+    assert server.stop() == 0
+    assert "authentication failed" in server.stderr
+    assert "sekret" not in server.stderr

@@ -1,0 +1,244 @@
+"""`tablestone sas` and `account show --connection-string`: what they print is what the service takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
+from urllib.request import urlopen
+
+import pytest
+from azure.core.exceptions import HttpResponseError
+from azure.data.tables import TableAccessPolicy, TableClient, TableServiceClient
+
+from cli.account_command import account
+from cli.test_refusals import run_command
+from server_process import ServerProcess
+from tablestone.cli.option_sources import read_configuration
+from tablestone.cli.option_values import BrokenOption
+from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
+
+StartServer = Callable[..., ServerProcess]
+KEY = "a2V5IG9uZQ=="
+OTHER_KEY = "a2V5IHR3bw=="
+DEVELOPMENT = "devstoreaccount1"
+
+
+def printed(*arguments: str) -> str:
+    status, output, errors = run_command(*arguments)
+    assert (status, errors) == (0, "")
+    return output.removesuffix("\n")
+
+
+def entities(server: ServerProcess, signature: str, table: str = "Weather") -> list[str]:
+    with TableClient(f"{server.endpoint}?{signature}", table) as client:
+        return [entity["PartitionKey"] for entity in client.list_entities()]
+
+
+@pytest.fixture
+def server(private_server: StartServer, tmp_path: Path) -> ServerProcess:
+    started = private_server(tmp_path)
+    with TableServiceClient.from_connection_string(started.connection_string) as service:
+        table = service.create_table("Weather")
+        for station in ("EWR", "JFK", "LGA"):
+            table.create_entity({"PartitionKey": station, "RowKey": "1"})
+        table.set_table_access_policy(
+            {"readers": TableAccessPolicy(permission="r", expiry="2999-01-01T00:00:00Z")}
+        )
+    return started
+
+
+def test_signatures_are_taken_and_permit_what_they_say(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    table = ("sas", "table", DEVELOPMENT, "Weather", "--data", str(tmp_path))
+    everything = ["EWR", "JFK", "LGA"]
+    of = {
+        "read": (*table, "--permissions=r", "--expiry=1h"),
+        "a range": (*table, "--permissions=r", "--expiry=2d", "--start-pk=F", "--end-pk=K"),
+        "a row": (
+            *(*table, "--permissions=r", "--expiry=2d", "--start-pk=EWR", "--start-rk=2"),
+            *("--end-pk=LGA", "--end-rk=1"),
+        ),
+        "a policy": (*table, "--policy=readers"),
+        "an address": (*table, "--permissions=r", "--expiry=5m", "--ip=127.0.0.1-127.0.0.9"),
+        "an old version": (
+            *(*table, "--permissions=r", "--expiry=2999-01-01", "--service-version=2012-02-12"),
+        ),
+        "an account": (
+            *("sas", "account", DEVELOPMENT, "--data", str(tmp_path)),
+            *("--permissions=lr", "--expiry=1h"),
+        ),
+        "a new version": (
+            *("sas", "account", DEVELOPMENT, "--data", str(tmp_path), "--permissions=rl"),
+            *("--expiry=1h", "--service-version=2020-12-06"),
+        ),
+    }
+    seen = {name: entities(server, printed(*arguments)) for name, arguments in of.items()}
+    assert seen == dict.fromkeys(of, everything) | {"a range": ["JFK"], "a row": ["JFK", "LGA"]}
+    refused = {
+        "a right": (*table, "--permissions=a", "--expiry=1h"),
+        "not yet": (*table, "--permissions=r", "--start=2998-01-01", "--expiry=2999-01-01"),
+        "no policy": (*table, "--policy=absent"),
+        "another address": (*table, "--permissions=r", "--expiry=5m", "--ip=10.0.0.1"),
+        "tls": (*table, "--permissions=r", "--expiry=5m", "--https-only"),
+        "a resource type": (
+            *("sas", "account", DEVELOPMENT, "--data", str(tmp_path)),
+            *("--permissions=r", "--resource-types=s", "--expiry=1h"),
+        ),
+    }
+    for arguments in refused.values():
+        with pytest.raises(HttpResponseError) as caught:
+            entities(server, printed(*arguments))
+        assert caught.value.status_code == 403
+
+
+def test_a_url_is_ready_for_curl(server: ServerProcess, tmp_path: Path) -> None:
+    port = str(urlsplit(server.endpoint).port)
+    arguments = ("--permissions=r", "--expiry=1h", "--url", "--port", port, "--data", str(tmp_path))
+    url = printed("sas", "table", DEVELOPMENT, "Weather", *arguments)
+    assert url.startswith(f"{server.endpoint}/Weather?")
+    with urlopen(url) as answer:
+        assert answer.status == 200
+
+
+def test_the_keys_of_stored_and_configured_accounts_sign(tmp_path: Path) -> None:
+    account(tmp_path, "create", "weather", "--key-file", "-", keys=f"{KEY}\n{OTHER_KEY}\n")
+    table = ("sas", "table", "weather", "t", "--permissions=r", "--expiry=2999-01-01")
+
+    def signature(*more: str) -> str:
+        return parse_qs(printed(*table, "--data", str(tmp_path), *more))["sig"][0]
+
+    first, second = signature(), signature("--key=2")
+    assert first != second
+    assert signature("--account", f"weather:{OTHER_KEY}") == second, "configured before stored"
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
+    "no expiry": (
+        ("table", DEVELOPMENT, "t", "--permissions=r"),
+        "--expiry is missing: give a time, or 30m, 12h or 7d.",
+    ),
+    "no permissions": (
+        ("table", DEVELOPMENT, "t", "--expiry=1h"),
+        "Give --permissions, or a --policy that has them.",
+    ),
+    "a letter that is none": (
+        ("table", DEVELOPMENT, "t", "--permissions=rx", "--expiry=1h"),
+        "--permissions must be some of the letters raud, not 'rx'.",
+    ),
+    "a time that is none": (
+        ("account", DEVELOPMENT, "--permissions=r", "--expiry=soon"),
+        "--expiry must be a time such as 2030-01-31T12:00:00Z, or 30m, 12h or 7d, not 'soon'.",
+    ),
+    "addresses of two kinds": (
+        ("account", DEVELOPMENT, "--permissions=r", "--expiry=1h", "--ip=1.1.1.1-::1"),
+        "--ip must be an address, or two with a hyphen between, not '1.1.1.1-::1'.",
+    ),
+    "a row key alone": (
+        ("table", DEVELOPMENT, "t", "--permissions=r", "--expiry=1h", "--end-rk=1"),
+        "--end-rk needs --end-pk.",
+    ),
+    "a version before there were any": (
+        ("account", DEVELOPMENT, "--permissions=r", "--expiry=1h", "--service-version=2012-02-12"),
+        "--service-version must be a version of the service from 2015-04-05 on, not '2012-02-12'.",
+    ),
+    "no such account": (
+        ("account", "absent", "--permissions=r", "--expiry=1h"),
+        "There is no stored account absent.",
+    ),
+    "no such key": (
+        ("account", DEVELOPMENT, "--permissions=r", "--expiry=1h", "--key=2"),
+        "The account devstoreaccount1 has no key 2.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_a_signature_that_would_not_be_taken_is_one_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    account(tmp_path, "create", "other")
+    asked = run_command("sas", *arguments, "--data", str(tmp_path))
+    assert asked == (2, "", f"tablestone: {sentence}\n")
+
+
+def test_a_connection_string_to_paste(private_server: StartServer, tmp_path: Path) -> None:
+    account(tmp_path, "create", "weather", "--key-file", "-", keys=KEY)
+    show = ("account", "show", "weather", "--connection-string", "--data", str(tmp_path))
+    server = private_server(tmp_path)
+    complete = printed(*show, "--port", str(urlsplit(server.endpoint).port))
+    with TableServiceClient.from_connection_string(complete) as service:
+        assert list(service.list_tables()) == []
+    assert f"AccountKey={KEY};" in complete
+    addresses = {
+        ("--host=0.0.0.0",): "http://127.0.0.1:10002/weather",
+        ("--host=::1", "--port=1"): "http://[::1]:1/weather",
+        ("--tls=self-signed",): "https://127.0.0.1:10002/weather",
+        ("--custom-domain=tables.example.com=weather",): "http://tables.example.com:10002",
+    }
+    for options, address in addresses.items():
+        assert f";TableEndpoint={address};" in printed(*show, *options)
+    of_development = printed(
+        "account", "show", DEVELOPMENT, "--connection-string", "--data", str(tmp_path)
+    )
+    assert f"AccountKey={DEVELOPMENT_ACCOUNT_KEY};" in of_development
+    status, output, sentence = run_command(*show, "--port=0")
+    assert (status, output) == (2, "")
+    assert "give the port that the server printed" in sentence
+
+
+# Small things that were missed
+
+
+def test_help_tells_which_options_repeat_and_how_accounts_are_named() -> None:
+    told = " ".join(printed("serve", "--help").split())
+    assert re.search(r"--domain DOMAIN [^\[]* Can be repeated\.", told)
+    assert told.count("Can be repeated.") == 7
+    assert "NAME is 3 to 24 lower-case letters and digits." in printed(
+        "account", "create", "--help"
+    )
+
+
+def test_a_user_without_a_home_directory_is_told_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a container's user: no variable, and no entry among the users."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+
+    def no_entry(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", no_entry)
+    with pytest.raises(BrokenOption) as refused:
+        read_configuration({}, {})
+    sentence = "This user has no home directory: name a directory for the data with --data."
+    assert str(refused.value) == sentence
+
+
+def test_the_usual_port_that_is_taken_is_explained() -> None:
+    from tablestone.server.processes.start import USUAL_PORT, _of_taken_port  # noqa: PLC0415
+
+    assert _of_taken_port(USUAL_PORT) == (
+        " It is often another Tablestone, or Azurite. --port 0 takes a free port."
+    )
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion(shell: str) -> None:
+    asked = {"_TABLESTONE_COMPLETE": f"{shell}_source"}
+    assert "tablestone" in run_command(environment=asked)[1]
+    words = {"COMP_WORDS": "tablestone acc", "COMP_CWORD": "1"}
+    if shell != "fish":
+        answer = run_command(environment={"_TABLESTONE_COMPLETE": f"{shell}_complete", **words})[1]
+        assert "account" in answer
+
+
+def test_a_value_is_encoded_in_the_query(tmp_path: Path) -> None:
+    account(tmp_path, "create", "weather", "--key-file", "-", keys=KEY)
+    odd = "a b+c&d"
+    query = printed(
+        *("sas", "table", "weather", "t", "--permissions=r", "--expiry=2999-01-01"),
+        *("--start-pk", odd, "--data", str(tmp_path)),
+    )
+    assert f"spk={quote(odd, safe='')}&" in query

@@ -1,0 +1,198 @@
+"""An engine behind a bad network: every call takes a while, overtakes others, and is lost now and then.
+
+It keeps the contract, as an engine over a network has to: a lost call is repeated, and the outcome of a commit whose
+answer is lost is found out. Each call uses a time-out, which works inside a task only. All chance
+comes from one seeded source. Knows the contract and nothing above it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+from tablestone.engines.capabilities import Caching, Capabilities, Snapshots
+from tablestone.engines.contract import EngineUnavailable, MomentPassed, SnapshotRefused
+from tablestone.engines.kind import EngineKind, Opening
+from tablestone.engines.leases import Leases
+from tablestone.engines.memory import MemoryEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from tablestone.clock import Clock
+    from tablestone.engines.contract import (
+        Committed,
+        Conflict,
+        Engine,
+        Hint,
+        Key,
+        KeyRange,
+        Rows,
+        Snapshot,
+        StorageId,
+        StoredRow,
+        WriteSet,
+    )
+
+Answer = TypeVar("Answer")
+
+LEASE_SECONDS = 0.02
+LOST = 0.05
+"""The probability that a request is lost on its way, and the same for an answer."""
+TIMEOUT_SECONDS = 0.002
+"""Seconds until a missing answer is asked for again."""
+PAUSES = (None, 0, 0, 0, 0.0005)
+"""The delays of a call on its way: none, one turn of the loop, or half a millisecond."""
+
+
+class SlowEngine:
+    """An `Engine` at the far end of a network. Others on the same storage have their own end of it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        random: Random,
+        *,
+        snapshots: Snapshots = Snapshots.PASSING,
+        leases: Leases | None = None,
+    ) -> None:
+        self._engine = engine
+        self._random = random
+        self._leases = leases
+        self.commits = 0
+        """The number of write sets applied through this engine: a snapshot's moment has passed if it changes."""
+        self.failure: Exception | None = None
+        """Raised in the place of every answer, as when nothing can be reached."""
+        self._is_open = True
+        self._under_way = 0
+        self._none_under_way = asyncio.Condition()
+        self.capabilities: Capabilities = replace(
+            engine.capabilities,
+            waits=True,
+            snapshots=snapshots,
+            caching=Caching.NEVER if leases is None else Caching.FOR_A_LEASE,
+        )
+
+    @property
+    def generation(self) -> int | None:
+        return None if self._leases is None else self._leases.generation
+
+    @property
+    def lease_seconds(self) -> float | None:
+        return None if self._leases is None else self._leases.seconds
+
+    async def get(self, key: Key) -> bytes | None:
+        return await self._ask(lambda: self._engine.get(key))
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        return await self._ask(
+            lambda: self._engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+        )
+
+    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
+        return await self._ask(lambda: self._engine.scan(key_range, rows_max=rows_max))
+
+    async def snapshot(self) -> SlowSnapshot:
+        if self.capabilities.snapshots is Snapshots.NONE:
+            raise SnapshotRefused("A network has no snapshots.")
+        return SlowSnapshot(self, await self._ask(self._engine.snapshot))
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        applied: asyncio.Future[Committed | Conflict] | None = None
+
+        async def apply() -> Committed | Conflict:
+            """The far end knows a write set that it has applied already."""
+            nonlocal applied
+            if applied is None:
+                applied = asyncio.ensure_future(self._engine.commit(write_set))
+                self.commits += 1
+            return await applied
+
+        return await self._ask(apply)
+
+    async def watch(self, *, logs_warnings: bool) -> None:
+        await self._engine.watch(logs_warnings=logs_warnings)
+
+    async def check(self) -> list[str]:
+        return await self._engine.check()
+
+    async def close(self) -> None:
+        self._is_open = False
+        async with self._none_under_way:
+            await self._none_under_way.wait_for(lambda: not self._under_way)
+        await self._engine.close()
+
+    async def _ask(self, request: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Send a request until an answer comes back."""
+        if not self._is_open:
+            raise EngineUnavailable("The engine is closed.")
+        self._under_way += 1
+        try:
+            while True:
+                try:
+                    # Like drivers of databases: outside a task this raises.
+                    async with asyncio.timeout(60):
+                        await self._travel()
+                        answer = await request()
+                        await self._travel()
+                except ConnectionError:
+                    await asyncio.sleep(TIMEOUT_SECONDS)
+                else:
+                    return answer
+        finally:
+            self._under_way -= 1
+            async with self._none_under_way:
+                self._none_under_way.notify_all()
+
+    async def _travel(self) -> None:
+        pause = self._random.choice(PAUSES)
+        if pause is not None:
+            await asyncio.sleep(pause)
+        if self.failure is not None:
+            raise self.failure
+        if self._random.random() < LOST:
+            raise ConnectionError
+
+
+class SlowSnapshot:
+    """A snapshot over the same network."""
+
+    def __init__(self, engine: SlowEngine, snapshot: Snapshot) -> None:
+        self._engine = engine
+        self._snapshot = snapshot
+        self._commits: int | None = None
+
+    async def read(
+        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+    ) -> Rows:
+        if self._commits is None:
+            self._commits = self._engine.commits
+        elif (
+            self._commits != self._engine.commits
+            and self._engine.capabilities.snapshots is Snapshots.PASSING
+        ):
+            raise MomentPassed
+        return await self._engine._ask(
+            lambda: self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        )
+
+    async def close(self) -> None:
+        await self._snapshot.close()
+
+
+def _open(_place: str, clock: Clock, _opening: Opening, _storage: StorageId | None) -> SlowEngine:
+    return SlowEngine(MemoryEngine(clock), Random(1), leases=Leases(LEASE_SECONDS))
+
+
+KIND = EngineKind(
+    replace(
+        MemoryEngine.capabilities,
+        waits=True,
+        snapshots=Snapshots.PASSING,
+        caching=Caching.FOR_A_LEASE,
+    ),
+    ("slow",),
+    _open,
+)

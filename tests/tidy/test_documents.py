@@ -1,0 +1,125 @@
+"""The documents are true of the repository: links and paths lead somewhere, generated pages are up to date.
+
+`mkdocs build --strict` in .ci/run checks the same links as the site has them; these tests need no MkDocs.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import options_page
+from document_links import ROOT_PAGES, anchors, is_relative, targets
+from tablestone.cli.option_sources import CONFIG_FLAG, CONFIG_VARIABLE, read_configuration
+from tablestone.cli.options import SERVER_OPTIONS
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "tablestone"
+README_LINES_MAX = 120
+
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "README.md"]
+)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def broken_links(document: Path) -> list[str]:
+    broken = []
+    for target in filter(is_relative, targets(document.read_text(encoding="utf-8"))):
+        path, _, anchor = target.partition("#")
+        there = document.parent / path if path else document
+        if not there.exists() or (
+            anchor and anchor not in anchors(there.read_text(encoding="utf-8"))
+        ):
+            broken.append(target)
+    return broken
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_link_leads_somewhere(document: Path) -> None:
+    assert broken_links(document) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `b` c\n[a](page.md#a-b-c) [b](page.md#b) [c](#a-b-c) [d](gone.md) `[e](code.md)`\n"
+    )
+    assert broken_links(page) == ["page.md#b", "gone.md"]
+
+
+PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*(?:\.\w+|/))(?:::\w+)?`")
+OUR_ROOMS = {each.name for place in (ROOT, SOURCE) for each in place.iterdir() if each.is_dir()}
+
+
+def missing_paths(document: Path) -> list[str]:
+    """Paths in backticks that look like the project's and lead nowhere: from the root, the package or the document."""
+    missing = []
+    for path in PATH.findall(document.read_text(encoding="utf-8")):
+        room, slash, _ = path.partition("/")
+        if (slash and room in OUR_ROOMS) or path.endswith(".py"):
+            places = (ROOT, SOURCE, document.parent)
+            if not any((place / path).exists() for place in places):
+                missing.append(path)
+    return missing
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_path_named_in_a_document_is_there(document: Path) -> None:
+    assert missing_paths(document) == []
+
+
+def test_a_missing_path_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`wire/gone.py` `gone.py` `tests/gone/` `model/errors.py` `tests/spec/edm.toml` `other/gone.toml`\n"
+    )
+    assert missing_paths(page) == ["wire/gone.py", "gone.py", "tests/gone/"]
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    menu = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(menu) == sorted([*pages, *ROOT_PAGES.values()])
+
+
+def test_every_directory_of_tests_is_described() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if line.startswith("| `tests/")]
+    described = [
+        name for line in lines for name in re.findall(r"`tests/(\w+)/`", line.split("|")[1])
+    ]
+    there = {
+        path.parent.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/*.*")
+    }
+    assert sorted(described) == sorted(there - {"__pycache__"})
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= README_LINES_MAX
+
+
+def test_the_page_of_options_is_up_to_date() -> None:
+    """`python docs/generate/options_page.py` writes it."""
+    assert options_page.PAGE.read_text(encoding="utf-8") == options_page.page()
+
+
+def test_every_option_is_documented() -> None:
+    page = options_page.PAGE.read_text(encoding="utf-8")
+    documented = re.findall(r"^\| `(--[a-z-]+)[^`]*` \| `([A-Z_]+)` \|", page, re.MULTILINE)
+    options = [(option.flag, option.variable) for option in SERVER_OPTIONS]
+    assert documented == [*options, (CONFIG_FLAG, CONFIG_VARIABLE)]
+    assert options_page.DETAILS.keys() <= {option.name for option in SERVER_OPTIONS}
+
+
+def test_the_file_on_the_page_of_options_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "tablestone.toml"
+    file.write_text(options_page.EXAMPLE, encoding="utf-8")
+    configuration = read_configuration({"config": str(file)}, {})
+    assert [account.name for account in configuration.accounts] == ["weather", "orders"]
+    assert configuration.domains == ("example.com", "example.org")

@@ -1,0 +1,94 @@
+"""A commit that always conflicts: every way to change something gives up in the end, with the same error."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tablestone import limits
+from tablestone.engines.contract import ABSENT, Committed, Conflict, WriteSet
+from tablestone.engines.memory import MemoryEngine
+from tablestone.model.entity import Entity
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import IF_MATCH_ANY, InsertEntity, MergeEntity
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import Catalog
+from tablestone.tables.commit_retries import Overtaken, one_more_conflict
+from tablestone.tables.documents import DocumentKind, Documents
+from tablestone.tables.entity_group import commit_writes
+
+ATTEMPTS = 5
+OWNER = Named("account")
+TABLE_ID = b"\0" * storage_keys.TABLE_ID_LENGTH
+ENTITY = Entity(EntityKey("p", "r"), {})
+
+
+class OvertakenEngine(MemoryEngine):
+    """Once this is set, another commit is ahead of every commit."""
+
+    conflicts: int | None = None
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        if self.conflicts is None:
+            return await super().commit(write_set)
+        self.conflicts += 1
+        return Conflict(len(write_set.changes) - 1, ABSENT)
+
+
+async def _merge(engine: MemoryEngine) -> None:
+    await commit_writes(engine, TABLE_ID, [MergeEntity("table", ENTITY, IF_MATCH_ANY)])
+
+
+async def _change_document(engine: MemoryEngine) -> None:
+    await Documents(engine).change(DocumentKind.ACCOUNT, "name", lambda _: {"n": 5})
+
+
+async def _create_table(engine: MemoryEngine) -> None:
+    await _catalog(engine).create(OWNER, "new")
+
+
+async def _delete_table(engine: MemoryEngine) -> None:
+    await _catalog(engine).delete(OWNER, "table")
+
+
+async def _set_policies(engine: MemoryEngine) -> None:
+    await _catalog(engine).set_identifiers(OWNER, "table", ())
+
+
+def _catalog(engine: MemoryEngine) -> Catalog:
+    return Catalog(engine, lambda: 1_000, lambda: TABLE_ID, deletion_seconds=40)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("attempt", "what"),
+    [
+        (_merge, "an entity"),
+        (_change_document, "the account of name"),
+        (_create_table, "table new"),
+        (_delete_table, "table table"),
+        (_set_policies, "table table"),
+    ],
+)
+async def test_a_commit_that_is_always_overtaken_gives_up(
+    monkeypatch: pytest.MonkeyPatch, attempt: Callable[[MemoryEngine], Awaitable[None]], what: str
+) -> None:
+    monkeypatch.setattr(limits, "COMMIT_ATTEMPTS_MAX", ATTEMPTS)
+    engine = OvertakenEngine(lambda: 1_000)
+    await _catalog(engine).create(OWNER, "table")
+    await commit_writes(engine, TABLE_ID, [InsertEntity("table", ENTITY)])
+    engine.conflicts = 0
+    with pytest.raises(Overtaken) as overtaken:
+        await attempt(engine)
+    assert str(overtaken.value) == f"Other requests keep changing {what}."
+    assert engine.conflicts == ATTEMPTS
+
+
+def test_as_many_conflicts_are_counted_as_there_may_be_attempts() -> None:
+    conflicts = 0
+    for _ in range(limits.COMMIT_ATTEMPTS_MAX - 1):
+        conflicts = one_more_conflict(conflicts, "it")
+    with pytest.raises(Overtaken, match="Other requests keep changing it"):
+        one_more_conflict(conflicts, "it")

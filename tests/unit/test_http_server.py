@@ -1,0 +1,89 @@
+"""The stop of the HTTP server waits for requests, and for nothing else. Time here is virtual: the loop's own."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+from typing import Any
+
+from tablestone.configuration import Configuration
+from tablestone.server.asgi import Message, Receive, Send
+from tablestone.server.processes.http_server import LOOK_SECONDS_MAX, HttpServer
+from tablestone.server.processes.start import listen
+from tablestone.server.processes.worker import uvicorn_config
+
+ANSWER_SECONDS = 3.0
+REQUEST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n"
+
+
+class VirtualTime(selectors.DefaultSelector):
+    """A selector that waits for no time: the clock of its loop goes on instead."""
+
+    seconds = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0.005)  # what the kernel passes on at once
+        if not ready and timeout is not None:
+            self.seconds += timeout
+        return ready
+
+
+class SlowApplication:
+    """Answers after a fixed time."""
+
+    waits = True
+
+    def __init__(self) -> None:
+        self.is_asked = asyncio.Event()
+
+    async def startup(self) -> None: ...
+    async def shutdown(self) -> None: ...
+    async def refuse(self, scope: Message, receive: Receive, send: Send) -> None: ...
+    def reopen_logs(self) -> None: ...
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+        self.is_asked.set()
+        await asyncio.sleep(ANSWER_SECONDS)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def stop_took(*, with_request: bool) -> float:
+    """Seconds from the request to stop to the end."""
+    loop = asyncio.get_running_loop()
+    application = SlowApplication()
+    configuration = Configuration("127.0.0.1", 0, None, "memory:", (), "error")
+    ready = asyncio.Event()
+    listener = listen("127.0.0.1", 0)
+    server = HttpServer(uvicorn_config(configuration, application, None), listener, ready.set)
+    serving = asyncio.ensure_future(server.run_until_stopped())
+    await ready.wait()
+    client = socket.create_connection(listener.getsockname())
+    with client:
+        if with_request:
+            client.sendall(REQUEST)
+            await application.is_asked.wait()
+        await asyncio.sleep(0.01)  # the connection is accepted
+        started = loop.time()
+        server.stop()
+        await serving
+        took = loop.time() - started
+        await asyncio.sleep(0.01)  # the loop closes the connection
+        return took
+
+
+def run(*, with_request: bool) -> float:
+    selector = VirtualTime()
+    loop = asyncio.SelectorEventLoop(selector)
+    loop.time = lambda: selector.seconds  # type: ignore[method-assign]
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(stop_took(with_request=with_request))
+
+
+def test_a_stop_waits_for_nothing_when_nothing_is_under_way() -> None:
+    assert run(with_request=False) <= LOOK_SECONDS_MAX
+
+
+def test_a_stop_waits_for_the_request_under_way() -> None:
+    assert ANSWER_SECONDS - 0.01 <= run(with_request=True) <= ANSWER_SECONDS + 2 * LOOK_SECONDS_MAX

@@ -1,0 +1,139 @@
+"""The whole application behind its real HTTP parser, in this process: bytes in over a socket, an answer out.
+
+The engine is in memory and the clock is stopped, so a test can expect an exact answer. The parser gets exactly the
+bytes of the test. Does not know the expected answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import uvloop
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from tablestone.configuration import AccountKeys, Configuration, WorkerSlot
+from tablestone.server.application import Application, Parts
+from tablestone.server.connection.connection_limit import ConnectionLimit
+from tablestone.server.connection.http_connection import HttpConnection
+from wire.service_under_test import ACCOUNT, KEY, Clock, Headers, Response, default_headers
+
+ANSWER_SECONDS_MAX = 20
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+ServedApplication = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+async def listen(
+    served: ServedApplication,
+    date: str,
+    idle_seconds: int = ANSWER_SECONDS_MAX,
+    *,
+    waits: bool = False,
+) -> asyncio.Server:
+    """The server's own HTTP connection before an application, on a port of the system's choice.
+
+    An application that `waits` is called inside a task.
+    """
+    config = Config(
+        served,
+        http=HttpConnection,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        timeout_keep_alive=idle_seconds,
+        log_config=None,
+        log_level=logging.ERROR,
+        access_log=False,
+        proxy_headers=False,
+    )
+    config.load()
+    state = ServerState()
+    state.default_headers = [(b"date", date.encode())]
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(
+        lambda: HttpConnection(
+            config,
+            state,
+            {},
+            loop,
+            limit=ConnectionLimit(1000),
+            refuse=config.loaded_app,
+            waits=waits,
+        ),
+        "127.0.0.1",
+        0,
+    )
+
+
+class ServedBytes:
+    """One server with one account, empty at first, and one connection to it. Close it when done."""
+
+    def __init__(self, clock: Clock, engine: str = "memory:") -> None:
+        self.clock = clock
+        self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        account = AccountKeys(ACCOUNT, (KEY,))
+        configuration = Configuration("127.0.0.1", 0, None, engine, (account,), "error")
+        self._application = Application(configuration, WorkerSlot(), Parts(clock.ticks))
+        self._runner.run(self._open())
+
+    async def _open(self) -> None:
+        await self._application.startup()
+        waits = self._application.waits
+        self._server = await listen(self._application, self.clock.http_date(), waits=waits)
+        address = self._server.sockets[0].getsockname()
+        self._reader, self._writer = await asyncio.open_connection(*address)
+
+    def close(self) -> None:
+        self._runner.run(self._close())
+        self._runner.close()
+
+    async def _close(self) -> None:
+        self._writer.close()
+        self._server.close()
+        await self._application.shutdown()
+
+    def send(self, head: bytes, body: bytes) -> Response:
+        """The answer to one request. A head that expects 100 (Continue) gets it before the body is sent."""
+        return self._runner.run(self._exchange(head, body))
+
+    def exchange(
+        self, method: str, target: str, headers: Headers = (), body: bytes = b""
+    ) -> Response:
+        """A request put together and signed here, as `ServiceUnderTest` does."""
+        pairs = [*default_headers(method, target, self.clock.http_date(), headers, body)]
+        if body or method != "GET":
+            pairs.append(("Content-Length", str(len(body))))
+        return self.send(head_of(f"{method} {target} HTTP/1.1", pairs), body)
+
+    async def _exchange(self, head: bytes, body: bytes) -> Response:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            self._writer.write(head)
+            if b"\r\nexpect: 100-continue\r\n" in head.lower():
+                assert await self._reader.readexactly(len(CONTINUE)) == CONTINUE
+            self._writer.write(body)
+            answer = await self._reader.readuntil(b"\r\n\r\n")
+            status_line, *lines = answer[:-4].decode("latin-1").split("\r\n")
+            pairs = [line.partition(": ")[::2] for line in lines]
+            headers = dict(pairs)
+            assert len(headers) == len(pairs), "a header was sent twice"
+            length = int(headers.get("content-length", "0"))
+            content = await self._reader.readexactly(length)
+        return Response(int(status_line.split(" ")[1]), headers, content)
+
+
+def head_of(request_line: str, headers: Headers) -> bytes:
+    """A request line and headers, as they are, as the bytes before a body."""
+    lines = [request_line, *(f"{name}: {value}" for name, value in headers)]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+@pytest.fixture
+def served() -> Iterator[ServedBytes]:
+    """An empty server whose clock stands still."""
+    server = ServedBytes(Clock())
+    yield server
+    server.close()
