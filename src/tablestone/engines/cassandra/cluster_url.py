@@ -1,0 +1,138 @@
+"""The URL of a cluster: `cassandra://[USER@]HOST[:PORT][,HOST…]/KEYSPACE[?OPTION=VALUE&…]`, parsed and checked.
+
+Knows the options and their rules; opens no file and no connection. A password is never part of a URL, which is logged
+and seen by other users of the machine: it is in a file or in the environment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tablestone.engines.contract import EngineRefused
+
+SCHEME: Final = "cassandra"
+FORM: Final = "cassandra://HOST[,HOST]/KEYSPACE?datacenter=DC"
+DEFAULT_PORT: Final = 9042
+
+_KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_DATACENTER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_OPTIONS: Final = (
+    "datacenter",
+    "replication",
+    "password-file",
+    "tls",
+    "ca-file",
+    "certificate-file",
+    "key-file",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAddress:
+    """Where a cluster is, and as whom it is spoken to."""
+
+    hosts: tuple[tuple[str, int], ...]
+    """Contact points: the nodes that are asked for the others."""
+    keyspace: str
+    datacenter: str | None = None
+    """The datacenter whose nodes are asked; None: that of the first node that answers."""
+    replication: Mapping[str, int] | int | None = None
+    """Copies of each row, by datacenter or in `datacenter`; only `cluster init` looks at it."""
+    user: str | None = None
+    password_file: str | None = None
+    tls: bool = False
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+
+
+def parse_address(url: str) -> ClusterAddress:
+    """The address that a URL names, or `EngineRefused` with what is wrong with it."""
+    parts = urlsplit(url)
+    if parts.scheme != SCHEME or not parts.netloc:
+        raise _refused(url, f"its form is {FORM}")
+    user, at, hosts = parts.netloc.rpartition("@")
+    if ":" in user:
+        raise EngineRefused(
+            "A password has no place in the engine's URL, which others can see: write it into a file and say "
+            "password-file=FILE, or set CASSANDRA_PASSWORD."
+        )
+    keyspace = parts.path.removeprefix("/")
+    if not _KEYSPACE.fullmatch(keyspace):
+        raise _refused(
+            url,
+            f"{keyspace!r} is no name of a keyspace (a to z, 0 to 9, _; a letter first; 48 at most)",
+        )
+    options = _options(url, parts.query)
+    datacenter = options.get("datacenter")
+    if datacenter is not None and not _DATACENTER.fullmatch(datacenter):
+        raise _refused(url, f"{datacenter!r} is no name of a datacenter")
+    tls = options.get("tls", "no")
+    if tls not in {"yes", "no"}:
+        raise _refused(url, "tls is yes or no")
+    files = [options.get(name) for name in ("ca-file", "certificate-file", "key-file")]
+    if tls == "no" and any(files):
+        raise _refused(url, "ca-file, certificate-file and key-file need tls=yes")
+    if (files[1] is None) != (files[2] is None):
+        raise _refused(url, "certificate-file and key-file belong together")
+    return ClusterAddress(
+        tuple(_host(url, text) for text in hosts.split(",")),
+        keyspace,
+        datacenter,
+        _replication(url, options.get("replication")),
+        unquote(user) if at else None,
+        options.get("password-file"),
+        tls == "yes",
+        *files,
+    )
+
+
+def _options(url: str, query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError as error:
+        raise _refused(url, f"{query!r} is no list of OPTION=VALUE") from error
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        raise _refused(url, "an option is there twice")
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            raise _refused(
+                url, f"{name!r} is no option; there are {', '.join(_OPTIONS[:-1])}, {_OPTIONS[-1]}"
+            )
+        if not value:
+            raise _refused(url, f"{name} has no value")
+    return options
+
+
+def _host(url: str, text: str) -> tuple[str, int]:
+    name, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    if not colon:
+        name, port = text, str(DEFAULT_PORT)
+    name = name.removeprefix("[").removesuffix("]")
+    if not name or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise _refused(url, f"{text!r} is no HOST or HOST:PORT")
+    return name, int(port)
+
+
+def _replication(url: str, text: str | None) -> Mapping[str, int] | int | None:
+    """`3`, or `dc1:3,dc2:2`."""
+    if text is None:
+        return None
+    if text.isdecimal() and 0 < int(text) < 100:
+        return int(text)
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, colon, copies = part.partition(":")
+        if not (colon and _DATACENTER.fullmatch(name) and copies.isdecimal() and int(copies) < 100):
+            raise _refused(url, "replication is a number of copies, or DC:COPIES[,DC:COPIES]")
+        found[name] = int(copies)
+    return found
+
+
+def _refused(url: str, why: str) -> EngineRefused:
+    return EngineRefused(f"The engine {url!r} cannot be used: {why}.")

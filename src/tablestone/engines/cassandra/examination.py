@@ -1,0 +1,163 @@
+"""Examines a cluster before it is used: nodes, settings, clocks, keyspace.
+
+A fault that would lose or mix up data, or that cannot work, is a refusal; an unwise setting is a warning. Each is one
+sentence, and docs/guides/cassandra.md says why it matters. Every node that answers is asked for its own settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
+from tablestone.engines.cassandra.schema import ABOUT, LAYOUT, TABLES
+
+if TYPE_CHECKING:
+    from tablestone.engines.cassandra.connection import Connection
+
+VERSION_MIN: Final = (5, 0)
+COPIES_ADVISED: Final = 3
+CLOCK_SECONDS_ADVISED: Final = 1.0
+CLOCK_SECONDS_MAX: Final = 12 * 60 * 60
+"""A quarter of the time for which the state of an empty partition is kept (`emptied`)."""
+
+
+@dataclass
+class Examination:
+    """The findings about a cluster."""
+
+    refusals: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def examine(connection: Connection, clock: Clock) -> Examination:
+    """Look at everything. Blocks, for as long as a few questions to every node take."""
+    found = Examination()
+    _examine_keyspace(connection, found)
+    for host in sorted(
+        connection.cluster.metadata.all_hosts(), key=lambda host: str(host.endpoint)
+    ):
+        if host.is_up is False:
+            found.warnings.append(f"Node {host.endpoint} does not answer.")
+        else:
+            _examine_node(connection, host, clock, found)
+    return found
+
+
+def _examine_keyspace(connection: Connection, found: Examination) -> None:
+    name = connection.keyspace
+    keyspace = connection.cluster.metadata.keyspaces[name]
+    missing = sorted(set(TABLES) - set(keyspace.tables))
+    if missing:
+        theirs = sorted(set(keyspace.tables) - set(TABLES))
+        found.refusals.append(
+            made_by_another(name, theirs)
+            if theirs
+            else f"The keyspace {name} has no table {missing[0]}: run `tablestone cluster init`."
+        )
+        return
+    rows = connection.execute(f"SELECT number FROM {name}.{ABOUT} WHERE name = 'layout'")
+    if not rows:
+        found.refusals.append(
+            f"The keyspace {name} was not made to its end: run `tablestone cluster init`."
+        )
+    elif rows[0][0] != LAYOUT:
+        found.refusals.append(
+            f"The keyspace {name} has layout {rows[0][0]}, and this version of Tablestone knows layout {LAYOUT}: "
+            f"use the version that made it, or a newer one."
+        )
+    if not keyspace.durable_writes:
+        found.refusals.append(
+            f"The keyspace {name} has durable_writes = false: a node that stops loses what it acknowledged. "
+            f"ALTER KEYSPACE {name} WITH durable_writes = true."
+        )
+    for table in TABLES:
+        read_repair = keyspace.tables[table].options.get("read_repair")
+        if read_repair != "BLOCKING":
+            found.refusals.append(
+                f"The table {name}.{table} has read_repair = '{read_repair}': a later read could see less than an "
+                f"earlier one. ALTER TABLE {name}.{table} WITH read_repair = 'BLOCKING'."
+            )
+    _examine_copies(connection, keyspace, found)
+
+
+def _examine_copies(connection: Connection, keyspace: Any, found: Examination) -> None:
+    options = keyspace.replication_strategy.export_for_schema()
+    if isinstance(options, str):  # as CQL writes a map
+        options = dict(re.findall(r"'([^']*)': '([^']*)'", options))
+    copies_in = {
+        datacenter: int(str(copies).partition("/")[0])
+        for datacenter, copies in options.items()
+        if datacenter != "class"
+    }
+    found.refusals += too_many_copies(connection, copies_in)
+    for datacenter, number in copies_in.items():
+        if number < COPIES_ADVISED:
+            found.warnings.append(
+                f"Datacenter {datacenter} holds {number} {'copy' if number == 1 else 'copies'} of each row: with fewer "
+                f"than {COPIES_ADVISED} every node that stops takes rows out of service."
+            )
+
+
+def too_many_copies(connection: Connection, copies_in: Mapping[str, int]) -> list[str]:
+    """A sentence for each datacenter that has fewer nodes than copies."""
+    found = []
+    for datacenter, number in copies_in.items():
+        there = sum(
+            host.datacenter == datacenter for host in connection.cluster.metadata.all_hosts()
+        )
+        if number > there:
+            found.append(
+                f"Datacenter {datacenter} has {there} {'node' if there == 1 else 'nodes'}, and is to hold {number} "
+                f"copies of each row: start more nodes, or make the keyspace with replication={max(there, 1)}."
+            )
+    return found
+
+
+def made_by_another(keyspace: str, tables: Sequence[str]) -> str:
+    """The sentence for a keyspace that has other tables than ours."""
+    return f"The keyspace {keyspace} was made by another program: it has the table {min(tables)!r}."
+
+
+def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examination) -> None:
+    node = f"Node {host.endpoint}"
+    version = tuple(map(int, re.findall(r"\d+", host.release_version or "")[:2]))
+    if version < VERSION_MIN:
+        found.refusals.append(
+            f"{node} is Cassandra {host.release_version}: 5.0 or later is needed."
+        )
+        return
+    before = clock()
+    try:
+        [(milliseconds,)] = connection.execute(
+            "SELECT toUnixTimestamp(now()) FROM system.local", host=host
+        )
+        settings: dict[str, str | None] = dict(
+            connection.execute("SELECT name, value FROM system_views.settings", host=host)
+        )
+    except Exception as error:  # noqa: BLE001 - of the driver and of the node
+        found.warnings.append(f"{node} does not answer: {error}.")
+        return
+    ticks = milliseconds * TICKS_PER_SECOND // 1000 + UNIX_EPOCH_TICKS
+    apart = max(before - ticks, ticks - clock(), 0) / TICKS_PER_SECOND
+    if apart > CLOCK_SECONDS_MAX:
+        found.refusals.append(
+            f"{node} and this machine have clocks {apart / 3600:.0f} hours apart: set them by NTP."
+        )
+    elif apart > CLOCK_SECONDS_ADVISED:
+        found.warnings.append(
+            f"{node} and this machine have clocks {apart:.0f} s apart: set them by NTP. Writes become slower by it."
+        )
+    if settings.get("commitlog_sync") == "periodic":
+        period = settings.get("commitlog_sync_period") or "10 s"
+        found.warnings.append(
+            f"{node} has commitlog_sync: periodic: what it acknowledged in the last {period} is lost if all nodes "
+            f"lose power. Set commitlog_sync: group, commitlog_sync_group_window: 2ms."
+        )
+    if settings.get("paxos_variant", "v1") != "v2":
+        found.warnings.append(
+            f"{node} has paxos_variant: {settings.get('paxos_variant', 'v1')}: every write takes four round trips and "
+            f"not two. Set paxos_variant: v2 on all nodes."
+        )

@@ -1,0 +1,144 @@
+"""Opening the engine of a URL, and making what it needs in a cluster: the only module that puts the parts together.
+
+Importing this module imports the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+
+from tablestone.clock import Clock, monotonic_seconds
+from tablestone.engines.cassandra.cluster_url import ClusterAddress
+from tablestone.engines.cassandra.connection import Connection
+from tablestone.engines.cassandra.directory import make_root
+from tablestone.engines.cassandra.engine import CassandraEngine
+from tablestone.engines.cassandra.examination import (
+    Examination,
+    examine,
+    made_by_another,
+    too_many_copies,
+)
+from tablestone.engines.cassandra.schema import ABOUT, LAYOUT, ROWS, TABLES, keyspace_statement
+from tablestone.engines.contract import EngineRefused, StorageId
+
+log = logging.getLogger(__name__)
+
+_chance = secrets.SystemRandom().random
+
+
+def open_cassandra(
+    address: ClusterAddress,
+    clock: Clock,
+    *,
+    read_only: bool = False,
+    warns: bool = False,
+    storage: StorageId | None = None,
+) -> CassandraEngine:
+    """The engine of a keyspace that was made by `initialize`; `EngineRefused` says why there is none.
+
+    If it `warns`, it logs what is unwise about the cluster.
+    """
+    connection = connect(address)
+    try:
+        warnings = _require_fit(connection, clock)
+        for warning in warnings if warns else ():
+            log.warning("%s", warning)
+        _require_storage(connection, storage)
+        return engine_on(connection, clock, read_only=read_only)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def connect(address: ClusterAddress, *, in_keyspace: bool = True) -> Connection:
+    """A connection to the cluster, to be closed."""
+    return Connection(address, monotonic_seconds, _chance, in_keyspace=in_keyspace)
+
+
+def engine_on(connection: Connection, clock: Clock, *, read_only: bool = False) -> CassandraEngine:
+    """An engine on a connection, which it closes."""
+    return CassandraEngine(
+        connection,
+        clock,
+        monotonic_seconds,
+        _chance,
+        secrets.randbits(62),
+        read_only=read_only,
+    )
+
+
+def _require_fit(connection: Connection, clock: Clock) -> list[str]:
+    """Warnings about the cluster; `EngineRefused` if it cannot be used."""
+    found = examine(connection, clock)
+    if found.refusals:
+        raise EngineRefused(" ".join(found.refusals))
+    return found.warnings
+
+
+def _require_storage(connection: Connection, storage: StorageId | None) -> None:
+    if storage is not None and storage_id(connection) != storage:
+        raise EngineRefused(
+            f"The keyspace {connection.keyspace} is not the one that the server was started on."
+        )
+
+
+def storage_id(connection: Connection) -> StorageId:
+    """The id of the table of rows, which differs from that of any other keyspace of the same name."""
+    [(made,)] = connection.execute(
+        "SELECT id FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
+        (connection.keyspace, ROWS),
+    )
+    identity: bytes = made.bytes
+    return StorageId(identity)
+
+
+def examine_cluster(address: ClusterAddress, clock: Clock) -> Examination:
+    """The findings about a cluster and its keyspace; `EngineRefused` if it cannot be reached."""
+    connection = connect(address)
+    try:
+        return examine(connection, clock)
+    finally:
+        connection.close()
+
+
+def initialize(address: ClusterAddress) -> bool:
+    """Create the keyspace and its tables, unless they exist. Returns whether the keyspace was created.
+
+    Raises `EngineRefused`, also for a keyspace that another program made.
+    """
+    connection = connect(address, in_keyspace=False)
+    try:
+        keyspace = connection.cluster.metadata.keyspaces.get(address.keyspace)
+        theirs = set() if keyspace is None else set(keyspace.tables) - set(TABLES)
+        if theirs:
+            raise EngineRefused(made_by_another(address.keyspace, sorted(theirs)))
+        copies_in = _replication(address, connection)
+        if keyspace is None and (wrong := too_many_copies(connection, copies_in)):
+            raise EngineRefused(" ".join(wrong))
+        connection.execute(keyspace_statement(address.keyspace, copies_in))
+        connection.session.set_keyspace(address.keyspace)
+        for statement in TABLES.values():
+            connection.execute(statement)
+        connection.execute(
+            f"INSERT INTO {ABOUT} (name, number) VALUES ('layout', %s) IF NOT EXISTS", (LAYOUT,)
+        )
+        asyncio.run(make_root(connection))
+        return keyspace is None
+    finally:
+        connection.close()
+
+
+def _replication(address: ClusterAddress, connection: Connection) -> dict[str, int]:
+    """How many copies each datacenter is to have: as the URL says, else 3."""
+    if isinstance(address.replication, dict):
+        return address.replication
+    datacenters = sorted({host.datacenter for host in connection.cluster.metadata.all_hosts()})
+    if address.datacenter is None and len(datacenters) > 1:
+        raise EngineRefused(
+            f"The cluster has the datacenters {', '.join(datacenters)}: say replication="
+            f"{','.join(f'{name}:3' for name in datacenters)} or another number of copies in each."
+        )
+    copies = address.replication if isinstance(address.replication, int) else 3
+    return {address.datacenter or datacenters[0]: copies}

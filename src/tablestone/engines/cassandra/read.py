@@ -1,0 +1,272 @@
+"""Reads: ranges cut into pieces of one partition each, read ahead where they are small, and joined in order.
+
+Every answer of the cluster is one moment of one partition. A page is made of several answers only while the
+partition's mark stays the same; where it changed, the page ends before what was read last. So a page never shows half
+of a write set, and may be shorter than it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from tablestone.engines.cassandra.connection import Answer, Connection, Row
+from tablestone.engines.cassandra.directory import Directory
+from tablestone.engines.cassandra.schema import ROWS
+from tablestone.engines.cassandra.widths import WIDE_BYTES, Widths
+from tablestone.engines.contract import Hint, Key, KeyRange, MomentPassed, Rows, StoredRow
+
+ANSWER_BYTES: Final = 4 << 20
+"""How long one answer of the cluster is to be at most, unless a few rows are longer."""
+AHEAD_BYTES: Final = 8 << 20
+"""About how much is read ahead of where a page has come to."""
+PARTITIONS_AT_ONCE_MAX: Final = 32
+ROWS_AT_ONCE_MIN: Final = 4
+ROWS_AT_ONCE_MAX: Final = 1000
+ROWS_AT_FIRST: Final = 16
+"""Rows that are asked for of a partition whose widest row is not known: it may have a mebibyte."""
+POINTS_AT_ONCE_MAX: Final = 100
+"""Rows of one partition that are asked for by name at once, and seen at one moment: as many as a transaction has."""
+
+
+class Piece(NamedTuple):
+    """A part of a read that concerns one partition: rows from `start` on and before `end`, or just these `rows`."""
+
+    partition: bytes
+    start: bytes = b""
+    end: bytes | None = None
+    rows: Sequence[bytes] = ()
+    is_listed: bool = False
+    """The directory named the partition, and all its rows are asked for: if there is none, the entry may go."""
+
+
+class Moment(NamedTuple):
+    """A partition as it was when its mark was this."""
+
+    partition: bytes
+    mark: int
+
+
+class _Statements:
+    def __init__(self, connection: Connection) -> None:
+        prepare = connection.prepare
+        select = f"SELECT row, version, value, mark, widest FROM {ROWS} WHERE partition = ?"
+        self.get = prepare(f"SELECT value FROM {ROWS} WHERE partition = ? AND row = ?")
+        self.rows_from = prepare(f"{select} AND row >= ? LIMIT ?")
+        self.rows_between = prepare(f"{select} AND row >= ? AND row < ? LIMIT ?")
+        self.rows_named = prepare(f"{select} AND row IN ?")
+        self.mark = prepare(f"SELECT mark FROM {ROWS} WHERE partition = ? LIMIT 1")
+
+
+class Reads:
+    """The reads of one engine. `found_empty` is told of partitions that the directory names and that have no row."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        directory: Directory,
+        widths: Widths,
+        found_empty: Callable[[bytes], None],
+    ) -> None:
+        self._connection = connection
+        self._directory = directory
+        self._found_empty = found_empty
+        self._statements = _Statements(connection)
+        self._widths = widths
+
+    async def get(self, key: Key) -> bytes | None:
+        """The value of one row."""
+        answer = await self._connection.read(self._statements.get, key)
+        value: bytes | None = answer[0][0] if answer else None
+        return value
+
+    async def read(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
+        """As `Engine.read`; the page also ends where the partition changes while it is read."""
+        found, next_key, _ = await self._rows(ranges, rows_max, bytes_max, None)
+        return Rows([row.value for row in found], next_key)
+
+    def snapshot(self) -> PassingSnapshot:
+        """Reads that see each partition at one moment, as long as it does not change."""
+        return PassingSnapshot(self._rows)
+
+    async def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
+        """As `Engine.scan`: a row at its own moment each."""
+        found: list[StoredRow] = []
+        rest = key_range
+        while True:
+            rows, next_key, _ = await self._rows((rest,), rows_max - len(found), 1 << 62, None)
+            found += rows
+            if next_key is None or len(found) == rows_max:
+                return found
+            rest = KeyRange(next_key, key_range.end)
+
+    async def _rows(
+        self,
+        ranges: Sequence[KeyRange],
+        rows_max: int,
+        bytes_max: int,
+        before: Moment | None,
+    ) -> tuple[list[StoredRow], Key | None, Moment | None]:
+        """The rows of a page, the key of the next one, and the moment of the partition that was read last.
+
+        `before` is that of an earlier page: `MomentPassed` if the same partition is another one now.
+        """
+        found: list[StoredRow] = []
+        size = 0
+        async for piece, rows in self._ahead(ranges, rows_max):
+            partition = piece.partition
+            if before is not None and before.partition == partition:
+                if not await self._is_same(before, rows):
+                    if not found:
+                        raise MomentPassed
+                    return found, Key(partition, rows[0][0] if rows else _start(piece)), before
+            elif not rows and piece.is_listed:
+                self._found_empty(partition)
+            for row, version, value, *_ in rows:
+                if len(found) == rows_max or (found and size >= bytes_max):
+                    return found, Key(partition, row), before
+                before = Moment(partition, rows[0][3])
+                found.append(StoredRow(partition, row, version, value))
+                size += len(value)
+        return found, None, before
+
+    async def _is_same(self, before: Moment, rows: Sequence[Row]) -> bool:
+        """Whether the partition has not changed since an earlier answer."""
+        partition, mark = before
+        if rows:
+            return bool(rows[0][3] == mark)
+        answer = await self._connection.read(self._statements.mark, (partition,))
+        return bool(answer) and bool(answer[0][0] == mark)
+
+    async def _ahead(
+        self, ranges: Sequence[KeyRange], rows_max: int
+    ) -> AsyncIterator[tuple[Piece, Answer]]:
+        """Each piece with its rows, in order; a long piece comes several times, with the rest of its rows.
+
+        Several are asked for at once: one that is alone, and then more and more, up to what `AHEAD_BYTES` allow.
+        """
+        waiting: list[tuple[Piece, int, asyncio.Task[Answer]]] = []
+        pieces = self._pieces(ranges)
+        width = 1
+        left = rows_max + 1
+        is_more = True
+        try:
+            while True:
+                while is_more and len(waiting) < width:
+                    piece = await anext(pieces, None)
+                    if piece is None:
+                        is_more = False
+                        break
+                    limit = self._limit(piece.partition, left)
+                    task = asyncio.ensure_future(self._ask(piece, limit))
+                    waiting.append((piece, limit, task))
+                if not waiting:
+                    return
+                piece, limit, task = waiting.pop(0)
+                answer = await task
+                if answer:
+                    self._widths.learn(piece.partition, answer[0][4])
+                while True:
+                    left = max(left - len(answer), 1)
+                    yield piece, answer
+                    if piece.rows or len(answer) < limit:
+                        break
+                    piece = piece._replace(start=answer[-1][0] + b"\0", is_listed=False)
+                    limit = self._limit(piece.partition, left)
+                    answer = await self._ask(piece, limit)
+                width = min(2 * width, self._width(piece.partition, left))
+        finally:
+            for _, _, task in waiting:
+                task.cancel()
+            await pieces.aclose()
+
+    def _limit(self, partition: bytes, left: int) -> int:
+        """How many rows to ask for: no more than are left, and not much more than `ANSWER_BYTES` can hold."""
+        widest = self._widths.known(partition)
+        if widest is None:
+            return min(left, ROWS_AT_FIRST)
+        return min(left, max(ROWS_AT_ONCE_MIN, min(ROWS_AT_ONCE_MAX, ANSWER_BYTES // widest)))
+
+    def _width(self, partition: bytes, left: int) -> int:
+        """How many partitions to ask at once, if the next ones are like the last one."""
+        widest = self._widths.known(partition) or WIDE_BYTES
+        asked = min(left, ROWS_AT_FIRST) * widest
+        return max(1, min(PARTITIONS_AT_ONCE_MAX, AHEAD_BYTES // asked))
+
+    async def _ask(self, piece: Piece, limit: int) -> Answer:
+        statements, partition = self._statements, piece.partition
+        if piece.rows:
+            return await self._connection.read(statements.rows_named, (partition, piece.rows))
+        if piece.end is None:
+            return await self._connection.read(
+                statements.rows_from, (partition, piece.start, limit)
+            )
+        return await self._connection.read(
+            statements.rows_between, (partition, piece.start, piece.end, limit)
+        )
+
+    async def _pieces(self, ranges: Sequence[KeyRange]) -> AsyncGenerator[Piece]:
+        for is_point, group in groupby(ranges, key=lambda key_range: key_range.is_point):
+            if is_point:
+                for piece in _points(group):
+                    yield piece
+                continue
+            for start, end in group:
+                if start.partition == end.partition:
+                    yield Piece(start.partition, start.row, end.row)
+                elif end == (start.partition + b"\0", b""):
+                    yield Piece(start.partition, start.row)
+                else:
+                    async for piece in self._of_partitions(start, end):
+                        yield piece
+
+    async def _of_partitions(self, start: Key, end: Key) -> AsyncIterator[Piece]:
+        """The pieces of a range of several partitions: those the directory names."""
+        last = end.partition if end.row else None
+        async for partitions in self._directory.partitions(start.partition, last, end.partition):
+            for partition in partitions:
+                first = start.row if partition == start.partition else b""
+                until = end.row if partition == end.partition else None
+                yield Piece(partition, first, until, is_listed=not first and until is None)
+
+
+def _points(ranges: Iterator[KeyRange]) -> Iterator[Piece]:
+    """Rows asked for by name, a piece for as many of one partition as may be asked for at once."""
+    for partition, group in groupby((key_range.start for key_range in ranges), lambda key: key[0]):
+        rows = [key.row for key in group]
+        for index in range(0, len(rows), POINTS_AT_ONCE_MAX):
+            yield Piece(partition, rows=rows[index : index + POINTS_AT_ONCE_MAX])
+
+
+def _start(piece: Piece) -> bytes:
+    return piece.rows[0] if piece.rows else piece.start
+
+
+PageReader = Callable[
+    [Sequence[KeyRange], int, int, Moment | None],
+    Awaitable[tuple[list[StoredRow], Key | None, Moment | None]],
+]
+
+
+class PassingSnapshot:
+    """A `Snapshot` that goes on while the partition it has come to stays as it was."""
+
+    def __init__(self, read: PageReader) -> None:
+        self._read = read
+        self._moment: Moment | None = None
+
+    async def read(
+        self,
+        ranges: Sequence[KeyRange],
+        *,
+        rows_max: int,
+        bytes_max: int,
+        hint: Hint | None = None,  # noqa: ARG002 - leaves nothing out
+    ) -> Rows:
+        found, next_key, self._moment = await self._read(ranges, rows_max, bytes_max, self._moment)
+        return Rows([row.value for row in found], next_key)
+
+    async def close(self) -> None:
+        """There is nothing to give back."""

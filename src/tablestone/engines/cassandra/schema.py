@@ -1,0 +1,65 @@
+"""The tables of a keyspace, as `tablestone cluster init` creates them, with the reasons. Texts, no I/O.
+
+`rows`: a partition of the contract with all its rows. Conditions read its static columns:
+  mark     a number that is greater after every commit in the partition, at least every version given in it
+  floor    the greatest version of a row that was deleted: a row of the same key gets a later one
+  listed   positive: the partition is in the directory, under this epoch; otherwise it is not (`directory`)
+  widest   the length of the longest value, rounded up to a power of two, where it is longer than 4 KiB (`widths`)
+  writers  the number of the last commit of each engine, for an hour: whether a commit that timed out was applied
+`directory`, `directory_nodes`: the partitions in order, as a tree of three levels (`directory`).
+`about`: the version of this layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+LAYOUT: Final = 1
+"""The version of the layout, in `about`."""
+
+ROWS: Final = "rows"
+DIRECTORY: Final = "directory"
+DIRECTORY_NODES: Final = "directory_nodes"
+ABOUT: Final = "about"
+
+# Unified compaction keeps the number of sstables that a read meets small and needs no tuning for either many small
+# partitions or few large ones. gc_grace_seconds is Cassandra's own ten days: a node that was away for longer has to be
+# rebuilt, and a repair has to run at least that often. Blocking read repair is the default and is said here because the
+# engine relies on it: every read sees what an earlier read at QUORUM has seen.
+_OPTIONS: Final = (
+    "compaction = {'class': 'UnifiedCompactionStrategy'} AND gc_grace_seconds = 864000 "
+    "AND read_repair = 'BLOCKING'"
+)
+
+TABLES: Final[Mapping[str, str]] = {
+    ROWS: f"""
+        CREATE TABLE IF NOT EXISTS {ROWS} (
+            partition blob, row blob, version bigint, value blob,
+            mark bigint static, floor bigint static, listed bigint static, widest int static,
+            writers map<bigint, bigint> static,
+            PRIMARY KEY (partition, row)
+        ) WITH comment = 'Tablestone: rows in partitions' AND {_OPTIONS}""",
+    DIRECTORY: f"""
+        CREATE TABLE IF NOT EXISTS {DIRECTORY} (
+            level tinyint, low blob, entry blob, epoch bigint,
+            PRIMARY KEY ((level, low), entry)
+        ) WITH comment = 'Tablestone: partitions in order' AND {_OPTIONS}""",
+    DIRECTORY_NODES: f"""
+        CREATE TABLE IF NOT EXISTS {DIRECTORY_NODES} (
+            level tinyint, low blob, high blob, split blob,
+            PRIMARY KEY ((level, low))
+        ) WITH comment = 'Tablestone: the bounds of the pieces of the directory' AND {_OPTIONS}""",
+    ABOUT: f"""
+        CREATE TABLE IF NOT EXISTS {ABOUT} (name text PRIMARY KEY, number bigint)
+        WITH comment = 'Tablestone: the version of the layout' AND {_OPTIONS}""",
+}
+
+
+def keyspace_statement(keyspace: str, replication: Mapping[str, int]) -> str:
+    """Makes the keyspace; `replication` says how many copies each datacenter holds."""
+    copies = "".join(f", '{datacenter}': {number}" for datacenter, number in replication.items())
+    return (
+        f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
+        f"{{'class': 'NetworkTopologyStrategy'{copies}}} AND durable_writes = true"
+    )

@@ -1,0 +1,197 @@
+"""A real Cassandra cluster of test nodes on this machine: started, killed, paused, stopped, removed.
+
+Each node is a JVM with a loopback address and a directory of its own. `cluster.json` lists the nodes, so that another
+process can stop them. Of Tablestone, this module knows only the form of an engine's URL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from cluster.distribution import JARS, NoCluster, java, prepare
+from cluster.settings import LOGBACK, cassandra_yaml, java_arguments
+
+READY_SECONDS_MAX: Final = 180.0
+"""A single node starts in 10 s; it takes longer while seven test processes run."""
+STOP_SECONDS_MAX: Final = 30.0
+DATACENTER: Final = "datacenter1"
+"""The name that SimpleSnitch gives to the only datacenter."""
+
+
+@dataclass
+class Node:
+    """One JVM; `pid` is the number of the process that was started last."""
+
+    address: str
+    directory: str
+    pid: int
+
+    @property
+    def log(self) -> Path:
+        return Path(self.directory) / "node.log"
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._signal(signal.SIGKILL)
+        self._wait_until_gone()
+
+    def stop(self) -> None:
+        """SIGTERM: the node finishes its work and ends."""
+        self._signal(signal.SIGTERM)
+        self._wait_until_gone()
+
+    def pause(self) -> None:
+        """SIGSTOP: the node answers nothing and keeps its connections."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def is_running(self) -> bool:
+        """Whether the process that was started still runs: a child of this process, or of another one."""
+        with suppress(ChildProcessError):
+            if os.waitpid(self.pid, os.WNOHANG)[0]:
+                return False
+        try:
+            command = Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        except OSError:
+            return False
+        return self.directory.encode() in command
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.is_running():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def _wait_until_gone(self) -> None:
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while self.is_running():
+            if time.monotonic() > deadline:
+                self._signal(signal.SIGKILL)
+            time.sleep(0.05)
+
+
+class Cluster:
+    """The nodes of one directory."""
+
+    def __init__(
+        self, directory: Path, native_port: int, storage_port: int, nodes: list[Node]
+    ) -> None:
+        self.directory = directory
+        self.native_port = native_port
+        self.storage_port = storage_port
+        self.nodes = nodes
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    @classmethod
+    def create(cls, directory: Path, nodes: int) -> Cluster:
+        """Start a new cluster, one node after the other. Raises `NoCluster`, and stops the nodes that have started."""
+        prepare()
+        if (directory / "cluster.json").exists():
+            raise NoCluster(f"there is a cluster in {directory} already: stop it with `down`")
+        directory.mkdir(parents=True, exist_ok=True)
+        cluster = cls(directory, _free_port(), _free_port(), [])
+        try:
+            for _ in range(nodes):
+                cluster.add_node()
+        except BaseException:
+            cluster.remove()
+            raise
+        return cluster
+
+    @classmethod
+    def of(cls, directory: Path) -> Cluster:
+        """The cluster that another process has started in the directory. Raises `NoCluster`."""
+        try:
+            told = json.loads((directory / "cluster.json").read_text())
+        except FileNotFoundError:
+            raise NoCluster(f"there is no cluster in {directory}") from None
+        nodes = [Node(**node) for node in told["nodes"]]
+        return cls(directory, told["native_port"], told["storage_port"], nodes)
+
+    @property
+    def url(self) -> str:
+        """The engine's URL: every node is a contact point."""
+        hosts = ",".join(f"{node.address}:{self.native_port}" for node in self.nodes)
+        return f"cassandra://{hosts}/tablestone?datacenter={DATACENTER}"
+
+    def add_node(self) -> Node:
+        """Add a node, and wait until it has joined. Two nodes must never join at once: the second one is refused."""
+        number = len(self.nodes) + 1
+        directory = self.directory / f"node{number}"
+        directory.mkdir()
+        address = f"127.0.0.{number}"
+        seed = self.nodes[0].address if self.nodes else address
+        (directory / "logback.xml").write_text(LOGBACK)
+        (directory / "cassandra.yaml").write_text(
+            cassandra_yaml(
+                directory,
+                address=address,
+                seed=seed,
+                native_port=self.native_port,
+                storage_port=self.storage_port,
+            )
+        )
+        node = Node(address, str(directory), 0)
+        self.nodes.append(node)
+        self.start(node)
+        return node
+
+    def start(self, node: Node) -> None:
+        """Start a node, new or stopped, and wait until it serves clients. Raises `NoCluster` if it does not."""
+        directory = Path(node.directory)
+        with node.log.open("ab") as log:
+            already = log.tell()
+            process = subprocess.Popen(
+                [java(), *java_arguments(directory, JARS)],
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C ends the tests, and the tests stop the nodes
+            )
+        node.pid = process.pid
+        self._started.append(process)
+        self._write_down()
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while b"Startup complete" not in (told := node.log.read_bytes()[already:]):
+            if process.poll() is not None or time.monotonic() > deadline:
+                lines = told.decode("utf-8", "replace").splitlines()
+                wrong = [line for line in lines if "ERROR" in line or "Exception" in line]
+                raise NoCluster(
+                    f"node {node.address} did not start: {(wrong or lines or ['?'])[0]}"
+                )
+            time.sleep(0.1)
+
+    def remove(self) -> None:
+        """Kill all nodes and remove their data, which is of no use after the tests."""
+        for node in self.nodes:
+            node.kill()
+        for process in self._started:
+            process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _write_down(self) -> None:
+        told = {
+            "native_port": self.native_port,
+            "storage_port": self.storage_port,
+            "nodes": [asdict(node) for node in self.nodes],
+        }
+        (self.directory / "cluster.json").write_text(json.dumps(told, indent=1))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,205 @@
+"""`tablestone cluster init` and `check`, and the clusters that a server refuses: one sentence each, and an exit status.
+
+The tests that need a cluster use the one that ENGINE_UNDER_TEST names.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engines.cluster_engine import URL
+from server_process import COMMAND, clean_environment
+from tablestone.clock import TICKS_PER_SECOND, system_clock
+from tablestone.engines.cassandra.cluster_url import ClusterAddress, parse_address
+from tablestone.engines.contract import EngineRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+on_a_cluster = pytest.mark.skipif(
+    URL is None, reason="no cluster: python -m tests.cassandra up, then set ENGINE_UNDER_TEST"
+)
+KEYSPACE = "checked"
+
+
+def tablestone(
+    *arguments: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=clean_environment() | (environment or {}),
+    )
+
+
+def test_an_address_is_read() -> None:
+    url = "cassandra://me@[::1]:1,node2/k_1?datacenter=dc1&replication=dc1:3,dc2:2&tls=yes&ca-file=/ca"
+    assert parse_address(url) == ClusterAddress(
+        (("::1", 1), ("node2", 9042)), "k_1", "dc1", {"dc1": 3, "dc2": 2}, "me", None, True, "/ca"
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("cassandra:k", "its form is"),
+        ("cassandra://h", "'' is no name of a keyspace"),
+        ("cassandra://h/K", "'K' is no name of a keyspace"),
+        ("cassandra://h/k;drop", "is no name of a keyspace"),
+        ("cassandra://h:0/k", "'h:0' is no HOST or HOST:PORT"),
+        ("cassandra://h,/k", "'' is no HOST"),
+        ("cassandra://u:secret@h/k", "A password has no place in the engine's URL"),
+        ("cassandra://h/k?x=1", "'x' is no option; there are datacenter, "),
+        ("cassandra://h/k?datacenter=", "datacenter has no value"),
+        ("cassandra://h/k?datacenter=a&datacenter=b", "an option is there twice"),
+        ("cassandra://h/k?datacenter=a'b", "is no name of a datacenter"),
+        ("cassandra://h/k?replication=many", "replication is a number of copies"),
+        ("cassandra://h/k?tls=on", "tls is yes or no"),
+        ("cassandra://h/k?ca-file=x", "need tls=yes"),
+        ("cassandra://h/k?tls=yes&key-file=x", "belong together"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(url: str, why: str) -> None:
+    with pytest.raises(EngineRefused) as refused:
+        parse_address(url)
+    assert why in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_without_the_driver_its_extra_is_named() -> None:
+    """The engine's modules are installed; the driver is an extra, and only the engine imports it."""
+    hide = "import sys; sys.modules['cassandra'] = None; "
+    run = "from tablestone.cli.main import main; sys.exit(main())"
+    arguments = ["serve", "--port", "0", "--engine", "cassandra://h/k"]
+    ended = subprocess.run(
+        [sys.executable, "-c", hide + run, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean_environment(),
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "pip install 'tablestone[cassandra]'" in ended.stderr
+
+
+@on_a_cluster
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("127.0.0.1:", "127.0.0.1:1,127.0.0.1:"), None),
+        (
+            ("/tablestone?", "/absent?"),
+            "has no keyspace 'absent': make it with `tablestone cluster init`.",
+        ),
+        (("datacenter1", "dc9"), "has no datacenter 'dc9': there is datacenter1."),
+        (("//", "//me@"), "There is no password for 'me'"),
+        (("?", "?tls=yes&"), "There is no TLS connection"),
+        (("?", "?password-file=/nope&"), None),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_a_sentence(
+    change: tuple[str, str], why: str | None
+) -> None:
+    assert URL is not None
+    ended = tablestone("cluster", "check", "--engine", URL.replace(*change, 1))
+    if why is None:
+        assert ended.returncode == 0, ended
+    else:
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr.startswith("tablestone: ")
+        assert why in ended.stderr
+        assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_node_that_is_not_there_is_a_sentence(workers: str) -> None:
+    pytest.importorskip("cassandra.cluster", reason="the driver of Cassandra is not installed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"cassandra://127.0.0.1:{port}/tablestone"
+    ended = tablestone("serve", "--port", "0", "--workers", workers, "--engine", url)
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        f"tablestone: No Cassandra node answers at 127.0.0.1:{port}: Connection refused.\n",
+    )
+
+
+@pytest.fixture
+def keyspace() -> Iterator[ClusterAddress]:
+    """A keyspace that `cluster init` made."""
+    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+
+    assert URL is not None
+    url = URL.replace("/tablestone?", f"/{KEYSPACE}?") + "&replication=1"
+    made = tablestone("cluster", "init", "--engine", url)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.splitlines()[0] == f"Keyspace {KEYSPACE}: made."
+    assert "warning: Datacenter datacenter1 holds 1 copy of each row" in made.stdout
+    yield parse_address(url)
+    connection = connect(parse_address(url), in_keyspace=False)
+    connection.execute(f"DROP KEYSPACE {KEYSPACE}")
+    connection.close()
+
+
+@on_a_cluster
+def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> None:
+    from tablestone.engines.cassandra.opening import (  # noqa: PLC0415 - needs the driver
+        connect,
+        examine_cluster,
+    )
+
+    connection = connect(keyspace)
+
+    def refusals() -> str:
+        connection.cluster.refresh_schema_metadata()
+        return " ".join(examine_cluster(keyspace, system_clock).refusals)
+
+    def a_day_off() -> int:
+        return system_clock() + 24 * 3600 * TICKS_PER_SECOND
+
+    assert refusals() == ""
+    assert "24 hours apart" in " ".join(examine_cluster(keyspace, a_day_off).refusals)
+    connection.execute("UPDATE about SET number = 2 WHERE name = 'layout'")
+    assert "has layout 2, and this version of Tablestone knows layout 1" in refusals()
+    connection.execute("UPDATE about SET number = 1 WHERE name = 'layout'")
+    connection.execute(f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = false")
+    assert "durable_writes = false" in refusals()
+    connection.execute(f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = true")
+    connection.execute("ALTER TABLE rows WITH read_repair = 'NONE'")
+    assert "read_repair = 'NONE'" in refusals()
+    connection.execute("DROP TABLE rows")
+    assert "has no table rows" in refusals()
+    connection.execute("CREATE TABLE theirs (a int PRIMARY KEY)")
+    assert "was made by another program: it has the table 'theirs'" in refusals()
+    connection.close()
+    assert URL is not None
+    url = URL.replace("/tablestone?", f"/{KEYSPACE}?")
+    for command in (("serve", "--port", "0"), ("cluster", "init")):
+        ended = tablestone(*command, "--engine", url)
+        assert ended.returncode == 2
+        assert "was made by another program" in ended.stderr
+
+
+@on_a_cluster
+def test_more_copies_than_nodes_are_refused_before_anything_is_made() -> None:
+    assert URL is not None
+    url = URL.replace("/tablestone?", "/never_made?")
+    ended = tablestone("cluster", "init", "--engine", url + "&replication=9")
+    assert ended.returncode == 2
+    assert "is to hold 9 copies of each row: start more nodes" in ended.stderr
+    assert "has no keyspace" in tablestone("cluster", "check", "--engine", url).stderr
+
+
+def test_another_engine_is_no_cluster() -> None:
+    ended = tablestone("cluster", "check", "--engine", "memory")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "Say which cluster: --engine 'cassandra://" in ended.stderr
