@@ -1,0 +1,202 @@
+"""How quickly the data tools load a table, beside loops over the SDK that people write. Prints a table.
+
+    python -m bench.data_tools [--entities 200000] [--sdk-entities 5000] [--rounds 3]
+    python -m bench.data_tools --profile     # where the SDK's own batches spend the client's time
+
+    import          `tablestone import` of JSON lines, one process, from the start of the process to its end
+    sdk batches     submit_transaction of 100 entities each, made by hand, one after the other
+    sdk entities    create_entity for each entity: the plainest loop
+
+All load entities of 1 KiB into a fresh table of one `tablestone serve` (`pip install .` comes first).
+The CPU of the client and of the server is printed too: on a shared machine it says more than the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import os
+import pstats
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from azure.data.tables import TableClient, TableServiceClient
+
+from bench import paths, processes, servers
+
+PARTITION_ENTITIES: Final = 10_000
+WANTED_PER_SECOND: Final = 15_000
+TEXT: Final = "x" * 700
+
+
+class Loaded(NamedTuple):
+    """One load: entities, seconds, and seconds of CPU of the client and of the server."""
+
+    entities: int
+    seconds: float
+    client_cpu: float
+    server_cpu: float
+
+
+def entity(number: int) -> dict[str, Any]:
+    """About 1 KiB of JSON with ten properties, as an export writes it."""
+    return {
+        "PartitionKey": f"p{number // PARTITION_ENTITIES:06}",
+        "RowKey": f"{number:09}",
+        "Station": "JFK",
+        "Name": "John F. Kennedy International",
+        "Count": number,
+        "Big@odata.type": "Edm.Int64",
+        "Big": str(number * 10**9),
+        "Temperature": number / 7 + 0.1,
+        "Wind": 10.357,
+        "Checked": number % 2 == 0,
+        "When@odata.type": "Edm.DateTime",
+        "When": "2013-01-01T00:00:00.1234567Z",
+        "Id@odata.type": "Edm.Guid",
+        "Id": "c9da6455-213d-42c9-9a79-3e9149a57833",
+        "Text": TEXT,
+    }
+
+
+def sdk_entities(count: int) -> Iterator[dict[str, Any]]:
+    """The same as a program has them."""
+    for number in range(count):
+        raw = entity(number)
+        yield {name: value for name, value in raw.items() if "@" not in name}
+
+
+def lines(count: int) -> Path:
+    """A file of entities as JSON lines."""
+    path = paths.WORK / f"entities-{count}.jsonl"
+    if not path.exists():
+        new = path.with_suffix(".new")
+        with new.open("w", encoding="utf-8") as file:
+            for number in range(count):
+                file.write(json.dumps(entity(number), separators=(",", ":")) + "\n")
+        new.replace(path)
+    return path
+
+
+def by_import(connection_string: str, table: str, count: int) -> None:
+    """The command, in a process of its own."""
+    command = str(Path(sys.executable).with_name("tablestone"))
+    environment = os.environ | {
+        "AZURE_STORAGE_CONNECTION_STRING": connection_string,
+        "TABLESTONE_JOURNALS": str(paths.WORK / "journals"),
+    }
+    subprocess.run(
+        [command, "import", str(lines(count)), table, "--quiet"],
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def by_batches(connection_string: str, table: str, count: int) -> None:
+    """Transactions of 100 made by hand."""
+    with TableClient.from_connection_string(connection_string, table) as client:
+        rows = sdk_entities(count)
+        while batch := list(islice(rows, 100)):
+            client.submit_transaction([("create", each) for each in batch])
+
+
+def by_entities(connection_string: str, table: str, count: int) -> None:
+    """One request for each entity."""
+    with TableClient.from_connection_string(connection_string, table) as client:
+        for each in sdk_entities(count):
+            client.create_entity(each)
+
+
+Load = Callable[[str, str, int], None]
+LOADS: Final[dict[str, Load]] = {
+    "import": by_import,
+    "sdk batches": by_batches,
+    "sdk entities": by_entities,
+}
+
+
+def cpu_of_this_process() -> float:
+    """Seconds of CPU of this process and of those that it waited for."""
+    own, children = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def measured(load: Load, connection_string: str, tree: list[int], table: str, count: int) -> Loaded:
+    """One load into a fresh table."""
+    TableServiceClient.from_connection_string(connection_string).create_table(table)
+    client, server, started = cpu_of_this_process(), processes.cpu_seconds(tree), time.monotonic()
+    load(connection_string, table, count)
+    return Loaded(
+        count,
+        time.monotonic() - started,
+        cpu_of_this_process() - client,
+        processes.cpu_seconds(tree) - server,
+    )
+
+
+def profile_batches(connection_string: str, count: int) -> None:
+    """The CPU of the SDK's batches by function, with what each calls; waiting is not counted."""
+    TableServiceClient.from_connection_string(connection_string).create_table("profiled")
+    profiler = cProfile.Profile(time.process_time)
+    profiler.runcall(by_batches, connection_string, "profiled", count)
+    pstats.Stats(profiler).sort_stats("cumulative").print_stats("azure|requests|urllib3", 20)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Loading entities of 1 KiB, with the data tools and by hand."
+    )
+    parser.add_argument("--entities", type=int, default=200_000, help="of the import")
+    parser.add_argument("--sdk-entities", type=int, default=5_000, help="of each loop over the SDK")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--profile", action="store_true", help="only a profile of the SDK's batches"
+    )
+    options = parser.parse_args()
+    paths.WORK.mkdir(exist_ok=True)
+    lines(options.entities)
+    data = paths.WORK / "data-tools"
+    server = servers.start(servers.TABLESTONE, data)
+    connection_string = (
+        f"DefaultEndpointsProtocol=http;AccountName={servers.ACCOUNT};AccountKey={servers.KEY};"
+        f"TableEndpoint=http://{server.address}{server.base_path};"
+    )
+    if options.profile:
+        profile_batches(connection_string, options.sdk_entities)
+        server.stop()
+        shutil.rmtree(data)
+        return
+    print("load          round  entities/s  client µs of CPU each  server µs of CPU each")
+    try:
+        for number in range(1, options.rounds + 1):
+            for name, load in LOADS.items():
+                count = options.entities if name == "import" else options.sdk_entities
+                table = f"{name.replace(' ', '')}{number}"
+                found = measured(load, connection_string, server.tree(), table, count)
+                print(
+                    f"{name:<12}  {number:>5}  {count / found.seconds:>10,.0f}  "
+                    f"{found.client_cpu / count * 1e6:>21,.0f}  {found.server_cpu / count * 1e6:>21,.0f}"
+                )
+        # Before the server ends, and is a child that was waited for.
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    finally:
+        server.stop()
+        shutil.rmtree(data)
+    print(
+        f"wanted of import: {WANTED_PER_SECOND:,} entities/s; its memory at most: {peak / 1024:,.0f} MiB"
+    )
+
+
+if __name__ == "__main__":
+    main()

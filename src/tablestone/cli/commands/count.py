@@ -1,0 +1,52 @@
+"""`tablestone count`: exact counts, also by the values of a property."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from tablestone.cli.data_options import (
+    filter_option,
+    quiet_option,
+    table_argument,
+    with_endpoint,
+)
+from tablestone.transfer.progress import progress_for
+from tablestone.transfer.queries import count_by
+from tablestone.transfer.reading import TableReader, checked_filter
+from tablestone.transfer.wire import Query, RawEntity, TableEndpoint
+
+
+@click.command(epilog="Example: tablestone count Weather --by PartitionKey")
+@table_argument
+@filter_option
+@click.option("--by", "name", metavar="NAME", help="One line for each value of this property.")
+@quiet_option
+@with_endpoint
+def count(
+    endpoint: TableEndpoint, table: str, filter_text: str | None, name: str | None, *, quiet: bool
+) -> None:
+    """Count entities exactly.
+
+    The service does not count: all keys are read, page by page.
+    """
+    reader = TableReader(endpoint)
+    progress = progress_for(f"count {table}", quiet=quiet)
+    asked = Query(table, checked_filter(filter_text), (name or "PartitionKey",))
+
+    def entities() -> Iterator[RawEntity]:
+        for page in reader.pages(asked):
+            progress.update(reader.cost.entities, reader.cost.bytes)
+            yield from page.entities
+
+    try:
+        if name is None:
+            for _ in entities():
+                pass
+            lines = [str(reader.cost.entities)]
+        else:
+            lines = [f"{number}\t{value}" for value, number in count_by(entities(), name)]
+    finally:
+        progress.close()
+    print("\n".join(lines))

@@ -1,0 +1,116 @@
+"""`tablestone delete` and `clear`: many entities at once, asked for first."""
+
+from __future__ import annotations
+
+import click
+
+from tablestone.cli.data_options import (
+    filter_option,
+    json_option,
+    parallel_option,
+    print_report,
+    quiet_option,
+    require_consent,
+    table_argument,
+    telling_how_to_go_on,
+    with_endpoint,
+    yes_option,
+)
+from tablestone.transfer.deleting import Delete
+from tablestone.transfer.progress import progress_for
+from tablestone.transfer.reading import TableReader, checked_filter
+from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.wire import Query, TableEndpoint
+
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
+
+
+@click.command(epilog="Example: tablestone delete Weather --filter \"RowKey lt '2012'\" --dry-run")
+@table_argument
+@filter_option
+@_dry_run_option
+@yes_option
+@parallel_option
+@quiet_option
+@json_option
+@with_endpoint
+def delete(
+    endpoint: TableEndpoint,
+    table: str,
+    filter_text: str | None,
+    parallel: int,
+    *,
+    dry_run: bool,
+    yes: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Delete the entities that a filter finds.
+
+    An entity that changes after it was read is left alone, and told.
+    """
+    checked = checked_filter(filter_text)
+    if checked is None:
+        raise TransferRefused("delete needs --filter; `tablestone clear` deletes everything.")
+    query = Query(table, checked)
+    _delete(endpoint, query, parallel, dry_run=dry_run, yes=yes, quiet=quiet, as_json=as_json)
+
+
+@click.command(epilog="Example: tablestone clear Weather --yes")
+@table_argument
+@_dry_run_option
+@yes_option
+@parallel_option
+@quiet_option
+@json_option
+@with_endpoint
+def clear(
+    endpoint: TableEndpoint,
+    table: str,
+    parallel: int,
+    *,
+    dry_run: bool,
+    yes: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Delete all entities of a table.
+
+    The table itself stays, with its policies.
+    """
+    query = Query(table)
+    _delete(endpoint, query, parallel, dry_run=dry_run, yes=yes, quiet=quiet, as_json=as_json)
+
+
+def _delete(
+    endpoint: TableEndpoint,
+    query: Query,
+    parallel: int,
+    *,
+    dry_run: bool,
+    yes: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    if dry_run:
+        keys = query._replace(select=("PartitionKey",))
+        found = sum(1 for _ in TableReader(endpoint).entities(keys))
+        members = {"table": query.table, "would_delete": found}
+        print_report([f"{found:,} entities would be deleted."], members, as_json=as_json)
+        return
+    which = "the entities that the filter finds in" if query.filter else "all entities of"
+    require_consent(endpoint.connection, f"Deleting {which} {query.table}", yes=yes)
+    progress = progress_for(f"delete {query.table}", quiet=quiet)
+    job = Delete(endpoint, query, parallel=parallel, progress=progress)
+    with telling_how_to_go_on(
+        lambda: f"{job.report.deleted:,} are deleted; the same command deletes the rest."
+    ):
+        try:
+            report = job.run()
+        finally:
+            progress.close()
+    lines = [f"{report.deleted:,} entities deleted."]
+    if report.changed:
+        lines.append(f"{report.changed:,} changed after they were read, and are still there.")
+    members = {"table": report.table, "deleted": report.deleted, "changed": report.changed}
+    print_report(lines, members, as_json=as_json)

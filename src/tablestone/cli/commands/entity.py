@@ -1,0 +1,177 @@
+"""`tablestone get`, `put`, `merge` and `delete-entity`: one entity by its key."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from tablestone.cli.data_options import require_consent, table_argument, with_endpoint, yes_option
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.keys import EntityKey
+from tablestone.transfer.formats.rows import type_named
+from tablestone.transfer.odata import (
+    TypedEntity,
+    read_entity,
+    require_storable,
+    typed_value,
+    write_body,
+)
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
+from tablestone.transfer.retrying import InFlight, Retry
+from tablestone.transfer.showing import OUTPUTS, default_output, show
+from tablestone.transfer.wire import Operation, TableEndpoint
+
+_key_arguments = (
+    table_argument,
+    click.argument("partition_key", metavar="PARTITIONKEY"),
+    click.argument("row_key", metavar="ROWKEY"),
+)
+_if_match_option = click.option(
+    "--if-match", metavar="ETAG", help="Only if the entity has this ETag still."
+)
+_json_option = click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    help="Properties from a JSON object; - reads standard input.",
+)
+_properties_argument = click.argument("properties", metavar="[NAME[:TYPE]=VALUE]...", nargs=-1)
+
+
+def _with_key(command: Callable[..., Any]) -> Callable[..., Any]:
+    for argument in reversed(_key_arguments):
+        command = argument(command)
+    return command
+
+
+@click.command(epilog="Example: tablestone get Weather JFK 2013-01-01T00")
+@_with_key
+@click.option(
+    "--select", metavar="NAMES", default="", help="Only these properties, separated by commas."
+)
+@click.option(
+    "--output", type=click.Choice(OUTPUTS), help="[default: table on a terminal, else jsonl]"
+)
+@with_endpoint
+def get(
+    endpoint: TableEndpoint,
+    table: str,
+    partition_key: str,
+    row_key: str,
+    select: str,
+    output: str | None,
+) -> None:
+    """Show one entity."""
+    names = tuple(name.strip() for name in select.split(",") if name.strip())
+    found = Retry(InFlight(1))(
+        lambda: endpoint.get(table, EntityKey(partition_key, row_key), names)
+    )
+    if found is None:
+        raise TransferFailed(f"{table} has no entity with these keys.")
+    show([found], output or default_output(), names)
+
+
+@click.command(
+    epilog="Example: tablestone put Weather JFK 2013-01-01T00 temp:Double=39.02 origin=JFK"
+)
+@_with_key
+@_properties_argument
+@_json_option
+@_if_match_option
+@with_endpoint
+def put(endpoint: TableEndpoint, **given: Any) -> None:
+    """Write one entity, or replace it.
+
+    A property is NAME=VALUE, a string, or NAME:TYPE=VALUE of type String, Int32, Int64, Double,
+    Boolean, DateTime, Guid or Binary (base64).
+    """
+    _write(endpoint, "PUT", **given)
+
+
+@click.command(epilog="Example: tablestone merge Weather JFK 2013-01-01T00 checked:Boolean=true")
+@_with_key
+@_properties_argument
+@_json_option
+@_if_match_option
+@with_endpoint
+def merge(endpoint: TableEndpoint, **given: Any) -> None:
+    """Change some properties of one entity.
+
+    The others stay. An entity that is not there is made. Properties are written as for `put`.
+    """
+    _write(endpoint, "MERGE", **given)
+
+
+@click.command(
+    name="delete-entity", epilog="Example: tablestone delete-entity Weather JFK 2013-01-01T00 --yes"
+)
+@_with_key
+@_if_match_option
+@yes_option
+@with_endpoint
+def delete_entity(
+    endpoint: TableEndpoint,
+    table: str,
+    partition_key: str,
+    row_key: str,
+    if_match: str | None,
+    *,
+    yes: bool,
+) -> None:
+    """Delete one entity."""
+    require_consent(endpoint.connection, f"Deleting one entity in {table}", yes=yes)
+    key = EntityKey(partition_key, row_key)
+    endpoint.write(table, Operation("DELETE", key, if_match=if_match or "*"))
+    print("Deleted.")
+
+
+def _write(
+    endpoint: TableEndpoint,
+    method: str,
+    *,
+    table: str,
+    partition_key: str,
+    row_key: str,
+    properties: tuple[str, ...],
+    json_file: str | None,
+    if_match: str | None,
+) -> None:
+    key = EntityKey(partition_key, row_key)
+    try:
+        values = _from_json(key, json_file) if json_file else {}
+        for text in properties:
+            name, value = _property(text)
+            values[name] = value
+        require_storable(key, values)
+    except ValueError as error:
+        raise TransferRefused(f"{error}.") from None
+    body = write_body(TypedEntity(key, values))
+    endpoint.write(table, Operation(method, key, body, if_match=if_match))
+    print("Written.")
+
+
+def _property(text: str) -> tuple[str, EdmValue]:
+    title, equals, value = text.partition("=")
+    if not equals:
+        raise TransferRefused(f"{text!r} is not of the form NAME=VALUE or NAME:TYPE=VALUE.")
+    name, colon, kind = title.partition(":")
+    wanted = type_named(kind, title) if colon else EdmType.STRING
+    return name, typed_value(name, value, wanted)
+
+
+def _from_json(key: EntityKey, json_file: str) -> dict[str, EdmValue]:
+    try:
+        text = sys.stdin.buffer.read() if json_file == "-" else Path(json_file).read_bytes()
+        raw = orjson.loads(text)
+    except OSError as error:
+        raise TransferRefused(f"{json_file} cannot be read: {error.strerror}.") from None
+    except orjson.JSONDecodeError as error:
+        raise TransferRefused(f"{json_file} is not JSON: {error}.") from None
+    if not isinstance(raw, dict):
+        raise TransferRefused(f"{json_file} is not a JSON object.")
+    return read_entity({**raw, "PartitionKey": key.partition_key, "RowKey": key.row_key}).properties

@@ -1,0 +1,151 @@
+"""`tablestone query`: entities that a filter finds, with what the service does not do done on the client."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from tablestone.cli.data_options import filter_option, table_argument, with_endpoint
+from tablestone.clock import monotonic_seconds
+from tablestone.transfer.explaining import explain
+from tablestone.transfer.odata import property_of
+from tablestone.transfer.queries import (
+    Refinement,
+    all_of,
+    parse_order,
+    parse_pair,
+    prefix_filter,
+    shown_value,
+)
+from tablestone.transfer.reading import TableReader, checked_filter
+from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.showing import OUTPUTS, default_output, show
+from tablestone.transfer.wire import Query, TableEndpoint
+
+_KEYS = ("PartitionKey", "RowKey")
+
+
+@click.command(
+    epilog="Example: tablestone query Weather --select RowKey,temp --top 20 "
+    "--filter \"PartitionKey eq 'JFK' and temp gt 30.0\""
+)
+@table_argument
+@filter_option
+@click.option(
+    "--select", metavar="NAMES", default="", help="Only these properties, separated by commas."
+)
+@click.option("--top", type=click.IntRange(0), metavar="N", help="The maximum number of entities.")
+@click.option(
+    "--order-by",
+    metavar="'NAME [desc]'",
+    multiple=True,
+    help="Sort on the client; reads all entities.",
+)
+@click.option("--newest", is_flag=True, help="Keys in descending order; reads all entities.")
+@click.option(
+    "--starts-with",
+    metavar="NAME=TEXT",
+    multiple=True,
+    help="Only if the property begins with TEXT.",
+)
+@click.option(
+    "--contains",
+    metavar="NAME=TEXT",
+    multiple=True,
+    help="Only if the property contains TEXT; tested on the client.",
+)
+@click.option("--distinct", metavar="NAME", help="The distinct values of a property instead.")
+@click.option("--count", "count_only", is_flag=True, help="Only the number of entities.")
+@click.option(
+    "--explain",
+    "explained",
+    is_flag=True,
+    help="Print the plan and its cost on standard error.",
+)
+@click.option(
+    "--output", type=click.Choice(OUTPUTS), help="[default: table on a terminal, else jsonl]"
+)
+@with_endpoint
+def query(
+    endpoint: TableEndpoint,
+    table: str,
+    filter_text: str | None,
+    select: str,
+    top: int | None,
+    order_by: tuple[str, ...],
+    starts_with: tuple[str, ...],
+    contains: tuple[str, ...],
+    distinct: str | None,
+    output: str | None,
+    *,
+    newest: bool,
+    count_only: bool,
+    explained: bool,
+) -> None:
+    """Show the entities that a filter finds."""
+    if newest and order_by:
+        raise TransferRefused("--newest and --order-by each name an order: give one of them.")
+    names = tuple(name.strip() for name in select.split(",") if name.strip())
+    prefixes = tuple(parse_pair("--starts-with", text) for text in starts_with)
+    refinement = Refinement(
+        contains=tuple(parse_pair("--contains", text) for text in contains),
+        starts_with=prefixes,
+        order_by=parse_order(order_by),
+        newest=newest,
+        top=top,
+    )
+    asked = all_of(
+        [checked_filter(filter_text), *(prefix_filter(name, part) for name, part in prefixes)]
+    )
+    reader = TableReader(endpoint)
+    started = monotonic_seconds()
+    select_names = _needed(names, refinement, distinct, count_only=count_only)
+    # The service is asked for no more than is shown, where nothing is left out or put in order here.
+    enough = None if refinement.looks_at_more else top
+    entities = refinement.apply(reader.entities(Query(table, asked, select_names, enough)))
+    if distinct is not None:
+        found = dict.fromkeys(shown_value(property_of(raw, distinct)) for raw in entities)
+        shown = len(found)
+        for value in found:
+            print(value)
+    elif count_only:
+        shown = sum(1 for _ in entities)
+        print(shown)
+    else:
+        shown = show(entities, output or default_output(), names)
+    sys.stdout.flush()
+    _tell(reader, asked, shown, started, refinement, explained=explained, summed=count_only)
+
+
+def _needed(
+    names: tuple[str, ...], refinement: Refinement, distinct: str | None, *, count_only: bool
+) -> tuple[str, ...]:
+    """The properties to ask the service for; none is all of them."""
+    looked_at = {
+        name for name, _ in (*refinement.contains, *refinement.starts_with, *refinement.order_by)
+    }
+    if distinct is not None:
+        return tuple(sorted({distinct, *looked_at}))
+    if count_only:
+        return tuple(sorted({*_KEYS, *looked_at}))
+    return tuple(dict.fromkeys((*names, *sorted(looked_at)))) if names else ()
+
+
+def _tell(
+    reader: TableReader,
+    asked: str | None,
+    shown: int,
+    started: float,
+    refinement: Refinement,
+    *,
+    explained: bool,
+    summed: bool,
+) -> None:
+    """Print the cost of the query: with --explain, or if the client read much more than it shows."""
+    if explained:
+        seconds = monotonic_seconds() - started
+        for line in explain(asked, reader.cost, shown=shown, seconds=seconds):
+            print(line, file=sys.stderr)
+    elif not summed and (refinement.contains or refinement.reads_everything):
+        print(f"{reader.cost.entities:,} entities read for {shown:,} shown.", file=sys.stderr)

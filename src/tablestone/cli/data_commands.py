@@ -1,0 +1,86 @@
+"""The names of the data tools and their modules: a module is imported when its command runs, and not before.
+
+The tools need packages that a server does not need (the extra `tools`), and loading these takes too long for `--help`.
+So the list of commands with their one-line help is here; a test compares the lines with those of the commands.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import click
+
+from tablestone.transfer.refusals import TransferRefused
+
+
+class DataCommand(NamedTuple):
+    """A command: its name, `module:attribute` below `cli.commands`, and what it does in a line."""
+
+    name: str
+    place: str
+    summary: str
+
+
+DATA_COMMANDS: Final = (
+    DataCommand("tables", "tables:tables", "List the tables of an account."),
+    DataCommand("query", "query:query", "Show the entities that a filter finds."),
+    DataCommand("count", "count:count", "Count entities exactly."),
+    DataCommand(
+        "partitions", "partitions:partitions", "List the distinct PartitionKeys of a table."
+    ),
+    DataCommand("get", "entity:get", "Show one entity."),
+    DataCommand("put", "entity:put", "Write one entity, or replace it."),
+    DataCommand("merge", "entity:merge", "Change some properties of one entity."),
+    DataCommand("delete-entity", "entity:delete_entity", "Delete one entity."),
+    DataCommand("import", "import_file:import_file", "Load a file into a table."),
+    DataCommand("export", "export:export", "Write a table into a file."),
+    DataCommand("copy", "copy_tables:copy_tables", "Copy tables from one endpoint to another."),
+    DataCommand("diff", "diff:diff", "Compare the tables of two endpoints, entity by entity."),
+    DataCommand("delete", "delete:delete", "Delete the entities that a filter finds."),
+    DataCommand("clear", "delete:clear", "Delete all entities of a table."),
+    DataCommand("profile", "connection_profiles:profile", "Store connections under names."),
+    DataCommand("completion", "completion:completion", "Print the completion script of a shell."),
+)
+_BY_NAME: Final = {command.name: command for command in DATA_COMMANDS}
+_OWN_PACKAGE: Final = "tablestone"
+
+
+class Commands(click.Group):
+    """The commands of the server, and the data tools, which are loaded by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *_BY_NAME]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        data_command = _BY_NAME.get(cmd_name)
+        if data_command is None:
+            return super().get_command(ctx, cmd_name)
+        return load(data_command)
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Two lists of commands; the modules of the second list are not imported."""
+        own = [
+            (name, command.get_short_help_str(limit=80))
+            for name, command in sorted(self.commands.items())
+        ]
+        with formatter.section("The server"):
+            formatter.write_dl(own)
+        with formatter.section("The data tools, for any Azure Tables endpoint"):
+            formatter.write_dl([(each.name, each.summary) for each in DATA_COMMANDS])
+
+
+def load(command: DataCommand) -> click.Command:
+    """The command itself; `TransferRefused` if the packages that it needs are not installed."""
+    module, _, attribute = command.place.partition(":")
+    try:
+        found: click.Command = getattr(
+            import_module(f"{_OWN_PACKAGE}.cli.commands.{module}"), attribute
+        )
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == _OWN_PACKAGE:
+            raise
+        raise TransferRefused(
+            f"`tablestone {command.name}` needs {error.name}, which the extra has: pip install 'tablestone[tools]'."
+        ) from None
+    return found

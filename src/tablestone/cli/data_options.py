@@ -1,0 +1,171 @@
+"""The options that the data tools share: the connection, progress, and the question before something is deleted.
+
+Knows click, and makes values of `transfer` from texts; the commands themselves are in `commands/`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from tablestone.transfer.endpoint_connection import (
+    CONNECTION_STRING_VARIABLE,
+    Connection,
+    GivenConnection,
+    resolve,
+)
+from tablestone.transfer.profiles import open_profiles
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
+from tablestone.transfer.wire import ServiceError, TableEndpoint, Unreachable
+
+Command = Callable[..., Any]
+
+PARALLEL_MAX = 10
+"""The number of connections that the SDK's transport keeps open."""
+
+_connection_options = (
+    click.option(
+        "--connection-string",
+        metavar="TEXT",
+        help=f"Connection string, or @FILE that holds one.  [env: {CONNECTION_STRING_VARIABLE}]",
+    ),
+    click.option(
+        "--account-url", metavar="URL", help="URL of the account; without --sas, Entra signs in."
+    ),
+    click.option("--sas", metavar="TEXT", help="Shared access signature, or @FILE that holds one."),
+    click.option(
+        "--profile", metavar="NAME", help="A connection kept by `tablestone profile add`."
+    ),
+)
+
+
+def with_endpoint(command: Command) -> Command:
+    """The options of a connection; the command gets the open endpoint as its first argument.
+
+    Without any of them the endpoint is the Tablestone on this machine.
+    """
+
+    @functools.wraps(command)
+    def run(
+        connection_string: str | None,
+        account_url: str | None,
+        sas: str | None,
+        profile: str | None,
+        **given: Any,
+    ) -> Any:
+        words = GivenConnection(connection_string, account_url, sas, profile)
+        with opened(connection_for(words)) as endpoint:
+            return command(endpoint, **given)
+
+    decorated: Command = run
+    for option in reversed(_connection_options):
+        decorated = option(decorated)
+    return decorated
+
+
+def connection_for(words: GivenConnection) -> Connection:
+    """The connection that options, environment and profiles name."""
+    profiles = open_profiles(os.environ) if words.profile else {}
+    return resolve(words, os.environ, profiles)
+
+
+@contextmanager
+def opened(connection: Connection) -> Iterator[TableEndpoint]:
+    """An open endpoint; an error that it answers becomes a sentence."""
+    with TableEndpoint(connection) as endpoint, told_as_sentences(connection):
+        yield endpoint
+
+
+@contextmanager
+def told_as_sentences(connection: Connection) -> Iterator[None]:
+    """Errors of the service and of the network as `TransferFailed`."""
+    try:
+        yield
+    except ServiceError as error:
+        raise TransferFailed(f"{connection.name} answers {error}") from None
+    except Unreachable as error:
+        raise TransferFailed(f"{connection.name} cannot be reached: {error}") from None
+
+
+def complete_tables(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The names of tables, for a shell; none if the endpoint does not answer."""
+    given = {
+        name: ctx.params.get(name)
+        for name in ("connection_string", "account_url", "sas", "profile")
+    }
+    try:
+        with opened(connection_for(GivenConnection(**given))) as endpoint:
+            names = [name for name in endpoint.table_names() if name.startswith(incomplete)]
+    except (TransferFailed, TransferRefused):
+        return []
+    return [CompletionItem(name) for name in names]
+
+
+table_argument = click.argument("table", metavar="TABLE", shell_complete=complete_tables)
+
+filter_option = click.option(
+    "--filter",
+    "filter_text",
+    metavar="FILTER",
+    help="An OData filter in the syntax of the service.",
+)
+parallel_option = click.option(
+    "--parallel",
+    type=click.IntRange(1, PARALLEL_MAX),
+    default=4,
+    show_default=True,
+    help="The maximum number of requests in flight.",
+)
+quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
+json_option = click.option("--json", "as_json", is_flag=True, help="The report at the end as JSON.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+restart_option = click.option(
+    "--restart", is_flag=True, help="Begin again; do not continue an earlier run."
+)
+
+
+def require_consent(connection: Connection, what: str, *, yes: bool) -> None:
+    """Ask before something is deleted; `TransferRefused` without a terminal, and if the answer is no.
+
+    For an account in one of Azure's clouds, the answer is the account's name.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise TransferRefused(f"{what} of {connection.name} needs --yes without a terminal.")
+    if connection.is_production:
+        answer = click.prompt(
+            f"{what} of {connection.name}. Type the account's name to go on", err=True, default=""
+        )
+        if answer != connection.account:
+            raise TransferRefused("Nothing was deleted.")
+    elif not click.confirm(f"{what} of {connection.name}?", err=True):
+        raise TransferRefused("Nothing was deleted.")
+
+
+def print_report(
+    lines: list[str], members: dict[str, Any], *, as_json: bool, err: bool = False
+) -> None:
+    """The end of a transfer, for a person or for a program."""
+    stream = sys.stderr if err else sys.stdout
+    print(json.dumps(members) if as_json else "\n".join(lines), file=stream)
+
+
+@contextmanager
+def telling_how_to_go_on(sentence: Callable[[], str]) -> Iterator[None]:
+    """Ctrl-C ends the command with a sentence that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\ntablestone: Stopped. {sentence()}", file=sys.stderr)
+        raise

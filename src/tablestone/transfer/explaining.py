@@ -1,0 +1,63 @@
+"""A query explained in words: the plan that our planner makes of its filter, and the cost of its reads.
+
+The plan is that of Tablestone; the kinds are the service's own as Microsoft's design guide for tables calls them, and
+every endpoint reads as much or more. Knows plans and costs; does not read anything.
+"""
+
+from __future__ import annotations
+
+from tablestone.model.filter_tree import print_filter
+from tablestone.model.keys import decode_key
+from tablestone.query.filter_parser import parse_filter
+from tablestone.query.key_set import END
+from tablestone.query.plan import KeyInterval, PlanKind, plan_query
+from tablestone.transfer.progress import shown_bytes
+from tablestone.transfer.reading import Cost
+
+RANGES_SHOWN_MAX = 5
+_NAMES = {PlanKind.TABLE: "table scan", PlanKind.POINT: "point"}
+
+
+def explain(filter_text: str | None, cost: Cost, *, shown: int, seconds: float) -> list[str]:
+    """The lines that `--explain` prints."""
+    plan = plan_query(parse_filter(filter_text) if filter_text else None)
+    lines = [f"plan: {_NAMES.get(plan.kind, plan.kind.value)}"]
+    lines += [f"  keys: {_range(interval)}" for interval in plan.ranges[:RANGES_SHOWN_MAX]]
+    if len(plan.ranges) > RANGES_SHOWN_MAX:
+        lines.append(f"  and {len(plan.ranges) - RANGES_SHOWN_MAX:,} ranges more")
+    if plan.residual is not None:
+        lines.append(f"  asked of each entity there: {print_filter(plan.residual)}")
+    lines.append(
+        f"cost: {cost.requests:,} requests, {cost.entities:,} entities read for {shown:,} shown, "
+        f"{shown_bytes(cost.bytes)}, {seconds * 1000:,.0f} ms"
+        + (f", {cost.retries:,} retries" if cost.retries else "")
+    )
+    return lines
+
+
+def _range(interval: KeyInterval) -> str:
+    """A range of keys in words. A bound that ends in a zero byte is just behind the key before that byte."""
+    start, end = interval
+    if end is None and start == (b"", b""):
+        return "all"
+    if end is not None and end == (start[0], start[1] + b"\0"):
+        return f"exactly {_shown(start)}"
+    if end is not None and end == (start[0] + b"\0", b"") and not start[1]:
+        return f"all of the partition {decode_key(start[0])!r}"
+    return f"{_bound('from', 'after', start)}" + (
+        "" if end is None else f" {_bound('before', 'through', end)}"
+    )
+
+
+def _bound(at: str, behind: str, point: tuple[bytes, bytes]) -> str:
+    is_behind = point[1].endswith(b"\0") or (not point[1] and point[0].endswith(b"\0"))
+    return f"{behind if is_behind else at} {_shown(point)}"
+
+
+def _shown(point: tuple[bytes, bytes]) -> str:
+    partition, row = (decode_key(part.removesuffix(END).removesuffix(b"\0")) for part in point)
+    return (
+        f"({partition!r}, {row!r})"
+        if row or not point[0].endswith(b"\0")
+        else f"partition {partition!r}"
+    )

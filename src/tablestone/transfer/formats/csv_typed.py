@@ -1,0 +1,258 @@
+"""CSV whose columns have types: `temp:Double` in the header, or Storage Explorer's `temp` with `temp@type` beside it.
+
+pyarrow cuts the text into cells; this module gives each cell its meaning. An empty cell is an absent property and `""`
+an empty string. Text is never taken for a formula: it is stored and written as it is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv as text_csv
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
+
+import pyarrow as pa
+from pyarrow import csv
+
+from tablestone.model.edm import EdmType, EdmValue, GeographyPoint
+from tablestone.model.entity import TIMESTAMP, is_identifier
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.model.typed_json import (
+    geography_json,
+)
+from tablestone.transfer import odata
+from tablestone.transfer.formats.compressed import BinaryFile
+from tablestone.transfer.formats.rows import (
+    TYPE_NAMES,
+    Reading,
+    Rejected,
+    Row,
+    RowMaker,
+    key_text,
+    type_named,
+)
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
+
+HEADER_BYTES_MAX: Final = 1024 * 1024
+BLOCK_BYTES: Final = 16 * 1024 * 1024
+"""A row lies in two blocks at most, so this is also about the longest one that can be read."""
+TYPE_SUFFIX: Final = re.compile(r"(.*?)\s?@(?:odata\.)?type")
+_NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$|^$')
+_UNTYPED_NAMES: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP))
+
+
+class _Column(NamedTuple):
+    """A column of values: the property, its type where the file or an option says it, the column with the type."""
+
+    place: int
+    name: str
+    kind: EdmType | None
+    type_index: int | None
+
+
+def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Rejected]:
+    """The rows of a CSV file with a header."""
+    maker = RowMaker(reading)
+    ragged: dict[int, Any] = {}
+
+    def note(row: Any) -> str:
+        ragged[row.number] = row
+        return "skip"
+
+    buffered = io.BufferedReader(cast("io.RawIOBase", file), HEADER_BYTES_MAX)
+    header = _header(buffered, path, reading)
+    columns = _columns(header, reading, maker, path)
+    last_types: dict[int, EdmType] = {}
+    number = 1  # the header
+    batches = _batches(buffered, path, reading, len(header), note)
+    for batch in batches:
+        for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            number += 1
+            while number in ragged:
+                yield _ragged(ragged.pop(number))
+                number += 1
+            yield _row(number, cells, columns, maker, last_types)
+    for row_number in sorted(ragged):
+        yield _ragged(ragged[row_number])
+
+
+def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> list[str]:
+    """The names of the columns, as they stand in the first record."""
+    start = file.peek(HEADER_BYTES_MAX)[:HEADER_BYTES_MAX]
+    encoding = reading.encoding
+    try:
+        if codecs.lookup(encoding).name == "utf-8":
+            if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise TransferRefused(f"{path} is UTF-16: say --encoding utf-16.")
+            encoding = "utf-8-sig"
+        text = codecs.getincrementaldecoder(encoding)().decode(start)
+    except LookupError:
+        raise TransferRefused(f"--encoding {reading.encoding!r} is not known.") from None
+    except UnicodeDecodeError as error:
+        raise TransferRefused(_not_in(path, reading.encoding, error.reason)) from None
+    names = next(text_csv.reader(text.splitlines(keepends=True)), None)
+    if not names:
+        raise TransferRefused(f"{path} is empty: its first line must name the columns.")
+    return names
+
+
+def _batches(
+    file: BinaryFile, path: str, reading: Reading, width: int, note: Callable[[Any], str]
+) -> Iterator[pa.RecordBatch]:
+    """The cells as columns of text, a block at a time."""
+    names = [str(index) for index in range(width)]
+    try:
+        yield from csv.open_csv(
+            file,
+            read_options=csv.ReadOptions(
+                use_threads=False,
+                block_size=BLOCK_BYTES,
+                encoding=reading.encoding,
+                column_names=names,
+                skip_rows_after_names=1,
+            ),
+            parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
+            convert_options=csv.ConvertOptions(
+                column_types={name: pa.string() for name in names},
+                null_values=["", *reading.nulls],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        text = str(error)
+        if "invalid UTF8" in text:
+            where = re.search(r"Row #\d+", text)
+            raise TransferFailed(
+                _not_in(path, reading.encoding, where[0].lower() if where else "a row")
+            ) from None
+        raise TransferFailed(
+            f"{path} cannot be read as CSV: {text.partition(chr(10))[0]}."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise TransferFailed(_not_in(path, reading.encoding, error.reason)) from None
+
+
+def _not_in(path: str, encoding: str, where: str) -> str:
+    return f"{path} is not {encoding} ({where}): say which it is with --encoding, such as cp1252."
+
+
+def _columns(header: Sequence[str], reading: Reading, maker: RowMaker, path: str) -> list[_Column]:
+    """The meaning of each column. A column of types belongs to the column whose name it has."""
+    type_columns: dict[str, int] = {}
+    values: list[tuple[int, str, EdmType | None]] = []
+    for index, title in enumerate(header):
+        of_type = TYPE_SUFFIX.fullmatch(title)
+        name, colon, type_name = title.rpartition(":")
+        if of_type:
+            type_columns[of_type[1]] = index
+        elif colon:
+            values.append((index, name, type_named(type_name, f"{path}, column {title!r}")))
+        else:
+            values.append((index, title, None))
+    columns, seen = [], set()
+    for index, name, own_kind in values:
+        kind = reading.types.get(name, own_kind)
+        if (name, kind) in seen:
+            raise TransferRefused(f"{path} has two columns {header[index]!r}.")
+        seen.add((name, kind))
+        if name not in _UNTYPED_NAMES and name not in reading.drop and not is_identifier(name):
+            raise TransferRefused(
+                f"{path}: the column {name!r} cannot name a property. Rename it, or leave it out: --drop {name!r}."
+            )
+        columns.append(_Column(index, name, kind, type_columns.get(name)))
+    names = {name for name, _ in seen}
+    for wanted in (*maker.key_columns, *reading.types):
+        if wanted not in names:
+            raise TransferRefused(f"{path} has no column {wanted!r}; it has {', '.join(header)}.")
+    return columns
+
+
+def _row(
+    number: int,
+    cells: Sequence[str | None],
+    columns: Iterable[_Column],
+    maker: RowMaker,
+    last_types: dict[int, EdmType],
+) -> Row | Rejected:
+    try:
+        found: dict[str, EdmValue] = {}
+        for column in columns:
+            value = _value(cells, column, last_types)
+            if value is None:
+                continue
+            if column.name in found:
+                raise ValueError(f"{column.name} has two values, of two types")  # noqa: TRY301 - the reason
+            found[column.name] = value
+        return maker.make(number, found)
+    except ValueError as error:
+        return Rejected(number, str(error), ",".join(_quoted(cell) for cell in cells))
+
+
+def _value(
+    cells: Sequence[str | None], column: _Column, last_types: dict[int, EdmType]
+) -> EdmValue | None:
+    """A cell's value. A column of types beside it says the type; where that is empty, the last one that it said counts:
+    Storage Explorer 1.40 names types in the first row only.
+    """
+    cell = cells[column.place]
+    kind = column.kind
+    if kind is None and column.type_index is not None:
+        named = cells[column.type_index]
+        if named:
+            if named.removeprefix("Edm.") == "Null":
+                return None
+            kind = _type_in_cell(column.name, named)
+            last_types[column.place] = kind
+            if cell is None and kind is EdmType.STRING:
+                return EdmValue(EdmType.STRING, "")
+        else:
+            kind = last_types.get(column.place)
+    if cell is None:
+        return None
+    if kind is None or kind is EdmType.STRING:
+        return EdmValue(EdmType.STRING, cell)
+    return odata.typed_value(column.name, cell, kind)
+
+
+def _type_in_cell(name: str, text: str) -> EdmType:
+    kind = TYPE_NAMES.get(text.removeprefix("Edm."))
+    if kind is None:
+        raise ValueError(f"{name} has the type {text!r}, which the service does not have")
+    return kind
+
+
+def _ragged(row: Any) -> Rejected:
+    reason = f"the row has {row.actual_columns} cells and the header {row.expected_columns}"
+    return Rejected(row.number, reason, row.text)
+
+
+def header_line(columns: Iterable[tuple[str, EdmType]], keys: Sequence[str]) -> bytes:
+    """The header of a file: `keys`, which are columns without a type, then each property with its type."""
+    titles = [*keys, *(f"{name}:{kind.value.removeprefix('Edm.')}" for name, kind in columns)]
+    return ",".join(map(_quoted, titles)).encode() + b"\n"
+
+
+def write_row(
+    raw: Mapping[str, Any], columns: Sequence[tuple[str, EdmType]], keys: Sequence[str]
+) -> bytes:
+    """An entity as the service sent it, as one line of CSV."""
+    cells: list[str | None] = [raw.get(name) for name in keys]
+    for name, kind in columns:
+        value = odata.property_of(raw, name)
+        cells.append(_cell(value) if value is not None and value.type is kind else None)
+    return ",".join(map(_quoted, cells)).encode() + b"\n"
+
+
+def _cell(value: EdmValue) -> str:
+    if isinstance(value.value, GeographyPoint):
+        return geography_json(value.value)
+    return key_text(value)
+
+
+def _quoted(cell: str | None) -> str:
+    if cell is None:
+        return ""
+    return '"' + cell.replace('"', '""') + '"' if _NEEDS_QUOTES.search(cell) else cell

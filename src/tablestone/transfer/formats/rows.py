@@ -1,0 +1,181 @@
+"""The rows that every reader of a file gives: rows that can be stored, and refused rows with the reason.
+
+Knows typed entities and how keys are made of other columns; does not know any format. Readers number rows from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Final, NamedTuple
+
+from tablestone.model import edm
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.entity import TIMESTAMP
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
+from tablestone.transfer.odata import TypedEntity, require_storable, write_body
+from tablestone.transfer.refusals import TransferRefused
+
+
+class Row(NamedTuple):
+    """A row that can be stored: its number in the file, its key, and the JSON that writes it."""
+
+    number: int
+    key: EntityKey
+    body: bytes
+
+
+class Rejected(NamedTuple):
+    """A row that cannot be stored: its number, why, and its text as far as it could be read."""
+
+    number: int
+    reason: str
+    text: str
+
+
+TYPE_NAMES: Final = {kind.value.removeprefix("Edm."): kind for kind in EdmType}
+
+
+def type_named(text: str, source: str) -> EdmType:
+    """`Double` or `Edm.Double`, in any case; the refusal lists the types."""
+    wanted = text.strip().removeprefix("Edm.").lower()
+    for name, kind in TYPE_NAMES.items():
+        if name.lower() == wanted:
+            return kind
+    raise TransferRefused(f"{source}: {text!r} is no type; the types are {', '.join(TYPE_NAMES)}.")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The way from rows to entities: the options of an import."""
+
+    partition_key: str | None = None
+    row_key: str | None = None
+    types: Mapping[str, EdmType] = field(default_factory=dict)
+    nulls: frozenset[str] = frozenset()
+    """Texts of a cell that mean that the property is absent, besides an empty cell."""
+    drop: frozenset[str] = frozenset()
+    encoding: str = "utf-8"
+
+    @property
+    def keys_are_made(self) -> bool:
+        return self.partition_key is not None or self.row_key is not None
+
+
+class KeyTemplate:
+    """A key made of other columns: the name of one, or a text like `{year}-{month:02}`."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self._pieces: list[tuple[str, str | None, str]] = []
+        if "{" not in text:
+            self._pieces.append(("", text, ""))
+            return
+        try:
+            parsed = list(Formatter().parse(text))
+        except ValueError as error:
+            raise TransferRefused(f"{source} {text!r} is no template: {error}.") from None
+        for literal, name, spec, conversion in parsed:
+            # Names only: `{a.b}` and `{a[0]}` would reach into Python's objects.
+            if name is not None and (not name.isidentifier() or conversion):
+                raise TransferRefused(f"{source} {text!r}: {name!r} is not the name of a column.")
+            self._pieces.append((literal, name, spec or ""))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for _, name, _ in self._pieces if name is not None]
+
+    def render(self, properties: Mapping[str, EdmValue]) -> str:
+        """The key; `ValueError` for a column that is absent, or that its format does not fit."""
+        parts = []
+        for literal, name, spec in self._pieces:
+            parts.append(literal)
+            if name is None:
+                continue
+            value = properties.get(name)
+            if value is None:
+                raise ValueError(f"the key needs {name}, which this row does not have")
+            parts.append(_formatted(name, value, spec))
+        return "".join(parts)
+
+
+def key_text(value: EdmValue) -> str:
+    """A value as the text of a key, or of a cell."""
+    kind, content = value
+    if isinstance(content, str):
+        return content
+    if isinstance(content, bool):
+        return "true" if content else "false"
+    if isinstance(content, float):
+        return edm.format_double(content)
+    if isinstance(content, bytes):
+        return edm.format_binary(content)
+    if kind is EdmType.DATE_TIME:
+        assert isinstance(content, int)
+        return edm.format_date_time(content)
+    return str(content)
+
+
+def _formatted(name: str, value: EdmValue, spec: str) -> str:
+    if not spec:
+        return key_text(value)
+    content: object = value.value
+    if isinstance(content, str):
+        content = _number(content)
+    try:
+        if isinstance(content, str) and spec.startswith("0"):
+            raise ValueError(content)  # noqa: TRY301 - Python would fill text with zeros too
+        return format(content, spec)
+    except (ValueError, TypeError):
+        raise ValueError(
+            f"{name} is {value.value!r}, which {{{name}:{spec}}} cannot format"
+        ) from None
+
+
+def _number(text: str) -> int | float | str:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+class RowMaker:
+    """Makes rows of typed properties by the options of the import. Keys come from templates or from the columns."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._partition_key = KeyTemplate(reading.partition_key or PARTITION_KEY, "--partition-key")
+        self._row_key = KeyTemplate(reading.row_key or ROW_KEY, "--row-key")
+        self._drop = reading.drop
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The columns without which no row has a key."""
+        return [*self._partition_key.names, *self._row_key.names]
+
+    def make(self, number: int, given: Mapping[str, EdmValue]) -> Row:
+        """The row; `ValueError` is the reason why it cannot be stored."""
+        key = EntityKey(self._partition_key.render(given), self._row_key.render(given))
+        properties = {
+            name: value
+            for name, value in given.items()
+            if name not in _NEVER_STORED and name not in self._drop
+        }
+        require_storable(key, properties)
+        return Row(number, key, write_body(TypedEntity(key, properties)))
+
+
+_NEVER_STORED: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP, "ETag", "etag"))
+
+
+def parse_types(texts: tuple[str, ...]) -> dict[str, EdmType]:
+    """`temp=Double,id=Guid` as a table."""
+    types = {}
+    for text in texts:
+        for pair in filter(None, (part.strip() for part in text.split(","))):
+            name, equals, kind = pair.partition("=")
+            if not equals:
+                raise TransferRefused(f"--types {pair!r} is not of the form NAME=TYPE.")
+            types[name] = type_named(kind, "--types")
+    return types

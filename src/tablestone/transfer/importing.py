@@ -1,0 +1,165 @@
+"""An import: rows of a file into a table, resumable, with a report.
+
+The file is read in windows. At the end of a window the outcome of each of its rows is known and in the journal. A run
+that continues begins with the first row of the unfinished window, whose rows may be stored already. Knows writer,
+journal and reject file; does not know formats or options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from tablestone.clock import monotonic_seconds
+from tablestone.transfer.formats.compressed import ReadPosition
+from tablestone.transfer.formats.rows import Rejected, Row
+from tablestone.transfer.journal import Journal
+from tablestone.transfer.progress import Progress
+from tablestone.transfer.rejects import RejectFile
+from tablestone.transfer.wire import TableEndpoint
+from tablestone.transfer.writing import OnConflict, TableWriter, Tally
+
+WINDOW_ROWS: Final = 20_000
+WINDOW_BYTES: Final = 32 * 1024 * 1024
+WINDOW_SECONDS: Final = 1.0
+"""A window ends with the first of these three."""
+_LOOK_ROWS: Final = 100
+_UPDATE_ROWS: Final = 500
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """The result of an import, over all of its runs."""
+
+    table: str
+    created: bool
+    rows: int
+    stored: int
+    skipped: int
+    rejected: int
+    bytes: int
+    rejects: str | None
+    resumed_after_row: int
+    retries: int
+
+
+class Import:
+    """One import into one table."""
+
+    def __init__(
+        self,
+        endpoint: TableEndpoint,
+        table: str,
+        on_conflict: OnConflict,
+        *,
+        parallel: int,
+        journal: Journal | None,
+        rejects: RejectFile,
+        progress: Progress,
+    ) -> None:
+        state = journal.state if journal else {}
+        self.after = int(state.get("after", 0))
+        """The number of the last row that has its fate."""
+        self._resumed = self.after
+        self._taken = 0
+        # How many of the first rows earlier runs may have sent: windows end by the clock too, so that those of two
+        # runs end at different rows.
+        self._sent_earlier = int(state.get("sent", 0))
+        self._earlier = Tally(**state.get("tally", {}))
+        self._endpoint, self._table = endpoint, table
+        self._on_conflict, self._parallel = on_conflict, parallel
+        self._journal, self._rejects, self._progress = journal, rejects, progress
+
+    def run(self, rows: Iterator[Row | Rejected], position: ReadPosition) -> ImportReport:
+        """Store the rows; `TransferFailed` or an interrupt leaves a journal to go on with."""
+        created = not self._endpoint.table_exists(self._table) and self._endpoint.create_table(
+            self._table
+        )
+        writer = TableWriter(
+            self._endpoint,
+            self._table,
+            self._on_conflict,
+            parallel=self._parallel,
+            reject=lambda row, reason: self._rejects.add(row.number, reason, row.body.decode()),
+            resumed=self._journal is not None and bool(self._journal.state),
+        )
+        try:
+            self._write(rows, writer, position)
+        finally:
+            writer.close()
+        total = self._total(writer.tally)
+        if self._journal:
+            self._journal.finish()
+        return ImportReport(
+            table=self._table,
+            created=created,
+            rows=total.rows,
+            stored=total.stored + total.already,
+            skipped=total.skipped,
+            rejected=total.rejected,
+            bytes=total.bytes,
+            rejects=str(self._rejects.path) if total.rejected else None,
+            resumed_after_row=self._resumed,
+            retries=writer.retries,
+        )
+
+    def _write(
+        self, rows: Iterator[Row | Rejected], writer: TableWriter, position: ReadPosition
+    ) -> None:
+        in_window = window_bytes = 0
+        until = monotonic_seconds() + WINDOW_SECONDS
+        self._begin_window(writer)
+        for row in rows:
+            self._taken += 1
+            if row.number <= self._resumed:
+                continue
+            if isinstance(row, Rejected):
+                self._rejects.add(*row)
+                writer.count_rejected()
+            else:
+                writer.add(row)
+                window_bytes += len(row.body)
+            in_window += 1
+            if in_window % _UPDATE_ROWS == 0:
+                self._tell(writer, position)
+            if (
+                in_window >= WINDOW_ROWS
+                or window_bytes >= WINDOW_BYTES
+                or (in_window % _LOOK_ROWS == 0 and monotonic_seconds() >= until)
+            ):
+                writer.drain()
+                self.after = row.number
+                in_window = window_bytes = 0
+                until = monotonic_seconds() + WINDOW_SECONDS
+                if self._taken >= self._sent_earlier:
+                    writer.end_resumed_part()
+                self._begin_window(writer)
+        writer.drain()
+        self._tell(writer, position)
+
+    def _begin_window(self, writer: TableWriter) -> None:
+        if self._journal:
+            self._journal.save(
+                {
+                    "after": self.after,
+                    "sent": max(self._sent_earlier, self._taken + WINDOW_ROWS),
+                    "tally": asdict(self._total(writer.tally)),
+                    "reject_bytes": self._rejects.flush(),
+                }
+            )
+
+    def _total(self, tally: Tally) -> Tally:
+        return Tally(
+            **{name: value + getattr(self._earlier, name) for name, value in asdict(tally).items()}
+        )
+
+    def _tell(self, writer: TableWriter, position: ReadPosition) -> None:
+        total = self._total(writer.tally)
+        self._progress.update(
+            total.rows,
+            total.bytes,
+            errors=total.rejected,
+            position=position.position,
+            of=position.size,
+        )

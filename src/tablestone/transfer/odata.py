@@ -1,0 +1,286 @@
+"""An entity between JSON of any tool and typed values: read with a reason for what cannot be stored, written
+losslessly.
+
+Takes `odata=minimalmetadata` (and full) as the service writes it: a value, and `name@odata.type` where JSON does not
+tell the type. Knows EDM values and the rules of entities; does not know files or HTTP. A `ValueError` is the reason,
+for a person.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from tablestone import limits
+from tablestone.model import edm, entity, keys, typed_json
+from tablestone.model.edm import EdmType, EdmValue, GeographyPoint, Scalar
+from tablestone.model.entity import TIMESTAMP
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
+
+ANNOTATION: Final = "@odata.type"
+ETAG: Final = "odata.etag"
+_SYSTEM_NAMES: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP))
+_TYPES: Final = {kind.value: kind for kind in EdmType}
+
+
+class TypedEntity(NamedTuple):
+    """An entity with typed properties, without ETag and Timestamp."""
+
+    key: EntityKey
+    properties: dict[str, EdmValue]
+
+
+def read_entity(raw: Mapping[str, Any]) -> TypedEntity:
+    """A JSON object as an entity that can be stored; `ValueError` says why it cannot."""
+    key = EntityKey(_key(raw, PARTITION_KEY), _key(raw, ROW_KEY))
+    properties = {}
+    for name, value in raw.items():
+        if value is None or not is_property(name):
+            continue
+        properties[name] = read_value(name, value, raw.get(name + ANNOTATION))
+    require_storable(key, properties)
+    return TypedEntity(key, properties)
+
+
+def require_valid(raw: Mapping[str, Any], size: int) -> EntityKey:
+    """The key of a JSON object that can be stored as it is; `size` is the length of its text.
+
+    Has the same result as `read_entity` without making values, because most rows of a file are only passed on. A text
+    that is shorter than the longest string cannot exceed a limit of size.
+    """
+    if size > limits.STRING_LENGTH_MAX:
+        return read_entity(raw).key
+    key = EntityKey(_key(raw, PARTITION_KEY), _key(raw, ROW_KEY))
+    count = 0
+    for name, value in raw.items():
+        if not is_property(name) or value is None:
+            continue
+        count += 1
+        annotation = raw.get(name + ANNOTATION)
+        if annotation is not None or type(value) not in _PLAIN_TYPES:
+            read_value(name, value, annotation)
+    try:
+        for name, text in zip((PARTITION_KEY, ROW_KEY), key, strict=True):
+            keys.require_key_in_body(name, text)
+        keys.require_key_length(key)
+        if count > limits.ENTITY_PROPERTIES_MAX:
+            raise StorageError("TooManyProperties")  # noqa: TRY301 - a rule beside the others
+    except StorageError as error:
+        raise ValueError(f"{error.code}: {error.text}") from None
+    return key
+
+
+_PLAIN_TYPES: Final = frozenset((str, float, bool))
+
+
+@functools.lru_cache(maxsize=4096)
+def is_property(name: str) -> bool:
+    """Whether a member is a property of its own, whose name is a good one."""
+    if name in _SYSTEM_NAMES or "@" in name or name.startswith("odata."):
+        return False
+    try:
+        entity.require_property_name(name)
+    except StorageError as error:
+        raise ValueError(f"{error.code}: {name!r}: {error.text}") from None
+    return True
+
+
+def is_given_by_service(raw: Mapping[str, Any]) -> bool:
+    """Whether the object has members that the service gives and no write sends."""
+    return TIMESTAMP in raw or ETAG in raw or any(name.startswith("odata.") for name in raw)
+
+
+def read_value(name: str, value: Any, annotation: str | None) -> EdmValue:
+    """One property's value by its annotation, or by what JSON says (wire 5.3)."""
+    if annotation is None:
+        if isinstance(value, str):
+            return EdmValue(EdmType.STRING, value)
+        if isinstance(value, bool):
+            return EdmValue(EdmType.BOOLEAN, value)
+        if isinstance(value, int):
+            if not edm.INT32_MIN <= value <= edm.INT32_MAX:
+                raise ValueError(f"{name} is {value}, which needs {name}{ANNOTATION} Edm.Int64")
+            return EdmValue(EdmType.INT32, value)
+        if isinstance(value, float):
+            return EdmValue(EdmType.DOUBLE, value or 0.0)
+        raise ValueError(f"{name} is a JSON {_kind_of(value)}, which no property can hold")
+    kind = _TYPES.get(annotation)
+    if kind is None:
+        raise ValueError(f"{name} has the type {annotation!r}, which the service does not have")
+    return typed_value(name, value, kind)
+
+
+def typed_value(name: str, value: Any, kind: EdmType) -> EdmValue:
+    """A JSON value, or a text, as the type says; `ValueError` where it is not one."""
+    try:
+        return EdmValue(kind, _READERS[kind](value))
+    except edm.DateTimeOutOfRange:
+        raise ValueError(f"{name} is {_shown(value)}, before 1601 or after 9999") from None
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError):
+        raise ValueError(f"{name} is {_shown(value)}, not of type {kind.value}") from None
+
+
+def require_storable(key: EntityKey, properties: Mapping[str, EdmValue]) -> None:
+    """The rules for keys, names and sizes (wire 1.3, 9); `ValueError` with the service's own code and text."""
+    try:
+        for name, text in zip((PARTITION_KEY, ROW_KEY), key, strict=True):
+            keys.require_key_in_body(name, text)
+        keys.require_key_length(key)
+        for name in properties:
+            is_property(name)
+        if len(properties) > limits.ENTITY_PROPERTIES_MAX:
+            raise StorageError("TooManyProperties")  # noqa: TRY301 - a rule beside the others
+        entity.require_sizes(key, properties)
+    except StorageError as error:
+        raise ValueError(f"{error.code}: {error.text}") from None
+
+
+def write_body(given: TypedEntity) -> bytes:
+    """The JSON that a write sends: keys and properties, each with its type where JSON does not tell it."""
+    quote = typed_json.quote
+    members = [
+        f'"PartitionKey":{quote(given.key.partition_key)},"RowKey":{quote(given.key.row_key)}'
+    ]
+    members += [member_text(name, value) for name, value in given.properties.items()]
+    return f"{{{','.join(members)}}}".encode("ascii")
+
+
+def content_of(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """An entity that the service sent, without what the service gave it itself."""
+    return {
+        name: value
+        for name, value in raw.items()
+        if name not in _GIVEN_BY_SERVICE and not name.startswith("odata.")
+    }
+
+
+def body_of(raw: Mapping[str, Any]) -> bytes:
+    """The JSON that writes an entity which the service sent."""
+    content = content_of(raw)
+    for name in [name for name in content if _looks_whole(raw, name)]:
+        content[name + ANNOTATION] = EdmType.DOUBLE.value
+    return orjson.dumps(content)
+
+
+def needs_new_body(raw: Mapping[str, Any]) -> bool:
+    """Whether the text of a JSON object is not sent as it is.
+
+    That is so if it has members that only the service gives, or a Double such as 5.0 without its type: a service
+    written in JavaScript takes that for the integer 5.
+    """
+    return is_given_by_service(raw) or any(_looks_whole(raw, name) for name in raw)
+
+
+def _looks_whole(raw: Mapping[str, Any], name: str) -> bool:
+    value = raw[name]
+    return type(value) is float and value.is_integer() and name + ANNOTATION not in raw
+
+
+_GIVEN_BY_SERVICE: Final = frozenset((TIMESTAMP, TIMESTAMP + ANNOTATION))
+
+
+def key_of(raw: Mapping[str, Any]) -> EntityKey:
+    """The key of an entity that the service sent."""
+    return EntityKey(raw[PARTITION_KEY], raw[ROW_KEY])
+
+
+def property_of(raw: Mapping[str, Any], name: str) -> EdmValue | None:
+    """One property of an entity that the service sent, a key or Timestamp too; None where it is absent."""
+    value = raw.get(name)
+    if value is None or name.startswith("odata."):
+        return None
+    if name == TIMESTAMP:
+        return EdmValue(EdmType.DATE_TIME, edm.parse_date_time(value))
+    return read_value(name, value, raw.get(name + ANNOTATION))
+
+
+def canonical(given: TypedEntity) -> bytes:
+    """One text for equal entities, for comparisons and hashes; the order of the properties does not matter."""
+    ordered = dict(sorted(given.properties.items()))
+    return write_body(TypedEntity(given.key, ordered))
+
+
+def member_text(name: str, value: EdmValue) -> str:
+    """A property as JSON with its type, that of 5.0 too: equal texts are equal values, NaN included."""
+    text = typed_json.member(name, value)
+    if isinstance(value.value, float) and value.value.is_integer():
+        return f'{typed_json.quote(name + ANNOTATION)}:"{EdmType.DOUBLE.value}",{text}'
+    return text
+
+
+def _key(raw: Mapping[str, Any], name: str) -> str:
+    value = raw.get(name)
+    if value is None:
+        raise ValueError(f"there is no {name}")
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is a JSON {_kind_of(value)}, not a string")  # noqa: TRY004 - the reason
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _integer(value: Any, least: int, greatest: int) -> int:
+    if isinstance(value, bool):
+        raise TypeError
+    return edm.parse_integer(
+        str(value) if isinstance(value, int) else _text(value), least, greatest
+    )
+
+
+def _double(value: Any) -> float:
+    if isinstance(value, str):
+        return edm.parse_double(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    number = float(value)
+    return number if math.isnan(number) else edm.finite(number)
+
+
+def _boolean(value: Any) -> bool:
+    return value if isinstance(value, bool) else edm.parse_boolean(_text(value))
+
+
+def _date_time(value: Any) -> int:
+    ticks = edm.parse_date_time(_text(value))
+    if not edm.DATE_TIME_MIN <= ticks <= edm.DATE_TIME_MAX:
+        raise edm.DateTimeOutOfRange(ticks)
+    return ticks
+
+
+def _point(value: Any) -> GeographyPoint:
+    found = orjson.loads(value) if isinstance(value, str) else value
+    if found["type"] != "Point":
+        raise ValueError
+    return edm.geography_point(*found["coordinates"])
+
+
+_READERS: Final[dict[EdmType, Callable[[Any], Scalar]]] = {
+    EdmType.STRING: _text,
+    EdmType.INT32: lambda value: _integer(value, edm.INT32_MIN, edm.INT32_MAX),
+    EdmType.INT64: lambda value: _integer(value, edm.INT64_MIN, edm.INT64_MAX),
+    EdmType.DOUBLE: _double,
+    EdmType.BOOLEAN: _boolean,
+    EdmType.DATE_TIME: _date_time,
+    EdmType.GUID: lambda value: edm.parse_guid(_text(value)),
+    EdmType.BINARY: lambda value: edm.parse_binary(_text(value)),
+    EdmType.GEOGRAPHY_POINT: _point,
+}
+
+
+def _kind_of(value: Any) -> str:
+    kinds = {dict: "object", list: "array", str: "string", bool: "boolean"}
+    return kinds.get(type(value), "number")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

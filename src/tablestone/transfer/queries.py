@@ -1,0 +1,193 @@
+"""The parts of a query that the service does not have: applied to the entities that were read, with their cost.
+
+Order, the newest keys, parts of texts, distinct values. A condition that is a range of keys or values becomes a part of
+the filter that the service gets. Knows entities as the service sends them; does not know how they are shown.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import total_ordering
+from typing import Any, Final
+
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.keys import encode_key
+from tablestone.transfer import odata
+from tablestone.transfer.formats.rows import key_text
+from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.wire import RawEntity
+from tablestone.transfer.writing import quoted
+
+Keep = Callable[[RawEntity], bool]
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """The work on the client, after the service's own filter."""
+
+    contains: tuple[tuple[str, str], ...] = ()
+    starts_with: tuple[tuple[str, str], ...] = ()
+    order_by: tuple[tuple[str, bool], ...] = ()
+    """Properties, each with whether it is descending."""
+    newest: bool = False
+    top: int | None = None
+
+    @property
+    def reads_everything(self) -> bool:
+        """True where no entity can be shown before the last one was read."""
+        return bool(self.order_by) or self.newest
+
+    @property
+    def looks_at_more(self) -> bool:
+        """True where more entities are read than are shown."""
+        return self.reads_everything or bool(self.contains or self.starts_with)
+
+    def apply(self, entities: Iterable[RawEntity]) -> Iterator[RawEntity]:
+        """The entities that pass, in order, at most `top`."""
+        kept = (raw for raw in entities if self._keeps(raw))
+        if self.newest:
+            last: deque[RawEntity] = deque(kept, maxlen=self.top)
+            yield from reversed(last)
+        elif self.order_by:
+            yield from (
+                heapq.nsmallest(self.top, kept, key=self._order)
+                if self.top is not None
+                else sorted(kept, key=self._order)
+            )
+        elif self.top is None:
+            yield from kept
+        else:
+            yield from _first(kept, self.top)
+
+    def _keeps(self, raw: RawEntity) -> bool:
+        return all(part in _text(raw, name) for name, part in self.contains) and all(
+            _text(raw, name).startswith(part) and name in raw for name, part in self.starts_with
+        )
+
+    def _order(self, raw: RawEntity) -> list[_Ordered]:
+        return [
+            _Ordered(odata.property_of(raw, name), descending=descending)
+            for name, descending in self.order_by
+        ]
+
+
+def _text(raw: RawEntity, name: str) -> str:
+    """A property's text, and none where it is no string."""
+    value = raw.get(name)
+    is_string = raw.get(name + odata.ANNOTATION) in (None, EdmType.STRING.value)
+    return value if isinstance(value, str) and is_string else ""
+
+
+def _first(entities: Iterable[RawEntity], count: int) -> Iterator[RawEntity]:
+    """Stops reading with the last one that is wanted."""
+    if count <= 0:
+        return
+    for number, raw in enumerate(entities, start=1):
+        yield raw
+        if number == count:
+            return
+
+
+_NUMBERS: Final = frozenset((EdmType.INT32, EdmType.INT64, EdmType.DOUBLE))
+
+
+@total_ordering
+class _Ordered:
+    """A value in an order over all types: numbers by value, text as the service sorts it, absent last either way."""
+
+    def __init__(self, value: EdmValue | None, *, descending: bool) -> None:
+        self._rank = _rank(value)
+        self._descending = descending
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Ordered) and self._rank == other._rank
+
+    def __hash__(self) -> int:
+        return hash(self._rank)
+
+    def __lt__(self, other: _Ordered) -> bool:
+        absent, others = self._rank[0] == _ABSENT, other._rank[0] == _ABSENT
+        if absent or others:
+            return others and not absent
+        return other._rank < self._rank if self._descending else self._rank < other._rank
+
+
+_ABSENT: Final = "~"
+
+
+def _rank(value: EdmValue | None) -> tuple[str, Any]:
+    if value is None:
+        return _ABSENT, 0
+    content = value.value
+    if value.type in _NUMBERS:
+        is_nan = isinstance(content, float) and math.isnan(content)
+        return "number", -math.inf if is_nan else content
+    if isinstance(content, str):
+        return value.type.value, encode_key(content)
+    return value.type.value, content
+
+
+def parse_order(texts: tuple[str, ...]) -> tuple[tuple[str, bool], ...]:
+    """`temp desc` or `temp` as (property, descending)."""
+    found = []
+    for text in texts:
+        for part in text.split(","):
+            words = part.split()
+            if len(words) not in (1, 2) or (len(words) == 2 and words[1] not in ("asc", "desc")):
+                raise TransferRefused(f"--order-by {part!r} is not of the form NAME or NAME desc.")
+            found.append((words[0], words[1:] == ["desc"]))
+    return tuple(found)
+
+
+def parse_pair(flag: str, text: str) -> tuple[str, str]:
+    """`NAME=TEXT` as a pair."""
+    name, equals, part = text.partition("=")
+    if not equals or not name:
+        raise TransferRefused(f"{flag} {text!r} is not of the form NAME=TEXT.")
+    return name, part
+
+
+def prefix_filter(name: str, prefix: str) -> str:
+    """Strings that start with a text are a range, for keys and other properties alike."""
+    filter_text = f"{name} ge {quoted(prefix)}"
+    end = _after_prefix(prefix)
+    return filter_text if end is None else f"{filter_text} and {name} lt {quoted(end)}"
+
+
+def _after_prefix(prefix: str) -> str | None:
+    """The least text above all that start with the prefix, by UTF-16 unit; None where no text is that."""
+    units = bytearray(prefix.encode("utf-16-be", "surrogatepass"))
+    while units[-2:] == b"\xff\xff":
+        del units[-2:]
+    if not units:
+        return None
+    following = int.from_bytes(units[-2:], "big") + 1
+    try:
+        return (bytes(units[:-2]) + following.to_bytes(2, "big")).decode("utf-16-be")
+    except UnicodeDecodeError:
+        return None  # half a character: the range has no end, and what was read is looked at again
+
+
+def all_of(filters: Iterable[str | None]) -> str | None:
+    """One filter that asks for all of them."""
+    parts = [text for text in filters if text]
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return " and ".join(f"({part})" for part in parts)
+
+
+def count_by(entities: Iterable[Mapping[str, Any]], name: str) -> Iterator[tuple[str, int]]:
+    """How many entities have each value of a property, most frequent first."""
+    counted: Counter[str] = Counter()
+    for raw in entities:
+        counted[shown_value(odata.property_of(raw, name))] += 1
+    yield from counted.most_common()
+
+
+def shown_value(value: EdmValue | None) -> str:
+    """A value as text; absent is empty."""
+    return "" if value is None else key_text(value)

@@ -1,0 +1,388 @@
+"""The one place where the tools speak HTTP: requests that the official SDK signs, sends and authenticates.
+
+Tables are listed, made and deleted by the SDK's own methods. Entities go and come as JSON text through the SDK's
+pipeline but not through its models, for two reasons: the models lose a digit of a time and the type of some values,
+and they cost more than the server does (bench/README.md has the profile). One attempt a call; `retrying` decides what
+is tried again. Knows the forms of requests and answers; does not know files, journals or progress.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import quote, urlencode
+
+import orjson
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
+from azure.core.pipeline.transport import RequestsTransport
+from azure.core.rest import HttpRequest, HttpResponse
+from azure.data.tables import TableServiceClient
+from requests.utils import get_environ_proxies
+
+from tablestone import __version__, limits
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
+from tablestone.model.keys import EntityKey
+from tablestone.transfer.endpoint_connection import Connection, Scheme
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
+
+RawEntity = dict[str, Any]
+"""An entity as `odata=minimalmetadata` writes it, read as JSON."""
+
+TIMEOUT_SECONDS: Final = 60
+_JSON: Final = "application/json;odata=minimalmetadata"
+_HEADERS: Final = {
+    "Accept": _JSON,
+    "DataServiceVersion": "3.0",
+    "MaxDataServiceVersion": "3.0;NetFx",
+}
+_PART_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n")
+_INDEXED = re.compile(r"(\d{1,3}):")
+
+
+class ServiceError(Exception):
+    """An answer that is no success. `index` is the operation of a transaction, where the service tells which."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        text: str,
+        *,
+        index: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__((code or f"HTTP status {status}") + (f": {text}" if text else ""))
+        self.status = status
+        self.code = code
+        self.text = text
+        self.index = index
+        self.retry_after = retry_after
+
+
+class Unreachable(Exception):
+    """No answer, or not a whole one: the connection failed. A write may have been done."""
+
+
+class Page(NamedTuple):
+    """One page of a query: its entities, the token of the next page, and how many bytes it took."""
+
+    entities: list[RawEntity]
+    next_token: tuple[str, str] | None
+    size: int
+
+
+class Operation(NamedTuple):
+    """One write: `method` is POST (insert), PUT (replace), MERGE or DELETE; no body for the last."""
+
+    method: str
+    key: EntityKey
+    body: bytes = b""
+    if_match: str | None = None
+
+
+class Query(NamedTuple):
+    """A query for pages; `select` is empty for all properties."""
+
+    table: str
+    filter: str | None = None
+    select: tuple[str, ...] = ()
+    top: int | None = None
+
+
+class TableEndpoint:
+    """An account's tables, over the SDK's pipeline. Safe to use from several threads, as the SDK's clients are."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        try:
+            self._service = TableServiceClient(
+                connection.url,
+                credential=_credential(connection),
+                user_agent=f"tablestone/{__version__}",
+                connection_timeout=TIMEOUT_SECONDS,
+                read_timeout=TIMEOUT_SECONDS,
+                **_from_environment(connection.url),
+            )
+        except ValueError as error:
+            raise TransferRefused(f"{connection.name} cannot be used: {error}") from None
+        self._merge = (
+            ("POST", "X-HTTP-Method: MERGE\r\n") if connection.is_cosmos else ("MERGE", "")
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._service.close()
+
+    def table_names(self) -> Iterator[str]:
+        """The names of all tables, in the service's order."""
+        try:
+            for table in self._service.list_tables():
+                yield table.name
+        except AzureError as error:
+            raise self._told(error) from None
+
+    def create_table(self, name: str) -> bool:
+        """Create a table; False where it was there."""
+        try:
+            self._service.create_table(name)
+        except ResourceExistsError as error:
+            if _code(error) == "TableBeingDeleted":
+                raise self._told(error) from None
+            return False
+        except (AzureError, ValueError) as error:
+            raise self._told(error) from None
+        return True
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is such a table, asked by a query, which any permission to read allows."""
+        try:
+            self.page(Query(name, select=("PartitionKey",), top=1), None)
+        except ServiceError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def service_time(self) -> int | None:
+        """The time of the service in ticks, to the second; None if its answer has no date."""
+        response, _ = self._send("GET", "/Tables?%24top=1")
+        date = response.headers.get("Date")
+        if date is None:
+            return None
+        return UNIX_EPOCH_TICKS + int(parsedate_to_datetime(date).timestamp()) * TICKS_PER_SECOND
+
+    def delete_table(self, name: str) -> None:
+        """Delete a table with everything in it."""
+        try:
+            self._service.delete_table(name)
+        except ResourceNotFoundError:
+            return
+        except (AzureError, ValueError) as error:
+            raise self._told(error) from None
+
+    def page(self, query: Query, token: tuple[str, str] | None) -> Page:
+        """One page of a query, from the token on."""
+        parameters = {}
+        if query.filter:
+            parameters["$filter"] = query.filter
+        if query.select:
+            parameters["$select"] = ",".join(query.select)
+        if query.top is not None:
+            parameters["$top"] = str(min(query.top, limits.PAGE_ENTITIES_MAX))
+        if token is not None:
+            parameters["NextPartitionKey"], parameters["NextRowKey"] = token
+        text = urlencode(parameters, quote_via=quote, safe="")
+        response, content = self._send("GET", f"/{query.table}()" + (f"?{text}" if text else ""))
+        if response.status_code != 200:
+            raise _service_error(response, content)
+        following = response.headers.get("x-ms-continuation-NextPartitionKey")
+        row = response.headers.get("x-ms-continuation-NextRowKey") or ""
+        entities = _read_json(content).get("value")
+        if not isinstance(entities, list):
+            raise TransferFailed(f"{self.connection.name} answered a query with something else.")
+        return Page(entities, None if following is None else (following, row), len(content))
+
+    def get(self, table: str, key: EntityKey, select: Sequence[str] = ()) -> RawEntity | None:
+        """One entity, or None where there is none."""
+        text = f"?$select={quote(','.join(select), safe='')}" if select else ""
+        response, content = self._send("GET", _entity_path(table, key) + text)
+        if response.status_code == 404:
+            error = _service_error(response, content)
+            if error.code in ("ResourceNotFound", ""):
+                return None
+            raise error
+        if response.status_code != 200:
+            raise _service_error(response, content)
+        found = _read_json(content)
+        found.pop("odata.metadata", None)  # the address of the table, which a page says once
+        return found
+
+    def write(self, table: str, operation: Operation) -> str | None:
+        """One write outside a transaction; answers the new ETag."""
+        method, body = operation.method, operation.body
+        headers = {"Content-Type": "application/json", "Prefer": "return-no-content"}
+        path = f"/{table}" if method == "POST" else _entity_path(table, operation.key)
+        if method == "MERGE":
+            method, overridden = self._merge
+            if overridden:
+                headers["X-HTTP-Method"] = "MERGE"
+        if operation.if_match is not None:
+            headers["If-Match"] = operation.if_match
+        response, content = self._send(method, path, body, headers)
+        if not 200 <= response.status_code < 300:
+            raise _service_error(response, content)
+        return response.headers.get("ETag")
+
+    def transact(self, table: str, operations: Sequence[Operation]) -> None:
+        """One entity group transaction: all of it or nothing, with the error of its first operation that fails."""
+        mark = secrets.token_hex(8)
+        body = self._batch_body(table, operations, mark)
+        headers = {"Content-Type": f"multipart/mixed; boundary=batch_{mark}"}
+        response, content = self._send("POST", "/$batch", body, headers)
+        if response.status_code != 202:
+            raise _service_error(response, content)
+        statuses = [int(status) for status in _PART_STATUS.findall(content)]
+        for status in statuses:
+            if status >= 300:
+                raise _part_error(status, content)
+        if len(statuses) != len(operations):
+            raise Unreachable(f"{len(operations)} writes were answered by {len(statuses)} results")
+
+    def _batch_body(self, table: str, operations: Sequence[Operation], mark: str) -> bytes:
+        verb, overriding = self._merge
+        merge = f"{verb} %s HTTP/1.1\r\n{overriding}"
+        start = (
+            f"--changeset_{mark}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
+        ).encode()
+        parts = [
+            f"--batch_{mark}\r\nContent-Type: multipart/mixed; boundary=changeset_{mark}\r\n\r\n".encode()
+        ]
+        for operation in operations:
+            url = self.connection.url + (
+                f"/{table}" if operation.method == "POST" else _entity_path(table, operation.key)
+            )
+            line = (
+                merge if operation.method == "MERGE" else operation.method + " %s HTTP/1.1\r\n"
+            ) % url
+            condition = f"If-Match: {operation.if_match}\r\n" if operation.if_match else ""
+            head = (
+                f"{line}Content-Type: application/json\r\nAccept: {_JSON}\r\nPrefer: return-no-content\r\n"
+                f"DataServiceVersion: 3.0\r\n{condition}Content-Length: {len(operation.body)}\r\n\r\n"
+            )
+            parts += (start, head.encode(), operation.body, b"\r\n")
+        parts.append(f"--changeset_{mark}--\r\n\r\n--batch_{mark}--\r\n".encode())
+        return b"".join(parts)
+
+    def _send(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[HttpResponse, bytes]:
+        request = HttpRequest(
+            method,
+            self.connection.url + target,
+            headers={**_HEADERS, "x-ms-version": self._service.api_version, **(headers or {})},
+            content=body or None,
+        )
+        try:
+            # The generated client sends every request with this method; streamed, so that no policy decodes the JSON.
+            response: HttpResponse = self._service._client.send_request(  # noqa: SLF001 - there is no public one
+                request, stream=True, retry_total=0, retry_status=0
+            )
+            return response, response.read()
+        except ClientAuthenticationError as error:
+            raise TransferFailed(f"The login to {self.connection.name} failed: {error}") from None
+        except AzureError as error:
+            raise Unreachable(_first_line(error)) from None
+
+    def _told(self, error: AzureError | ValueError) -> Exception:
+        """The SDK's error as one of ours."""
+        if isinstance(error, HttpResponseError) and error.status_code is not None:
+            return ServiceError(error.status_code, _code(error), _first_line(error))
+        if isinstance(error, ValueError):
+            return TransferRefused(" ".join(str(error).split()))
+        return Unreachable(_first_line(error))
+
+
+def _credential(connection: Connection) -> Any:
+    if connection.scheme is Scheme.ENTRA:
+        try:
+            from azure.identity import DefaultAzureCredential  # noqa: PLC0415 - an extra of its own, and slow to load
+        except ImportError:
+            raise TransferRefused(
+                "An Entra login needs azure-identity: pip install 'tablestone[tools,entra]', or give --sas."
+            ) from None
+        return DefaultAzureCredential()
+    assert connection.secret is not None
+    if connection.scheme is Scheme.ACCOUNT_KEY:
+        return AzureNamedKeyCredential(connection.account, connection.secret)
+    return AzureSasCredential(connection.secret)
+
+
+def _from_environment(url: str) -> dict[str, Any]:
+    """Proxies and certificates that the environment names, looked up once: requests does it for every request."""
+    settings: dict[str, Any] = {"transport": RequestsTransport(use_env_settings=False)}
+    proxies = get_environ_proxies(url)
+    if proxies:
+        settings["proxies"] = proxies
+    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    if bundle:
+        settings["connection_verify"] = bundle
+        settings["transport"] = RequestsTransport(use_env_settings=False, connection_verify=bundle)
+    return settings
+
+
+def _entity_path(table: str, key: EntityKey) -> str:
+    return (
+        f"/{table}(PartitionKey='{_in_path(key.partition_key)}',RowKey='{_in_path(key.row_key)}')"
+    )
+
+
+def _in_path(text: str) -> str:
+    if text.isalnum() and text.isascii():
+        return text
+    return quote(text.replace("'", "''"), safe="")
+
+
+def _read_json(content: bytes) -> dict[str, Any]:
+    try:
+        read = orjson.loads(content)
+    except ValueError:
+        raise Unreachable("the answer is not whole: its JSON does not end") from None
+    if not isinstance(read, dict):
+        raise Unreachable("the answer is JSON of another kind")
+    return read
+
+
+def _service_error(response: HttpResponse, content: bytes) -> ServiceError:
+    after = response.headers.get("Retry-After", "")
+    code, text = _error_members(content)
+    return ServiceError(
+        response.status_code,
+        response.headers.get("x-ms-error-code") or code,
+        text,
+        retry_after=float(after) if after.isdecimal() else None,
+    )
+
+
+def _part_error(status: int, content: bytes) -> ServiceError:
+    """The error of the one part that a failed transaction is answered with; its text begins with the index."""
+    start = content.find(b"{")
+    code, text = _error_members(content[start : content.rfind(b"}") + 1] if start >= 0 else b"")
+    indexed = _INDEXED.match(text)
+    if indexed is None:
+        return ServiceError(status, code, text)
+    return ServiceError(status, code, text[indexed.end() :], index=int(indexed[1]))
+
+
+def _error_members(content: bytes) -> tuple[str, str]:
+    try:
+        error = orjson.loads(content)["odata.error"]
+        text = error["message"]["value"]
+        return str(error["code"]), str(text).partition("\nRequestId:")[0]
+    except (ValueError, KeyError, TypeError):
+        return "", ""
+
+
+def _code(error: HttpResponseError) -> str:
+    code = getattr(error, "error_code", None)
+    return str(getattr(code, "value", code) or "")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

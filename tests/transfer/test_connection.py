@@ -1,0 +1,114 @@
+"""The sources of a connection, the parts of one, and that none of its secrets is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
+from tablestone.transfer.endpoint_connection import (
+    LOCAL_KEY,
+    LOCAL_URL,
+    Connection,
+    GivenConnection,
+    Scheme,
+    from_url,
+    local_connection,
+    parse_connection_string,
+    parse_place,
+    resolve,
+)
+from tablestone.transfer.refusals import TransferRefused
+from wire.case_tables import Row, load
+
+CASES = load("connections.toml")
+
+
+@pytest.mark.parametrize("row", CASES["string"], ids=lambda row: row["name"])
+def test_a_connection_string(row: Row) -> None:
+    found = parse_connection_string(row["text"])
+    assert (found.url, found.account, found.scheme.value) == (
+        row["url"],
+        row["account"],
+        row["scheme"],
+    )
+    assert found.secret == row["secret"]
+    assert found.is_production is row.get("production", False)
+
+
+@pytest.mark.parametrize("row", CASES["refused"], ids=lambda row: row["name"])
+def test_what_is_no_connection_string(row: Row) -> None:
+    with pytest.raises(TransferRefused) as refused:
+        parse_connection_string(row["text"])
+    assert str(refused.value) == row["sentence"]
+    assert "c2VjcmV0" not in str(refused.value)
+
+
+@pytest.mark.parametrize("row", CASES["url"], ids=lambda row: row["name"])
+def test_the_url_of_an_account(row: Row) -> None:
+    found = from_url(row["text"], row.get("sas"))
+    assert (found.url, found.account, found.scheme.value) == (
+        row["url"],
+        row["account"],
+        row["scheme"],
+    )
+    assert found.secret == row.get("secret")
+
+
+def test_the_local_key_is_the_well_known_one() -> None:
+    assert LOCAL_KEY == DEVELOPMENT_ACCOUNT_KEY
+
+
+ENVIRONMENT = {
+    "AZURE_STORAGE_CONNECTION_STRING": "AccountName=env;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net"
+}
+PROFILES = {"kept": Connection("https://kept.example", "kept", Scheme.ENTRA)}
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "account"),
+    [
+        (GivenConnection("AccountName=opt;AccountKey=c2VjcmV0"), ENVIRONMENT, "opt"),
+        (GivenConnection(account_url="https://url.table.core.windows.net"), ENVIRONMENT, "url"),
+        (GivenConnection(profile="kept"), ENVIRONMENT, "kept"),
+        (GivenConnection(), ENVIRONMENT, "env"),
+        (GivenConnection(), {}, "devstoreaccount1"),
+    ],
+)
+def test_the_most_specific_source_wins(
+    given: GivenConnection, environment: dict[str, str], account: str
+) -> None:
+    assert resolve(given, environment, PROFILES).account == account
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            GivenConnection("AccountName=a;AccountKey=c2VjcmV0", profile="kept"),
+            "--connection-string and --profile each name an endpoint: give one of them.",
+        ),
+        (GivenConnection(sas="sig=1"), "--sas goes with --account-url, which is not given."),
+        (GivenConnection(profile="lost"), "There is no profile 'lost'; there is: kept."),
+        (
+            GivenConnection(account_url="http://a.example"),
+            "An Entra login needs https: give --sas, a connection string, or an https URL.",
+        ),
+    ],
+)
+def test_sources_that_do_not_go_together(given: GivenConnection, sentence: str) -> None:
+    with pytest.raises(TransferRefused) as refused:
+        resolve(given, {}, PROFILES)
+    assert str(refused.value) == sentence
+
+
+def test_a_place_of_a_copy() -> None:
+    assert parse_place("local", {}) == local_connection()
+    assert parse_place("kept", PROFILES).account == "kept"
+    assert parse_place("UseDevelopmentStorage=true", {}).url == LOCAL_URL
+    assert parse_place("https://a.example/?sig=x", {}).scheme is Scheme.SHARED_ACCESS_SIGNATURE
+
+
+def test_no_secret_is_in_what_python_shows() -> None:
+    connection = parse_connection_string("AccountName=a;AccountKey=c2VjcmV0")
+    given = GivenConnection("AccountName=a;AccountKey=c2VjcmV0", sas="sig=c2VjcmV0")
+    assert "c2VjcmV0" not in repr(connection) + repr(given)

@@ -1,0 +1,220 @@
+"""Copies between two servers: resumed, verified, and brought up to date; and exact reports of differences."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from conftest import StartServer
+from server_process import ServerProcess, start_server
+from tablestone.transfer import copying, odata
+from tablestone.transfer.wire import Operation, Page, Query, TableEndpoint, Unreachable
+from transfer.data_tools import DataTools, entity
+
+ENTITIES = [entity(f"p{n // 1000}", f"{n:05}", n=n, s="x") for n in range(3500)]
+
+
+@pytest.fixture(scope="module")
+def second_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = start_server(tmp_path_factory.mktemp("second"))
+    yield server
+    assert server.stop() == 0, server.stderr
+
+
+@pytest.fixture
+def places(tools: DataTools, second_server: ServerProcess, table: str) -> Iterator[tuple[str, str]]:
+    """Both connection strings as `@FILE`, so that no key is on a command line."""
+    found = []
+    for name, text in (("a", tools.connection_string), ("b", second_server.connection_string)):
+        path = tools.directory / f"{name}.txt"
+        path.write_text(text)
+        found.append(f"@{path}")
+    yield found[0], found[1]
+    tools.run("tables", "--connection-string", found[1], "--delete", table, "--yes")
+
+
+def let_a_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source gives its time in whole seconds: after a second, all entities are older than a copy that begins then."""
+    monkeypatch.setattr(copying, "MARGIN_TICKS", 0)
+    time.sleep(1.05)
+
+
+def at_second(tools: DataTools, place: str, table: str) -> list[dict[str, Any]]:
+    return tools.run("query", table, "--connection-string", place, "--output", "jsonl").entities
+
+
+def load(tools: DataTools, table: str, entities: list[dict[str, Any]], *arguments: str) -> None:
+    tools.run("import", tools.write_lines("load.jsonl", entities), table, *arguments)
+
+
+def test_a_copy_is_equal_and_says_so(tools: DataTools, table: str, places: tuple[str, str]) -> None:
+    load(tools, table, ENTITIES)
+    told = tools.run("copy", "--from", places[0], "--to", places[1], table, "--quiet").lines
+    assert told[0].startswith(f"{table}: ")
+    assert "  Verified: 3,500 entities on both sides, and they are equal." in told
+    assert at_second(tools, places[1], table) == ENTITIES
+    equal = tools.run("diff", *places, table).lines
+    assert equal == [f"{table}: 3,500 entities on both sides, and they are equal."]
+    again = tools.run(
+        "copy", "--from", places[0], "--to", places[1], table, "--on-conflict", "skip"
+    )
+    assert "  3,500 skipped: their keys were taken." in again.lines
+
+
+def test_differences_are_told_one_by_one(
+    tools: DataTools, table: str, places: tuple[str, str]
+) -> None:
+    load(
+        tools, table, [entity("p", "1", a=1), entity("p", "2", a=1, b="x"), entity("p", "3", a=1.5)]
+    )
+    other = [
+        entity("p", "2", a=2, c="x"),
+        entity("p", "3", **{"a@odata.type": "Edm.Double", "a": 1.5}),
+        entity("q", "4"),
+    ]
+    load(tools, table, other, "--connection-string", places[1])
+    told = tools.run("diff", *places, table, status=1).lines
+    assert told[0] == f"{table}: 3 differ; 3 entities in A, 3 in B"
+    assert told[1].startswith("  partitions 'p' to 'q': 3 and 3 entities, hashes ")
+    assert told[2:] == [
+        "  only in first: PartitionKey 'p', RowKey '1'",
+        "  differs: PartitionKey 'p', RowKey '2': a, b, c",
+        "  only in second: PartitionKey 'q', RowKey '4'",
+    ]
+    as_json = orjson.loads(
+        tools.run("diff", *places, table, "--json", "--top", "1", status=1).stdout
+    )
+    assert (as_json["differing"], len(as_json["differences"])) == (3, 1)
+    copied = tools.run(
+        "copy", "--from", places[0], "--to", places[1], table, "--on-conflict", "replace", status=1
+    )
+    assert "  1 differ; 3 entities at the source, 4 at the target:" in copied.lines
+    assert "    only in second: PartitionKey 'q', RowKey '4'" in copied.lines
+
+
+def test_a_table_that_only_one_side_has(
+    tools: DataTools, table: str, places: tuple[str, str]
+) -> None:
+    load(tools, table, [entity("p", "1")])
+    told = tools.run("diff", *places, table, status=1).stdout
+    assert told.startswith(f"{table}: not at http://127.0.0.1:")
+
+
+def test_what_changes_during_the_copy_is_copied_again(
+    tools: DataTools, table: str, places: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(tools, table, ENTITIES)
+    let_a_second_pass(monkeypatch)
+    changed = [entity("p0", "00001", changed=True), entity("p9", "new", changed=True)]
+    path = tools.write_lines("changed.jsonl", changed)
+    real = TableEndpoint.page
+    done: list[bool] = []
+
+    def page(self: TableEndpoint, query: Query, token: Any) -> Page:
+        found = real(self, query, token)
+        if token is not None and not done and query.filter is None:
+            done.append(True)
+            # Another client writes in the middle of the copy.
+            with TableEndpoint(self.connection) as writer:
+                for raw in map(orjson.loads, path.read_bytes().splitlines()):
+                    body = orjson.dumps(raw)
+                    key = odata.key_of(raw)
+                    writer.transact(table, [Operation("PUT", key, body)])
+        return found
+
+    monkeypatch.setattr(TableEndpoint, "page", page)
+    ended = tools.run("copy", "--from", places[0], "--to", places[1], table)
+    assert "changed at the source, copied again." in ended.stderr
+    assert any(line.startswith("  Verified: 3,501 entities on both sides") for line in ended.lines)
+    assert {each["RowKey"] for each in at_second(tools, places[1], table) if "changed" in each} == {
+        "00001",
+        "new",
+    }
+
+
+def test_a_copy_since_a_time_takes_only_what_changed(
+    tools: DataTools, table: str, places: tuple[str, str]
+) -> None:
+    load(tools, table, ENTITIES[:10])
+    tools.run("copy", "--from", places[0], "--to", places[1], table)
+    stamps = tools.run("query", table, "--select", "Timestamp", "--output", "jsonl").stdout
+    last = max(orjson.loads(line)["Timestamp"] for line in stamps.splitlines())
+    load(tools, table, [entity("p0", "00003", changed=True)], "--on-conflict", "replace")
+    since = f"{last[:-2]}9Z"
+    told = tools.run("copy", "--from", places[0], "--to", places[1], table, "--since", since).lines
+    assert told[0].startswith(f"{table}: ")
+    assert at_second(tools, places[1], table)[3] == entity("p0", "00003", changed=True)
+    refused = tools.run("copy", "--from", places[0], "--to", places[1], "--since", "soon", status=2)
+    assert "--since 'soon' is not a time" in refused.stderr
+
+
+def test_a_copy_goes_on_where_it_was(
+    tools: DataTools, table: str, places: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(tools, table, ENTITIES)
+    monkeypatch.setattr(copying, "PAGES_PER_CHECKPOINT", 1)
+    let_a_second_pass(monkeypatch)
+    real = TableEndpoint.transact
+    calls = iter(range(10**9))
+
+    def transact(self: TableEndpoint, *arguments: Any) -> None:
+        if next(calls) >= 25:
+            raise Unreachable("gone")
+        real(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableEndpoint, "transact", transact)
+        patch.setattr("tablestone.transfer.retrying.FIRST_PAUSE_SECONDS", 0.0)
+        tools.run("copy", "--from", places[0], "--to", places[1], table, status=1)
+    (journal,) = (tools.directory / "journals").glob("*.json")
+    assert "AccountKey" not in journal.read_text()
+    told = tools.run("copy", "--from", places[0], "--to", places[1], table).lines
+    assert any("An earlier run had copied" in line for line in told)
+    assert "  Verified: 3,500 entities on both sides, and they are equal." in told
+
+
+def test_a_copy_that_is_done_again_finds_everything_there(
+    tools: DataTools, table: str, places: tuple[str, str]
+) -> None:
+    load(tools, table, ENTITIES[:50])
+    for _ in range(2):
+        told = tools.run("copy", "--from", places[0], "--to", places[1], table, "--quiet").lines
+        assert "  Verified: 50 entities on both sides, and they are equal." in told
+    load(
+        tools,
+        table,
+        [entity("p0", "00003", n=-1)],
+        "--connection-string",
+        places[1],
+        "--on-conflict",
+        "replace",
+    )
+    # The clocks of one source differ by less than this, so that no earlier write looks like a change during the copy.
+    time.sleep(6)
+    failed = tools.run("copy", "--from", places[0], "--to", places[1], table, status=1).stderr
+    assert "PartitionKey 'p0' and RowKey '00003' is in " in failed
+
+
+def test_both_ends_must_be_different(tools: DataTools, places: tuple[str, str]) -> None:
+    refused = tools.run("copy", "--from", places[0], "--to", places[0], status=2).stderr
+    assert refused == "tablestone: --from and --to are the same endpoint.\n"
+
+
+def test_a_target_that_does_not_answer(
+    tools: DataTools, table: str, private_server: StartServer, tmp_path: Path
+) -> None:
+    """The target has stopped: the copy ends with one sentence."""
+    server = private_server(tmp_path / "data")
+    target = tools.directory / "c.txt"
+    target.write_text(server.connection_string)
+    load(tools, table, ENTITIES[:5])
+    source = tools.directory / "a.txt"
+    source.write_text(tools.connection_string)
+    server.stop()
+    failed = tools.run("copy", "--from", f"@{source}", "--to", f"@{target}", table, status=1).stderr
+    assert " cannot be reached: " in failed

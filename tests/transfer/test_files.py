@@ -1,0 +1,180 @@
+"""Files of other tools, broken files, and keys that are made of columns."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tablestone.model.edm import EdmType
+from tablestone.transfer.formats.compressed import ReadPosition
+from tablestone.transfer.formats.reading_file import read_rows
+from tablestone.transfer.formats.rows import Reading, Rejected, Row, parse_types
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
+from wire.case_tables import load
+from wire.case_tables import rows as rows_of
+
+Found = list[dict[str, Any] | str]
+
+
+def read(path: Path, **reading: Any) -> Found:
+    """For every row, the JSON that is stored, or `number: reason`."""
+    found: Found = []
+    for row in read_rows(str(path), Reading(**reading), None, ReadPosition()):
+        if isinstance(row, Rejected):
+            found.append(f"{row.number}: {row.reason}")
+        else:
+            assert isinstance(row, Row)
+            found.append(orjson.loads(row.body))
+    return found
+
+
+def reading_of(case: dict[str, Any]) -> dict[str, Any]:
+    """The options of an import in a row of the table."""
+    named: dict[str, Any] = {
+        name: case[name] for name in ("partition_key", "row_key", "encoding") if name in case
+    }
+    if "types" in case:
+        named["types"] = parse_types((case["types"],))
+    return {
+        **named,
+        "nulls": frozenset(case.get("nulls", ())),
+        "drop": frozenset(case.get("drop", ())),
+    }
+
+
+@pytest.mark.parametrize("case", rows_of("files.toml"), ids=lambda case: case["name"])
+def test_a_file(tmp_path: Path, case: dict[str, Any]) -> None:
+    path = tmp_path / case["file"]
+    content = case["content"].encode(case.get("written_as", "utf-8"))
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    found = read(path, **reading_of(case))
+    assert found == [orjson.loads(row) if row.startswith("{") else row for row in case["rows"]]
+
+
+@pytest.mark.parametrize("case", load("files.toml")["refused"], ids=lambda case: case["name"])
+def test_a_file_that_is_refused(tmp_path: Path, case: dict[str, Any]) -> None:
+    path = tmp_path / case["file"]
+    path.write_bytes(case["content"].encode(case.get("written_as", "utf-8")))
+    with pytest.raises((TransferRefused, TransferFailed)) as refused:
+        read(path, **reading_of(case))
+    assert str(refused.value).replace(f"{tmp_path}/", "") == case["sentence"]
+
+
+def test_a_parquet_file_of_another_tool(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    columns = {
+        "station": pa.array(["JFK", "EWR"]).dictionary_encode(),
+        "hour": pa.array([1, 2], pa.int8()),
+        "big": pa.array([2**40, None]),
+        "temp": pa.array([1.5, None], pa.float32()),
+        "day": pa.array([15706, 15707], pa.date32()),
+        "when": pa.array([1_357_002_000_000_000_000, None], pa.timestamp("ns")),
+    }
+    pq.write_table(pa.table(columns), path)
+    assert read(
+        path, partition_key="station", row_key="{hour:02}", types={"big": EdmType.STRING}
+    ) == [
+        {
+            "PartitionKey": "JFK",
+            "RowKey": "01",
+            "station": "JFK",
+            "hour": 1,
+            "big": "1099511627776",
+            "temp": 1.5,
+            "day@odata.type": "Edm.DateTime",
+            "day": "2013-01-01T00:00:00Z",
+            "when@odata.type": "Edm.DateTime",
+            "when": "2013-01-01T01:00:00Z",
+        },
+        {
+            "PartitionKey": "EWR",
+            "RowKey": "02",
+            "station": "EWR",
+            "hour": 2,
+            "day@odata.type": "Edm.DateTime",
+            "day": "2013-01-02T00:00:00Z",
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "x.parquet cannot be read as Parquet: "),
+        ({"PartitionKey": ["a"], "RowKey": ["b"], "list": [[1, 2]]}, "the column 'list' is list<"),
+        (
+            {"PartitionKey": ["a"], "Row": ["b"]},
+            "has no column 'RowKey'; it has PartitionKey, Row.",
+        ),
+    ],
+)
+def test_a_parquet_file_that_is_refused(tmp_path: Path, content: Any, sentence: str) -> None:
+    path = tmp_path / "x.parquet"
+    if content is None:
+        path.write_bytes(b"PAR1 and no more")
+    else:
+        pq.write_table(pa.table(content), path)
+    with pytest.raises(TransferRefused) as refused:
+        read(path)
+    assert sentence in str(refused.value)
+
+
+def test_compressed_files_that_are_cut_off(tmp_path: Path) -> None:
+    whole = gzip.compress(b'{"PartitionKey":"a","RowKey":"b"}\n' * 1000)
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(TransferFailed, match="is damaged or not whole"):
+        read(path)
+    path.write_bytes(b"no gzip")
+    with pytest.raises(TransferFailed, match="is damaged or not whole"):
+        read(path)
+    path = tmp_path / "x.jsonl.zst"
+    path.write_bytes(b"no zstandard")
+    with pytest.raises(TransferFailed, match="is damaged or not whole"):
+        read(path)
+
+
+MANIFEST = {"Version": 2, "PayloadFormat": "Json", "TableName": "Weather", "TotalDataFiles": 2}
+
+
+def test_what_azcopy_7_wrote(tmp_path: Path) -> None:
+    manifest = tmp_path / "account_Weather_20180528T030611.manifest"
+    manifest.write_bytes(orjson.dumps(MANIFEST))
+    for index in (1, 0):
+        entities = [
+            {"PartitionKey": "p", "RowKey": str(index), "Timestamp": "2018-05-28T03:06:11.6482709Z"}
+        ]
+        name = f"account_Weather_20180528T030611_{index}_01CDA2BC.json"
+        (tmp_path / name).write_bytes(orjson.dumps(entities, option=orjson.OPT_INDENT_2))
+    assert read(manifest) == [
+        {"PartitionKey": "p", "RowKey": "0"},
+        {"PartitionKey": "p", "RowKey": "1"},
+    ]
+    numbers = [row.number for row in read_rows(str(manifest), Reading(), None, ReadPosition())]
+    assert numbers == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (MANIFEST, "counts 2 data files, and 0 are beside it."),
+        ({**MANIFEST, "TotalDataFiles": 0}, "has no data file beside it."),
+        (
+            {**MANIFEST, "PayloadFormat": "Csv"},
+            "describes files of Csv: import each .csv by itself",
+        ),
+        ({"Version": 2}, "is not a manifest of AzCopy."),
+    ],
+)
+def test_a_manifest_that_is_refused(tmp_path: Path, content: dict[str, Any], sentence: str) -> None:
+    manifest = tmp_path / "x.manifest"
+    manifest.write_bytes(orjson.dumps(content))
+    with pytest.raises(TransferRefused) as refused:
+        read(manifest)
+    assert sentence in str(refused.value)

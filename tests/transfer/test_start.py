@@ -1,0 +1,134 @@
+"""Commands that start without the packages of the tools, the help of each command, and completion in a shell."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from server_process import COMMAND, clean_environment
+from tablestone.cli.data_commands import DATA_COMMANDS, DataCommand, load
+from tablestone.cli.main import commands
+from transfer.data_tools import DataTools
+
+OF_THE_TOOLS = {
+    "azure",
+    "keyring",
+    "pyarrow",
+    "requests",
+    "rich",
+    "setproctitle",
+    "yaml",
+    "zstandard",
+}
+HELP_LINES_MAX = 40
+IMPORTED = """
+import sys
+from tablestone.cli.main import main
+try:
+    main({arguments})
+except SystemExit:
+    pass
+print(sorted({{name.partition(".")[0] for name in sys.modules}}), file=sys.stderr)
+"""
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """The packages that a command line imports."""
+    program = IMPORTED.format(arguments=list(arguments))
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=clean_environment(),
+    )
+    return set(eval(ended.stderr.splitlines()[-1]))  # noqa: S307 - a list that the program above prints
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("serve", "--help"), ("--version",), ("check", "--help")]
+)
+def test_the_server_and_the_list_of_commands_load_no_package_of_the_tools(
+    arguments: tuple[str, ...],
+) -> None:
+    assert imported_by(*arguments) & OF_THE_TOOLS == set()
+
+
+def test_a_query_loads_no_package_of_the_formats() -> None:
+    assert imported_by("query", "--help") & {"pyarrow", "numpy", "yaml", "zstandard"} == set()
+
+
+def test_without_its_packages_a_tool_says_which_extra_has_them() -> None:
+    program = "import sys; sys.modules['azure'] = None; sys.modules['azure.core'] = None\n"
+    program += "from tablestone.cli.main import main; sys.exit(main(['count', 'Weather']))"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert "pip install 'tablestone[tools]'" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", DATA_COMMANDS, ids=lambda command: command.name)
+def test_the_list_of_commands_says_what_each_says_itself(command: DataCommand) -> None:
+    assert load(command).get_short_help_str(limit=100) == command.summary
+
+
+def every_command() -> list[tuple[str, click.Command]]:
+    found = []
+    for data_command in DATA_COMMANDS:
+        command = load(data_command)
+        found.append((data_command.name, command))
+        if isinstance(command, click.Group):
+            found += [
+                (f"{data_command.name} {name}", inner) for name, inner in command.commands.items()
+            ]
+    return found
+
+
+@pytest.mark.parametrize(("name", "command"), every_command(), ids=str)
+def test_a_help_fits_a_screen_and_has_an_example(name: str, command: click.Command) -> None:
+    with click.Context(command, info_name=f"tablestone {name}", terminal_width=100) as context:
+        text = command.get_help(context)
+    assert len(text.splitlines()) <= HELP_LINES_MAX
+    if not isinstance(command, click.Group):
+        assert f"Example: tablestone {name}" in " ".join(text.split())
+
+
+def test_every_command_is_in_the_help(tools: DataTools) -> None:
+    told = tools.run("--help").stdout
+    assert all(f"  {command.name} " in told for command in DATA_COMMANDS)
+    assert all(f"  {name} " in told for name in commands.commands)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell(tools: DataTools, shell: str) -> None:
+    assert "_TABLESTONE_COMPLETE" in tools.run("completion", shell).stdout
+
+
+def completed(tools: DataTools, words: str) -> list[str]:
+    """The completions that bash gets for the last word, with the request of its script."""
+    environment = {
+        "_TABLESTONE_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    ended = subprocess.run(
+        [COMMAND],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean_environment() | tools.environment() | environment,
+    )
+    return [line.partition(",")[2] for line in ended.stdout.split()]
+
+
+def test_commands_and_tables_are_completed(tools: DataTools, table: str) -> None:
+    assert completed(tools, "tablestone par") == ["partitions"]
+    tools.run("tables", "--create", table)
+    assert table in completed(tools, f"tablestone query {table[:3]}")
+    tools.connection_string = "AccountName=x"
+    assert completed(tools, "tablestone query t") == []
