@@ -1,0 +1,68 @@
+"""A table service for tests: inside the test's own process, fresh for every test in a millisecond.
+
+Users import this package; the server never does. A name is loaded when it is first asked for, because pytest imports
+this package at every start of every project that has it installed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tablestone.testing.expectations import ExpectationRefused, TooExpensive
+    from tablestone.testing.fault_rules import FaultRefused, fixed, long_tail, normal
+    from tablestone.testing.last_requests import RecordedRequest
+    from tablestone.testing.seeds import SeedRefused
+    from tablestone.testing.state import Snapshot, StateRefused
+    from tablestone.testing.steered_clock import ClockRefused, StorageClock
+    from tablestone.testing.storage import StorageAccount, StorageRefused, TableStorage
+    from tablestone.testing.transports import AsyncStorageTransport, StorageAsgi, StorageTransport
+
+__all__ = [
+    "AsyncStorageTransport",
+    "ClockRefused",
+    "ExpectationRefused",
+    "FaultRefused",
+    "RecordedRequest",
+    "SeedRefused",
+    "Snapshot",
+    "StateRefused",
+    "StorageAccount",
+    "StorageAsgi",
+    "StorageClock",
+    "StorageRefused",
+    "StorageTransport",
+    "TableStorage",
+    "TooExpensive",
+    "fixed",
+    "long_tail",
+    "normal",
+]
+
+_PLACES: Final = {
+    "AsyncStorageTransport": "transports",
+    "ClockRefused": "steered_clock",
+    "ExpectationRefused": "expectations",
+    "FaultRefused": "fault_rules",
+    "RecordedRequest": "last_requests",
+    "SeedRefused": "seeds",
+    "Snapshot": "state",
+    "StateRefused": "state",
+    "StorageAccount": "storage",
+    "StorageAsgi": "transports",
+    "StorageClock": "steered_clock",
+    "StorageRefused": "storage",
+    "StorageTransport": "transports",
+    "TableStorage": "storage",
+    "TooExpensive": "expectations",
+    "fixed": "fault_rules",
+    "long_tail": "fault_rules",
+    "normal": "fault_rules",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

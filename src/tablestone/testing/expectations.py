@@ -1,0 +1,189 @@
+"""Assertions about cost: how much the code under test may ask of the service, and how it could ask for less.
+
+`storage.expect(...)` returns an `Expectation`. It judges the records of the requests inside its block: whole-table
+reads, the number of requests, and entities that are read and not returned. Azure bills operations, and a query that
+reads much is slow on every service.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from tablestone.query.plan import PlanKind
+from tablestone.testing.last_requests import REQUESTS_KEPT_MAX, Journal, RecordedRequest
+
+_WRITES: Final = frozenset(
+    (
+        *("InsertEntity", "UpdateEntity", "MergeEntity", "DeleteEntity"),
+        *("InsertOrReplaceEntity", "InsertOrMergeEntity"),
+    )
+)
+SHOWN_MAX: Final = 10
+"""At most so many requests are listed in a message."""
+
+
+class TooExpensive(AssertionError):
+    """The code under test asked for more than the test expected; the text names the requests and a cheaper way."""
+
+
+class ExpectationRefused(ValueError):
+    """An expectation without a meaning; the text is one sentence."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The limits of a block; None is no limit.
+
+    `scans` is the number of queries that read a whole table. `rows_read` is the number of entities that all requests
+    read. `read_ratio` is the number of entities that a query may read for each that it returns. With `account` only
+    the requests of that account count.
+    """
+
+    scans: int | None = None
+    requests: int | None = None
+    rows_read: int | None = None
+    read_ratio: float | None = None
+    account: str | None = None
+
+    def __post_init__(self) -> None:
+        given = (self.scans, self.requests, self.rows_read, self.read_ratio)
+        if all(each is None for each in given):
+            raise ExpectationRefused("Expect something: scans, requests, rows_read or read_ratio.")
+        if any(each is not None and each < 0 for each in given):
+            raise ExpectationRefused("An expectation is a number that is not negative.")
+
+
+class Expectation:
+    """A block of code that has to stay within a budget. If the block raises an exception, that one is raised."""
+
+    def __init__(self, journal: Journal, budget: Budget) -> None:
+        self._journal = journal
+        self._budget = budget
+        self._before = 0
+
+    def __enter__(self) -> Self:
+        self._before = self._journal.count
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            complaints = judge(self._budget, self.requests)
+            if self._journal.count - self._before > REQUESTS_KEPT_MAX:
+                complaints.append(
+                    f"more than {REQUESTS_KEPT_MAX} requests: the others were not judged"
+                )
+            if complaints:
+                raise TooExpensive("\n".join(complaints))
+
+    @property
+    def requests(self) -> list[RecordedRequest]:
+        """The requests of the block so far."""
+        made = self._journal.since(self._before)
+        return [each for each in made if self._budget.account in (None, each.account)]
+
+
+def judge(budget: Budget, records: list[RecordedRequest]) -> list[str]:
+    """The complaints about the requests, each a sentence or a few lines."""
+    found = []
+    scans = [each for each in records if each.plan == PlanKind.TABLE.value]
+    if budget.scans is not None and len(scans) > budget.scans:
+        found.append(
+            _told(
+                f"{_counted(len(scans), 'scan')} of a whole table",
+                budget.scans,
+                scans,
+                _key_that_helps,
+            )
+        )
+    if budget.requests is not None and len(records) > budget.requests:
+        found.append(_told(_counted(len(records), "request"), budget.requests, records, None))
+        found += _what_one_request_would_do(records)
+    rows_read = sum(each.rows_read for each in records)
+    if budget.rows_read is not None and rows_read > budget.rows_read:
+        most = sorted(records, key=lambda each: -each.rows_read)
+        found.append(_told(f"{rows_read} entities read", budget.rows_read, most, _key_that_helps))
+    if budget.read_ratio is not None:
+        ratio = budget.read_ratio
+        wasteful = [
+            each
+            for each in records
+            if each.plan and each.rows_read > ratio * max(1, each.rows_returned)
+        ]
+        if wasteful:
+            what = f"{_counted(len(wasteful), 'query')} read more than {ratio:g} times the entities returned"
+            found.append(_told(what, 0, wasteful, _key_that_helps))
+    return found
+
+
+def _counted(number: int, what: str) -> str:
+    plural = {"query": "queries"}.get(what, what + "s")
+    return f"{number} {what if number == 1 else plural}"
+
+
+def _told(
+    what: str,
+    allowed: int,
+    records: list[RecordedRequest],
+    advice: Callable[[RecordedRequest], str] | None,
+) -> str:
+    lines = [f"{what}, at most {allowed} expected:"]
+    for record in records[:SHOWN_MAX]:
+        lines.append(f"  {record}")
+        if advice is not None and (text := advice(record)):
+            lines.append(f"    {text}")
+    if len(records) > SHOWN_MAX:
+        lines.append(f"  and {len(records) - SHOWN_MAX} more")
+    return "\n".join(lines)
+
+
+def _key_that_helps(record: RecordedRequest) -> str:
+    """How the query could read less; empty for a request that is no query."""
+    if not record.plan:
+        return ""
+    if not record.filter:
+        return "It has no filter: PartitionKey eq '...' would read one partition, $top less of it."
+    asked = f"Its filter is {record.filter}"
+    properties = ", ".join(name for name in record.filter_properties if name not in _KEYS)
+    if "PartitionKey" not in record.filter_properties or record.plan == PlanKind.TABLE.value:
+        index = (
+            f", or an index entity whose PartitionKey is made of {properties}" if properties else ""
+        )
+        return f"{asked}. PartitionKey eq '...' beside it would read one partition{index}."
+    if "RowKey" not in record.filter_properties:
+        index = f", or a second entity whose RowKey begins with {properties}" if properties else ""
+        return f"{asked}. A range of RowKey beside it would read part of the partition{index}."
+    return f"{asked}."
+
+
+_KEYS: Final = ("PartitionKey", "RowKey")
+
+
+def _what_one_request_would_do(records: list[RecordedRequest]) -> list[str]:
+    """Advice where several requests to one partition could have been one."""
+    found = []
+    writes = Counter((each.table, each.partition) for each in records if each.operation in _WRITES)
+    reads = Counter(
+        (each.table, each.partition) for each in records if each.operation == "GetEntity"
+    )
+    for (table, partition), number in writes.items():
+        if number > 1:
+            found.append(
+                f"{number} writes to the partition {partition!r} of {table}: "
+                f"{_counted(-(-number // 100), 'transaction')} would do."
+            )
+    for (table, partition), number in reads.items():
+        if number > 1:
+            found.append(
+                f"{number} point reads of the partition {partition!r} of {table}: one query "
+                "with PartitionKey eq and a range of RowKey, or with or, would do."
+            )
+    return found

@@ -1,0 +1,225 @@
+"""The rules of faults: which requests a rule applies to, how often it acts, and what it does.
+
+Rules are values, checked when they are made; they do nothing to a request themselves. Chance comes from a seed, the
+number of the rule and the number of the request: the same program gets the same faults in every run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, Literal, get_args
+
+from tablestone.model import operations
+from tablestone.model.errors import ERRORS
+from tablestone.query.plan import PlanKind
+from tablestone.testing.last_requests import RecordedRequest
+
+OPERATIONS: Final = frozenset(
+    operation.__name__
+    for union in get_args(operations.Operation)
+    for operation in (get_args(union) or (union,))
+)
+"""The operations, as they are named in a record."""
+PLANS: Final = frozenset(kind.value for kind in PlanKind)
+CODE_OF_STATUS: Final = {
+    403: "AuthorizationFailure",
+    404: "ResourceNotFound",
+    409: "EntityAlreadyExists",
+    412: "UpdateConditionNotSatisfied",
+    500: "InternalError",
+    503: "ServerBusy",
+}
+"""The error for a status, where a rule names no error."""
+Moment = Literal["before", "within", "after"]
+Share = Literal["account", "table", "partition"]
+
+Draw = Callable[[], float]
+"""The next number of at least 0 and less than 1."""
+Latency = Callable[[Draw], float]
+"""Seconds that a request waits."""
+
+
+class FaultRefused(ValueError):
+    """A rule without a meaning, or with two at once; the text is one sentence."""
+
+
+def fixed(seconds: float) -> Latency:
+    """The same wait every time."""
+    return lambda _draw: seconds
+
+
+def normal(mean: float, deviation: float) -> Latency:
+    """A normal distribution around a mean; never negative."""
+
+    def seconds(draw: Draw) -> float:
+        radius = math.sqrt(-2 * math.log(1 - draw()))
+        return max(0.0, mean + deviation * radius * math.cos(math.tau * draw()))
+
+    return seconds
+
+
+def long_tail(median: float, longest: float) -> Latency:
+    """Half of all requests wait at most `median`; the others have a long tail, up to `longest`.
+
+    The tail falls as 1/x: one request in a thousand waits at least 500 times the median, or `longest` if that is less.
+    """
+    return lambda draw: min(longest, median * 0.5 / (1 - draw()))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: the requests it applies to, how often it acts, and what it does.
+
+    It applies to requests by `account`, `table`, `operation`, the `plan` of a query, and `header`, which gives a part
+    of each header's value. Of these requests it acts on `count` from the `nth` (from 1) on, each with this
+    `probability`. Without `nth` and `count` it acts on all of them.
+
+    A rule does one of the following. Any of them can have a `latency` too, which may also be alone: seconds, or one of
+    `fixed`, `normal`, `long_tail`.
+    - `error` or `status`, with `retry_after` in seconds: the service gives this answer and does not carry out the
+      operation; with `committed` it carries it out first;
+    - `reset`: the connection is reset `before` the operation, `after` it without an answer, or `within` the answer;
+    - `truncate`: the connection ends after so many bytes of the body;
+    - `page_max`: a page has at most so many entities, and a continuation token; 0 is an empty page;
+    - `conflict`: another write changes the entity first, so that a condition on its ETag fails;
+    - `rate`: above so many operations a second of a `share` (account, table or partition) the answer is ServerBusy.
+    """
+
+    account: str | None = None
+    table: str | None = None
+    operation: str | None = None
+    plan: str | None = None
+    header: Mapping[str, str] = field(default_factory=dict)
+    nth: int | None = None
+    count: int | None = None
+    probability: float = 1.0
+    error: str | None = None
+    status: int | None = None
+    retry_after: int | None = None
+    committed: bool = False
+    reset: Moment | None = None
+    truncate: int | None = None
+    page_max: int | None = None
+    conflict: bool = False
+    rate: float | None = None
+    share: Share = "partition"
+    latency: float | Latency | None = None
+
+    def __post_init__(self) -> None:
+        self._require_known()
+        actions = self.actions
+        if not actions and self.latency is None:
+            raise FaultRefused("A rule needs something to do: error, status, reset, latency, ...")
+        if len(actions) > 1:
+            raise FaultRefused(
+                f"A rule does one thing: {' and '.join(actions)} are {len(actions)}."
+            )
+        self._require_fitting(actions)
+
+    @property
+    def actions(self) -> list[str]:
+        """The names of its actions; a latency is none."""
+        named = {
+            "error": self.error is not None or self.status is not None,
+            "reset": self.reset is not None,
+            "truncate": self.truncate is not None,
+            "page_max": self.page_max is not None,
+            "conflict": self.conflict,
+            "rate": self.rate is not None,
+        }
+        return [name for name, is_asked in named.items() if is_asked]
+
+    @property
+    def name(self) -> str:
+        """The name of the fault in the record of a request."""
+        (action,) = self.actions or ["latency"]
+        if action == "error":
+            return f"{self.code}{' after the commit' if self.committed else ''}"
+        return f"reset {self.reset}" if action == "reset" else action.replace("_max", "")
+
+    @property
+    def code(self) -> str:
+        """The code of the error."""
+        if self.error is not None:
+            return self.error
+        return CODE_OF_STATUS.get(self.status or 503, "ServerBusy")
+
+    def waits(self, draw: Draw) -> float:
+        """Seconds to wait."""
+        if self.latency is None:
+            return 0.0
+        return self.latency(draw) if callable(self.latency) else self.latency
+
+    def concerns(self, record: RecordedRequest) -> bool:
+        """Whether the rule applies to the request."""
+        return (
+            self.account in (None, record.account)
+            and (self.table is None or self.table.lower() == record.table.lower())
+            and self.operation in (None, record.operation)
+            and self.plan in (None, record.plan)
+            and all(
+                part in record.headers.get(name.lower(), "") for name, part in self.header.items()
+            )
+        )
+
+    def acts_on(self, number: int, draw: Draw) -> bool:
+        """Whether it acts on the request with this number, from 1, among those that it applies to."""
+        first = self.nth or 1
+        count = self.count if self.count is not None or self.nth is None else 1
+        if number < first or (count is not None and number >= first + count):
+            return False
+        return self.probability >= 1 or draw() < self.probability
+
+    def _require_known(self) -> None:
+        known = (
+            ("operation", self.operation, OPERATIONS),
+            ("error", self.error, ERRORS),
+            ("plan", self.plan, PLANS),
+            ("reset", self.reset, get_args(Moment)),
+            ("share", self.share, get_args(Share)),
+        )
+        for name, value, values in known:
+            if value is not None and value not in values:
+                shown = ", ".join(sorted(values))
+                raise FaultRefused(f"There is no {name} {value!r}; there are {shown}.")
+
+    def _require_fitting(self, actions: list[str]) -> None:
+        is_error = "error" in actions
+        wrong = {
+            "status is that of an error, from 400 to 599": self.status is not None
+            and not 400 <= self.status <= 599,
+            "status and error contradict each other": self.error is not None
+            and self.status not in (None, ERRORS[self.error].status),
+            "retry_after and committed belong to an error": not is_error
+            and (self.retry_after is not None or self.committed),
+            "nth and count are at least 1": 0 in (self.nth, self.count)
+            or min(self.nth or 1, self.count or 1) < 1,
+            "probability is more than 0 and at most 1": not 0 < self.probability <= 1,
+            "an empty page every time would never end: give nth, count or probability": self.page_max == 0
+            and self.nth is None
+            and self.count is None
+            and self.probability >= 1,
+            "truncate, page_max, rate, latency and retry_after are not negative": min(
+                self.truncate or 0, self.page_max or 0, self.rate or 0, self.retry_after or 0,
+                self.latency if isinstance(self.latency, int | float) else 0,
+            ) < 0,
+        }  # fmt: skip
+        for sentence, is_so in wrong.items():
+            if is_so:
+                raise FaultRefused(f"A rule that means nothing: {sentence}.")
+
+
+def chance(seed: int, rule: int, number: int) -> Draw:
+    """The random numbers of one rule for one request: always the same ones."""
+    drawn = 0
+
+    def draw() -> float:
+        nonlocal drawn
+        drawn += 1
+        text = f"{seed} {rule} {number} {drawn}".encode()
+        return int.from_bytes(blake2b(text, digest_size=6).digest()) / 2**48
+
+    return draw

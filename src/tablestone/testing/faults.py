@@ -1,0 +1,227 @@
+"""Faults: the rules of a storage act on its requests, between the signature check and the tables.
+
+A request to which no rule applies is carried out as usual. This module only notes in the record of a request that its
+answer is to be cut or lost; `testing.endings`, which knows the connection, does it. Runs on the loop of the storage;
+any thread may change the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from tablestone.model.entity import Entity
+from tablestone.model.entity_json import key_of, read_raw
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import ContinuationToken
+from tablestone.model.operations import (
+    IF_MATCH_ANY,
+    EntitiesPage,
+    EntityGroupTransaction,
+    EntityWrite,
+    MergeEntity,
+    Operation,
+    QueryEntities,
+    Result,
+    entity_key,
+)
+from tablestone.tables.account_incarnation import Owner
+from tablestone.testing.fault_rules import Draw, FaultRefused, Rule, chance, long_tail
+from tablestone.testing.last_requests import Ending, RecordedRequest
+from tablestone.testing.observed_tables import Next
+
+AZURE_PARTITION_RATE: Final = 2_000
+AZURE_ACCOUNT_RATE: Final = 20_000
+"""Operations of 1 KiB a second: Azure's documentation of scalability targets for Table storage."""
+
+
+class Faults:
+    """The faults of one storage; at first it has none. `seconds` never goes back."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._rules: tuple[_ActiveRule, ...] = ()
+        self._added = 0
+        self._seed = 0
+        self._secondary: Callable[[Owner, Operation], Awaitable[Result]] | None = None
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The present rules, in their order."""
+        return [active.rule for active in self._rules]
+
+    @property
+    def seed(self) -> int:
+        """The seed of the random numbers."""
+        return self._seed
+
+    def add(self, **what: Any) -> Rule:
+        """Add a rule after the others. It takes the arguments of `Rule`. Raises `FaultRefused` if they make no rule."""
+        try:
+            rule = Rule(**what)
+        except TypeError as error:
+            raise FaultRefused(f"A rule has no such part: {error}.") from None
+        self._added += 1
+        self._rules = (*self._rules, _ActiveRule(rule, self._added, self._seconds))
+        return rule
+
+    @property
+    def has_stale_secondary(self) -> bool:
+        """Whether the secondary answers from one moment, and follows the primary no more."""
+        return self._secondary is not None
+
+    def hold_secondary(self, answer: Callable[[Owner, Operation], Awaitable[Result]]) -> None:
+        """Let `answer` carry out the operations of the secondary, on the storage as it was at one moment."""
+        self._secondary = answer
+
+    def remove(self, rule: Rule) -> None:
+        """Remove a rule."""
+        self._rules = tuple(active for active in self._rules if active.rule is not rule)
+
+    def clear(self, seed: int = 0) -> None:
+        """Remove all rules, and let the secondary follow again. The random numbers begin again, from this seed."""
+        self._rules = ()
+        self._secondary = None
+        self._added = 0
+        self._seed = seed
+
+    def azure_like(self, seed: int = 1) -> None:
+        """Set the rules to a bad hour of the real service (docs/guides/testing.md), in the place of all others."""
+        self.clear(seed)
+        self.add(rate=AZURE_PARTITION_RATE, share="partition")
+        self.add(rate=AZURE_ACCOUNT_RATE, share="account")
+        self.add(latency=long_tail(0.003, 0.5))
+        self.add(probability=0.02, error="ServerBusy", retry_after=1)
+        self.add(probability=0.005, error="OperationTimedOut")
+        self.add(probability=0.005, error="OperationTimedOut", committed=True)
+        self.add(probability=0.005, error="InternalError")
+        self.add(probability=0.005, reset="before")
+        self.add(probability=0.005, reset="after")
+        self.add(probability=0.005, reset="within")
+        self.add(operation="QueryEntities", probability=0.1, page_max=10)
+        self.add(operation="QueryEntities", probability=0.05, page_max=0)
+        self.add(probability=0.01, conflict=True)
+
+    async def around(
+        self, record: RecordedRequest, owner: Owner, operation: Operation, following: Next
+    ) -> Result:
+        """Carry out the operation, or the first action that a rule has for it; the latencies before it add up."""
+        if self._secondary is not None and record.is_secondary:
+            record.fault = "stale secondary"
+            return await self._secondary(owner, operation)
+        for active in self._rules:
+            draw = active.asked_about(self._seed, record, operation)
+            if draw is None:
+                continue
+            rule = active.rule
+            await asyncio.sleep(rule.waits(draw))
+            if not rule.actions:
+                continue
+            record.fault = rule.name
+            return await _carry_out(rule, record, owner, operation, following)
+        return await following(owner, operation)
+
+
+class _ActiveRule:
+    """A rule and the number of requests it was applied to; with a rate, the operations that each share has left."""
+
+    def __init__(self, rule: Rule, number: int, seconds: Callable[[], float]) -> None:
+        self.rule = rule
+        self._number = number
+        self._asked = 0
+        self._seconds = seconds
+        self._left: dict[tuple[str, ...], tuple[float, float]] = {}
+
+    def asked_about(self, seed: int, record: RecordedRequest, operation: Operation) -> Draw | None:
+        """The random numbers of the rule if it acts on this request, else None."""
+        rule = self.rule
+        if not rule.concerns(record) or not _can_meet(rule, operation):
+            return None
+        self._asked += 1
+        draw = chance(seed, self._number, self._asked)
+        if not rule.acts_on(self._asked, draw):
+            return None
+        if rule.rate is not None and self._takes_one(rule.rate, record):
+            return None
+        return draw
+
+    def _takes_one(self, rate: float, record: RecordedRequest) -> bool:
+        """Whether its share has an operation left, which is then used. A share saves those of one second at most."""
+        share = [record.account]
+        if self.rule.share != "account":
+            share.append(record.table.lower())
+        if self.rule.share == "partition":
+            share.append(record.partition)
+        now = self._seconds()
+        left, since = self._left.get(tuple(share), (rate, now))
+        left = min(rate, left + (now - since) * rate)
+        has_one = left >= 1
+        self._left[tuple(share)] = (left - 1 if has_one else left, now)
+        return has_one
+
+
+def _can_meet(rule: Rule, operation: Operation) -> bool:
+    """Whether the rule can do its action to this operation."""
+    if rule.page_max is not None:
+        return isinstance(operation, QueryEntities)
+    return not rule.conflict or _conditional_write(operation) is not None
+
+
+def _conditional_write(operation: Operation) -> EntityWrite | None:
+    """The first write whose condition names an ETag."""
+    writes = operation.writes if isinstance(operation, EntityGroupTransaction) else (operation,)
+    for write in writes:
+        if (
+            isinstance(write, EntityWrite)
+            and getattr(write, "if_match", IF_MATCH_ANY) != IF_MATCH_ANY
+        ):
+            return write
+    return None
+
+
+async def _carry_out(
+    rule: Rule, record: RecordedRequest, owner: Owner, operation: Operation, following: Next
+) -> Result:
+    if rule.error is not None or rule.status is not None or rule.rate is not None:
+        if rule.committed:
+            await following(owner, operation)
+        record.retry_after = rule.retry_after
+        raise StorageError("ServerBusy" if rule.rate is not None else rule.code, status=rule.status)
+    if rule.reset == "before":
+        record.ending = Ending(sent=None, is_reset=True)
+        raise StorageError("ServerBusy")  # the connection is reset before any client gets it
+    if rule.page_max is not None:
+        assert isinstance(operation, QueryEntities)
+        return await _short_page(rule.page_max, owner, operation, following)
+    if rule.conflict:
+        await _write_in_between(owner, operation, following)
+    elif rule.reset is not None:
+        record.ending = Ending(sent=None if rule.reset == "after" else 0.5, is_reset=True)
+    elif rule.truncate is not None:
+        record.ending = Ending(sent=rule.truncate, is_reset=False)
+    return await following(owner, operation)
+
+
+async def _short_page(
+    page_max: int, owner: Owner, query: QueryEntities, following: Next
+) -> EntitiesPage:
+    """The beginning of the page. After an empty page, the query continues where the page would have begun."""
+    page = await following(owner, replace(query, top=min(query.top, max(page_max, 1))))
+    assert isinstance(page, EntitiesPage)
+    if page_max or not page.stored:
+        return page
+    return EntitiesPage((), ContinuationToken(*key_of(read_raw(page.stored[0]))))
+
+
+async def _write_in_between(owner: Owner, operation: Operation, following: Next) -> None:
+    """Give the entity a new ETag, as the write of another client would; its properties stay."""
+    write = _conditional_write(operation)
+    assert write is not None
+    try:
+        await following(
+            owner, MergeEntity(write.table, Entity(entity_key(write), {}), IF_MATCH_ANY)
+        )
+    except StorageError:
+        return  # there is no such entity, and the operation itself answers that

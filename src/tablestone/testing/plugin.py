@@ -1,0 +1,198 @@
+"""The pytest plugin: fixtures of a table service in the test's own process, and its requests in a failure's report.
+
+pytest finds it by itself (entry point `pytest11`). It imports the service when the first test asks for a fixture, so
+that it costs nothing in a run without such a test. Each process has one storage, also under pytest-xdist. Each test has
+an account of its own; by an option, a class, module, package or session shares one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pytest
+
+if TYPE_CHECKING:
+    from azure.data.tables import TableClient, TableServiceClient
+    from azure.data.tables.aio import TableClient as AsyncTableClient
+    from azure.data.tables.aio import TableServiceClient as AsyncTableServiceClient
+
+    from tablestone.testing.storage import StorageAccount, TableStorage
+
+ENGINE_OPTION: Final = "tablestone_engine"
+SCOPE_OPTION: Final = "tablestone_account_scope"
+REALISM_OPTION: Final = "tablestone_realism"
+SCOPES: Final = ("function", "class", "module", "package", "session")
+REQUESTS_SHOWN_MAX: Final = 20
+"""The report of a failing test shows at most so many of its last requests."""
+TABLE_NAME: Final = "TestTable"
+"""The table of `table_client`."""
+SECTION: Final = "tablestone: last requests"
+
+Scope = Literal["session", "package", "module", "class", "function"]
+
+
+class _OneProcess:
+    """The storage of this process, if a test has asked for one, and the number of requests before this test."""
+
+    def __init__(self) -> None:
+        self.storage: TableStorage | None = None
+        self.requests_before = 0
+
+
+_KEY: Final = pytest.StashKey[_OneProcess]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of `[tool.pytest.ini_options]`."""
+    parser.addini(ENGINE_OPTION, "memory, sqlite, or the URL of an engine", default="memory")
+    parser.addini(
+        REALISM_OPTION, "the name of a deleted table is taken for 40 s", type="bool", default=False
+    )
+    parser.addini(
+        SCOPE_OPTION,
+        f"what has an account of its own: {', '.join(SCOPES)}",
+        default="function",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the options before the first test runs."""
+    if _KEY in config.stash:
+        raise pytest.UsageError(
+            "The plugin of tablestone is there twice: pytest finds it by itself, so leave out -p."
+        )
+    config.stash[_KEY] = _OneProcess()
+    config.addinivalue_line(
+        "markers",
+        "table_data(path, ..., table=None): store the entities of a file or a directory in the account of the test; "
+        "a path is relative to the test file, and the name of a file is that of the table",
+    )
+    scope = config.getini(SCOPE_OPTION)
+    if scope not in SCOPES:
+        raise pytest.UsageError(f"{SCOPE_OPTION} is {scope!r}: use one of {', '.join(SCOPES)}.")
+
+
+def _account_scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: ARG001 - pytest gives it by name
+    scope: Scope = config.getini(SCOPE_OPTION)
+    return scope
+
+
+@pytest.fixture(scope="session")
+def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
+    """The table service of this process. After each test its clock is the machine's again, and it has no faults."""
+    from tablestone.testing.storage import StorageRefused, TableStorage  # noqa: PLC0415 - loads the server
+
+    process = request.config.stash[_KEY]
+    try:
+        storage = TableStorage(
+            engine=request.config.getini(ENGINE_OPTION),
+            realism=request.config.getini(REALISM_OPTION),
+        )
+    except StorageRefused as refused:
+        raise pytest.UsageError(f"{ENGINE_OPTION}: {refused}") from None
+    with storage:
+        process.storage = storage
+        yield storage
+        process.storage = None
+
+
+@pytest.fixture(scope=_account_scope)
+def table_account(table_storage: TableStorage) -> Iterator[StorageAccount]:
+    """An empty account, for this test unless `tablestone_account_scope` says otherwise."""
+    account = table_storage.create_account()
+    yield account
+    table_storage.delete_account(account.name)
+
+
+@pytest.fixture(autouse=True)
+def _table_data(request: pytest.FixtureRequest) -> None:
+    """Store the files that the `table_data` markers of a test name."""
+    markers = list(request.node.iter_markers("table_data"))
+    if not markers:
+        return
+    storage: TableStorage = request.getfixturevalue("table_storage")
+    account: StorageAccount = request.getfixturevalue("table_account")
+    for marker in reversed(markers):
+        for path in marker.args:
+            storage.seed(request.path.parent / path, account=account, **marker.kwargs)
+
+
+@pytest.fixture(scope=_account_scope)
+def connection_string(table_account: StorageAccount) -> str:
+    """The connection string of the account, for every SDK."""
+    return table_account.connection_string
+
+
+@pytest.fixture(scope=_account_scope)
+def table_service(connection_string: str) -> Iterator[TableServiceClient]:
+    """An `azure.data.tables.TableServiceClient` on the account, over HTTP."""
+    from azure.data.tables import TableServiceClient  # noqa: PLC0415 - loads slowly
+
+    with TableServiceClient.from_connection_string(connection_string) as service:
+        yield service
+
+
+@pytest.fixture
+def table_client(table_service: TableServiceClient) -> Iterator[TableClient]:
+    """An `azure.data.tables.TableClient` on an empty table of the account."""
+    with table_service.create_table_if_not_exists(TABLE_NAME) as client:
+        yield client
+        table_service.delete_table(TABLE_NAME)
+
+
+@pytest.fixture(scope=_account_scope)
+def async_table_service(
+    table_storage: TableStorage, connection_string: str
+) -> AsyncTableServiceClient:
+    """An `azure.data.tables.aio.TableServiceClient` on the account, without a socket.
+
+    It belongs to no event loop and needs no `close`, so that it works with every plugin for asynchronous tests.
+    """
+    from azure.data.tables.aio import TableServiceClient  # noqa: PLC0415 - loads slowly
+
+    from tablestone.testing.transports import AsyncStorageTransport  # noqa: PLC0415 - loads slowly
+
+    return TableServiceClient.from_connection_string(
+        connection_string, transport=AsyncStorageTransport(table_storage)
+    )
+
+
+@pytest.fixture
+def async_table_client(
+    table_client: TableClient, async_table_service: AsyncTableServiceClient
+) -> AsyncTableClient:
+    """An `azure.data.tables.aio.TableClient` on the table of `table_client`."""
+    return async_table_service.get_table_client(table_client.table_name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Remember where the requests of this test begin."""
+    process = item.config.stash[_KEY]
+    process.requests_before = 0 if process.storage is None else process.storage.requests_count
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Reset the clock and remove the faults for the next test."""
+    storage = item.config.stash[_KEY].storage
+    if storage is not None:
+        storage.clock.reset()
+        storage.faults.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+    call: pytest.CallInfo[Any],  # noqa: ARG001 - pytest gives it by name
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the requests of a failed test and their answers in its report."""
+    report = yield
+    process = item.config.stash[_KEY]
+    if report.failed and process.storage is not None:
+        made = process.storage.requests_since(process.requests_before)
+        if made:
+            shown = "\n".join(map(str, made[-REQUESTS_SHOWN_MAX:]))
+            report.sections.append((SECTION, shown))
+    return report

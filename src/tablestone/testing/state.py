@@ -1,0 +1,160 @@
+"""The whole state of a storage: it is emptied, filled, shown, and put back as it was.
+
+Works on the engine and the tables without a request, so that none of this is recorded or gets a fault. Runs on the loop
+of the storage.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from tablestone import limits
+from tablestone.engines.contract import ANY, DELETE, Change, Engine, WriteSet
+from tablestone.engines.memory import MemoryContents, MemoryEngine
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import require_key_length
+from tablestone.model.operations import (
+    GetServiceStats,
+    InsertOrReplaceEntity,
+    Operation,
+    Result,
+    ServiceStats,
+)
+from tablestone.model.table_names import require_new_table_name
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Named, Owner
+from tablestone.tables.properties_documents import PropertiesOfAccounts
+from tablestone.tables.service import TableService
+from tablestone.testing.seeds import ANNOTATION, SeedRefused, SeedRow
+from tablestone.testing.steered_clock import StorageClock
+from tablestone.wire.json.json_reader import decode_entity
+
+_SYSTEM_MEMBERS: Final = ("odata.etag", "Timestamp", "Timestamp" + ANNOTATION)
+
+Dump = dict[str, list[dict[str, Any]]]
+"""Entities by table, in the order of their keys, as the service writes them."""
+
+
+class StateRefused(Exception):
+    """An operation on the state of a storage that is not possible; the text is one sentence."""
+
+
+class Snapshot(NamedTuple):
+    """Everything that a storage held at one moment: accounts, tables, policies, entities with their ETags."""
+
+    contents: MemoryContents
+
+
+class State:
+    """The state of the storage on one engine. `tables` carries out operations that are not recorded."""
+
+    def __init__(self, engine: Engine, clock: StorageClock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self.tables = TableService(
+            engine,
+            clock.ticks,
+            clock.elapsed_seconds,
+            lambda: secrets.token_bytes(storage_keys.TABLE_ID_LENGTH),
+        )
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the present state."""
+        return Snapshot(self._memory().contents())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to the state of the snapshot, with the same ETags. Requests under way may see either state."""
+        self._memory().replace(snapshot.contents)
+
+    def _memory(self) -> MemoryEngine:
+        if not isinstance(self._engine, MemoryEngine):
+            raise StateRefused("A snapshot needs the memory engine; reset() and seed() do not.")
+        return self._engine
+
+    def stale(self) -> Callable[[Owner, Operation], Awaitable[Result]]:
+        """A function that carries out operations on the state of this moment; later writes do not change that state."""
+        engine = MemoryEngine(self._clock.ticks)
+        engine.replace(self._memory().contents())
+        tables, synchronized_at = State(engine, self._clock).tables, self._clock.ticks()
+
+        async def execute(owner: Owner, operation: Operation) -> Result:
+            if isinstance(operation, GetServiceStats):
+                return ServiceStats(synchronized_at)
+            return await tables.execute(Named(owner.name), operation)
+
+        return execute
+
+    async def empty_account(self, account: str) -> None:
+        """Delete all tables of the account and its service properties; the account stays."""
+        catalog = self.tables.catalog
+        await catalog.delete_all(Named(account))
+        while await catalog.sweep(account):
+            pass
+        properties: PropertiesOfAccounts = self.tables.properties
+        await properties.reset(account, await catalog.incarnations.current(account))
+
+    async def empty_table(self, account: str, table: str) -> None:
+        """Delete all entities of a table; its policies stay."""
+        try:
+            record = await self.tables.catalog.require(Named(account), table)
+        except StorageError:
+            raise StateRefused(f"The account {account} has no table {table}.") from None
+        every = storage_keys.table_range(record.table_id)
+        while rows := await self._engine.scan(every, rows_max=limits.PAGE_ENTITIES_MAX):
+            for partition, group in groupby(rows, key=lambda row: row.partition):
+                changes = [Change(row.row, ANY, DELETE) for row in group]
+                await self._engine.commit(WriteSet(partition, changes))
+
+    async def seed(self, account: str, rows: Iterable[SeedRow]) -> int:
+        """Store entities, and create the tables that are missing. All entities are checked before one is stored."""
+        writes = []
+        for row in rows:
+            try:
+                require_new_table_name(row.table)
+                entity = decode_entity(row.body, None)
+                require_key_length(entity.key)
+            except StorageError as error:
+                raise SeedRefused(f"{row.place}: {error.code}: {error.text}") from None
+            writes.append(InsertOrReplaceEntity(row.table, entity))
+        owner = Named(account)
+        for table in dict.fromkeys(write.table for write in writes):
+            if await self.tables.catalog.find(owner, table) is None:
+                await self.tables.catalog.create(owner, table)
+        for write in writes:
+            await self.tables.execute(owner, write)
+        return len(writes)
+
+    async def dump(self, account: str) -> Dump:
+        """The entities of all tables of the account, without ETags and Timestamps, so that two runs can be compared."""
+        found: Dump = {}
+        records, following = await self.tables.catalog.page(
+            Named(account), "", limits.PAGE_ENTITIES_MAX
+        )
+        while True:
+            for record in records:
+                found[record.name] = await self._entities(record.table_id)
+            if following is None:
+                return found
+            records, following = await self.tables.catalog.page(
+                Named(account), following.name, limits.PAGE_ENTITIES_MAX
+            )
+
+    async def _entities(self, table_id: bytes) -> list[dict[str, Any]]:
+        entities: list[dict[str, Any]] = []
+        rest = [storage_keys.table_range(table_id)]
+        while rest:
+            rows = await self._engine.read(
+                rest, rows_max=limits.PAGE_ENTITIES_MAX, bytes_max=limits.PAGE_BYTES_MAX
+            )
+            for value in rows.values:
+                entity = orjson.loads(value)
+                for member in _SYSTEM_MEMBERS:
+                    entity.pop(member, None)
+                entities.append(entity)
+            rest = [] if rows.next_key is None else storage_keys.ranges_from(rest, rows.next_key)
+        return entities

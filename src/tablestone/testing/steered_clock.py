@@ -1,0 +1,110 @@
+"""A clock that a test controls: it stands still, is set, skips some time, or ticks at a rate of its own.
+
+The clock of a storage decides Timestamps, ETags, the times of signatures and tokens, and how long a table is being
+deleted. An entity's Timestamp never goes back, even when the clock does: the engine sees to that. The dates that
+clients sign with a shared key are checked against the machine's clock, because the SDKs take them from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_TICKS_PER_MICROSECOND: Final = TICKS_PER_SECOND // 1_000_000
+_LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
+
+
+class ClockRefused(ValueError):
+    """A moment, a step or a rate that no clock can have."""
+
+
+class _Course(NamedTuple):
+    """The clock shows `moment` when the machine's shows `since`; then it goes `rate` ticks for one of the machine's."""
+
+    moment: int
+    since: int
+    rate: float
+
+
+class StorageClock:
+    """The clock of one storage; at first it is the machine's. Any thread may change it."""
+
+    def __init__(self, machine: Clock, seconds: Callable[[], float]) -> None:
+        self._machine = machine
+        self._seconds = seconds
+        self._skipped_seconds = 0.0
+        self._course = self._real()
+
+    def ticks(self) -> int:
+        """The present moment in ticks, like a `tablestone.clock.Clock`."""
+        moment, since, rate = self._course
+        return moment + round((self._machine() - since) * rate)
+
+    def elapsed_seconds(self) -> float:
+        """Seconds that never go back: those of the machine, and those that `advance` skipped.
+
+        They go on while the clock is frozen, so that a scan still gives way to other requests.
+        """
+        return self._seconds() + self._skipped_seconds
+
+    def now(self) -> datetime:
+        """The present moment, in UTC."""
+        microseconds = (self.ticks() - UNIX_EPOCH_TICKS) // _TICKS_PER_MICROSECOND
+        return _EPOCH + timedelta(microseconds=microseconds)
+
+    def freeze(self, at: datetime | None = None) -> None:
+        """Stand still, now or at a moment."""
+        moment = self.ticks() if at is None else ticks_of(at)
+        self._course = _Course(moment, self._machine(), 0.0)
+
+    def set(self, to: datetime) -> None:
+        """Go on from this moment, at the present rate; a frozen clock stays frozen."""
+        self._course = _Course(ticks_of(to), self._machine(), self._course.rate)
+
+    def advance(
+        self, step: timedelta | None = None, *, days: float = 0, hours: float = 0,
+        minutes: float = 0, seconds: float = 0,
+    ) -> None:  # fmt: skip
+        """Skip some time. A page under way has used up that much of its time too."""
+        whole = (step or timedelta()) + timedelta(
+            days=days, hours=hours, minutes=minutes, seconds=seconds
+        )
+        if whole < timedelta():
+            raise ClockRefused("A clock advances by a time that is not negative: use set().")
+        try:
+            moment = ticks_of(self.now() + whole)
+        except OverflowError:
+            moment = ticks_of(_LATEST) + 1
+        if moment > ticks_of(_LATEST):
+            raise ClockRefused(f"A clock does not advance beyond {_LATEST:%Y-%m-%d}.")
+        self._course = _Course(
+            self.ticks() + whole // _MICROSECOND * _TICKS_PER_MICROSECOND,
+            self._machine(),
+            self._course.rate,
+        )
+        self._skipped_seconds += whole.total_seconds()
+
+    def tick(self, rate: float = 1.0) -> None:
+        """Go on from the present moment, `rate` times as fast as the machine's clock."""
+        if not 0 <= rate <= 1_000_000:
+            raise ClockRefused(f"A clock ticks at a rate from 0 to 1,000,000, not {rate}.")
+        self._course = _Course(self.ticks(), self._machine(), rate)
+
+    def reset(self) -> None:
+        """The machine's clock again."""
+        self._course = self._real()
+
+    def _real(self) -> _Course:
+        return _Course(0, 0, 1)
+
+
+def ticks_of(moment: datetime) -> int:
+    """A moment in ticks; `ClockRefused` for one that does not say its time zone."""
+    if moment.tzinfo is None:
+        raise ClockRefused(f"{moment} has no time zone: a clock is set to a moment in UTC.")
+    return (moment - _EPOCH) // _MICROSECOND * _TICKS_PER_MICROSECOND + UNIX_EPOCH_TICKS

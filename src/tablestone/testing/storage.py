@@ -1,0 +1,376 @@
+"""A table service inside this process: a thread with an event loop, a free port on the loopback address, real HTTP.
+
+A test uses a `TableStorage`. Any thread may call its methods, and a coroutine too: most take far less than a
+millisecond on the loop of the storage, and none needs the loop of the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import shutil
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import uvloop
+
+from tablestone.auth.account_keys import is_account_name
+from tablestone.configuration import (
+    DEVELOPMENT_ACCOUNT_KEY,
+    DEVELOPMENT_ACCOUNT_NAME,
+    Configuration,
+)
+from tablestone.engines.engine_url import EngineUrl
+from tablestone.identity.stored_accounts import generate_key
+from tablestone.server.processes.http_server import HttpServer
+from tablestone.server.processes.start import base_address, listen
+from tablestone.server.processes.worker import uvicorn_config
+from tablestone.testing.expectations import Budget, Expectation
+from tablestone.testing.faults import Faults
+from tablestone.testing.last_requests import Journal, RecordedRequest
+from tablestone.testing.seeds import Seed, rows_of
+from tablestone.testing.socketless import ReceivedAnswer, SentRequest, exchange
+from tablestone.testing.state import Dump, Snapshot
+from tablestone.testing.steered_clock import StorageClock
+from tablestone.testing.storage_service import StorageService, machine_clock
+
+Value = TypeVar("Value")
+
+HOST: Final = "127.0.0.1"
+CALL_SECONDS_MAX: Final = 60
+"""A call waits so long for the thread of the storage."""
+AZURE_DELETION_SECONDS: Final = 40
+"""With `realism`, the name of a deleted table cannot be used for so long (wire 3.4)."""
+ENGINES: Final = ("memory", "sqlite")
+"""The engines that have a name; any other is given as a URL, as for `tablestone serve --engine`."""
+
+
+class StorageRefused(Exception):
+    """An operation that a storage cannot do; the text is one sentence for the author of the test."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageAccount:
+    """An account of a storage: its name, its key and its endpoint."""
+
+    name: str
+    key: str = field(repr=False)
+    endpoint: str
+
+    @property
+    def connection_string(self) -> str:
+        """The connection string, as the SDKs of all languages read it."""
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={self.name};AccountKey={self.key};"
+            f"TableEndpoint={self.endpoint};"
+        )
+
+
+class TableStorage:
+    """A table service for tests, from `start` to `close`, or inside `with` or `async with`.
+
+    `engine` is `memory`, `sqlite` (in a directory that is removed with the storage) or the URL of an engine. It has
+    the development account, whose key every SDK knows, and the accounts that `create_account` makes. With `realism`
+    the name of a deleted table cannot be used for 40 seconds of the clock.
+    """
+
+    def __init__(self, *, engine: str = "memory", port: int = 0, realism: bool = False) -> None:
+        if engine not in ENGINES and ":" not in engine:
+            raise StorageRefused(f"There is no engine {engine!r}: use memory, sqlite or a URL.")
+        self._engine_name = engine
+        self._asked_port = port
+        self._deletion_seconds = AZURE_DELETION_SECONDS if realism else 0
+        self._directory: Path | None = None
+        self._thread: _ServingThread | None = None
+        self._numbers = count(1)
+        self._journal = Journal()
+        self._clock = machine_clock()
+        self._faults = Faults(self._clock.elapsed_seconds)
+
+    def start(self) -> Self:
+        """Start to serve. Raises `StartRefused` if the port or the engine is not available."""
+        if self._thread is not None:
+            raise StorageRefused("This storage has been started already.")
+        configuration = Configuration(
+            HOST, self._asked_port, None, self._engine_url(), (), "error",
+            has_development_account=True,
+            table_deletion_seconds=self._deletion_seconds,
+        )  # fmt: skip
+        service = StorageService(configuration, self._clock, self._journal, self._faults)
+        try:
+            self._thread = _ServingThread(configuration, service)
+        except BaseException:
+            self._remove_directory()
+            raise
+        atexit.register(self.close)
+        return self
+
+    def close(self) -> None:
+        """Stop, and drop all data. Its thread has ended when this returns; a second call does nothing."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        atexit.unregister(self.close)
+        thread.stop()
+        self._remove_directory()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    @property
+    def address(self) -> str:
+        """`http://127.0.0.1:PORT`."""
+        return self._running.address
+
+    @property
+    def port(self) -> int:
+        """The port that the storage listens on."""
+        return int(self.address.rpartition(":")[2])
+
+    @property
+    def account(self) -> StorageAccount:
+        """The development account."""
+        return self._account(DEVELOPMENT_ACCOUNT_NAME, DEVELOPMENT_ACCOUNT_KEY)
+
+    @property
+    def endpoint(self) -> str:
+        """The table endpoint of the development account."""
+        return self.account.endpoint
+
+    @property
+    def connection_string(self) -> str:
+        """The connection string of the development account."""
+        return self.account.connection_string
+
+    @property
+    def clock(self) -> StorageClock:
+        """The clock of this storage, at first the machine's."""
+        return self._clock
+
+    @property
+    def faults(self) -> Faults:
+        """The faults of this storage, at first none."""
+        return self._faults
+
+    def freeze_secondary(self) -> None:
+        """Stop the replication to the secondary: it answers from the state of this moment, until `faults.clear()`.
+
+        The real secondary is seconds or minutes behind the primary. This needs the memory engine.
+        """
+
+        async def freeze(service: StorageService) -> None:
+            self._faults.hold_secondary(service.state.stale())
+
+        self._call(freeze)
+
+    def expect(
+        self,
+        *,
+        scans: int | None = None,
+        requests: int | None = None,
+        rows_read: int | None = None,
+        read_ratio: float | None = None,
+        account: StorageAccount | str | None = None,
+    ) -> Expectation:
+        """A `with` block that raises `TooExpensive` if the code in it goes beyond these limits (`Budget`)."""
+        name = None if account is None else self._name_of(account)
+        return Expectation(self._journal, Budget(scans, requests, rows_read, read_ratio, name))
+
+    @property
+    def requests(self) -> list[RecordedRequest]:
+        """The last requests, the oldest first."""
+        return self._journal.since(0)
+
+    def reset(self, account: StorageAccount | str | None = None, table: str | None = None) -> None:
+        """Delete the tables and service properties of all accounts, or of one; with `table`, the entities of one table.
+
+        Accounts stay, with their keys. Without `account`, `table` is one of the development account.
+        """
+        if table is not None:
+            name = self._name_of(account)
+            self._call(lambda service: service.state.empty_table(name, table))
+        elif account is not None:
+            name = self._name_of(account)
+            self._call(lambda service: service.state.empty_account(name))
+        else:
+            self._call(_empty_all)
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the present state, for `restore`. It takes milliseconds, and needs the memory engine."""
+        return self._call(_at_once(lambda service: service.state.snapshot()))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a snapshot: its accounts, tables, policies, and entities with the same ETags and Timestamps."""
+        self._call(_at_once(lambda service: service.state.restore(snapshot)))
+
+    def seed(
+        self, seed: Seed, *, table: str | None = None, account: StorageAccount | str | None = None
+    ) -> int:
+        """Store entities and return their number. Raises `SeedRefused` for the first bad one, and stores none then.
+
+        A seed is a dict of entities by table, a file (`orders.jsonl`, `orders.csv`) whose name is that of the table
+        unless `table` gives another, or a directory of such files. An entity that exists is replaced.
+        """
+        rows = list(rows_of(seed, table))
+        name = self._name_of(account)
+        return self._call(lambda service: service.state.seed(name, rows))
+
+    def dump(self, account: StorageAccount | str | None = None) -> Dump:
+        """All entities of an account by table, as the service writes them, without ETags and Timestamps.
+
+        Two dumps are equal if the same entities are stored. A dump can be used as a seed.
+        """
+        name = self._name_of(account)
+        return self._call(lambda service: service.state.dump(name))
+
+    @property
+    def requests_count(self) -> int:
+        """How many requests there have been."""
+        return self._journal.count
+
+    def requests_since(self, count: int) -> list[RecordedRequest]:
+        """The requests after the first `count`, as far as they are kept."""
+        return self._journal.since(count)
+
+    def create_account(self, name: str | None = None) -> StorageAccount:
+        """A new account without tables. If no name is given, it gets one that no other account of this storage has."""
+        if name is None:
+            name = f"account{next(self._numbers):06d}"
+        elif not is_account_name(name):
+            raise StorageRefused(
+                f"{name[:40]!r} is no name of an account: it has 3 to 24 lower-case letters and digits."
+            )
+        key = generate_key()
+        self._call(lambda service: service.accounts.create(name, (key,)))
+        return self._account(name, key)
+
+    def delete_account(self, name: str) -> None:
+        """Delete an account that `create_account` made, with its tables."""
+        self._call(lambda service: service.accounts.delete(name, with_tables=True))
+
+    def begin_exchange(self, request: SentRequest) -> Future[ReceivedAnswer]:
+        """Answer a request without a socket, for the transports that take the place of HTTP."""
+        thread = self._running
+        return thread.begin(exchange(thread.service, request))
+
+    def _name_of(self, account: StorageAccount | str | None) -> str:
+        if account is None:
+            return DEVELOPMENT_ACCOUNT_NAME
+        return account if isinstance(account, str) else account.name
+
+    def _account(self, name: str, key: str) -> StorageAccount:
+        return StorageAccount(name, key, f"{self.address}/{name}")
+
+    @property
+    def _running(self) -> _ServingThread:
+        if self._thread is None:
+            raise StorageRefused("This storage is not running: start it, or use it inside `with`.")
+        return self._thread
+
+    def _call(self, ask: Callable[[StorageService], Awaitable[Value]]) -> Value:
+        """The result of `ask`, which runs on the loop of the storage."""
+        thread = self._running
+
+        async def asked() -> Value:
+            return await ask(thread.service)
+
+        return thread.call(asked())
+
+    def _engine_url(self) -> str:
+        if self._engine_name not in ENGINES:
+            return self._engine_name
+        if self._engine_name == "sqlite":
+            self._directory = Path(tempfile.mkdtemp(prefix="tablestone-"))
+        return str(EngineUrl(self._engine_name, str(self._directory or "")))
+
+    def _remove_directory(self) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+
+async def _empty_all(service: StorageService) -> None:
+    names = [account.name for account in await service.accounts.all()]
+    for name in (DEVELOPMENT_ACCOUNT_NAME, *names):
+        await service.state.empty_account(name)
+
+
+def _at_once(
+    ask: Callable[[StorageService], Value],
+) -> Callable[[StorageService], Coroutine[Any, Any, Value]]:
+    async def asked(service: StorageService) -> Value:
+        return ask(service)
+
+    return asked
+
+
+class _ServingThread:
+    """The thread of one storage: its loop, and uvicorn on it as in `tablestone serve`, without signal handlers.
+
+    It is a daemon thread, so that the process can end while a storage is still open.
+    """
+
+    def __init__(self, configuration: Configuration, service: StorageService) -> None:
+        self.service = service
+        self._configuration = configuration
+        self._listener = listen(configuration.host, configuration.port)
+        self.address = base_address(self._listener)
+        self._is_ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="tablestone", daemon=True)
+        self._thread.start()
+        self._is_ready.wait()
+        self._raise_failure()
+
+    def begin(self, asked: Coroutine[Any, Any, Value]) -> Future[Value]:
+        """Start the coroutine on the loop of the storage; any thread may wait for the future."""
+        return asyncio.run_coroutine_threadsafe(asked, self.loop)
+
+    def call(self, asked: Coroutine[Any, Any, Value]) -> Value:
+        """The result of the coroutine, which runs on the loop. Code on the loop itself must never call this."""
+        return self.begin(asked).result(CALL_SECONDS_MAX)
+
+    def stop(self) -> None:
+        """End the requests under way and the thread."""
+        self.loop.call_soon_threadsafe(self._server.stop)
+        self._thread.join()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve())
+        except BaseException as failure:  # noqa: BLE001 - for the thread that starts it
+            self._failure = failure
+            self._listener.close()
+        finally:
+            self._is_ready.set()
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        try:
+            await self.service.startup()
+            config = uvicorn_config(self._configuration, self.service, None)
+            self._server = HttpServer(config, self._listener, self._is_ready.set)
+            await self._server.run_until_stopped()
+        finally:
+            await self.service.shutdown()

@@ -1,0 +1,178 @@
+"""Transports that reach a storage without a socket: for `azure-core`, synchronous and asynchronous, and an ASGI
+application for httpx.
+
+A request takes every step that a request over HTTP takes, and its signature is checked. Where a fault ends the
+connection, a transport raises the error that the SDK's own transport would raise. Only the connections and time-outs of
+HTTP are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from http import HTTPStatus
+from typing import Any, Self
+
+from azure.core.exceptions import IncompleteReadError, ServiceResponseError
+from azure.core.pipeline.transport import AsyncHttpTransport, HttpTransport
+from azure.core.rest import AsyncHttpResponse, HttpRequest, HttpResponse
+
+# These are the only responses of azure-core that need no HTTP library. They are not public, so a test sends every kind
+# of request through them.
+from azure.core.rest._http_response_impl import RestHttpClientTransportResponse
+from azure.core.rest._http_response_impl_async import RestAsyncHttpClientTransportResponse
+
+from tablestone.server.asgi import Message, Receive, Send
+from tablestone.testing.socketless import ConnectionLost, ReceivedAnswer, SentRequest
+from tablestone.testing.storage import TableStorage
+
+
+class StorageTransport(HttpTransport[HttpRequest, HttpResponse]):
+    """For clients of `azure.data.tables`: `TableServiceClient(..., transport=StorageTransport(storage))`."""
+
+    def __init__(self, storage: TableStorage) -> None:
+        self._storage = storage
+
+    def send(self, request: HttpRequest, **_options: Any) -> HttpResponse:
+        """The answer to a request of azure-core."""
+        try:
+            answer = self._storage.begin_exchange(_sent(request)).result()
+        except ConnectionLost as lost:
+            raise _error(lost) from lost
+        make: Any = RestHttpClientTransportResponse  # carries no types
+        response: HttpResponse = make(request=request, internal_response=_Received(answer))
+        response.read()
+        return response
+
+    def open(self) -> None:
+        """There is no connection to open."""
+
+    def close(self) -> None:
+        """There is no connection to close."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def sleep(self, duration: float) -> None:
+        """Wait between two attempts."""
+        time.sleep(duration)
+
+
+class AsyncStorageTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
+    """For clients of `azure.data.tables.aio`, on any event loop."""
+
+    def __init__(self, storage: TableStorage) -> None:
+        self._storage = storage
+
+    async def send(self, request: HttpRequest, **_options: Any) -> AsyncHttpResponse:
+        """The answer to a request of azure-core."""
+        try:
+            answer = await asyncio.wrap_future(self._storage.begin_exchange(_sent(request)))
+        except ConnectionLost as lost:
+            raise _error(lost) from lost
+        make: Any = RestAsyncHttpClientTransportResponse  # carries no types
+        response: AsyncHttpResponse = make(
+            request=request, internal_response=_ReceivedAsync(answer)
+        )
+        await response.read()
+        return response
+
+    async def open(self) -> None:
+        """There is no connection to open."""
+
+    async def close(self) -> None:
+        """There is no connection to close."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def sleep(self, duration: float) -> None:
+        """Wait between two attempts."""
+        await asyncio.sleep(duration)
+
+
+class StorageAsgi:
+    """An ASGI application for httpx: `httpx.AsyncClient(transport=httpx.ASGITransport(StorageAsgi(storage)))`."""
+
+    def __init__(self, storage: TableStorage) -> None:
+        self._storage = storage
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request. Raises `ConnectionLost` where a fault ends the connection."""
+        assert scope["type"] == "http", "httpx sends nothing else"
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body", False):
+                break
+        headers = [
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
+        ]
+        query = scope["query_string"].decode("latin-1")
+        path = scope["raw_path"].decode("latin-1")
+        url = f"{self._storage.address}{path}" + (f"?{query}" if query else "")
+        request = SentRequest(scope["method"], url, headers, body)
+        answer = await asyncio.wrap_future(self._storage.begin_exchange(request))
+        await send(
+            {
+                "type": "http.response.start",
+                "status": answer.status,
+                "headers": [(n.encode("latin-1"), v.encode("latin-1")) for n, v in answer.headers],
+            }
+        )
+        await send({"type": "http.response.body", "body": answer.body})
+
+
+class _Received:
+    """An answer with the methods of an `http.client` response, which azure-core calls."""
+
+    def __init__(self, answer: ReceivedAnswer) -> None:
+        self.status = answer.status
+        self.reason = _reason(answer.status)
+        self._answer = answer
+
+    def getheaders(self) -> list[tuple[str, str]]:
+        return self._answer.headers
+
+    def read(self) -> bytes:
+        return self._answer.body
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+class _ReceivedAsync(_Received):
+    async def close(self) -> None:  # type: ignore[override]
+        """There is nothing to give back."""
+
+
+def _reason(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def _sent(request: HttpRequest) -> SentRequest:
+    content: Any = request.content
+    if content is None:
+        body = b""
+    elif isinstance(content, str):
+        body = content.encode("utf-8")
+    else:
+        body = bytes(content)
+    return SentRequest(request.method, request.url, list(request.headers.items()), body)
+
+
+def _error(lost: ConnectionLost) -> Exception:
+    """The error that the transports over HTTP raise."""
+    if lost.began:
+        return IncompleteReadError(str(lost), error=lost)
+    return ServiceResponseError(str(lost), error=lost)

@@ -1,0 +1,142 @@
+"""Assertions about cost: the requests that are too many, and the advice in the message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from azure.data.tables import TableClient, TableServiceClient
+
+from tablestone.testing import ExpectationRefused, TableStorage, TooExpensive
+
+ROWS: list[dict[str, Any]] = [
+    {"PartitionKey": f"p{n % 2}", "RowKey": f"{n:03}", "total": n, "name": "Ada"} for n in range(40)
+]
+
+
+@pytest.fixture
+def storage() -> Iterator[TableStorage]:
+    with TableStorage() as storage:
+        storage.seed({"Orders": ROWS})
+        yield storage
+
+
+@pytest.fixture
+def table(storage: TableStorage) -> Iterator[TableClient]:
+    with TableServiceClient.from_connection_string(storage.connection_string) as service:
+        yield service.get_table_client("Orders")
+
+
+def query(text: str) -> Callable[[TableClient], object]:
+    return lambda table: list(table.query_entities(text))
+
+
+def each_alone(table: TableClient) -> None:
+    for row in ROWS[:6]:
+        table.upsert_entity(row)
+
+
+def each_read(table: TableClient) -> None:
+    for row in ROWS[:6:2]:
+        table.get_entity(row["PartitionKey"], row["RowKey"])
+
+
+def as_transaction(table: TableClient) -> None:
+    table.submit_transaction([("upsert", row) for row in ROWS[::2]])
+
+
+@pytest.mark.parametrize(
+    ("budget", "work"),
+    [
+        ({"scans": 0, "requests": 1, "read_ratio": 1}, query("PartitionKey eq 'p0'")),
+        ({"scans": 1}, query("total eq 3")),
+        ({"requests": 1}, as_transaction),
+        ({"rows_read": 20}, query("PartitionKey eq 'p0' and total eq 2")),
+        ({"read_ratio": 10}, query("total gt 30")),
+        ({"requests": 0, "account": "other"}, each_alone),
+    ],
+)
+def test_what_is_within_the_budget_passes(
+    storage: TableStorage,
+    table: TableClient,
+    budget: dict[str, Any],
+    work: Callable[[TableClient], object],
+) -> None:
+    with storage.expect(**budget):
+        work(table)
+
+
+@pytest.mark.parametrize(
+    ("budget", "work", "sentences"),
+    [
+        (
+            {"scans": 0},
+            query("name eq 'Ada' and total gt 30"),
+            (
+                "1 scan of a whole table, at most 0 expected:",
+                "QueryEntities Orders [table: 40 read, 9 returned] -> 200",
+                "Its filter is name eq 'Ada' and total gt 30.",
+                "an index entity whose PartitionKey is made of name, total",
+            ),
+        ),
+        (
+            {"scans": 0},
+            lambda table: list(table.list_entities()),
+            ("It has no filter: PartitionKey eq",),
+        ),
+        (
+            {"requests": 2},
+            each_alone,
+            (
+                "6 requests, at most 2 expected:",
+                "3 writes to the partition 'p0' of Orders: 1 transaction would do.",
+            ),
+        ),
+        ({"requests": 1}, each_read, ("3 point reads of the partition 'p0' of Orders: one query",)),
+        (
+            {"read_ratio": 10},
+            query("PartitionKey eq 'p0' and total eq 2"),
+            (
+                "1 query read more than 10 times the entities returned",
+                "a second entity whose RowKey begins with total",
+            ),
+        ),
+        ({"rows_read": 30}, query("total eq 3"), ("40 entities read, at most 30 expected",)),
+    ],
+)
+def test_what_costs_more_fails_with_advice(
+    storage: TableStorage,
+    table: TableClient,
+    budget: dict[str, Any],
+    work: Callable[[TableClient], object],
+    sentences: tuple[str, ...],
+) -> None:
+    with pytest.raises(TooExpensive) as failed, storage.expect(**budget):
+        work(table)
+    for sentence in sentences:
+        assert sentence in str(failed.value)
+
+
+def test_an_error_of_the_code_goes_first(storage: TableStorage, table: TableClient) -> None:
+    def work() -> None:
+        each_alone(table)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"), storage.expect(requests=0):
+        work()
+
+
+def test_the_requests_of_the_block_are_there(storage: TableStorage, table: TableClient) -> None:
+    table.get_entity("p0", "000")
+    with storage.expect(requests=1) as block:
+        table.get_entity("p0", "002")
+    assert [request.partition for request in block.requests] == ["p0"]
+
+
+@pytest.mark.parametrize("budget", [{}, {"requests": -1}])
+def test_an_expectation_that_means_nothing_is_refused(
+    storage: TableStorage, budget: dict[str, Any]
+) -> None:
+    with pytest.raises(ExpectationRefused):
+        storage.expect(**budget)

@@ -1,0 +1,387 @@
+"""Faults act as their rules say: in number, over real connections, and in the entities that are stored or not."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from statistics import mean, median
+from typing import Any
+
+import pytest
+from azure.core import MatchConditions
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.core.exceptions import (
+    AzureError,
+    HttpResponseError,
+    IncompleteReadError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ServiceResponseError,
+)
+from azure.data.tables import (
+    AccountSasPermissions,
+    ResourceTypes,
+    TableClient,
+    TableServiceClient,
+    UpdateMode,
+    generate_account_sas,
+)
+
+from tablestone.testing import (
+    FaultRefused,
+    StorageTransport,
+    TableStorage,
+    fixed,
+    long_tail,
+    normal,
+)
+from tablestone.testing.fault_rules import OPERATIONS, Rule, chance
+from tablestone.testing.last_requests import RecordedRequest
+
+ENTITY = {"PartitionKey": "p", "RowKey": "r", "total": 5}
+
+
+@pytest.fixture
+def storage() -> Iterator[TableStorage]:
+    with TableStorage() as storage:
+        yield storage
+
+
+@pytest.fixture(params=["http", "socketless"])
+def table(request: pytest.FixtureRequest, storage: TableStorage) -> Iterator[TableClient]:
+    """A client without retries."""
+    options: dict[str, Any] = {"retry_total": 0}
+    if request.param == "socketless":
+        options["transport"] = StorageTransport(storage)
+    service = TableServiceClient.from_connection_string(storage.connection_string, **options)
+    with service:
+        yield service.create_table("Orders")
+
+
+def stored(storage: TableStorage) -> list[dict[str, Any]]:
+    return storage.dump()["Orders"]
+
+
+def refusal_of(work: Callable[[], object]) -> str:
+    """The error of the SDK, with Retry-After and its first line; empty if there is none."""
+    try:
+        work()
+    except HttpResponseError as error:
+        told: Any = error
+        first = told.message.splitlines()[0]
+        return f"{told.error_code.value} {told.status_code} {told.response.headers.get('Retry-After')}: {first}"
+    return ""
+
+
+def test_the_nth_request_of_an_operation_gets_the_error(
+    storage: TableStorage, table: TableClient
+) -> None:
+    table.create_entity(ENTITY)
+    storage.faults.add(operation="UpdateEntity", nth=3, status=503, retry_after=1)
+    statuses = []
+    for total in range(5):
+        refused = refusal_of(
+            lambda: table.update_entity(ENTITY | {"total": total}, mode=UpdateMode.REPLACE)  # noqa: B023
+        )
+        statuses.append(refused)
+        table.get_entity("p", "r")
+    assert statuses == ["", "", "ServerBusy 503 1: The server is busy.", "", ""]
+    assert [record.fault for record in storage.requests if record.fault] == ["ServerBusy"]
+
+
+def test_the_sdk_retries_what_it_may(storage: TableStorage) -> None:
+    storage.faults.add(operation="InsertEntity", count=2, error="ServerBusy", retry_after=0)
+    with TableServiceClient.from_connection_string(storage.connection_string) as service:
+        service.create_table("Orders").create_entity(ENTITY)
+    inserts = [record.status for record in storage.requests if record.operation == "InsertEntity"]
+    assert inserts == [503, 503, 201]
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_committed"),
+    [
+        ({"error": "OperationTimedOut"}, False),
+        ({"error": "OperationTimedOut", "committed": True}, True),
+        ({"reset": "before"}, False),
+        ({"reset": "after"}, True),
+        ({"reset": "within"}, True),
+        ({"truncate": 10}, True),
+    ],
+)
+def test_it_is_known_what_was_committed(
+    storage: TableStorage,
+    table: TableClient,
+    fault: dict[str, Any],
+    is_committed: bool,  # noqa: FBT001
+) -> None:
+    rule = storage.faults.add(operation="InsertEntity", **fault)
+    # azure-data-tables 12.7 raises AttributeError in its own error handling for half an answer over HTTP.
+    with pytest.raises(
+        (HttpResponseError, ServiceResponseError, IncompleteReadError, AttributeError)
+    ):
+        table.create_entity(ENTITY)
+    storage.faults.remove(rule)
+    assert stored(storage) == ([ENTITY] if is_committed else [])
+    if is_committed:
+        with pytest.raises(ResourceExistsError):
+            table.create_entity(ENTITY)
+    else:
+        table.create_entity(ENTITY)
+
+
+def raw_answer(storage: TableStorage) -> tuple[bytes, bool]:
+    """The bytes that a socket receives for one request, and whether the connection is reset."""
+    received = b""
+    with socket.create_connection(("127.0.0.1", storage.port), timeout=20) as connection:
+        request = (
+            f"GET /{storage.account.name}/Tables?{_sas(storage)} HTTP/1.1\r\nHost: here\r\n\r\n"
+        )
+        connection.sendall(request.encode())
+        try:
+            while piece := connection.recv(65536):
+                received += piece
+        except ConnectionResetError:
+            return received, True
+    return received, False
+
+
+def _sas(storage: TableStorage) -> str:
+    account = storage.account
+    return generate_account_sas(
+        AzureNamedKeyCredential(account.name, account.key),
+        ResourceTypes(service=True, object=True, container=True),
+        AccountSasPermissions(list=True, read=True),
+        datetime.now(UTC) + timedelta(hours=1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "body", "is_reset"),
+    [
+        ({"reset": "before"}, None, True),
+        ({"reset": "after"}, None, True),
+        ({"reset": "within"}, "half", True),
+        ({"truncate": 7}, 7, False),
+    ],
+)
+def test_a_connection_ends_as_the_rule_says(
+    storage: TableStorage,
+    fault: dict[str, Any],
+    body: int | str | None,
+    is_reset: bool,  # noqa: FBT001
+) -> None:
+    storage.faults.add(**fault)
+    received, was_reset = raw_answer(storage)
+    assert was_reset == is_reset
+    head, _, content = received.partition(b"\r\n\r\n")
+    if body is None:
+        assert received == b""
+        return
+    (length,) = (
+        int(line[16:]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"
+    )
+    expected = length // 2 if body == "half" else int(body)
+    assert len(content) == expected < length
+
+
+def test_a_write_in_between_is_a_412(storage: TableStorage, table: TableClient) -> None:
+    etag = table.create_entity(ENTITY)["etag"]
+    storage.faults.add(conflict=True, count=1)
+    condition = {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+    table.upsert_entity({"PartitionKey": "other", "RowKey": "r"})  # the condition names no ETag
+    with pytest.raises(ResourceModifiedError):
+        table.update_entity(ENTITY | {"total": 6}, **condition)
+    now = table.get_entity("p", "r")
+    assert now == ENTITY
+    table.update_entity(
+        ENTITY | {"total": 6},
+        etag=now.metadata["etag"],
+        match_condition=MatchConditions.IfNotModified,
+    )
+
+
+def test_pages_are_short_and_empty(storage: TableStorage, table: TableClient) -> None:
+    rows = [ENTITY | {"RowKey": f"{n:03}"} for n in range(30)]
+    storage.seed({"Orders": rows})
+    storage.faults.add(operation="QueryEntities", nth=2, count=2, page_max=0)
+    storage.faults.add(operation="QueryEntities", page_max=7)
+    pages = [list(page) for page in table.list_entities().by_page()]
+    assert [len(page) for page in pages] == [7, 0, 0, 7, 7, 7, 2]
+    assert list(itertools.chain(*pages)) == rows
+
+
+def test_a_partition_is_throttled_and_another_is_not(
+    storage: TableStorage, table: TableClient
+) -> None:
+    storage.clock.freeze()
+    storage.faults.add(rate=5, share="partition")
+    busy = dict.fromkeys(("a", "b"), 0)
+    for partition in busy:
+        for row in range(4 if partition == "b" else 60):
+            entity = {"PartitionKey": partition, "RowKey": str(row)}
+            busy[partition] += "ServerBusy" in refusal_of(lambda: table.upsert_entity(entity))  # noqa: B023
+    assert busy["a"] > 0
+    assert busy["b"] == 0
+    storage.clock.advance(seconds=1)
+    table.upsert_entity({"PartitionKey": "a", "RowKey": "later"})
+
+
+def test_a_request_waits(storage: TableStorage, table: TableClient) -> None:
+    storage.faults.add(operation="GetEntity", latency=0.05)
+    table.create_entity(ENTITY)
+    started = time.perf_counter()
+    table.get_entity("p", "r")
+    assert time.perf_counter() - started >= 0.05
+
+
+def test_latencies_have_the_shape_that_they_say() -> None:
+    draws = [chance(1, 1, number) for number in range(4000)]
+    assert {fixed(0.2)(draw) for draw in draws} == {0.2}
+    around = [normal(1.0, 0.1)(draw) for draw in draws]
+    assert 0.99 < mean(around) < 1.01
+    assert 0.6 < sum(0.9 < seconds < 1.1 for seconds in around) / len(around) < 0.75
+    tail = [long_tail(0.01, 1.0)(draw) for draw in draws]
+    assert 0.009 < median(tail) < 0.011
+    assert 0.02 < sum(seconds > 0.1 for seconds in tail) / len(tail) < 0.09
+    assert max(tail) <= 1.0
+
+
+def acted(rule: Rule, seed: int, requests: int = 4000) -> list[int]:
+    return [n for n in range(1, requests + 1) if rule.acts_on(n, chance(seed, 1, n))]
+
+
+def test_a_probability_holds_by_count_and_a_seed_repeats_it() -> None:
+    rule = Rule(error="ServerBusy", probability=0.1)
+    assert 340 < len(acted(rule, 1)) < 460
+    assert acted(rule, 1) == acted(rule, 1) != acted(rule, 2)
+    assert acted(Rule(error="ServerBusy"), 1, 3) == [1, 2, 3]
+    assert acted(Rule(error="ServerBusy", nth=3), 1) == [3]
+    assert acted(Rule(error="ServerBusy", nth=3, count=2), 1) == [3, 4]
+    assert acted(Rule(error="ServerBusy", count=2), 1) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("part", "is_meant"),
+    [
+        ({}, True),
+        ({"account": "mine"}, True),
+        ({"account": "other"}, False),
+        ({"table": "ORDERS"}, True),
+        ({"table": "Prices"}, False),
+        ({"operation": "QueryEntities"}, True),
+        ({"operation": "GetEntity"}, False),
+        ({"plan": "table"}, True),
+        ({"plan": "point"}, False),
+        ({"header": {"User-Agent": "sdk"}}, True),
+        ({"header": {"User-Agent": "other"}}, False),
+        ({"header": {"x-new": ""}}, True),
+    ],
+)
+def test_a_rule_is_about_the_requests_that_it_names(part: dict[str, Any], is_meant: bool) -> None:  # noqa: FBT001
+    record = RecordedRequest(1, "GET", "/mine/Orders()")
+    record.account, record.table, record.operation = "mine", "Orders", "QueryEntities"
+    record.plan, record.headers = "table", {"user-agent": "azsdk-python"}
+    assert Rule(error="ServerBusy", **part).concerns(record) is is_meant
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_program_that_retries_gets_through_a_bad_hour(seed: int) -> None:
+    """Every write is an upsert, so that one whose outcome is unknown may be repeated."""
+    with TableStorage() as storage:
+        service = TableServiceClient.from_connection_string(
+            storage.connection_string, transport=StorageTransport(storage), retry_total=0
+        )
+        table = service.create_table("Orders")
+        storage.faults.azure_like(seed)
+        rows = [ENTITY | {"RowKey": f"{n:03}", "total": n} for n in range(150)]
+        failures = 0
+        for row in rows:
+            while True:
+                try:
+                    table.upsert_entity(row)
+                    break
+                except AzureError:
+                    failures += 1
+        found: list[Any] | None = None
+        while found is None:
+            try:
+                found = list(table.list_entities())
+            except AzureError:
+                failures += 1
+        assert found == stored(storage) == rows
+        assert failures > 0
+        faults = [record.fault for record in storage.requests if record.fault]
+        assert len(set(faults)) > 1
+
+
+def test_operations_are_those_of_the_service() -> None:
+    assert {
+        "InsertEntity",
+        "QueryEntities",
+        "EntityGroupTransaction",
+        "GetServiceStats",
+    } <= OPERATIONS
+    assert len(OPERATIONS) == 19
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ({}, "A rule needs something to do"),
+        (
+            {"operation": "Update", "status": 503},
+            "There is no operation 'Update'; there are CreateTable, ",
+        ),
+        ({"error": "Busy"}, "There is no error 'Busy'; there are "),
+        ({"reset": "now"}, "There is no reset 'now'; there are after, before, within"),
+        ({"error": "ServerBusy", "status": 500}, "status and error contradict each other"),
+        ({"status": 200}, "from 400 to 599"),
+        ({"error": "ServerBusy", "reset": "after"}, "A rule does one thing: error and reset are 2"),
+        ({"reset": "after", "retry_after": 1}, "belong to an error"),
+        ({"status": 503, "nth": 0}, "nth and count are at least 1"),
+        ({"status": 503, "probability": 2}, "more than 0 and at most 1"),
+        ({"page_max": 0}, "an empty page every time would never end"),
+        ({"truncate": -1}, "are not negative"),
+        ({"status": 503, "tables": "Orders"}, "A rule has no such part: .*tables"),
+    ],
+)
+def test_a_rule_that_means_nothing_is_refused(
+    storage: TableStorage, what: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(FaultRefused, match=sentence):
+        storage.faults.add(**what)
+    assert storage.faults.rules == []
+
+
+def test_the_secondary_stays_behind(storage: TableStorage) -> None:
+    account = storage.create_account()
+    storage.seed({"Orders": [ENTITY]}, account=account)
+    behind = account.connection_string.replace(account.endpoint, account.endpoint + "-secondary")
+    with (
+        TableClient.from_connection_string(account.connection_string, "Orders") as primary,
+        TableClient.from_connection_string(behind, "Orders") as secondary,
+    ):
+        storage.freeze_secondary()
+        primary.upsert_entity(ENTITY | {"total": 6})
+        assert (secondary.get_entity("p", "r")["total"], primary.get_entity("p", "r")["total"]) == (
+            5,
+            6,
+        )
+        storage.faults.clear()
+        assert secondary.get_entity("p", "r")["total"] == 6
+
+
+def test_with_realism_a_name_is_not_free_at_once() -> None:
+    with (
+        TableStorage(realism=True) as storage,
+        TableServiceClient.from_connection_string(storage.connection_string) as service,
+    ):
+        service.create_table("Orders")
+        service.delete_table("Orders")
+        storage.clock.advance(seconds=39)
+        assert "TableBeingDeleted 409" in refusal_of(lambda: service.create_table("Orders"))
+        storage.clock.advance(seconds=2)
+        service.create_table("Orders")

@@ -1,0 +1,201 @@
+"""The pytest plugin as its users run it: their test files, in a process of their own."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from testing.pytest_runs import PLUGIN, run_pytest
+
+ROOT = Path(__file__).parents[2]
+
+SNIPPET = """
+    def test_orders(table_service):
+        orders = table_service.create_table("Orders")
+        orders.create_entity({"PartitionKey": "p", "RowKey": "r"})
+        assert len(list(orders.list_entities())) == 1
+"""
+
+
+def test_the_plugin_is_found_by_its_entry_point() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"tablestone": PLUGIN}
+    assert import_module(PLUGIN).table_service
+
+
+def test_the_snippet_of_the_guide_works_with_nothing_configured(tmp_path: Path) -> None:
+    run = run_pytest(tmp_path, SNIPPET, "-W", "error")
+    assert run.status == 0, run.output
+
+
+def test_each_test_has_an_empty_account(tmp_path: Path) -> None:
+    run = run_pytest(tmp_path, SNIPPET + SNIPPET.replace("test_orders", "test_again"))
+    assert "2 passed" in run.output
+
+
+ALL_FIXTURES = """
+    import asyncio
+    from azure.data.tables import TableClient, TableServiceClient
+
+    def test_all(
+        table_storage, table_account, connection_string, table_service, table_client,
+        async_table_service, async_table_client,
+    ):
+        assert table_account.connection_string == connection_string
+        assert table_account.endpoint.startswith(table_storage.address)
+        assert table_service.account_name == table_account.name
+        table_client.create_entity({"PartitionKey": "p", "RowKey": "r"})
+
+        async def read():
+            names = [table.name async for table in async_table_service.list_tables()]
+            return names, [entity async for entity in async_table_client.list_entities()]
+
+        assert asyncio.run(read()) == (
+            [table_client.table_name], [{"PartitionKey": "p", "RowKey": "r"}]
+        )
+        assert len(table_storage.requests) == 4
+
+    def test_the_table_is_empty_again(table_client):
+        assert list(table_client.list_entities()) == []
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "scope"), [("memory", "function"), ("memory", "module"), ("sqlite", "session")]
+)
+def test_every_fixture_works_in_every_scope(tmp_path: Path, engine: str, scope: str) -> None:
+    options = f'tablestone_engine = "{engine}"\ntablestone_account_scope = "{scope}"'
+    run = run_pytest(tmp_path, ALL_FIXTURES, "-W", "error", options=options)
+    assert "2 passed" in run.output, run.output
+
+
+def test_an_asynchronous_test_uses_the_asynchronous_clients(tmp_path: Path) -> None:
+    test_file = """
+        import pytest
+
+        @pytest.mark.asyncio
+        async def test_orders(async_table_client):
+            await async_table_client.create_entity({"PartitionKey": "p", "RowKey": "r"})
+            assert [entity async for entity in async_table_client.list_entities()]
+    """
+    run = run_pytest(tmp_path, test_file, plugins=("pytest_asyncio.plugin",))
+    assert "1 passed" in run.output, run.output
+
+
+def test_processes_of_xdist_do_not_see_each_other(tmp_path: Path) -> None:
+    tests = "".join(SNIPPET.replace("test_orders", f"test_{n}") for n in range(12))
+    run = run_pytest(tmp_path, tests, "-n", "3", plugins=("xdist",))
+    assert "12 passed" in run.output, run.output
+
+
+MARKED = """
+    import pytest
+
+    pytestmark = pytest.mark.table_data("fixtures")
+
+    @pytest.mark.table_data("fixtures/Orders.jsonl", table="Copies")
+    def test_marked(table_storage, table_account):
+        assert sorted(table_storage.dump(table_account)) == ["Copies", "Orders"]
+
+    def test_alone(table_service):
+        assert len(list(table_service.get_table_client("Orders").list_entities())) == 2
+"""
+
+
+def test_a_marker_seeds_the_account_of_the_test(tmp_path: Path) -> None:
+    (tmp_path / "fixtures").mkdir()
+    (tmp_path / "fixtures" / "Orders.jsonl").write_text(
+        '{"PartitionKey":"p","RowKey":"1"}\n{"PartitionKey":"p","RowKey":"2"}\n'
+    )
+    run = run_pytest(tmp_path, MARKED, "--strict-markers")
+    assert "2 passed" in run.output, run.output
+
+
+def test_a_marker_with_a_bad_line_says_which(tmp_path: Path) -> None:
+    (tmp_path / "fixtures").mkdir()
+    (tmp_path / "fixtures" / "Orders.jsonl").write_text("no")
+    output = run_pytest(tmp_path, MARKED).output
+    assert "Orders.jsonl, line 1: not JSON" in output
+
+
+FAILING = """
+    import pytest
+    from azure.core.exceptions import ResourceNotFoundError
+
+    def test_passes(table_client):
+        table_client.upsert_entity({"PartitionKey": "earlier", "RowKey": "r"})
+
+    def test_fails(table_client):
+        list(table_client.query_entities("total gt 5"))
+        table_client.get_entity("p", "r")
+"""
+
+
+def test_a_failing_test_shows_its_last_requests(tmp_path: Path) -> None:
+    output = run_pytest(tmp_path, FAILING).output
+    assert "1 failed, 1 passed" in output
+    shown = output.partition("tablestone: last requests")[2]
+    assert [line.partition(" ")[2] for line in shown.splitlines() if line.startswith("#")] == [
+        "CreateTable TestTable -> 201",
+        "QueryEntities TestTable [table: 0 read, 0 returned] -> 200",
+        "GetEntity TestTable -> 404 ResourceNotFound",
+    ]
+
+
+def test_the_next_test_finds_the_clock_as_it_was(tmp_path: Path) -> None:
+    test_file = """
+        from datetime import UTC, datetime
+
+        def test_turns(table_storage):
+            table_storage.clock.freeze(datetime(2001, 1, 1, tzinfo=UTC))
+
+        def test_next(table_storage):
+            assert table_storage.clock.now().year > 2001
+    """
+    assert "2 passed" in run_pytest(tmp_path, test_file).output
+
+
+def test_a_project_that_asks_for_nothing_loads_nothing(tmp_path: Path) -> None:
+    test_file = """
+        import sys
+
+        def test_nothing():
+            assert not {"uvicorn", "uvloop", "azure.data.tables"} & set(sys.modules)
+    """
+    assert "1 passed" in run_pytest(tmp_path, test_file).output
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            'tablestone_engine = "disk"',
+            "tablestone_engine: There is no engine 'disk': use memory, sqlite or a URL.",
+        ),
+        (
+            'tablestone_account_scope = "test"',
+            "tablestone_account_scope is 'test': use one of function, class",
+        ),
+    ],
+)
+def test_a_wrong_option_is_refused_in_one_sentence(
+    tmp_path: Path, options: str, sentence: str
+) -> None:
+    run = run_pytest(tmp_path, SNIPPET, options=options)
+    assert run.status != 0
+    assert sentence in re.sub(r"\s+", " ", run.output)
+
+
+def test_a_second_plugin_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_configure(config):\n"
+        "    from tablestone.testing import plugin\n"
+        "    plugin.pytest_configure(config)\n"
+    )
+    run = run_pytest(tmp_path, SNIPPET)
+    assert run.status == 4
+    assert "The plugin of tablestone is there twice" in run.output

@@ -1,0 +1,189 @@
+"""The state of a storage: emptied, filled, shown, and put back with the same ETags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from azure.core import MatchConditions
+from azure.data.tables import EdmType, EntityProperty, TableServiceClient
+
+from tablestone.testing import SeedRefused, StateRefused, StorageAccount, TableStorage
+
+ORDERS = [
+    {"PartitionKey": "2026", "RowKey": "1", "total": 5},
+    {"PartitionKey": "2026", "RowKey": "2", "total": 7},
+    {"PartitionKey": "2027", "RowKey": "1", "total": 9},
+]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
+    with TableStorage(engine=request.param) as storage:
+        yield storage
+
+
+@pytest.fixture
+def memory() -> Iterator[TableStorage]:
+    with TableStorage() as storage:
+        yield storage
+
+
+def tables_of(account: StorageAccount) -> dict[str, list[Any]]:
+    """The tables and their entities, as a client reads them."""
+    with TableServiceClient.from_connection_string(account.connection_string) as service:
+        return {
+            table.name: list(service.get_table_client(table.name).list_entities())
+            for table in service.list_tables()
+        }
+
+
+def test_what_is_seeded_is_there_and_is_dumped(storage: TableStorage) -> None:
+    assert storage.seed({"Orders": ORDERS, "Empty": []}) == 3
+    assert tables_of(storage.account) == {"Orders": ORDERS}
+    assert storage.dump() == {"Orders": ORDERS}
+    other = storage.create_account()
+    assert storage.dump(other) == {}
+    storage.seed(storage.dump(), account=other)
+    assert storage.dump(other) == storage.dump()
+
+
+def test_every_type_of_python_is_seeded_as_the_sdk_reads_it(memory: TableStorage) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    entity = {
+        "PartitionKey": "p",
+        "RowKey": "r",
+        "text": "Ω",
+        "flag": True,
+        "small": 5,
+        "large": 2**40,
+        "chosen": (7, EdmType.INT64),
+        "number": 1.5,
+        "endless": float("-inf"),
+        "bytes": b"\0\xff",
+        "moment": moment,
+        "guid": UUID(int=5),
+    }
+    memory.seed({"Orders": [entity]})
+    (read,) = tables_of(memory.account)["Orders"]
+    assert read["moment"] == moment
+    assert read["large"] == EntityProperty(2**40, EdmType.INT64)
+    assert read["chosen"] == EntityProperty(7, EdmType.INT64)
+    same = ("text", "flag", "small", "number", "endless", "bytes", "guid")
+    assert [read[name] for name in same] == [entity[name] for name in same]
+
+
+LINES = '{"PartitionKey":"p","RowKey":"1","total":5}\n{"PartitionKey":"p","RowKey":"2","total":6}\n'
+
+
+def test_files_are_seeded(memory: TableStorage, tmp_path: Path) -> None:
+    (tmp_path / "Orders.jsonl").write_text(LINES)
+    (tmp_path / "Prices.csv").write_text("PartitionKey,RowKey,price:Double\np,1,2.5\n")
+    assert memory.seed(tmp_path) == 3
+    assert memory.seed(tmp_path / "Orders.jsonl", table="Copies") == 2
+    found = memory.dump()
+    assert sorted(found) == ["Copies", "Orders", "Prices"]
+    assert found["Copies"] == found["Orders"]
+    assert found["Prices"][0]["price"] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("Orders.jsonl", LINES + "{", r"Orders\.jsonl, line 3: not JSON"),
+        ("Orders.jsonl", LINES + '{"RowKey":"r"}', r"Orders\.jsonl, line 3: .*PartitionKey"),
+        (
+            "x.jsonl",
+            LINES,
+            r"x\.jsonl, line 1: OutOfRangeInput: The specified resource name length",
+        ),
+        ("Orders.txt", "", r"Orders\.txt does not end in \.jsonl"),
+    ],
+)
+def test_of_a_bad_file_nothing_is_stored(
+    memory: TableStorage, tmp_path: Path, name: str, text: str, sentence: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SeedRefused, match=sentence):
+        memory.seed(tmp_path / name)
+    assert memory.dump() == {}
+
+
+@pytest.mark.parametrize(
+    ("entity", "sentence"),
+    [
+        ({"RowKey": "r"}, "entity 1 of Orders: PropertiesNeedValue: The values are not specified"),
+        ({"PartitionKey": "p", "RowKey": "a/b"}, "entity 1 of Orders: OutOfRangeInput"),
+        (
+            {"PartitionKey": "p", "RowKey": "r", "a": "b" * 70_000},
+            "entity 1 of Orders: PropertyValueTooLarge",
+        ),
+        (
+            {"PartitionKey": "p", "RowKey": "r", "a": []},
+            "a: no property has a value of the type list",
+        ),
+        ({"PartitionKey": "p", "RowKey": "r", "a": (1, "Edm.Byte")}, "'Edm.Byte' is no type"),
+        ({"PartitionKey": "p", "RowKey": "r", "a": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
+    ],
+)
+def test_a_bad_entity_is_refused_with_its_place(
+    memory: TableStorage, entity: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(SeedRefused, match=sentence):
+        memory.seed({"Good": ORDERS, "Orders": [entity]})
+    assert memory.dump() == {}
+
+
+def test_a_reset_empties_what_it_is_told(storage: TableStorage) -> None:
+    first, second = storage.create_account(), storage.create_account()
+    for account in (first, second):
+        storage.seed({"Orders": ORDERS, "Prices": ORDERS}, account=account)
+    with TableServiceClient.from_connection_string(first.connection_string) as service:
+        service.get_table_client("Orders").set_table_access_policy({"readers": None})
+        storage.reset(first, "Orders")
+        assert storage.dump(first) == {"Orders": [], "Prices": ORDERS}
+        assert "readers" in service.get_table_client("Orders").get_table_access_policy()
+        storage.reset(first)
+        assert (storage.dump(first), len(storage.dump(second))) == ({}, 2)
+        service.create_table("Orders")
+    storage.reset()
+    assert (storage.dump(first), storage.dump(second), storage.dump()) == ({}, {}, {})
+    assert tables_of(first) == {}
+    with pytest.raises(StateRefused, match=r"^The account devstoreaccount1 has no table Gone\.$"):
+        storage.reset(table="Gone")
+
+
+def test_a_restored_snapshot_has_the_same_etags(memory: TableStorage) -> None:
+    account = memory.create_account()
+    memory.seed({"Orders": ORDERS}, account=account)
+    with TableServiceClient.from_connection_string(account.connection_string) as service:
+        table = service.get_table_client("Orders")
+        before = [(dict(each), each.metadata["etag"]) for each in table.list_entities()]
+        snapshot = memory.snapshot()
+        for _ in range(2):
+            later = memory.create_account()
+            memory.clock.advance(timedelta(days=1))
+            table.upsert_entity(ORDERS[0] | {"total": 0})
+            table.delete_entity("2026", "2")
+            service.create_table("Later")
+            memory.restore(snapshot)
+            assert [(dict(each), each.metadata["etag"]) for each in table.list_entities()] == before
+            assert [each.name for each in service.list_tables()] == ["Orders"]
+            assert memory.dump(later) == {}
+        table.update_entity(
+            ORDERS[0] | {"total": 1},
+            etag=before[0][1],
+            match_condition=MatchConditions.IfNotModified,
+        )
+
+
+def test_a_snapshot_of_another_engine_is_refused() -> None:
+    with (
+        TableStorage(engine="sqlite") as storage,
+        pytest.raises(StateRefused, match="A snapshot needs the memory engine"),
+    ):
+        storage.snapshot()

@@ -1,0 +1,164 @@
+"""A storage inside this process: its start and end, its accounts, its refusals, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
+from azure.data.tables import TableServiceClient
+from azure.data.tables.aio import TableServiceClient as AsyncTableServiceClient
+
+from tablestone.server.processes.worker import StartRefused
+from tablestone.testing import StorageRefused, TableStorage
+
+ENTITY = {"PartitionKey": "p", "RowKey": "r", "total": 5}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
+    with TableStorage(engine=request.param) as storage:
+        yield storage
+
+
+def client(connection_string: str) -> TableServiceClient:
+    return TableServiceClient.from_connection_string(connection_string)
+
+
+def test_the_sdk_works_with_it(storage: TableStorage) -> None:
+    with client(storage.connection_string) as service:
+        table = service.create_table("Orders")
+        table.create_entity(ENTITY)
+        assert table.get_entity("p", "r") == ENTITY
+        table.submit_transaction([("upsert", ENTITY | {"RowKey": str(n)}) for n in range(3)])
+        assert len(list(table.query_entities("total eq 5"))) == 4
+
+
+def test_an_account_has_nothing_of_another(storage: TableStorage) -> None:
+    first, second = storage.create_account(), storage.create_account()
+    with client(first.connection_string) as one, client(second.connection_string) as other:
+        one.create_table("Orders")
+        assert [table.name for table in one.list_tables()] == ["Orders"]
+        assert list(other.list_tables()) == []
+    crossed = second.connection_string.replace(second.key, first.key)
+    with client(crossed) as wrong, pytest.raises(ClientAuthenticationError):
+        list(wrong.list_tables())
+
+
+def test_a_deleted_account_is_not_there(storage: TableStorage) -> None:
+    account = storage.create_account("orders")
+    with client(account.connection_string) as service:
+        service.create_table("Orders")
+        storage.delete_account("orders")
+        with pytest.raises(ResourceNotFoundError):
+            list(service.list_tables())
+    again = storage.create_account("orders")
+    with client(again.connection_string) as service:
+        assert list(service.list_tables()) == []
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    threads, handlers = set(threading.enumerate()), signal.getsignal(signal.SIGTERM)
+    with TableStorage(engine="sqlite") as storage:
+        with client(storage.connection_string) as service:
+            service.create_table("Orders")
+        address = storage.address
+        assert len(list(tmp_path.iterdir())) == 1
+        assert signal.getsignal(signal.SIGTERM) is handlers
+    assert set(threading.enumerate()) == threads
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(address, timeout=5)
+    storage.close()  # a second time
+
+
+def test_it_stops_with_a_connection_open() -> None:
+    with TableStorage() as storage:
+        service = client(storage.connection_string)
+        service.create_table("Orders")
+    service.close()
+
+
+def test_it_starts_inside_a_running_loop() -> None:
+    async def main() -> list[str]:
+        with TableStorage() as storage:
+            connection_string = storage.create_account().connection_string
+            async with AsyncTableServiceClient.from_connection_string(connection_string) as service:
+                await service.create_table("Orders")
+                return [table.name async for table in service.list_tables()]
+
+    assert asyncio.run(main()) == ["Orders"]
+
+
+def test_it_starts_and_ends_with_async_with() -> None:
+    async def main() -> int:
+        async with TableStorage() as storage:
+            return storage.port
+
+    assert asyncio.run(main()) > 0
+
+
+def test_it_starts_on_another_thread() -> None:
+    def use() -> list[str]:
+        with TableStorage() as storage, client(storage.connection_string) as service:
+            service.create_table("Orders")
+            return [table.name for table in service.list_tables()]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert [each.result() for each in [threads.submit(use) for _ in range(4)]] == [
+            ["Orders"]
+        ] * 4
+
+
+def test_a_process_ends_with_a_storage_that_was_never_closed() -> None:
+    program = "from tablestone.testing import TableStorage\nprint(TableStorage().start().port)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 0
+
+
+def test_requests_are_recorded() -> None:
+    with TableStorage() as storage:
+        account = storage.create_account()
+        with client(account.connection_string) as service:
+            table = service.create_table("Orders")
+            table.create_entity(ENTITY)
+            list(table.query_entities("PartitionKey eq 'p' and total gt 7"))
+            with pytest.raises(ResourceNotFoundError):
+                table.get_entity("p", "gone")
+        *_, query, read = storage.requests
+        assert str(query).partition(" ")[2] == (
+            "QueryEntities Orders [partition: 1 read, 0 returned] -> 200"
+        )
+        assert query.filter == "PartitionKey eq 'p' and total gt 7"
+        assert (read.operation, read.status, read.error) == ("GetEntity", 404, "ResourceNotFound")
+        assert {record.account for record in storage.requests} == {account.name}
+        assert storage.requests_count == len(storage.requests) == 4
+
+
+def test_what_is_refused_is_told_in_one_sentence() -> None:
+    with pytest.raises(
+        StorageRefused, match=r"^There is no engine 'disk': use memory, sqlite or a URL\.$"
+    ):
+        TableStorage(engine="disk")
+    idle = TableStorage()
+    with pytest.raises(StorageRefused, match="not running"):
+        idle.create_account()
+    with TableStorage() as storage:
+        with pytest.raises(StorageRefused, match="started already"):
+            storage.start()
+        with pytest.raises(StorageRefused, match="is no name of an account"):
+            storage.create_account("Not a name")
+        with pytest.raises(StartRefused, match="Cannot listen on 127"):
+            TableStorage(port=storage.port).start()
