@@ -1,8 +1,9 @@
-"""What every directory of tests may use: the session's server, a way to start others, a fixed Hypothesis profile."""
+"""Fixtures for every directory of tests: the session's server, a way to start others, a fixed Hypothesis profile."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -21,19 +22,36 @@ settings.register_profile("explore", parent=settings.get_profile("fixed"), deran
 settings.register_profile("thorough", parent=settings.get_profile("explore"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
+# A command in the background of a shell, or under nohup, ignores these signals, and so does every process that it
+# starts. The tests send them to servers.
+for _number, _action in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _action)
+
 # Files that are named, and no more of them than this, are run in this process: to start others takes longer.
 FILES_IN_ONE_PROCESS_MAX = 3
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """In how many processes the tests are run if nobody says: None is one for each processor."""
+    """The default number of processes that run the tests; None is one for each processor."""
     named = [Path(argument.partition("::")[0]) for argument in config.args]
     few = len(set(named)) <= FILES_IN_ONE_PROCESS_MAX and all(path.is_file() for path in named)
     return 0 if few else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several processes share the files, those that take longest come first: nobody waits for the last."""
+    """Skip the slow tests of a run that names no files, unless CI is set; let the longest files come first.
+
+    The longest files come first if several processes share the files, so that no process waits for the last.
+    """
+    named = any(Path(argument.partition("::")[0]).is_file() for argument in config.args)
+    if "CI" not in os.environ and not named:
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: set CI, or name the file"))
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
