@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,10 +138,12 @@ def start_server(
     *arguments: str,
     environment: dict[str, str] | None = None,
     constants: Mapping[str, float] | None = None,
+    command: Sequence[str] | None = None,
 ) -> ServerProcess:
     """A server on a port of the system's choice that keeps its data in `data_dir`; `NotReady` if it does not start.
 
-    `constants`, by their full names, get other values in it, so that no test waits for half a minute.
+    `constants`, by their full names, get other values in it, so that no test waits for half a minute. `command` is run
+    in the place of `tablestone`.
     """
     given = {"--port": "0", "--data": str(data_dir)}
     for argument in arguments:
@@ -151,7 +153,7 @@ def start_server(
     defaults = [word for pair in given.items() for word in pair]
     server = ServerProcess(
         subprocess.Popen(
-            [*_command(constants or {}), "serve", *defaults, *arguments],
+            [*(command or _command(constants or {})), "serve", *defaults, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,0 +1,86 @@
+"""Histories of concurrent clients, judged by Porcupine: `python -m tests.histories embedded [--operations N]`.
+
+`embedded` lets clients work on a server of several workers that are killed and paused. `cassandra` does the same with
+two servers on the cluster that ENGINE_UNDER_TEST names. `judge FILE` judges the histories that a run has written with
+--write. The status is 0 if every history is linearizable, 1 if one is not, 2 if there is no checker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import SystemRandom
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from histories import embedded
+from histories.checker import NoChecker, Verdict, judge_lines
+from histories.planted_server import BUGS
+
+
+def main(arguments: list[str]) -> int:
+    options = parsed(arguments)
+    try:
+        if options.command == "judge":
+            return tell(judge_lines(options.file.read_text(), options.pictures))
+        print(f"seed {options.seed}", flush=True)
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as data:
+            done = embedded.run(
+                Path(data),
+                seed=options.seed,
+                operations=options.operations,
+                clients=options.clients,
+                workers=options.workers,
+                makes_faults=not options.quiet,
+                bug=options.bug,
+            )
+    except NoChecker as reason:
+        print(f"{reason}.", file=sys.stderr)
+        return 2
+    print(
+        f"{done.operations} operations in {time.monotonic() - began:.0f} s, {done.unanswered} without an answer"
+    )
+    print(", ".join(f"{name}: {times}" for name, times in sorted(done.faults.items())))
+    lines = "".join(f"{history.line()}\n" for history in done.histories)
+    if options.write is not None:
+        options.write.write_text(lines)
+    return tell(judge_lines(lines, options.pictures))
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.histories", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("embedded", help="a server of several workers")
+    run.add_argument("--operations", type=int, default=10_000, metavar="N")
+    run.add_argument("--clients", type=int, default=embedded.CLIENTS, metavar="N")
+    run.add_argument("--workers", type=int, default=3, metavar="N")
+    run.add_argument("--quiet", action="store_true", help="without kills and pauses")
+    run.add_argument("--bug", choices=BUGS, help="a planted bug, which is to be found")
+    run.add_argument("--seed", default=f"{SystemRandom().getrandbits(32)}")
+    run.add_argument("--write", type=Path, metavar="FILE", help="keep the histories")
+    judge = commands.add_parser("judge", help="judge histories that were written")
+    judge.add_argument("file", type=Path)
+    for command in (run, judge):
+        command.add_argument("--pictures", type=Path, metavar="DIR", help="pages about violations")
+    return parser.parse_args(arguments)
+
+
+def tell(verdicts: list[Verdict]) -> int:
+    wrong = [verdict for verdict in verdicts if not verdict.linearizable]
+    for verdict in wrong[:10]:
+        print(verdict)
+    operations = sum(verdict.operations for verdict in verdicts)
+    print(
+        f"{len(verdicts) - len(wrong)} of {len(verdicts)} histories with {operations} operations are linearizable"
+    )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    os.environ.pop("PLANTED_BUG", None)
+    sys.exit(main(sys.argv[1:]))
