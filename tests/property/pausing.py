@@ -23,6 +23,7 @@ from tablestone.engines.contract import (
     StoredRow,
     WriteSet,
 )
+from tablestone.testing.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 
 START = 636_192_000_000_000_000
 """2017-01-05T08:00:00Z in ticks."""
@@ -40,24 +41,16 @@ class JitteringClock:
         return self.now
 
 
-class PausingEngine:
+class PausingEngine(ForwardingEngine):
     """An engine that lets others run before and after each call, a random number of times."""
 
     def __init__(self, engine: Engine, random: Random) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._random = random
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(self._engine.capabilities, waits=True)
-
-    @property
-    def generation(self) -> int | None:
-        return self._engine.generation
-
-    @property
-    def lease_seconds(self) -> float | None:
-        return self._engine.lease_seconds
+        return replace(super().capabilities, waits=True)
 
     async def _pause(self) -> None:
         for _ in range(self._random.randrange(4)):
@@ -65,55 +58,46 @@ class PausingEngine:
 
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
         await self._pause()
-        rows = await self._engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+        rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
         await self._pause()
         return rows
 
-    async def snapshot(self) -> PausingSnapshot:
+    async def snapshot(self) -> Snapshot:
         await self._pause()
-        return PausingSnapshot(await self._engine.snapshot(), self._pause)
+        return PausingSnapshot(await super().snapshot(), self._pause)
 
     async def get(self, key: Key) -> bytes | None:
         await self._pause()
-        value = await self._engine.get(key)
+        value = await super().get(key)
         await self._pause()
         return value
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
         await self._pause()
-        return await self._engine.scan(key_range, rows_max=rows_max)
+        return await super().scan(key_range, rows_max=rows_max)
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         await self._pause()
-        outcome = await self._engine.commit(write_set)
+        outcome = await super().commit(write_set)
         await self._pause()
         return outcome
 
-    async def watch(self, *, logs_warnings: bool) -> None:
-        await self._engine.watch(logs_warnings=logs_warnings)
 
-    async def check(self) -> list[str]:
-        return await self._engine.check()
-
-    async def close(self) -> None:
-        await self._engine.close()
-
-
-class PausingSnapshot:
+class PausingSnapshot(ForwardingSnapshot):
     """A snapshot between whose reads others run."""
 
     def __init__(self, snapshot: Snapshot, pause: Callable[[], Awaitable[None]]) -> None:
-        self._snapshot = snapshot
+        super().__init__(snapshot)
         self._pause = pause
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
         await self._pause()
-        rows = await self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
         await self._pause()
         return rows
 
     async def close(self) -> None:
         await self._pause()
-        await self._snapshot.close()
+        await super().close()

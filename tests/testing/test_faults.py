@@ -354,34 +354,3 @@ def test_a_rule_that_means_nothing_is_refused(
     with pytest.raises(FaultRefused, match=sentence):
         storage.faults.add(**what)
     assert storage.faults.rules == []
-
-
-def test_the_secondary_stays_behind(storage: TableStorage) -> None:
-    account = storage.create_account()
-    storage.seed({"Orders": [ENTITY]}, account=account)
-    behind = account.connection_string.replace(account.endpoint, account.endpoint + "-secondary")
-    with (
-        TableClient.from_connection_string(account.connection_string, "Orders") as primary,
-        TableClient.from_connection_string(behind, "Orders") as secondary,
-    ):
-        storage.freeze_secondary()
-        primary.upsert_entity(ENTITY | {"total": 6})
-        assert (secondary.get_entity("p", "r")["total"], primary.get_entity("p", "r")["total"]) == (
-            5,
-            6,
-        )
-        storage.faults.clear()
-        assert secondary.get_entity("p", "r")["total"] == 6
-
-
-def test_with_realism_a_name_is_not_free_at_once() -> None:
-    with (
-        TableStorage(realism=True) as storage,
-        TableServiceClient.from_connection_string(storage.connection_string) as service,
-    ):
-        service.create_table("Orders")
-        service.delete_table("Orders")
-        storage.clock.advance(seconds=39)
-        assert "TableBeingDeleted 409" in refusal_of(lambda: service.create_table("Orders"))
-        storage.clock.advance(seconds=2)
-        service.create_table("Orders")

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tablestone.testing.seeds import SeedRefused
     from tablestone.testing.state import Snapshot, StateRefused
     from tablestone.testing.steered_clock import ClockRefused, StorageClock
-    from tablestone.testing.storage import StorageAccount, StorageRefused, TableStorage
+    from tablestone.testing.storage import StorageAccount, TableStorage
+    from tablestone.testing.storage_service import StorageRefused
     from tablestone.testing.transports import AsyncStorageTransport, StorageAsgi, StorageTransport
 
 __all__ = [
@@ -52,7 +53,7 @@ _PLACES: Final = {
     "StorageAccount": "storage",
     "StorageAsgi": "transports",
     "StorageClock": "steered_clock",
-    "StorageRefused": "storage",
+    "StorageRefused": "storage_service",
     "StorageTransport": "transports",
     "TableStorage": "storage",
     "TooExpensive": "expectations",

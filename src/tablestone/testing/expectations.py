@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tablestone.query.plan import PlanKind
-from tablestone.testing.last_requests import REQUESTS_KEPT_MAX, Journal, RecordedRequest
+from tablestone.testing.last_requests import REQUESTS_KEPT_MAX, LastRequests, RecordedRequest
 
 _WRITES: Final = frozenset(
     (
@@ -60,13 +60,13 @@ class Budget:
 class Expectation:
     """A block of code that has to stay within a budget. If the block raises an exception, that one is raised."""
 
-    def __init__(self, journal: Journal, budget: Budget) -> None:
-        self._journal = journal
+    def __init__(self, requests: LastRequests, budget: Budget) -> None:
+        self._requests = requests
         self._budget = budget
         self._before = 0
 
     def __enter__(self) -> Self:
-        self._before = self._journal.count
+        self._before = self._requests.count
         return self
 
     def __exit__(
@@ -77,7 +77,7 @@ class Expectation:
     ) -> None:
         if kind is None:
             complaints = judge(self._budget, self.requests)
-            if self._journal.count - self._before > REQUESTS_KEPT_MAX:
+            if self._requests.count - self._before > REQUESTS_KEPT_MAX:
                 complaints.append(
                     f"more than {REQUESTS_KEPT_MAX} requests: the others were not judged"
                 )
@@ -87,7 +87,7 @@ class Expectation:
     @property
     def requests(self) -> list[RecordedRequest]:
         """The requests of the block so far."""
-        made = self._journal.since(self._before)
+        made = self._requests.since(self._before)
         return [each for each in made if self._budget.account in (None, each.account)]
 
 

@@ -46,27 +46,40 @@ class FaultRefused(ValueError):
     """A rule without a meaning, or with two at once; the text is one sentence."""
 
 
-def fixed(seconds: float) -> Latency:
+@dataclass(frozen=True)
+class fixed:  # noqa: N801 - the reader of a rule sees a latency, not a class
     """The same wait every time."""
-    return lambda _draw: seconds
+
+    seconds: float
+
+    def __call__(self, _draw: Draw) -> float:
+        return self.seconds
 
 
-def normal(mean: float, deviation: float) -> Latency:
+@dataclass(frozen=True)
+class normal:  # noqa: N801 - as above
     """A normal distribution around a mean; never negative."""
 
-    def seconds(draw: Draw) -> float:
+    mean: float
+    deviation: float
+
+    def __call__(self, draw: Draw) -> float:
         radius = math.sqrt(-2 * math.log(1 - draw()))
-        return max(0.0, mean + deviation * radius * math.cos(math.tau * draw()))
-
-    return seconds
+        return max(0.0, self.mean + self.deviation * radius * math.cos(math.tau * draw()))
 
 
-def long_tail(median: float, longest: float) -> Latency:
+@dataclass(frozen=True)
+class long_tail:  # noqa: N801 - as above
     """Half of all requests wait at most `median`; the others have a long tail, up to `longest`.
 
     The tail falls as 1/x: one request in a thousand waits at least 500 times the median, or `longest` if that is less.
     """
-    return lambda draw: min(longest, median * 0.5 / (1 - draw()))
+
+    median: float
+    longest: float
+
+    def __call__(self, draw: Draw) -> float:
+        return min(self.longest, self.median * 0.5 / (1 - draw()))
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ any thread may change the rules.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from tablestone.model.entity import Entity
@@ -21,6 +22,7 @@ from tablestone.model.operations import (
     EntitiesPage,
     EntityGroupTransaction,
     EntityWrite,
+    GetServiceStats,
     MergeEntity,
     Operation,
     QueryEntities,
@@ -31,6 +33,7 @@ from tablestone.tables.account_incarnation import Owner
 from tablestone.testing.fault_rules import Draw, FaultRefused, Rule, chance, long_tail
 from tablestone.testing.last_requests import Ending, RecordedRequest
 from tablestone.testing.observed_tables import Next
+from tablestone.testing.secondary import EVENTUAL_SECONDS, Secondary
 
 AZURE_PARTITION_RATE: Final = 2_000
 AZURE_ACCOUNT_RATE: Final = 20_000
@@ -40,17 +43,23 @@ AZURE_ACCOUNT_RATE: Final = 20_000
 class Faults:
     """The faults of one storage; at first it has none. `seconds` never goes back."""
 
-    def __init__(self, seconds: Callable[[], float]) -> None:
+    def __init__(self, seconds: Callable[[], float], secondary: Secondary) -> None:
         self._seconds = seconds
+        self.secondary = secondary
+        """The secondary, which a test lets stay behind."""
         self._rules: tuple[_ActiveRule, ...] = ()
         self._added = 0
         self._seed = 0
-        self._secondary: Callable[[Owner, Operation], Awaitable[Result]] | None = None
 
     @property
     def rules(self) -> list[Rule]:
         """The present rules, in their order."""
         return [active.rule for active in self._rules]
+
+    @property
+    def numbered(self) -> dict[int, Rule]:
+        """The present rules by their numbers, which count all rules that were added since the last `clear`."""
+        return {active.number: active.rule for active in self._rules}
 
     @property
     def seed(self) -> int:
@@ -67,29 +76,21 @@ class Faults:
         self._rules = (*self._rules, _ActiveRule(rule, self._added, self._seconds))
         return rule
 
-    @property
-    def has_stale_secondary(self) -> bool:
-        """Whether the secondary answers from one moment, and follows the primary no more."""
-        return self._secondary is not None
-
-    def hold_secondary(self, answer: Callable[[Owner, Operation], Awaitable[Result]]) -> None:
-        """Let `answer` carry out the operations of the secondary, on the storage as it was at one moment."""
-        self._secondary = answer
-
     def remove(self, rule: Rule) -> None:
         """Remove a rule."""
         self._rules = tuple(active for active in self._rules if active.rule is not rule)
 
     def clear(self, seed: int = 0) -> None:
-        """Remove all rules, and let the secondary follow again. The random numbers begin again, from this seed."""
+        """Remove all rules, and let the secondary follow as usual. The random numbers begin again, from this seed."""
         self._rules = ()
-        self._secondary = None
+        self.secondary.follow()
         self._added = 0
         self._seed = seed
 
     def azure_like(self, seed: int = 1) -> None:
         """Set the rules to a bad hour of the real service (docs/guides/testing.md), in the place of all others."""
         self.clear(seed)
+        self.secondary.follow(EVENTUAL_SECONDS)
         self.add(rate=AZURE_PARTITION_RATE, share="partition")
         self.add(rate=AZURE_ACCOUNT_RATE, share="account")
         self.add(latency=long_tail(0.003, 0.5))
@@ -108,9 +109,11 @@ class Faults:
         self, record: RecordedRequest, owner: Owner, operation: Operation, following: Next
     ) -> Result:
         """Carry out the operation, or the first action that a rule has for it; the latencies before it add up."""
-        if self._secondary is not None and record.is_secondary:
+        if self.secondary.is_behind and (
+            record.is_secondary or isinstance(operation, GetServiceStats)
+        ):
             record.fault = "stale secondary"
-            return await self._secondary(owner, operation)
+            following = partial(self.secondary.execute, following)
         for active in self._rules:
             draw = active.asked_about(self._seed, record, operation)
             if draw is None:
@@ -129,7 +132,7 @@ class _ActiveRule:
 
     def __init__(self, rule: Rule, number: int, seconds: Callable[[], float]) -> None:
         self.rule = rule
-        self._number = number
+        self.number = number
         self._asked = 0
         self._seconds = seconds
         self._left: dict[tuple[str, ...], tuple[float, float]] = {}
@@ -140,7 +143,7 @@ class _ActiveRule:
         if not rule.concerns(record) or not _can_meet(rule, operation):
             return None
         self._asked += 1
-        draw = chance(seed, self._number, self._asked)
+        draw = chance(seed, self.number, self._asked)
         if not rule.acts_on(self._asked, draw):
             return None
         if rule.rate is not None and self._takes_one(rule.rate, record):

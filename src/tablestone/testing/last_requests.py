@@ -75,7 +75,7 @@ CURRENT: Final[ContextVar[RecordedRequest | None]] = ContextVar("CURRENT", defau
 """The record of the request that the present task answers."""
 
 
-class Journal:
+class LastRequests:
     """The requests of one storage, the oldest first."""
 
     def __init__(self) -> None:

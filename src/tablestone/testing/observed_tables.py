@@ -9,19 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from tablestone.engines.capabilities import Capabilities
-from tablestone.engines.contract import (
-    Committed,
-    Conflict,
-    Engine,
-    Hint,
-    Key,
-    KeyRange,
-    Rows,
-    Snapshot,
-    StoredRow,
-    WriteSet,
-)
+from tablestone.engines.contract import Hint, Key, KeyRange, Rows, Snapshot
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import print_filter, property_names
 from tablestone.model.operations import (
@@ -40,6 +28,7 @@ from tablestone.query.plan import plan_query
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.service import TableService
+from tablestone.testing.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.testing.last_requests import CURRENT, RecordedRequest
 
 Next = Callable[[Owner, Operation], Awaitable[Result]]
@@ -109,66 +98,33 @@ def _count(rows: int, first: Key) -> None:
         record.rows_read += rows
 
 
-class ObservedEngine:
+class ObservedEngine(ForwardingEngine):
     """An engine that counts the rows that the present request reads.
 
     Where an engine leaves out rows by a hint, only the rows that it returns count.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self.observed = engine
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.observed.capabilities
-
-    @property
-    def generation(self) -> int | None:
-        return self.observed.generation
-
-    @property
-    def lease_seconds(self) -> float | None:
-        return self.observed.lease_seconds
-
     async def get(self, key: Key) -> bytes | None:
-        value = await self.observed.get(key)
+        value = await super().get(key)
         _count(value is not None, key)
         return value
 
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
-        rows = await self.observed.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+        rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
         _count(len(rows.values), ranges[0].start)
         return rows
 
     async def snapshot(self) -> Snapshot:
-        return _ObservedSnapshot(await self.observed.snapshot())
-
-    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
-        return await self.observed.scan(key_range, rows_max=rows_max)
-
-    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
-        return await self.observed.commit(write_set)
-
-    async def watch(self, *, logs_warnings: bool) -> None:
-        await self.observed.watch(logs_warnings=logs_warnings)
-
-    async def check(self) -> list[str]:
-        return await self.observed.check()
+        return _ObservedSnapshot(await super().snapshot())
 
     async def close(self) -> None:
         """Do nothing: the storage that opened the engine closes it."""
 
 
-class _ObservedSnapshot:
-    def __init__(self, observed: Snapshot) -> None:
-        self._observed = observed
-
+class _ObservedSnapshot(ForwardingSnapshot):
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
     ) -> Rows:
-        rows = await self._observed.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
         _count(len(rows.values), ranges[0].start)
         return rows
-
-    async def close(self) -> None:
-        await self._observed.close()

@@ -47,7 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of `[tool.pytest.ini_options]`."""
     parser.addini(ENGINE_OPTION, "memory, sqlite, or the URL of an engine", default="memory")
     parser.addini(
-        REALISM_OPTION, "the name of a deleted table is taken for 40 s", type="bool", default=False
+        REALISM_OPTION,
+        "names of deleted tables are taken for 40 s, pages end with partition ranges, the secondary is behind",
+        type="bool",
+        default=False,
     )
     parser.addini(
         SCOPE_OPTION,
@@ -81,7 +84,8 @@ def _account_scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: 
 @pytest.fixture(scope="session")
 def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
     """The table service of this process. After each test its clock is the machine's again, and it has no faults."""
-    from tablestone.testing.storage import StorageRefused, TableStorage  # noqa: PLC0415 - loads the server
+    from tablestone.testing.storage import TableStorage  # noqa: PLC0415 - loads the server
+    from tablestone.testing.storage_service import StorageRefused  # noqa: PLC0415 - as above
 
     process = request.config.stash[_KEY]
     try:

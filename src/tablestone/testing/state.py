@@ -7,7 +7,7 @@ of the storage.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -18,18 +18,13 @@ from tablestone.engines.contract import ANY, DELETE, Change, Engine, WriteSet
 from tablestone.engines.memory import MemoryContents, MemoryEngine
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import require_key_length
-from tablestone.model.operations import (
-    GetServiceStats,
-    InsertOrReplaceEntity,
-    Operation,
-    Result,
-    ServiceStats,
-)
+from tablestone.model.operations import InsertOrReplaceEntity
 from tablestone.model.table_names import require_new_table_name
 from tablestone.tables import storage_keys
-from tablestone.tables.account_incarnation import Named, Owner
+from tablestone.tables.account_incarnation import Named
 from tablestone.tables.properties_documents import PropertiesOfAccounts
 from tablestone.tables.service import TableService
+from tablestone.testing.secondary import FollowedEngine, Secondary
 from tablestone.testing.seeds import ANNOTATION, SeedRefused, SeedRow
 from tablestone.testing.steered_clock import StorageClock
 from tablestone.wire.json.json_reader import decode_entity
@@ -53,11 +48,13 @@ class Snapshot(NamedTuple):
 class State:
     """The state of the storage on one engine. `tables` carries out operations that are not recorded."""
 
-    def __init__(self, engine: Engine, clock: StorageClock) -> None:
-        self._engine = engine
-        self._clock = clock
+    def __init__(self, engine: Engine, clock: StorageClock, secondary: Secondary) -> None:
+        self._primary = engine
+        self._secondary = secondary
+        self.engine = FollowedEngine(engine, secondary, at_once=True)
+        """Its commits are not recorded, and reach the secondary at once."""
         self.tables = TableService(
-            engine,
+            self.engine,
             clock.ticks,
             clock.elapsed_seconds,
             lambda: secrets.token_bytes(storage_keys.TABLE_ID_LENGTH),
@@ -70,24 +67,12 @@ class State:
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to the state of the snapshot, with the same ETags. Requests under way may see either state."""
         self._memory().replace(snapshot.contents)
+        self._secondary.replace(snapshot.contents)
 
     def _memory(self) -> MemoryEngine:
-        if not isinstance(self._engine, MemoryEngine):
+        if not isinstance(self._primary, MemoryEngine):
             raise StateRefused("A snapshot needs the memory engine; reset() and seed() do not.")
-        return self._engine
-
-    def stale(self) -> Callable[[Owner, Operation], Awaitable[Result]]:
-        """A function that carries out operations on the state of this moment; later writes do not change that state."""
-        engine = MemoryEngine(self._clock.ticks)
-        engine.replace(self._memory().contents())
-        tables, synchronized_at = State(engine, self._clock).tables, self._clock.ticks()
-
-        async def execute(owner: Owner, operation: Operation) -> Result:
-            if isinstance(operation, GetServiceStats):
-                return ServiceStats(synchronized_at)
-            return await tables.execute(Named(owner.name), operation)
-
-        return execute
+        return self._primary
 
     async def empty_account(self, account: str) -> None:
         """Delete all tables of the account and its service properties; the account stays."""
@@ -105,10 +90,10 @@ class State:
         except StorageError:
             raise StateRefused(f"The account {account} has no table {table}.") from None
         every = storage_keys.table_range(record.table_id)
-        while rows := await self._engine.scan(every, rows_max=limits.PAGE_ENTITIES_MAX):
+        while rows := await self.engine.scan(every, rows_max=limits.PAGE_ENTITIES_MAX):
             for partition, group in groupby(rows, key=lambda row: row.partition):
                 changes = [Change(row.row, ANY, DELETE) for row in group]
-                await self._engine.commit(WriteSet(partition, changes))
+                await self.engine.commit(WriteSet(partition, changes))
 
     async def seed(self, account: str, rows: Iterable[SeedRow]) -> int:
         """Store entities, and create the tables that are missing. All entities are checked before one is stored."""
@@ -148,7 +133,7 @@ class State:
         entities: list[dict[str, Any]] = []
         rest = [storage_keys.table_range(table_id)]
         while rest:
-            rows = await self._engine.read(
+            rows = await self.engine.read(
                 rest, rows_max=limits.PAGE_ENTITIES_MAX, bytes_max=limits.PAGE_BYTES_MAX
             )
             for value in rows.values:

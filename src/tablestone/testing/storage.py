@@ -14,31 +14,29 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import uvloop
 
-from tablestone.auth.account_keys import is_account_name
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT_KEY,
     DEVELOPMENT_ACCOUNT_NAME,
     Configuration,
 )
 from tablestone.engines.engine_url import EngineUrl
-from tablestone.identity.stored_accounts import generate_key
 from tablestone.server.processes.http_server import HttpServer
 from tablestone.server.processes.start import base_address, listen
 from tablestone.server.processes.worker import uvicorn_config
 from tablestone.testing.expectations import Budget, Expectation
 from tablestone.testing.faults import Faults
-from tablestone.testing.last_requests import Journal, RecordedRequest
+from tablestone.testing.last_requests import LastRequests, RecordedRequest
+from tablestone.testing.secondary import EVENTUAL_SECONDS, Secondary
 from tablestone.testing.seeds import Seed, rows_of
 from tablestone.testing.socketless import ReceivedAnswer, SentRequest, exchange
 from tablestone.testing.state import Dump, Snapshot
 from tablestone.testing.steered_clock import StorageClock
-from tablestone.testing.storage_service import StorageService, machine_clock
+from tablestone.testing.storage_service import StorageRefused, StorageService, machine_clock
 
 Value = TypeVar("Value")
 
@@ -49,10 +47,6 @@ AZURE_DELETION_SECONDS: Final = 40
 """With `realism`, the name of a deleted table cannot be used for so long (wire 3.4)."""
 ENGINES: Final = ("memory", "sqlite")
 """The engines that have a name; any other is given as a URL, as for `tablestone serve --engine`."""
-
-
-class StorageRefused(Exception):
-    """An operation that a storage cannot do; the text is one sentence for the author of the test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +71,8 @@ class TableStorage:
 
     `engine` is `memory`, `sqlite` (in a directory that is removed with the storage) or the URL of an engine. It has
     the development account, whose key every SDK knows, and the accounts that `create_account` makes. With `realism`
-    the name of a deleted table cannot be used for 40 seconds of the clock.
+    the name of a deleted table cannot be used for 40 seconds of the clock, pages end at the boundaries of partition
+    ranges, also without an entity, and the secondary is 60 seconds behind.
     """
 
     def __init__(self, *, engine: str = "memory", port: int = 0, realism: bool = False) -> None:
@@ -88,10 +83,13 @@ class TableStorage:
         self._deletion_seconds = AZURE_DELETION_SECONDS if realism else 0
         self._directory: Path | None = None
         self._thread: _ServingThread | None = None
-        self._numbers = count(1)
-        self._journal = Journal()
+        self._requests = LastRequests()
         self._clock = machine_clock()
-        self._faults = Faults(self._clock.elapsed_seconds)
+        self._realism = realism
+        self._faults = Faults(
+            self._clock.elapsed_seconds,
+            Secondary(self._clock, EVENTUAL_SECONDS if realism else 0.0),
+        )
 
     def start(self) -> Self:
         """Start to serve. Raises `StartRefused` if the port or the engine is not available."""
@@ -102,7 +100,9 @@ class TableStorage:
             has_development_account=True,
             table_deletion_seconds=self._deletion_seconds,
         )  # fmt: skip
-        service = StorageService(configuration, self._clock, self._journal, self._faults)
+        service = StorageService(
+            configuration, self._clock, self._requests, self._faults, realism=self._realism
+        )
         try:
             self._thread = _ServingThread(configuration, service)
         except BaseException:
@@ -167,16 +167,13 @@ class TableStorage:
         """The faults of this storage, at first none."""
         return self._faults
 
-    def freeze_secondary(self) -> None:
-        """Stop the replication to the secondary: it answers from the state of this moment, until `faults.clear()`.
+    @property
+    def secondary(self) -> Secondary:
+        """The secondary: `freeze()` keeps its state of now, `follow(60)` lets it be 60 seconds behind.
 
-        The real secondary is seconds or minutes behind the primary. This needs the memory engine.
+        `faults.clear()` lets it follow as usual: at once, or 60 seconds later with `realism`.
         """
-
-        async def freeze(service: StorageService) -> None:
-            self._faults.hold_secondary(service.state.stale())
-
-        self._call(freeze)
+        return self._faults.secondary
 
     def expect(
         self,
@@ -189,26 +186,20 @@ class TableStorage:
     ) -> Expectation:
         """A `with` block that raises `TooExpensive` if the code in it goes beyond these limits (`Budget`)."""
         name = None if account is None else self._name_of(account)
-        return Expectation(self._journal, Budget(scans, requests, rows_read, read_ratio, name))
+        return Expectation(self._requests, Budget(scans, requests, rows_read, read_ratio, name))
 
     @property
     def requests(self) -> list[RecordedRequest]:
         """The last requests, the oldest first."""
-        return self._journal.since(0)
+        return self._requests.since(0)
 
     def reset(self, account: StorageAccount | str | None = None, table: str | None = None) -> None:
         """Delete the tables and service properties of all accounts, or of one; with `table`, the entities of one table.
 
         Accounts stay, with their keys. Without `account`, `table` is one of the development account.
         """
-        if table is not None:
-            name = self._name_of(account)
-            self._call(lambda service: service.state.empty_table(name, table))
-        elif account is not None:
-            name = self._name_of(account)
-            self._call(lambda service: service.state.empty_account(name))
-        else:
-            self._call(_empty_all)
+        name = None if account is None and table is None else self._name_of(account)
+        self._call(lambda service: service.reset(name, table))
 
     def snapshot(self) -> Snapshot:
         """A copy of the present state, for `restore`. It takes milliseconds, and needs the memory engine."""
@@ -228,7 +219,12 @@ class TableStorage:
         """
         rows = list(rows_of(seed, table))
         name = self._name_of(account)
-        return self._call(lambda service: service.state.seed(name, rows))
+
+        async def stored(service: StorageService) -> int:
+            await service.require_account(name)
+            return await service.state.seed(name, rows)
+
+        return self._call(stored)
 
     def dump(self, account: StorageAccount | str | None = None) -> Dump:
         """All entities of an account by table, as the service writes them, without ETags and Timestamps.
@@ -236,28 +232,25 @@ class TableStorage:
         Two dumps are equal if the same entities are stored. A dump can be used as a seed.
         """
         name = self._name_of(account)
-        return self._call(lambda service: service.state.dump(name))
+
+        async def dumped(service: StorageService) -> Dump:
+            await service.require_account(name)
+            return await service.state.dump(name)
+
+        return self._call(dumped)
 
     @property
     def requests_count(self) -> int:
         """How many requests there have been."""
-        return self._journal.count
+        return self._requests.count
 
     def requests_since(self, count: int) -> list[RecordedRequest]:
         """The requests after the first `count`, as far as they are kept."""
-        return self._journal.since(count)
+        return self._requests.since(count)
 
     def create_account(self, name: str | None = None) -> StorageAccount:
         """A new account without tables. If no name is given, it gets one that no other account of this storage has."""
-        if name is None:
-            name = f"account{next(self._numbers):06d}"
-        elif not is_account_name(name):
-            raise StorageRefused(
-                f"{name[:40]!r} is no name of an account: it has 3 to 24 lower-case letters and digits."
-            )
-        key = generate_key()
-        self._call(lambda service: service.accounts.create(name, (key,)))
-        return self._account(name, key)
+        return self._account(*self._call(lambda service: service.create_account(name)))
 
     def delete_account(self, name: str) -> None:
         """Delete an account that `create_account` made, with its tables."""
@@ -302,12 +295,6 @@ class TableStorage:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
-
-
-async def _empty_all(service: StorageService) -> None:
-    names = [account.name for account in await service.accounts.all()]
-    for name in (DEVELOPMENT_ACCOUNT_NAME, *names):
-        await service.state.empty_account(name)
 
 
 def _at_once(

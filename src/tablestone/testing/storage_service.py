@@ -10,26 +10,34 @@ against the machine's clock. The entities that they store get their Timestamps f
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
+from tablestone.auth.account_keys import is_account_name
 from tablestone.clock import monotonic_seconds, system_clock
-from tablestone.configuration import Configuration, WorkerSlot
+from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration, WorkerSlot
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
-from tablestone.identity.stored_accounts import StoredAccounts
+from tablestone.identity.stored_accounts import StoredAccounts, generate_key
 from tablestone.server.application import Application, Parts
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.requests.redaction import loggable_path
 from tablestone.tables.service import TableService
 from tablestone.testing.endings import AnswerSender
 from tablestone.testing.faults import Faults
-from tablestone.testing.last_requests import CURRENT, Journal
+from tablestone.testing.last_requests import CURRENT, LastRequests
 from tablestone.testing.observed_tables import ObservedEngine, ObservedTables
+from tablestone.testing.partition_ranges import RangedEngine
+from tablestone.testing.secondary import FollowedEngine
 from tablestone.testing.state import State
 from tablestone.testing.steered_clock import StorageClock
 
 _SHARED_KEY: Final = b"sharedkey"
 """The beginning of both schemes with a shared key, in lower case."""
+
+
+class StorageRefused(Exception):
+    """An operation that a storage cannot do; the text is one sentence for the author of the test."""
 
 
 class StorageService:
@@ -39,26 +47,28 @@ class StorageService:
     """Every request is a task of its own: the record is a context variable of that task."""
 
     def __init__(
-        self, configuration: Configuration, clock: StorageClock, journal: Journal, faults: Faults
+        self,
+        configuration: Configuration,
+        clock: StorageClock,
+        requests: LastRequests,
+        faults: Faults,
+        *,
+        realism: bool = False,
     ) -> None:
         self._configuration = configuration
+        self._realism = realism
         self._clock = clock
-        self._journal = journal
+        self._requests = requests
         self._faults = faults
         self._engine: Engine | None = None
         self._state: State | None = None
         self._applications: list[Application] = []
-
-    @property
-    def engine(self) -> Engine:
-        """The engine itself; its calls are not recorded."""
-        assert self._engine is not None
-        return self._engine
+        self._numbers = count(1)
 
     @property
     def accounts(self) -> StoredAccounts:
         """The accounts that the storage keeps."""
-        return StoredAccounts(self.engine, self._clock.ticks)
+        return StoredAccounts(self.state.engine, self._clock.ticks)
 
     @property
     def state(self) -> State:
@@ -66,10 +76,50 @@ class StorageService:
         assert self._state is not None
         return self._state
 
+    async def account_names(self) -> list[str]:
+        """The accounts of the configuration, and those that were created since."""
+        return [*self._configured, *(account.name for account in await self.accounts.all())]
+
+    @property
+    def _configured(self) -> list[str]:
+        names = [account.name for account in self._configuration.accounts]
+        is_added = self._configuration.has_development_account
+        return [*names, DEVELOPMENT_ACCOUNT_NAME] if is_added else names
+
+    async def create_account(self, name: str | None) -> tuple[str, str]:
+        """Create an account without tables. Returns its name, a new one if none is given, and its key."""
+        if name is None:
+            name = f"account{next(self._numbers):06d}"
+        elif not is_account_name(name):
+            raise StorageRefused(
+                f"{name[:40]!r} is no name of an account: it has 3 to 24 lower-case letters and digits."
+            )
+        key = generate_key()
+        await self.accounts.create(name, (key,))
+        return name, key
+
+    async def reset(self, account: str | None, table: str | None) -> None:
+        """Delete the tables and service properties of all accounts, or of one; or the entities of one table."""
+        if account is None:
+            for name in await self.account_names():
+                await self.state.empty_account(name)
+            return
+        await self.require_account(account)
+        if table is None:
+            await self.state.empty_account(account)
+        else:
+            await self.state.empty_table(account, table)
+
+    async def require_account(self, name: str) -> None:
+        """Raise `StorageRefused` if there is no such account."""
+        if name not in self._configured and not await self.accounts.exists(name):
+            raise StorageRefused(f"There is no account {name[:40]!r} in this storage.")
+
     async def startup(self) -> None:
         self._engine = open_engine(self._configuration.engine, self._clock.ticks)
-        self._state = State(self._engine, self._clock)
-        observed = ObservedEngine(self._engine)
+        self._state = State(self._engine, self._clock, self._faults.secondary)
+        followed = FollowedEngine(self._engine, self._faults.secondary)
+        observed = ObservedEngine(RangedEngine(followed) if self._realism else followed)
         turned = Parts(
             self._clock.ticks,
             self._clock.elapsed_seconds,
@@ -90,7 +140,7 @@ class StorageService:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
-        record = self._journal.begin(
+        record = self._requests.begin(
             scope["method"], loggable_path(scope["raw_path"]), _headers_without_secrets(scope)
         )
         token = CURRENT.set(record)
@@ -104,7 +154,7 @@ class StorageService:
         await self._applications[0].refuse(scope, receive, send)
 
     def reopen_logs(self) -> None:
-        """Do nothing: there is no access log. The journal has every request."""
+        """Do nothing: there is no access log. The last requests are kept."""
 
     def _application_for(self, scope: Message) -> Application:
         turned, dated = self._applications

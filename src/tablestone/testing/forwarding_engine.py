@@ -1,0 +1,80 @@
+"""An engine that passes every call on to another engine: the base of engines that watch calls or add something to them.
+
+Knows the engine contract and nothing above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tablestone.engines.capabilities import Capabilities
+from tablestone.engines.contract import (
+    Committed,
+    Conflict,
+    Engine,
+    Hint,
+    Key,
+    KeyRange,
+    Rows,
+    Snapshot,
+    StoredRow,
+    WriteSet,
+)
+
+
+class ForwardingEngine:
+    """An `Engine` that does what `engine` does; a subclass overrides the calls that it changes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._engine.capabilities
+
+    @property
+    def generation(self) -> int | None:
+        return self._engine.generation
+
+    @property
+    def lease_seconds(self) -> float | None:
+        return self._engine.lease_seconds
+
+    async def get(self, key: Key) -> bytes | None:
+        return await self._engine.get(key)
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        return await self._engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+
+    async def snapshot(self) -> Snapshot:
+        return await self._engine.snapshot()
+
+    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
+        return await self._engine.scan(key_range, rows_max=rows_max)
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        return await self._engine.commit(write_set)
+
+    async def watch(self, *, logs_warnings: bool) -> None:
+        await self._engine.watch(logs_warnings=logs_warnings)
+
+    async def check(self) -> list[str]:
+        return await self._engine.check()
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+class ForwardingSnapshot:
+    """A `Snapshot` that does what `snapshot` does."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    async def read(
+        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+    ) -> Rows:
+        return await self._snapshot.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+
+    async def close(self) -> None:
+        await self._snapshot.close()

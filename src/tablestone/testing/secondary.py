@@ -1,0 +1,176 @@
+"""The secondary of a storage: it follows the primary at once, some seconds later, or not at all.
+
+While it is behind, it has rows of its own: a copy from the moment when it began to be behind, and since then the
+commits of the primary, each when its time has come. Runs on the loop of the storage; any thread may say how far it is
+behind. Nothing is copied before the first commit after that, because until then both have the same rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.engines.contract import (
+    ANY,
+    Change,
+    Committed,
+    Conflict,
+    Engine,
+    Key,
+    KeyRange,
+    WriteSet,
+)
+from tablestone.engines.memory import MemoryContents, MemoryEngine
+from tablestone.model.operations import GetServiceStats, Operation, Result, ServiceStats
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Named, Owner
+from tablestone.tables.service import TableService
+from tablestone.testing.forwarding_engine import ForwardingEngine
+from tablestone.testing.observed_tables import Next
+from tablestone.testing.steered_clock import StorageClock
+
+EVENTUAL_SECONDS: Final = 60.0
+"""The secondary of a storage with `realism` is behind by so much. Azure promises no limit; minutes are usual."""
+_EVERYTHING: Final = KeyRange(Key(b"", b""), Key(b"\xff", b""))
+_ROWS_PER_SCAN: Final = 1000
+
+
+class _Course(NamedTuple):
+    """How far the secondary is behind, from a moment on; two courses are never the same object."""
+
+    seconds: float
+    began: int
+
+
+class _Commit(NamedTuple):
+    """A commit of the primary: when it was made, and the version that each of its changes got."""
+
+    at: float
+    write_set: WriteSet
+    versions: Sequence[int]
+
+
+class Secondary:
+    """The secondary of one storage. `usual_seconds` is how far it is behind unless a test says otherwise."""
+
+    def __init__(self, clock: StorageClock, usual_seconds: float = 0.0) -> None:
+        self._clock = clock
+        self._usual_seconds = usual_seconds
+        self._course = _Course(usual_seconds, clock.ticks())
+        self._copied_for: _Course | None = None
+        self._copying = asyncio.Lock()
+        self._waiting: deque[_Commit] = deque()
+        self._version = 0
+        self._rows = MemoryEngine(self._version_of_row)
+        self._tables = TableService(
+            self._rows,
+            clock.ticks,
+            clock.elapsed_seconds,
+            lambda: secrets.token_bytes(storage_keys.TABLE_ID_LENGTH),
+        )
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it answers from rows of its own."""
+        return self._course.seconds > 0
+
+    @property
+    def seconds_behind(self) -> float:
+        """How far it is behind, in seconds; infinite while it is frozen."""
+        return self._course.seconds
+
+    def follow(self, seconds: float | None = None) -> None:
+        """Be so far behind from now on; None is as usual."""
+        seconds = self._usual_seconds if seconds is None else seconds
+        self._course = _Course(seconds, self._clock.ticks())
+
+    def freeze(self) -> None:
+        """Keep the state of this moment."""
+        self.follow(math.inf)
+
+    def replace(self, contents: MemoryContents) -> None:
+        """Have these rows: the primary was put back to them. A frozen secondary is frozen with them."""
+        if self.is_behind:
+            self._rows.replace(contents)
+            self._waiting.clear()
+            self._copied_for = self._course
+
+    async def copy(self, primary: Engine) -> None:
+        """Copy the rows of the primary, if it has to be behind and they are not copied yet. Before each commit."""
+        if self._copied_for is self._course or not self.is_behind:
+            return
+        async with self._copying:
+            course = self._course
+            if self._copied_for is not course:
+                self._waiting.clear()
+                self._rows.replace(await _contents_of(primary))
+                self._copied_for = course
+
+    async def learn(self, write_set: WriteSet, versions: Sequence[int], *, at_once: bool) -> None:
+        """A commit of the primary, which this secondary makes later, or `at_once` after all that wait."""
+        if math.isinf(self._course.seconds) or not self.is_behind:
+            return
+        self._waiting.append(_Commit(self._clock.elapsed_seconds(), write_set, versions))
+        await self._catch_up(math.inf if at_once else -math.inf)
+
+    async def execute(self, primary: Next, owner: Owner, operation: Operation) -> Result:
+        """Carry out an operation that reads. Until the first commit, the primary has the same rows."""
+        course = self._course
+        if isinstance(operation, GetServiceStats):
+            if math.isinf(course.seconds):
+                return ServiceStats(course.began)
+            return ServiceStats(self._clock.ticks() - round(course.seconds * TICKS_PER_SECOND))
+        if self._copied_for is not course:
+            return await primary(owner, operation)
+        await self._catch_up(self._clock.elapsed_seconds() - course.seconds)
+        return await self._tables.execute(Named(owner.name), operation)
+
+    async def _catch_up(self, until: float) -> None:
+        while self._waiting and self._waiting[0].at <= until:
+            commit = self._waiting.popleft()
+            for change, version in zip(commit.write_set.changes, commit.versions, strict=True):
+                self._version = version
+                await self._rows.commit(
+                    WriteSet(
+                        commit.write_set.partition,
+                        [Change(change.row, ANY, change.mutation)],
+                        commit.write_set.invalidates_caches,
+                    )
+                )
+
+    def _version_of_row(self) -> int:
+        return self._version
+
+
+class FollowedEngine(ForwardingEngine):
+    """The engine of the primary. The secondary learns of its commits; those `at_once` are not delayed."""
+
+    def __init__(self, engine: Engine, secondary: Secondary, *, at_once: bool = False) -> None:
+        super().__init__(engine)
+        self._secondary = secondary
+        self._at_once = at_once
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        await self._secondary.copy(self._engine)
+        outcome = await super().commit(write_set)
+        if isinstance(outcome, Committed):
+            await self._secondary.learn(write_set, outcome.versions, at_once=self._at_once)
+        return outcome
+
+
+async def _contents_of(engine: Engine) -> MemoryContents:
+    """All rows of an engine."""
+    if isinstance(engine, MemoryEngine):
+        return engine.contents()
+    rows: dict[Key, tuple[int, bytes]] = {}
+    rest = _EVERYTHING
+    while found := await engine.scan(rest, rows_max=_ROWS_PER_SCAN):
+        for row in found:
+            rows[Key(row.partition, row.row)] = (row.version, row.value)
+        rest = KeyRange(Key(found[-1].partition, found[-1].row + b"\0"), _EVERYTHING.end)
+    return MemoryContents(sorted(rows), rows)
