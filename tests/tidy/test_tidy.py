@@ -50,7 +50,7 @@ ASYNC_PLACES = {
     "tables/integrity.py",
     "tables/invalidating_change.py",
     "tables/sweeper.py",
-    "cli/commands/check.py",
+    "cli/soundness.py",
     "cli/commands/role.py",
     "cli/stored_data.py",
     "cli/commands/token.py",

@@ -13,9 +13,12 @@ from collections.abc import Sequence
 import click
 
 from tablestone import __version__, limits
+from tablestone.cli.backup_files import BackupFailed
 from tablestone.cli.commands.account import account
+from tablestone.cli.commands.backup import backup
 from tablestone.cli.commands.check import check
 from tablestone.cli.commands.cluster import cluster
+from tablestone.cli.commands.restore import restore
 from tablestone.cli.commands.role import role
 from tablestone.cli.commands.sas import sas
 from tablestone.cli.commands.serve import serve
@@ -47,6 +50,8 @@ def commands() -> None:
 
 commands.add_command(serve)
 commands.add_command(check)
+commands.add_command(backup)
+commands.add_command(restore)
 commands.add_command(cluster)
 commands.add_command(role)
 commands.add_command(token)
@@ -83,7 +88,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         TransferRefused,
     ) as refused:
         return _refuse(str(refused))
-    except TransferFailed as failed:
+    except (TransferFailed, BackupFailed) as failed:
         return _refuse(str(failed), FAILED)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

@@ -8,7 +8,6 @@ its own format. Nothing here reads or writes a row.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 from contextlib import closing, contextmanager
@@ -20,6 +19,7 @@ from tablestone.engines.contract import EngineBroken, EngineRefused, StorageId
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
 from tablestone.engines.sqlite.generation import Generation
+from tablestone.engines.sqlite.server_lock import LOCK_NAME, take_server_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,13 +37,14 @@ READER_CACHE_KIB: Final = 32 * 1024
 WRITER_CACHE_KIB: Final = 16 * 1024
 WAL_KEPT_BYTES: Final = 32 * 1024 * 1024
 """A log that a huge transaction made longer than this is truncated when it next starts from its beginning."""
+DATABASE_NAME: Final = "tablestone.db"
 GENERATION_NAME: Final = "generation"
 LOG_NAME: Final = "tablestone.db-wal"
 SHARED_NAME: Final = "tablestone.db-shm"
 JOURNAL_NAME: Final = "tablestone.db-journal"
 LOG_NAMES: Final = frozenset({LOG_NAME, SHARED_NAME})
 OWN_NAMES: Final = (
-    LOG_NAMES | COMMIT_LOCK_NAMES | {"lock", GENERATION_NAME, "tablestone.db", JOURNAL_NAME}
+    LOG_NAMES | COMMIT_LOCK_NAMES | {LOCK_NAME, GENERATION_NAME, DATABASE_NAME, JOURNAL_NAME}
 )
 LOCKED_MS_MAX: Final = 50
 """Milliseconds to wait for a lock of another program, such as a backup tool. The limit is low because the event loop
@@ -77,11 +78,11 @@ class DataDirectory:
             elif opening is Opening.READ_ONLY:
                 self._require_there()
             else:
-                self._make()
+                make_directory(path)
             if opening is not Opening.READ_ONLY:
                 self._require_writable()
             if opening is Opening.SERVER:
-                self._lock = self._take_lock()
+                self._lock = take_server_lock(path)
         try:
             with self._refusing():
                 if opening is Opening.READ_ONLY:
@@ -95,7 +96,7 @@ class DataDirectory:
 
     @property
     def database(self) -> Path:
-        return self.path / "tablestone.db"
+        return self.path / DATABASE_NAME
 
     @property
     def storage(self) -> StorageId:
@@ -178,27 +179,6 @@ class DataDirectory:
             return ""
         return f" For a list of all problems: tablestone check --data {shlex.quote(str(self.path))}"
 
-    def _was_used(self) -> bool:
-        """Whether there was a complete database. A first start that was killed too early leaves no sign of one.
-
-        A new database is on disk, with its name, before there is a log (its first page is written with SQLite's other
-        journal) and before the generation is created.
-        """
-        if (self.path / GENERATION_NAME).exists():
-            return True
-        try:
-            return (self.path / LOG_NAME).stat().st_size > 0
-        except FileNotFoundError:
-            return False
-
-    def _require_not_lost(self) -> None:
-        """Refuse a directory whose database is gone: a start would create a new one and remove the rest of the old."""
-        if self._was_used() and not os.path.lexists(self.database):
-            raise EngineRefused(
-                f"The data directory {self.path} was used, but its {self.database.name} is gone: put it back, or "
-                "name a new or an empty directory."
-            )
-
     def _require_same(self) -> None:
         """Refuse another database: a replaced worker must not create a new one after the data was removed."""
         if not self.is_where_it_was():
@@ -207,7 +187,7 @@ class DataDirectory:
             )
 
     def _require_there(self) -> None:
-        self._require_not_lost()
+        _require_not_lost(self.path)
         if not self.database.is_file():
             raise EngineRefused(f"The data directory {self.path} holds no Tablestone data.")
         if not os.access(self.database, os.R_OK):
@@ -229,35 +209,6 @@ class DataDirectory:
                     "contains part of the data: make a copy that can be written."
                 )
 
-    def _make(self) -> None:
-        there = next(path for path in (self.path, *self.path.parents) if os.path.lexists(path))
-        if not there.is_dir():
-            wrong = "" if there == self.path else f"cannot be used: {there} "
-            raise EngineRefused(f"The data directory {self.path} {wrong}is not a directory.")
-        if there == self.path:
-            self._require_not_lost()
-            self._require_ours_or_empty()
-        else:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            _flush_directory(self.path.parent)
-
-    def _require_ours_or_empty(self) -> None:
-        """Refuse a directory with other files, because --data may be mistyped."""
-        present = {path.name for path in self.path.iterdir()}
-        if self.database.name in present:
-            return
-        strangers = {
-            name
-            for name in present - OWN_NAMES - {"lost+found"}
-            if name[0] != "." and not name.endswith(".toml")
-        }
-        if strangers:
-            raise EngineRefused(
-                f"The data directory {self.path} holds no Tablestone data but other files, such as "
-                f"{min(strangers)!r}: name a new or an empty directory."
-            )
-
     def _require_writable(self) -> None:
         """Refuse files that cannot be written: SQLite would open them for reading, and fail at the first write."""
         for path in (self.database, *(self.path / name for name in sorted(LOG_NAMES))):
@@ -265,17 +216,6 @@ class DataDirectory:
                 raise EngineRefused(
                     f"The data directory {self.path} cannot be used: {path.name} cannot be written."
                 )
-
-    def _take_lock(self) -> int:
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise EngineRefused(
-                f"The data directory {self.path} is in use by another Tablestone server."
-            ) from None
-        return lock
 
     def _connect(self, flags: int) -> apsw.Connection:
         name = os.fspath(self.database)
@@ -298,7 +238,7 @@ class DataDirectory:
 
     def _prepare(self, *, read_only: bool) -> None:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        is_cut = self._was_used() and self.database.stat().st_size == 0
+        is_cut = was_used(self.path) and self.database.stat().st_size == 0
         if is_cut and not read_only:  # before SQLite removes the log
             raise EngineBroken(f"{self.database} has been cut to nothing.{self._advice}")
         connection = self._connect(apsw.SQLITE_OPEN_READONLY if read_only else flags)
@@ -340,7 +280,62 @@ class DataDirectory:
         connection.pragma("user_version", FORMAT_VERSION)
         connection.execute("COMMIT")
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        _flush_directory(self.path)
+        flush_directory(self.path)
+
+
+def make_directory(path: Path) -> None:
+    """Make the directory if it is not there; `EngineRefused` if it cannot be one of data."""
+    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    if not there.is_dir():
+        wrong = "" if there == path else f"cannot be used: {there} "
+        raise EngineRefused(f"The data directory {path} {wrong}is not a directory.")
+    if there == path:
+        _require_not_lost(path)
+        _require_ours_or_empty(path)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        flush_directory(path.parent)
+
+
+def was_used(path: Path) -> bool:
+    """Whether there was a complete database. A first start that was killed too early leaves no sign of one.
+
+    A new database is on disk, with its name, before there is a log (its first page is written with SQLite's other
+    journal) and before the generation is created.
+    """
+    if (path / GENERATION_NAME).exists():
+        return True
+    try:
+        return (path / LOG_NAME).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _require_not_lost(path: Path) -> None:
+    """Refuse a directory whose database is gone: a start would create a new one and remove the rest of the old."""
+    if was_used(path) and not os.path.lexists(path / DATABASE_NAME):
+        raise EngineRefused(
+            f"The data directory {path} was used, but its {DATABASE_NAME} is gone: put it back, or "
+            "name a new or an empty directory."
+        )
+
+
+def _require_ours_or_empty(path: Path) -> None:
+    """Refuse a directory with other files, because --data may be mistyped."""
+    present = {each.name for each in path.iterdir()}
+    if DATABASE_NAME in present:
+        return
+    strangers = {
+        name
+        for name in present - OWN_NAMES - {"lost+found"}
+        if name[0] != "." and not name.endswith(".toml")
+    }
+    if strangers:
+        raise EngineRefused(
+            f"The data directory {path} holds no Tablestone data but other files, such as "
+            f"{min(strangers)!r}: name a new or an empty directory."
+        )
 
 
 def _storage_at(database: Path) -> StorageId:
@@ -353,7 +348,7 @@ def _is_writable_if_there(path: Path) -> bool:
     return os.access(path, os.W_OK) or not path.exists() or os.access(path, os.W_OK)
 
 
-def _flush_directory(path: Path) -> None:
+def flush_directory(path: Path) -> None:
     """Flush a directory: a new file is only durable once the directory that names it is."""
     directory = os.open(path, os.O_RDONLY)
     try:

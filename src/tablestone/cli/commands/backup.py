@@ -1,0 +1,106 @@
+"""`tablestone backup`: copies the data of a directory into one file, beside a running server, and checks the copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tablestone.cli.backup_files import (
+    BackupFailed,
+    dated_name,
+    remove_old,
+    staging,
+    sum_of,
+    write_sum,
+)
+from tablestone.cli.byte_progress import ByteProgress
+from tablestone.cli.local_directory import SCHEME, local_directory
+from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import CHECK_OPTIONS
+from tablestone.cli.parameters import with_options
+from tablestone.cli.soundness import problems_of
+from tablestone.clock import unix_seconds
+from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.sqlite.data_directory import DATABASE_NAME, flush_directory
+from tablestone.engines.sqlite.online_copy import copy_database
+from tablestone.transfer.progress import shown_bytes
+
+ON_SERVERS = (
+    "`nodetool snapshot` backs a cluster up; `tablestone copy` copies its tables to another server."
+)
+
+
+@click.command()
+@click.argument("target", metavar="TARGET")
+@click.option(
+    "--keep",
+    metavar="N",
+    type=click.IntRange(1),
+    help="TARGET is a directory of dated backups: keep the newest N and remove older ones.",
+)
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@with_options(CHECK_OPTIONS)
+def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
+    """Copy the data into one file and check the copy.
+
+    The copy is of one moment; a server may use the directory at the same time. TARGET is a new
+    file, or a directory in which the file gets a dated name. `tablestone restore` takes the file.
+    """
+    directory = local_directory(given, ON_SERVERS)
+    place = _place(Path(target).absolute(), directory, is_directory=keep is not None)
+    progress = ByteProgress("backup", quiet=quiet)
+    try:
+        size = _make(directory, place, progress)
+        removed = remove_old(place.parent, keep) if keep is not None else []
+    except (OSError, EngineUnavailable) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BackupFailed(f"The backup {place} was not made: {why.rstrip('.')}.") from None
+    finally:
+        progress.close()
+    print(f"{place}: {shown_bytes(size)}, checked")
+    for path in removed:
+        print(f"{path}: removed")
+
+
+def _place(target: Path, directory: Path, *, is_directory: bool) -> Path:
+    """The file of the backup; refuses a target that cannot be one before anything is written."""
+    if target.resolve().is_relative_to(directory.resolve()):
+        raise BrokenOption(
+            f"The backup {target} would be inside the data directory {directory}: name a place outside, best on "
+            "another disk."
+        )
+    if is_directory and not target.exists() and target.parent.is_dir():
+        target.mkdir(mode=0o700)
+    if target.is_dir():
+        return target / dated_name(target, unix_seconds())
+    if is_directory:
+        raise BrokenOption(f"--keep needs a directory, and {target} is none.")
+    if target.exists():
+        raise BrokenOption(f"{target} exists already: name a new file, or a directory.")
+    if not target.parent.is_dir():
+        raise BrokenOption(
+            f"The backup {target} cannot be written: {target.parent} is no directory."
+        )
+    return target
+
+
+def _make(directory: Path, place: Path, progress: ByteProgress) -> int:
+    """Make the backup, or nothing; returns its size in bytes."""
+    with staging(place.parent) as staged:
+        file = staged / DATABASE_NAME
+        file.touch(mode=0o600)
+        copy_database(directory, file, progress)
+        digest = sum_of(file, lambda _done, _whole: None)
+        if problems := problems_of(str(EngineUrl(SCHEME, str(staged)))):
+            raise BackupFailed(
+                f"The backup {place} was not made, because the data is damaged: {problems[0]}. "
+                f"For a list of all problems: tablestone check --data {directory}"
+            )
+        # The sum comes first: a backup that is there has its sum.
+        write_sum(place, digest)
+        file.rename(place)
+        flush_directory(place.parent)
+        return place.stat().st_size

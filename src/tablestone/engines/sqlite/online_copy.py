@@ -1,0 +1,64 @@
+"""Copies the database of a data directory into a file, at one moment, while any processes go on writing.
+
+One read transaction lasts for the whole copy, so the copy never begins again. The log cannot start from its beginning
+during that time, so it grows with the writes. Knows pages; knows no rows and no format.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite.data_directory import DataDirectory
+
+STEP_PAGES: Final = 256
+"""Pages between two calls of `told`: 2 MiB."""
+
+Told = Callable[[int, int], None]
+"""Takes the bytes that are copied, and the bytes that there are."""
+
+
+def copy_database(directory: Path, target: Path, told: Told) -> None:
+    """Copy the database of `directory` into the new file `target`, and flush it.
+
+    `EngineRefused` if the directory cannot be read, `EngineUnavailable` if the copy fails; `target` is then incomplete.
+    """
+    opened = DataDirectory(directory, Opening.READ_ONLY)
+    try:
+        with (
+            closing(opened.connect_snapshot()) as source,
+            closing(apsw.Connection(os.fspath(target))) as copy,
+        ):
+            copy.pragma("journal_mode", "off")
+            copy.pragma("synchronous", "off")  # it is flushed once, below
+            source.execute("BEGIN")
+            page_bytes = source.pragma("page_size")
+            source.execute(
+                "SELECT count(*) FROM sqlite_schema"
+            ).fetchall()  # the moment of the copy
+            with copy.backup("main", source, "main") as copying:
+                while not copying.done:
+                    copying.step(STEP_PAGES)
+                    pages = copying.page_count
+                    told((pages - copying.remaining) * page_bytes, pages * page_bytes)
+    except apsw.Error as error:
+        raise EngineUnavailable(f"The database cannot be copied: {error}.") from error
+    finally:
+        opened.release()
+    flush_file(target)
+
+
+def flush_file(path: Path) -> None:
+    """Flush a file to disk."""
+    file = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
