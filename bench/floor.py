@@ -66,7 +66,7 @@ class Constant:
 def main() -> None:
     serve(
         replace(CONFIGURATION, workers=int(sys.argv[1])),
-        lambda address: print(f"{address}/{DEVELOPMENT_ACCOUNT.name}", flush=True),
+        lambda address, _admin: print(f"{address}/{DEVELOPMENT_ACCOUNT.name}", flush=True),
         lambda _configuration, _place: Constant(),
         lambda _engine: nullcontext(),
     )

@@ -23,6 +23,9 @@ COMMAND = str(Path(sys.executable).with_name("tablestone"))
 READY_SECONDS_MAX = 20.0
 STOP_SECONDS_MAX = 20.0
 
+QUIETER = {"TABLESTONE_LOG_LEVEL": "warning"}
+"""Without the lines of the start and the stop: what is left on standard error is a warning."""
+
 WITH_CONSTANTS = """
 import sys
 from importlib import import_module
@@ -159,7 +162,7 @@ def start_server(
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
-            env=clean_environment() | (environment or {}),
+            env=clean_environment() | QUIETER | (environment or {}),
         )
     )
     ready = server._watch()

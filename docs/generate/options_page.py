@@ -32,6 +32,7 @@ DETAILS: Final = {
     "workers": "From 1 to 64. The workers act as one server. See [Running the server](guides/running.md#workers).",
     "log-level": "See [Running the server](guides/running.md#logs).",
     "log-format": "See [Running the server](guides/running.md#logs).",
+    "admin": "See [Monitoring](guides/monitoring.md).",
     "access-log": "A file is written in the form of `--log-format`. See "
     "[Running the server](guides/running.md#the-access-log).",
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 from tablestone.engines.contract import StorageId
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.log_format import TEXT
+from tablestone.telemetry.worker_reports import WorkerReports
 
 DEVELOPMENT_ACCOUNT_NAME = "devstoreaccount1"
 DEVELOPMENT_ACCOUNT_KEY = (
@@ -96,6 +97,14 @@ class TokenRules:
 
 
 @dataclass(frozen=True, slots=True)
+class AdminAddress:
+    """The second address, for the operator: never the one at which accounts are served."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """The whole configuration of a server. `data_directory` is None if the engine stores nothing in a directory.
 
@@ -106,7 +115,8 @@ class Configuration:
     development account, unless an account of its name is configured or stored. `domains` have accounts at
     `ACCOUNT.table.DOMAIN`; `custom_domains` are pairs of a host and its account (`ACCOUNT` or `ACCOUNT-secondary`).
     `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
-    table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`.
+    table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `metrics_tables`,
+    metrics name accounts and tables.
     """
 
     host: str
@@ -127,16 +137,19 @@ class Configuration:
     table_deletion_seconds: int = 0
     log_format: str = TEXT
     access_log: AccessLogTarget | None = None
+    admin: AdminAddress | None = None
+    metrics_tables: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSlot:
     """The number of this worker process, from 0 to `workers` - 1.
 
-    With several workers, `storage` names the storage that all of them serve. A worker that replaces another gets the
-    same value.
+    If several processes use one storage, `storage` names it. A worker that replaces another gets the same value.
+    `reports` takes the reports of the worker, if there is an admin address.
     """
 
     worker: int = 0
     workers: int = 1
     storage: StorageId | None = None
+    reports: WorkerReports | None = None

@@ -73,7 +73,7 @@ def test_after_its_minute_an_address_is_told_of_again(
 
 
 def test_start_and_stop_have_a_line_each(private_server: StartServer, tmp_path: Path) -> None:
-    server = private_server(tmp_path, "--log-level=info", "--workers=2")
+    server = private_server(tmp_path, "--workers=2", environment={"TABLESTONE_LOG_LEVEL": ""})
     assert server.stop() == 0
     address = server.endpoint.removesuffix("/devstoreaccount1")
     what = f"Tablestone {tablestone.__version__}, data in {tmp_path}, {address}, 2 workers"

@@ -49,6 +49,7 @@ ASYNC_PLACES = {
     "tables/account_incarnation.py",
     "tables/integrity.py",
     "tables/invalidating_change.py",
+    "tables/storage_probe.py",
     "tables/sweeper.py",
     "cli/soundness.py",
     "cli/commands/role.py",

@@ -40,7 +40,7 @@ UNDERSTOOD = {
             "domains": (),
             "custom_domains": (),
             "warnings": (),
-            "log_level": "warning",
+            "log_level": "info",
             "tls": None,
             "https_only": False,
             "trusted_proxies": (),
@@ -293,8 +293,8 @@ REFUSED = {
         file="accounts = []",
     ),
     "unknown key": Refused(
-        "FILE has the unknown key 'replicas'; the keys are access-log, accounts, custom-domain, data, domain, engine, "
-        "host, https-only, log-format, log-level, port, table-deletion-seconds, tls, tls-certificate, tls-key, "
+        "FILE has the unknown key 'replicas'; the keys are access-log, accounts, admin, custom-domain, data, domain, "
+        "engine, host, https-only, log-format, log-level, port, table-deletion-seconds, tls, tls-certificate, tls-key, "
         "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
         file="replicas = 1",
     ),

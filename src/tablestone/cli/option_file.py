@@ -16,6 +16,7 @@ from tablestone.cli.option_values import NO_ACCOUNT, BrokenOption, checked_accou
 from tablestone.cli.options import (
     ACCESS_LOG,
     ACCOUNT,
+    ADMIN,
     DATA,
     ENGINE,
     HTTPS_ONLY,
@@ -72,6 +73,8 @@ def _instead(keys: tuple[str, ...], unknown: str) -> str:
 def _file_value(option: Option, value: object, source: str) -> Any:
     if option.repeatable and isinstance(value, list) and all(type(one) is str for one in value):
         return parsed(option, tuple(value), source)
+    if option is ADMIN and type(value) is int:
+        return parsed(option, (str(value),), source)
     kind, wanted = _FILE_KINDS.get(option.name, _FILE_TEXT)
     if type(value) is not kind:
         raise BrokenOption(f"{source} must be {wanted}.")
@@ -84,6 +87,7 @@ _FILE_KINDS: Mapping[str, tuple[type, str]] = {
     WORKERS.name: (int, "a number"),
     TABLE_DELETION_SECONDS.name: (int, "a number"),
     HTTPS_ONLY.name: (bool, "true or false"),
+    ADMIN.name: (str, "a number or a string"),
     **{
         option.name: (str, "a string or a list of strings")
         for option in SERVER_OPTIONS

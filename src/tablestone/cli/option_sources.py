@@ -20,6 +20,7 @@ from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import (
     ACCESS_LOG,
     ACCOUNT,
+    ADMIN,
     CUSTOM_DOMAIN,
     DATA,
     DOMAIN,
@@ -46,6 +47,7 @@ from tablestone.cli.options import (
 )
 from tablestone.configuration import (
     AccountKeys,
+    AdminAddress,
     CertificateFiles,
     Configuration,
     SelfSigned,
@@ -126,6 +128,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         table_deletion_seconds=given.get(TABLE_DELETION_SECONDS.name, 0),
         log_format=given.get(LOG_FORMAT.name, LOG_FORMAT.default),
         access_log=_access_log(given),
+        admin=_admin(given, named),
     )
 
 
@@ -236,6 +239,17 @@ def _access_log(given: Mapping[str, Any]) -> AccessLogTarget | None:
         return AccessLogTarget(target)
     log_format = given.get(LOG_FORMAT.name, LOG_FORMAT.default)
     return AccessLogTarget(log_format, path_from(target, Path.cwd()))
+
+
+def _admin(given: Mapping[str, Any], named: Named) -> AdminAddress | None:
+    """The admin address. It is never the data port, where every path is an account's."""
+    admin: AdminAddress | None = given.get(ADMIN.name)
+    port = given.get(PORT.name, int(PORT.default))
+    if admin is not None and admin.port == port != 0:
+        raise BrokenOption(
+            f"{named(ADMIN)} names port {port}, at which the tables are served: give it another port."
+        )
+    return admin
 
 
 def _cache_directory() -> Path:

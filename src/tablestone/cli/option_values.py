@@ -11,7 +11,7 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from tablestone.auth.account_keys import KEYS_MAX, decode_key, is_account_name
-from tablestone.configuration import LOCAL_DOMAIN, AccountKeys, TrustedIssuer
+from tablestone.configuration import LOCAL_DOMAIN, AccountKeys, AdminAddress, TrustedIssuer
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, forms, kind_of
@@ -22,6 +22,8 @@ from tablestone.wire.http.host import normalized_host
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
+ADMIN_HOST = "127.0.0.1"
+"""The host of an admin address that names none: only this machine can connect."""
 DELETION_SECONDS_MAX = 24 * 60 * 60
 WORKERS_MAX = 64
 
@@ -37,9 +39,24 @@ def parse_text(text: str) -> str:
 
 
 def parse_port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > PORT_MAX:
+    if not _is_port(text):
         raise BrokenOption(f"must be a number from 0 to {PORT_MAX}, not {text!r}")
     return int(text)
+
+
+def parse_admin(text: str) -> AdminAddress:
+    """`PORT` or `HOST:PORT`; an IPv6 address stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    is_bare = host.startswith("[") == host.endswith("]") == (":" in host)
+    if (colon and not host.strip("[]")) or not is_bare or not _is_port(port):
+        raise BrokenOption(
+            f"must be PORT or HOST:PORT, such as 9090 or 127.0.0.1:9090, not {text!r}"
+        )
+    return AdminAddress(host.strip("[]") or ADMIN_HOST, int(port))
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) <= PORT_MAX
 
 
 def parse_deletion_seconds(text: str) -> int:

@@ -15,6 +15,7 @@ from tablestone.cli.option_values import (
     LOG_LEVELS,
     SELF_SIGNED,
     parse_account,
+    parse_admin,
     parse_authority,
     parse_certified_name,
     parse_custom_domain,
@@ -197,7 +198,7 @@ LOG_LEVEL = Option(
     "log-level",
     "LEVEL",
     f"Least severe messages that are logged, on standard error: {', '.join(LOG_LEVELS)}.",
-    "warning",
+    "info",
     parse_log_level,
 )
 LOG_FORMAT = Option(
@@ -213,6 +214,13 @@ ACCESS_LOG = Option(
     "Log one line for each request: as text or as JSON to standard output, or to a file that SIGHUP reopens.",
     "none",
     parse_text,
+)
+ADMIN = Option(
+    "admin",
+    "[HOST:]PORT",
+    "Second address, for the operator: health, metrics and version; on 127.0.0.1 unless HOST is given.",
+    "none",
+    parse_admin,
 )
 
 CHECK_OPTIONS = (
@@ -232,5 +240,6 @@ SERVER_OPTIONS = (
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(TABLE_DELETION_SECONDS, WORKERS, LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
+    *(ADMIN,),
 )
 """The options of `tablestone serve`; their names are the keys of the file."""

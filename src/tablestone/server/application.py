@@ -24,6 +24,7 @@ from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.body import BodyTimeLimit, RequestBody, is_worth_discarding
 from tablestone.server.requests.pipeline import Pipeline
+from tablestone.server.worker_reporter import WorkerReporter
 from tablestone.tables.documents import Documents
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH
@@ -78,7 +79,7 @@ class Application:
         self._engine = open_the_engine(
             configuration.engine,
             clock,
-            shared=self._slot.workers > 1,
+            shared=self._slot.workers > 1 or self._slot.storage is not None,
             storage=self._slot.storage,
         )
         service = make_service(
@@ -113,6 +114,9 @@ class Application:
             asyncio.create_task(identities.watch()),
             asyncio.create_task(self._engine.watch(logs_warnings=self._slot.worker == 0)),
         ]
+        if self._slot.reports is not None:
+            reporter = WorkerReporter(self._slot.reports, self._slot.worker, {})
+            self._background.append(asyncio.create_task(reporter.run()))
         if self._slot.worker == 0:  # one sweeper is enough; two would disturb each other
             sweeper = Sweeper(self._engine, service.catalog, clock)
             self._background.append(asyncio.create_task(sweeper.run()))

@@ -43,6 +43,8 @@ class DocumentKind(enum.Enum):
     """Role assignments, by the account's name."""
     SECRETS = b"secrets"
     """The secrets with which the server signs, by their use."""
+    PROBE = b"probe"
+    """The document that a probe of storage writes (`storage_probe`)."""
 
     __hash__ = object.__hash__
 

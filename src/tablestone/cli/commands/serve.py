@@ -60,15 +60,18 @@ class _Served:
         self._accounts = accounts
         self._what = ""
 
-    def begin(self, address: str) -> None:
-        """The server answers at this address."""
+    def begin(self, address: str, admin: str | None) -> None:
+        """The server answers at this address, and an operator at `admin`."""
         configuration = self._configuration
         workers = "1 worker" if configuration.workers == 1 else f"{configuration.workers} workers"
         self._what = (
             f"Tablestone {__version__}, data in {where(configuration)}, {address}, {workers}"
         )
+        if admin is not None:
+            self._what += f", admin address {admin}"
+        print(ready_lines(configuration, self._accounts, address, admin), flush=True)
         log.info("started: %s", self._what)
-        _tell(configuration, self._accounts, address)
+        _warn(configuration, self._accounts, admin)
 
     def end(self) -> None:
         """The server has stopped as it was told to."""
@@ -94,8 +97,7 @@ def _stored_accounts(configuration: Configuration) -> list[AccountKeys]:
     return []
 
 
-def _tell(configuration: Configuration, accounts: list[AccountKeys], address: str) -> None:
-    print(ready_lines(configuration, accounts, address), flush=True)
+def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str | None) -> None:
     has_known_key = any(DEVELOPMENT_ACCOUNT_KEY in given.keys for given in accounts)
     is_unasked = configuration.has_development_account and DEVELOPMENT_ACCOUNT in accounts
     if has_known_key and not _is_loopback(configuration.host):
@@ -121,6 +123,12 @@ def _tell(configuration: Configuration, accounts: list[AccountKeys], address: st
                 domain,
                 name.removesuffix("-secondary"),
             )
+    if configuration.admin is not None and not _is_loopback(configuration.admin.host):
+        log.warning(
+            "Other machines can reach the admin address %s, which asks for no key: anyone that connects can read "
+            "health and metrics.",
+            admin,
+        )
     if configuration.https_only and not configuration.tls and not configuration.trusted_proxies:
         log.warning("--https-only refuses every request: there is neither TLS nor a trusted proxy.")
 
@@ -134,9 +142,16 @@ def _is_loopback(host: str) -> bool:
     return address == "::1" or str(address).startswith("127.")
 
 
-def ready_lines(configuration: Configuration, accounts: list[AccountKeys], address: str) -> str:
+def ready_lines(
+    configuration: Configuration,
+    accounts: list[AccountKeys],
+    address: str,
+    admin: str | None = None,
+) -> str:
     """The place of the data; and for each account its endpoint and its connection string, ready to paste."""
     lines = [f"Tablestone {__version__}: data in {where(configuration)}"]
+    if admin is not None:
+        lines.append(f"Admin address: {admin}")
     if isinstance(configuration.tls, SelfSigned):
         lines += _how_to_trust(str(configuration.tls.files.certificate))
     if not accounts:

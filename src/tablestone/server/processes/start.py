@@ -1,4 +1,4 @@
-"""Start a server and wait for its end: the listening socket, its certificate, and one process behind it or several.
+"""Start a server and wait for its end: its listening sockets, its certificate, and one process behind them or several.
 
 `worker.py` is one process; `supervisor.py` shares the socket between several. Knows nothing of the service.
 """
@@ -10,7 +10,8 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import Final
 
 from tablestone.clock import system_clock
@@ -22,12 +23,12 @@ from tablestone.configuration import (
     WorkerSlot,
 )
 from tablestone.engines.contract import EngineRefused, StorageId
-from tablestone.engines.registry import held_for_processes
+from tablestone.engines.registry import capabilities_of, held_for_processes
 from tablestone.server.application import create_application
 from tablestone.server.connection.certificate import CertificateRefused, ServedCertificate
 from tablestone.server.processes.handover import WorkerEnd
 from tablestone.server.processes.signals import Hangup
-from tablestone.server.processes.supervisor import Supervisor
+from tablestone.server.processes.supervisor import BesideProcess, Supervisor
 from tablestone.server.processes.worker import (
     BACKLOG,
     CONNECTIONS_MAX,
@@ -35,13 +36,15 @@ from tablestone.server.processes.worker import (
     StartRefused,
     Worker,
 )
+from tablestone.telemetry.worker_reports import WorkerReports
 
 USUAL_PORT: Final = 10002
 """The port of tables that SDKs know as the development storage's: also that of Azurite."""
 ON_THIS_MACHINE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 """Where a client on this machine finds a server that listens on all addresses."""
-OnReady = Callable[[str], None]
-"""Called with the base address, `http://HOST:PORT` or https, once connections are answered."""
+OnReady = Callable[[str, str | None], None]
+"""Called with the base address, `http://HOST:PORT` or https, once connections are answered, and with that of the admin
+address, if there is one."""
 HoldStorage = Callable[[str], AbstractContextManager[StorageId | None]]
 """Holds the storage that an engine's URL names for all processes of a server, and yields its id. Raises `EngineRefused`
 if the storage cannot be held."""
@@ -58,12 +61,22 @@ def serve(
     if isinstance(configuration.tls, CertificateFiles):
         open_certificate(configuration.tls)  # its errors are reported before data is touched
     _require_key_files(configuration.tokens.issuers)
-    with listen(configuration.host, configuration.port) as listener:
+    with listen(configuration.host, configuration.port) as listener, ExitStack() as open_too:
         _allow_many_connections()
         address = base_address(listener, "https" if configuration.tls else "http")
-        serve_on = _serve_alone if configuration.workers == 1 else _serve_together
+        admin: socket.socket | None = None
+        if configuration.admin is not None:
+            host, port = configuration.admin.host, configuration.admin.port
+            admin = open_too.enter_context(listen(host, port, "--admin"))
+
+        def tell_ready() -> None:
+            on_ready(address, None if admin is None else base_address(admin))
+
         try:
-            serve_on(listener, configuration, lambda: on_ready(address), create, hold, hangup)
+            if configuration.workers == 1 and admin is None:
+                _serve_alone(listener, configuration, tell_ready, create, hangup)
+            else:
+                _serve_together(listener, admin, configuration, tell_ready, create, hold, hangup)
         except EngineRefused as refused:
             raise StartRefused(str(refused)) from None
 
@@ -73,7 +86,6 @@ def _serve_alone(
     configuration: Configuration,
     on_ready: Callable[[], None],
     create: CreateApplication,
-    _hold: HoldStorage,
     hangup: Hangup,
 ) -> None:
     def certificate() -> ServedCertificate | None:
@@ -84,27 +96,58 @@ def _serve_alone(
 
 def _serve_together(
     listener: socket.socket,
+    admin: socket.socket | None,
     configuration: Configuration,
     on_ready: Callable[[], None],
     create: CreateApplication,
     hold: HoldStorage,
     hangup: Hangup,
 ) -> None:
-    with hold(configuration.engine) as storage:
+    is_shared = capabilities_of(configuration.engine).processes
+    reports = None if admin is None else WorkerReports(configuration.workers)
+    with hold(configuration.engine) if is_shared else nullcontext() as storage:
         # All workers share one certificate context, so a TLS session that began at one worker can resume at another.
         certificate = None if configuration.tls is None else open_certificate(configuration.tls)
 
         def run(number: int, end: WorkerEnd) -> None:
-            slot = WorkerSlot(number, configuration.workers, storage)
+            slot = WorkerSlot(number, configuration.workers, storage, reports)
             Worker(configuration, slot, create, lambda: certificate).run(end, end.tell_ready)
 
         # The supervisor follows the files too, so a replacement worker begins with the last good pair.
         look = None if certificate is None else certificate.follow
-        Supervisor(listener, configuration.workers, run, look, hangup).run(on_ready)
+        beside: BesideProcess | None = None
+        if admin is not None and reports is not None:
+            beside = BesideProcess(
+                admin, partial(_run_admin, admin, configuration, storage, reports)
+            )
+        Supervisor(
+            listener,
+            configuration.workers,
+            run,
+            look,
+            hangup,
+            beside,
+            keeps_rows=not is_shared,
+        ).run(on_ready)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket of this server alone: without SO_REUSEPORT, which lets two servers share a port unnoticed."""
+def _run_admin(
+    listener: socket.socket,
+    configuration: Configuration,
+    storage: StorageId | None,
+    reports: WorkerReports,
+    end: WorkerEnd,
+) -> None:
+    from tablestone.server.processes.admin_process import run_admin  # noqa: PLC0415 - only its own process needs it
+
+    run_admin(listener, configuration, storage, reports, end)
+
+
+def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
+    """A listening socket of this server alone: without SO_REUSEPORT, which lets two servers share a port unnoticed.
+
+    `flag` is the option that gave the port.
+    """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         both = family == socket.AF_INET6 and host == "::" and socket.has_dualstack_ipv6()
@@ -112,7 +155,7 @@ def listen(host: str, port: int) -> socket.socket:
             address, family=family, backlog=BACKLOG, dualstack_ipv6=both
         )
     except OSError as error:
-        advice = _of_taken_port(port) if error.errno == errno.EADDRINUSE else ""
+        advice = _of_taken_port(port, flag) if error.errno == errno.EADDRINUSE else ""
         raise StartRefused(
             f"Cannot listen on {authority(host, port)}: {_reason(error)}.{advice}"
         ) from None
@@ -122,9 +165,9 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _of_taken_port(port: int) -> str:
+def _of_taken_port(port: int, flag: str) -> str:
     often = " It is often another Tablestone, or Azurite." if port == USUAL_PORT else ""
-    return f"{often} --port 0 takes a free port."
+    return f"{often} {flag} 0 takes a free port."
 
 
 def base_address(listener: socket.socket, scheme: str = "http") -> str:

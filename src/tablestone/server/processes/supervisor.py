@@ -47,6 +47,15 @@ RunWorker = Callable[[int, WorkerEnd], None]
 """Serves as the worker of this number until a signal stops it; `StartRefused` if it cannot start."""
 
 
+@dataclass(frozen=True, slots=True)
+class BesideProcess:
+    """A process beside the workers, with a listening socket of its own; it gets no connections of the supervisor."""
+
+    listener: socket.socket
+    run: Callable[[WorkerEnd], None]
+    """As `RunWorker`."""
+
+
 @dataclass(slots=True)
 class _Worker:
     """A worker process. `given` counts the connections that it received; it gets more while `is_ready`."""
@@ -64,6 +73,7 @@ class Supervisor:
     """Runs `workers` processes on the connections of `listener`.
 
     `look` is called every `LOOK_SECONDS` and must not wait. New workers are forked with the result of the last look.
+    With `keeps_rows`, the rows are in the memory of a worker, so the server ends with it.
     """
 
     def __init__(
@@ -73,17 +83,25 @@ class Supervisor:
         run: RunWorker,
         look: Callable[[], None] | None = None,
         hangup: Hangup | None = None,
+        beside: BesideProcess | None = None,
+        *,
+        keeps_rows: bool = False,
     ) -> None:
         self._hangup = hangup
+        self._beside = beside
+        self._keeps_rows = keeps_rows
+        self._serving = workers
+        processes = workers if beside is None else workers + 1
         self._hangup_has_come = False
         self._look = look
         self._next_look_at = monotonic_seconds()
         self._listener = listener
         self._run_worker = run
-        self._ended = EndedCounters(workers)
+        self._ended = EndedCounters(processes)
         self._workers: dict[int, _Worker] = {}
-        self._missing: dict[int, float] = dict.fromkeys(range(workers), 0.0)
-        """The numbers without a worker, each with the earliest time of its next start."""
+        """The processes by their numbers; the one beside the workers has the last number."""
+        self._missing: dict[int, float] = dict.fromkeys(range(processes), 0.0)
+        """The numbers without a process, each with the earliest time of its next start."""
         self._selector = selectors.DefaultSelector()
         self._wake_up, self._waker = socket.socketpair()
         self._stop_asked = False
@@ -204,6 +222,8 @@ class Supervisor:
             raise StartRefused(
                 sentence or f"Worker process {worker.process} {how} before it was ready."
             )
+        if self._keeps_rows and worker.number < self._serving:
+            raise StartRefused(f"Worker process {worker.process} {how}, and its rows are lost.")
         logger.error(
             "Worker process %d %s and is replaced.%s",
             worker.process,
@@ -227,7 +247,9 @@ class Supervisor:
 
     def _accept(self) -> None:
         """Accept the waiting connections, and hand each to the ready worker that has the fewest."""
-        ready = [each for each in self._workers.values() if each.is_ready]
+        ready = [
+            each for each in self._workers.values() if each.is_ready and each.number < self._serving
+        ]
         shares: dict[int, list[socket.socket]] = {each.number: [] for each in ready}
         try:
             while ready and all(
@@ -247,12 +269,11 @@ class Supervisor:
 
     def _with_fewest(self, ready: list[_Worker]) -> _Worker:
         """The worker with the fewest connections; among equals, the next in turn."""
-        workers = len(self._workers) + len(self._missing)
         worker = min(
             ready,
             key=lambda each: (
                 each.given - self._ended.of(each.number),
-                (each.number - self._last_given - 1) % workers,
+                (each.number - self._last_given - 1) % self._serving,
             ),
         )
         worker.given += 1
@@ -311,7 +332,13 @@ class Supervisor:
             self._waker.close()
             for worker in self._workers.values():
                 worker.end.close()  # otherwise those workers would not notice the end of the supervisor
-            self._run_worker(number, end)
+            if self._beside is None:
+                self._run_worker(number, end)
+            elif number == self._serving:
+                self._beside.run(end)
+            else:
+                self._beside.listener.close()
+                self._run_worker(number, end)
             status = 0
         except StartRefused as refused:
             end.tell_refused(str(refused))

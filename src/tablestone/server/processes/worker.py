@@ -96,7 +96,7 @@ class Worker:
     async def _serve(self, source: socket.socket | WorkerEnd, on_ready: Callable[[], None]) -> None:
         stop_asked = asyncio.Event()
         application = self._create(self._configuration, self._slot)
-        self._take_signals(stop_asked, application)
+        self._take_signals(stop_asked, application, is_alone=isinstance(source, socket.socket))
         try:
             await application.startup()
         except (EngineRefused, AccessLogRefused) as refused:
@@ -108,13 +108,15 @@ class Worker:
                 leads = self._slot.worker == 0
                 watching = asyncio.create_task(certificate.watch(leads=leads))
             config = uvicorn_config(self._configuration, application, certificate)
-            await _serve_until(stop_asked, HttpServer(config, source, on_ready))
+            await serve_until(stop_asked, HttpServer(config, source, on_ready))
         finally:
             if watching is not None:
                 watching.cancel()
             await application.shutdown()
 
-    def _take_signals(self, stop_asked: asyncio.Event, application: Application) -> None:
+    def _take_signals(
+        self, stop_asked: asyncio.Event, application: Application, *, is_alone: bool
+    ) -> None:
         loop = asyncio.get_running_loop()
 
         def interrupt() -> None:
@@ -130,11 +132,12 @@ class Worker:
 
         loop.add_signal_handler(signal.SIGTERM, stop_asked.set)
         loop.add_signal_handler(signal.SIGHUP, hang_up)
-        if self._slot.workers == 1:
+        if is_alone:
             loop.add_signal_handler(signal.SIGINT, interrupt)
 
 
-async def _serve_until(stop_asked: asyncio.Event, server: HttpServer) -> None:
+async def serve_until(stop_asked: asyncio.Event, server: HttpServer) -> None:
+    """Serve until the event is set, and then for as long as requests are under way, up to `STOP_SECONDS_MAX`."""
     serving = asyncio.ensure_future(server.run_until_stopped())
     stopping = asyncio.ensure_future(stop_asked.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -151,13 +154,29 @@ async def _serve_until(stop_asked: asyncio.Event, server: HttpServer) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
 
 
+class Answering(Protocol):
+    """The part of an `Application` that answers requests."""
+
+    @property
+    def waits(self) -> bool: ...
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None: ...
+    async def refuse(self, scope: Message, receive: Receive, send: Send) -> None: ...
+
+
 def uvicorn_config(
-    configuration: Configuration, application: Application, certificate: ServedCertificate | None
+    configuration: Configuration,
+    application: Answering,
+    certificate: ServedCertificate | None,
+    connections_max: int | None = None,
 ) -> Config:
-    """The loaded configuration of uvicorn. The bench uses it too, so that it measures the real server."""
+    """The loaded configuration of uvicorn. The bench uses it too, so that it measures the real server.
+
+    A process has its share of `CONNECTIONS_MAX` unless `connections_max` is given.
+    """
     proxies = configuration.trusted_proxies
     served = TrustedProxies(cast("Any", application), _as_seen(proxies)) if proxies else application
-    connections_max = -(-CONNECTIONS_MAX // configuration.workers)
+    if connections_max is None:
+        connections_max = -(-CONNECTIONS_MAX // configuration.workers)
     connection = functools.partial(
         HttpConnection,
         waits=application.waits,

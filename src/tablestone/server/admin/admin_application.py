@@ -1,0 +1,111 @@
+"""The ASGI application of the admin address: a table of paths, each with the page that answers it.
+
+A page is a function without arguments, or with the parameters of the query string. `mounts` are ASGI applications, each
+with all paths below a prefix. Knows HTTP and no page.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
+
+import orjson
+
+from tablestone.server.asgi import Message, Receive, Send
+
+logger = logging.getLogger(__name__)
+
+TEXT_TYPE: Final = "text/plain; charset=utf-8"
+JSON_TYPE: Final = "application/json"
+_READS: Final = ("GET", "HEAD")
+
+
+class PageRequest(NamedTuple):
+    """A request for a page: the parameters of its query string and its headers, in lower case."""
+
+    parameters: dict[str, str]
+    headers: dict[str, str]
+
+
+class PageAnswer(NamedTuple):
+    """The answer of a page."""
+
+    body: bytes
+    content_type: str = JSON_TYPE
+    status: int = 200
+
+
+Page = Callable[[PageRequest], Awaitable[PageAnswer]]
+AsgiApplication = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+def json_answer(members: Mapping[str, object], status: int = 200) -> PageAnswer:
+    """A page of one JSON object."""
+    return PageAnswer(orjson.dumps(members, option=orjson.OPT_APPEND_NEWLINE), JSON_TYPE, status)
+
+
+def text_answer(text: str, status: int = 200) -> PageAnswer:
+    """A page of plain text."""
+    return PageAnswer(f"{text}\n".encode(), TEXT_TYPE, status)
+
+
+class AdminApplication:
+    """Answers by `pages`, whose keys are whole paths, and by `mounts`, whose keys are prefixes that end with `/`."""
+
+    waits: Final = True
+    """A page may wait, so every request is a task of its own."""
+
+    def __init__(
+        self, pages: Mapping[str, Page], mounts: Mapping[str, AsgiApplication] | None = None
+    ) -> None:
+        self._pages = pages
+        self._mounts = mounts or {}
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        for prefix, mounted in self._mounts.items():
+            if path.startswith(prefix):
+                await mounted({**scope, "root_path": prefix.rstrip("/")}, receive, send)
+                return
+        await _send(scope, await self._answer(scope, path), send)
+
+    async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the form of ASGI
+        """Answer a request that arrives when there are too many connections."""
+        await _send(scope, text_answer("There are too many connections.", 503), send)
+
+    async def _answer(self, scope: Message, path: str) -> PageAnswer:
+        page = self._pages.get(path)
+        if page is None:
+            known = " ".join((*self._pages, *self._mounts))
+            if path == "/":
+                return text_answer(f"The admin address of a Tablestone server: {known}")
+            return text_answer(f"There is no such page. The pages are: {known}", 404)
+        if scope["method"] not in _READS:
+            return text_answer("This page can only be read.", 405)
+        request = PageRequest(
+            dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)),
+            {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+        )
+        try:
+            return await page(request)
+        except Exception:
+            logger.exception("The page %s failed.", path)
+            return text_answer("This page failed; the log of the server says why.", 500)
+
+
+async def _send(scope: Message, answer: PageAnswer, send: Send) -> None:
+    headers = [
+        (b"content-type", answer.content_type.encode("latin-1")),
+        (b"content-length", b"%d" % len(answer.body)),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    if answer.status == 405:
+        headers.append((b"allow", ", ".join(_READS).encode("ascii")))
+    if scope["method"] not in _READS:  # there may be a body that no one reads
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    body = b"" if scope["method"] == "HEAD" else answer.body
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,122 @@
+"""Whether a server is live and ready: its workers by the age of their reports, its storage by a probe.
+
+The probe runs in a thread with an engine of its own, so that neither a busy worker nor a disk that hangs delays an
+answer. Knows reports and an engine, and no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from threading import Thread
+from typing import Final
+
+from tablestone.engines.contract import Engine, EngineRefused
+from tablestone.tables.storage_probe import probe_storage
+from tablestone.telemetry.worker_reports import WorkerReports
+
+PROBE_SECONDS_MAX: Final = 5.0
+"""Seconds after which storage counts as not answering."""
+PROBE_PAUSE_SECONDS: Final = 1.0
+"""Seconds for which the result of a probe is used again, so that many questions are not many writes."""
+READY_SECONDS_MAX: Final = 10.0
+"""The age of a worker's report up to which the worker counts as ready. It reports once a second unless it is stuck."""
+LIVE_SECONDS_MAX: Final = 60.0
+"""The age of all workers' reports up to which the server counts as live: a restart may help a server that is not."""
+
+
+class StorageProbe:
+    """Probes the storage that `open_engine` opens, in a thread of its own. `seconds` never steps back."""
+
+    def __init__(self, open_engine: Callable[[], Engine], seconds: Callable[[], float]) -> None:
+        self._open_engine = open_engine
+        self._seconds = seconds
+        self._engine: Engine | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="tablestone-probe", daemon=True)
+        self._thread.start()
+        self._under_way: asyncio.Future[str | None] | None = None
+        self._ended_at: float | None = None
+        self._reason: str | None = None
+
+    async def reason(self) -> str | None:
+        """Why storage is not ready, in a sentence; None if it is."""
+        if self._ended_at is not None and self._seconds() - self._ended_at < PROBE_PAUSE_SECONDS:
+            return self._reason
+        if self._under_way is None:
+            probing = asyncio.run_coroutine_threadsafe(self._probe(), self._loop)
+            self._under_way = asyncio.wrap_future(probing)
+            self._under_way.add_done_callback(self._note)
+        try:
+            # A probe that does not return stays under way: one that follows would wait too.
+            return await asyncio.wait_for(asyncio.shield(self._under_way), PROBE_SECONDS_MAX)
+        except TimeoutError:
+            return f"Storage has not answered within {PROBE_SECONDS_MAX:g} s."
+
+    async def close(self) -> None:
+        """Release storage, if it answers soon."""
+        if self._engine is not None:
+            closing = asyncio.run_coroutine_threadsafe(self._close(self._engine), self._loop)
+            await asyncio.wait({asyncio.wrap_future(closing)}, timeout=PROBE_SECONDS_MAX)
+
+    def _note(self, probed: asyncio.Future[str | None]) -> None:
+        self._under_way = None
+        if not probed.cancelled() and probed.exception() is None:
+            self._ended_at, self._reason = self._seconds(), probed.result()
+
+    # In the thread.
+
+    async def _probe(self) -> str | None:
+        if self._engine is None:
+            try:
+                self._engine = self._open_engine()
+            except EngineRefused as refused:
+                return str(refused)
+            self._watching = asyncio.create_task(self._engine.watch(logs_warnings=False))
+        return await probe_storage(self._engine)
+
+    async def _close(self, engine: Engine) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        await engine.close()
+
+
+class Readiness:
+    """The state of a server. Without a `probe`, its storage is in the memory of its worker."""
+
+    def __init__(
+        self, reports: WorkerReports, probe: StorageProbe | None, seconds: Callable[[], float]
+    ) -> None:
+        self._reports = reports
+        self._probe = probe
+        self._seconds = seconds
+
+    def workers_ready(self) -> int:
+        """The number of workers that have reported lately."""
+        return sum(age <= READY_SECONDS_MAX for age in self._ages())
+
+    def why_not_live(self) -> str | None:
+        """A sentence if no worker has reported for long; else None."""
+        return self._silence(LIVE_SECONDS_MAX)
+
+    async def why_not_ready(self) -> list[str]:
+        """A sentence for each reason why requests are not answered now; empty if the server is ready."""
+        silence = self._silence(READY_SECONDS_MAX)
+        reasons = [] if silence is None else [silence]
+        if self._probe is not None and (reason := await self._probe.reason()) is not None:
+            reasons.append(reason)
+        return reasons
+
+    def _silence(self, seconds_max: float) -> str | None:
+        ages = self._ages()
+        if not ages:
+            return "No worker is ready yet."
+        if min(ages) <= seconds_max:
+            return None
+        return f"No worker process has answered for {min(ages):.0f} s."
+
+    def _ages(self) -> list[float]:
+        now = self._seconds()
+        newest = map(self._reports.newest, range(self._reports.workers))
+        return [now - report.at for report in newest if report is not None]

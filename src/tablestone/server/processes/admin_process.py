@@ -1,0 +1,79 @@
+"""The process of the admin address: its event loop, uvicorn on it, its pages, and the way it stops.
+
+It is a process of its own, so it answers while every worker is busy, and takes no time from them. It ends with the
+supervisor. Knows its channel to the supervisor, and nothing of the other processes but their reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from functools import partial
+from typing import Final
+
+import uvloop
+
+from tablestone.clock import monotonic_seconds, system_clock
+from tablestone.configuration import Configuration
+from tablestone.engines.contract import StorageId
+from tablestone.engines.registry import open_engine
+from tablestone.server.admin.admin_application import AdminApplication
+from tablestone.server.admin.admin_pages import pages
+from tablestone.server.admin.readiness import Readiness, StorageProbe
+from tablestone.server.processes.handover import WorkerEnd
+from tablestone.server.processes.http_server import HttpServer
+from tablestone.server.processes.worker import serve_until, uvicorn_config
+from tablestone.telemetry.worker_reports import WorkerReports
+
+logger = logging.getLogger(__name__)
+
+ADMIN_CONNECTIONS_MAX: Final = 64
+"""Connections to the admin address. Above it an idle one is closed, as at the other address."""
+
+
+def run_admin(
+    listener: socket.socket,
+    configuration: Configuration,
+    storage: StorageId | None,
+    reports: WorkerReports,
+    end: WorkerEnd,
+) -> None:
+    """Serve the admin address until SIGTERM. Without a `storage`, the rows are in the memory of a worker."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(listener, configuration, storage, reports, end))
+
+
+async def _serve(
+    listener: socket.socket,
+    configuration: Configuration,
+    storage: StorageId | None,
+    reports: WorkerReports,
+    end: WorkerEnd,
+) -> None:
+    loop = asyncio.get_running_loop()
+    stop_asked = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop_asked.set)
+    loop.add_reader(end.fileno(), _end_with_supervisor, end)
+    probe: StorageProbe | None = None
+    if storage is not None:
+        opening = partial(
+            open_engine, configuration.engine, system_clock, shared=True, storage=storage
+        )
+        probe = StorageProbe(opening, monotonic_seconds)
+    readiness = Readiness(reports, probe, monotonic_seconds)
+    application = AdminApplication(pages(configuration, readiness))
+    config = uvicorn_config(configuration, application, None, ADMIN_CONNECTIONS_MAX)
+    try:
+        await serve_until(stop_asked, HttpServer(config, listener, end.tell_ready))
+    finally:
+        if probe is not None:
+            await probe.close()
+
+
+def _end_with_supervisor(end: WorkerEnd) -> None:
+    if end.receive() is None:
+        logger.error("The supervisor has ended; this process ends with it.")
+        os._exit(1)

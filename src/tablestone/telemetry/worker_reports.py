@@ -1,0 +1,71 @@
+"""The reports of worker processes: each worker leaves its newest in memory that all processes of a server share.
+
+A report is a JSON object, left about once a second. Its reader never waits for a worker, so it learns of a worker that
+is busy or stuck from the age of its report. A worker that replaces another finds the last report of that one, so counts
+go on. The memory is made before the fork. Knows nothing of the content of a report but its time and its process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+REPORT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of a report at most. Memory that no report has reached is not taken."""
+_HEAD: Final = struct.Struct("QQQ")
+"""The number of reports so far, the length of the newest, and its checksum."""
+_HEAD_BYTES: Final = 32
+_SLOT_BYTES: Final = _HEAD_BYTES + 2 * REPORT_BYTES_MAX
+_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """The report of a worker: its process, the moment (`monotonic_seconds`) and the figures."""
+
+    process: int
+    at: float
+    content: dict[str, Any] = field(default_factory=dict)
+
+
+class WorkerReports:
+    """The newest reports of up to `workers` processes. A slot has one writer at a time, and any number of readers."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._memory = mmap.mmap(-1, workers * _SLOT_BYTES)
+
+    def leave(self, worker: int, report: WorkerReport) -> None:
+        """Make this the newest report of the worker; `ValueError` if it is too long."""
+        written = orjson.dumps([report.process, report.at, report.content])
+        if len(written) > REPORT_BYTES_MAX:
+            raise ValueError(f"a report of {len(written)} bytes is too long")
+        slot = worker * _SLOT_BYTES
+        number = _HEAD.unpack_from(self._memory, slot)[0] + 1
+        place = _place(slot, number)
+        # Reports take turns in two places, so the one that is being read stays as it is for about a second.
+        self._memory[place : place + len(written)] = written
+        _HEAD.pack_into(self._memory, slot, number, len(written), zlib.crc32(written))
+
+    def newest(self, worker: int) -> WorkerReport | None:
+        """The newest report of a worker or of the one that it replaced; None before the first."""
+        slot = worker * _SLOT_BYTES
+        for _ in range(_TRIES):
+            number, length, checksum = _HEAD.unpack_from(self._memory, slot)
+            if number == 0:
+                return None
+            place = _place(slot, number)
+            written = self._memory[place : place + min(length, REPORT_BYTES_MAX)]
+            if zlib.crc32(written) == checksum:  # else it was being written just now
+                process, at, content = orjson.loads(written)
+                return WorkerReport(process, at, content)
+        return None
+
+
+def _place(slot: int, number: int) -> int:
+    return slot + _HEAD_BYTES + number % 2 * REPORT_BYTES_MAX
