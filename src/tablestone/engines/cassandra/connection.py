@@ -51,6 +51,8 @@ AVOIDED_SECONDS: Final = 10.0
 """For how long a node that did not answer in time is asked only if no other one is there."""
 READ_SECONDS_MAX: Final = 15.0
 """How long a read is tried again; the service's own limit for a request is 30 s."""
+SCHEMA_SECONDS_MAX: Final = 60.0
+"""How long a change of the schema may take: all nodes have to agree on it."""
 PAUSE_SECONDS: Final = 0.02
 """The first pause before a statement is sent again; each one is twice as long, up to 1 s."""
 
@@ -118,13 +120,27 @@ class Connection:
         """
         return list(self.session.execute(text, parameters, host=host))
 
-    async def read(self, statement: Statement, parameters: Sequence[Any]) -> Answer:
+    def define(self, text: str) -> None:
+        """A change of the schema, waited for on this thread."""
+        self.session.execute(text, timeout=SCHEMA_SECONDS_MAX)
+
+    def node_clocks(self) -> list[int]:
+        """The clocks of the nodes that answer, in microseconds since 1970, waited for on this thread."""
+        return [
+            self.execute("SELECT toUnixTimestamp(now()) FROM system.local", host=host)[0][0] * 1000
+            for host in self.cluster.metadata.all_hosts()
+            if host.is_up
+        ]
+
+    async def read(
+        self, request: Statement | BatchStatement, parameters: Sequence[Any] | None
+    ) -> Answer:
         """The rows of a statement that may be repeated, tried again until `READ_SECONDS_MAX` have passed."""
         deadline = self._seconds() + READ_SECONDS_MAX
         pause = PAUSE_SECONDS
         while True:
             try:
-                return await self._send(statement, parameters)
+                return await self._send(request, parameters)
             except cassandra.RequestValidationException as error:
                 raise EngineUnavailable(f"The cluster refuses a statement: {error}") from error
             except EngineUnavailable:
@@ -138,6 +154,10 @@ class Connection:
     repeatable = read
     """A write that may be repeated, such as one with a timestamp of its own, is sent as a read is."""
 
+    async def repeatable_batch(self, calls: Sequence[Call]) -> None:
+        """Send writes of one partition that may be repeated as one batch."""
+        await self.read(_batch(calls), None)
+
     async def write_if(self, calls: Sequence[Call]) -> Answer | None:
         """Send conditional statements of one partition as one batch; None if they were applied.
 
@@ -147,10 +167,7 @@ class Connection:
         if len(calls) == 1:
             request: Any = calls[0][0].bind(calls[0][1])
         else:
-            request = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.QUORUM)
-            request.serial_consistency_level = ConsistencyLevel.SERIAL
-            for statement, parameters in calls:
-                request.add(statement, parameters)
+            request = _batch(calls)
         try:
             answer = await self._send(request, None)
         except NOTHING_DONE as error:
@@ -216,6 +233,14 @@ class Connection:
             else:
                 assert answer is not None
                 future.set_result(answer)
+
+
+def _batch(calls: Sequence[Call]) -> BatchStatement:
+    batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.QUORUM)
+    batch.serial_consistency_level = ConsistencyLevel.SERIAL
+    for statement, parameters in calls:
+        batch.add(statement, parameters)
+    return batch
 
 
 class _Nodes(TokenAwarePolicy):  # type: ignore[misc]
