@@ -35,3 +35,18 @@ def _shown(raw: bytes) -> str:
     """Bytes for a message: as text if they are text, else in hexadecimal."""
     text = raw.decode("ascii", "replace")
     return f"'{text}'" if raw.isascii() and text.isprintable() else raw.hex()
+
+
+def partition_in_words(partition: bytes, tables: Tables) -> str:
+    """A partition in the words of the service, if the service has words for it."""
+    if partition.startswith(storage_keys.ENTITIES):
+        try:
+            key = storage_keys.entity_key(Key(partition, b""))
+        except UnicodeDecodeError:
+            return f"partition {_shown(partition)}"
+        table_id = partition[1 : 1 + storage_keys.TABLE_ID_LENGTH]
+        table = tables.get(table_id, f"of id {table_id.hex()}")
+        return f"PartitionKey {key.partition_key!r} of table {table}"
+    if partition.startswith(storage_keys.CATALOG):
+        return f"the catalog of account {partition[1:].decode('ascii', 'replace')}"
+    return f"documents of kind {partition[1:].decode('ascii', 'replace')!r}"

@@ -12,6 +12,7 @@ import click
 
 from tablestone.cli.commands.cluster_address import CLUSTER_OPTIONS, cluster_address, opening
 from tablestone.cli.commands.cluster_moving import load, unload
+from tablestone.cli.commands.cluster_status import status
 from tablestone.cli.parameters import with_options
 from tablestone.clock import system_clock
 
@@ -23,7 +24,7 @@ FOUND_WRONG = 1
 
 @click.group()
 def cluster() -> None:
-    """Prepare, check and fill an Apache Cassandra cluster.
+    """Prepare, check, fill and look at an Apache Cassandra cluster.
 
     Servers on any number of machines can keep their tables in one cluster, and act as one.
     """
@@ -56,6 +57,7 @@ def check(**given: Any) -> int:
 
 cluster.add_command(load)
 cluster.add_command(unload)
+cluster.add_command(status)
 
 
 def _report(address: ClusterAddress) -> int:

@@ -25,6 +25,7 @@ from tablestone.transfer.progress import progress_for, shown_bytes
 
 if TYPE_CHECKING:
     from tablestone.engines.cassandra.cluster_url import ClusterAddress
+    from tablestone.engines.cassandra.engine import CassandraEngine
 
 DIFFERENT: Final = 1
 ROWS: Final = "rows"
@@ -76,9 +77,8 @@ def load(directory: Path, *, quiet: bool, **given: Any) -> int:
 def unload(directory: Path, *, quiet: bool, **given: Any) -> int:
     """Bring the content of a cluster into a new data directory.
 
-    Everything comes with its versions, so ETags stay good. Stop the servers first: a change that
-    they make meanwhile may be missing, and is then found by the comparison at the end. DIR appears
-    when it is complete. After an interruption, the same command continues.
+    Everything comes with its versions, so ETags stay good. Stop every server first. DIR appears
+    when everything was compared. After an interruption, the same command continues.
 
     Exit status: 0 if both hold the same, 1 if not, 2 if it could not begin or was given up.
     """
@@ -99,6 +99,7 @@ async def _load(
             raise EngineRefused(
                 f"The keyspace {address.keyspace} holds data already: load into an empty one."
             )
+        _require_alone(target, address)
         source = open_engine(place, system_clock, shared=True, storage=storage)
         try:
             rows = count_rows(directory)
@@ -129,6 +130,7 @@ async def _unload(address: ClusterAddress, directory: Path, *, quiet: bool) -> i
 
     source = opening().open_cassandra(address, system_clock, read_only=True)
     try:
+        _require_alone(source, address)
         with NewDirectory(directory) as target:
             with _told("unload", None, quiet=quiet) as tell:
                 await move(source, target, tell)
@@ -159,6 +161,15 @@ async def _compared(source: Engine, target: Engine, rows: int | None, *, quiet: 
 def _require_there(place: str) -> None:
     """Refuse a directory without data: holding it would make it one."""
     asyncio.run(open_engine(place, system_clock, read_only=True).close())
+
+
+def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:
+    """Refuse while a server is connected: it would change rows that have been read or written already."""
+    clients = engine.connection.other_clients()
+    if clients:
+        raise EngineRefused(
+            f"The keyspace {address.keyspace} is in use from {', '.join(clients)}: stop every server first."
+        )
 
 
 def _print_differences(found: Comparison) -> None:

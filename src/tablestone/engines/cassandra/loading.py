@@ -1,6 +1,6 @@
 """Fills an empty keyspace with rows that have versions already, such as those of a data directory.
 
-Nothing else writes to the keyspace meanwhile, so the writes are plain ones, and all of them have one timestamp: that
+Nothing else writes to the keyspace at that time, so the writes are plain ones, and all of them have one timestamp: that
 of the beginning. A row that is written again is the same row. The mark of a partition is its greatest version, because
 of two values with the same timestamp Cassandra keeps the greater one. From the first write to the end there is a table
 `loading`, which says how far the load has come. While it exists, every server refuses the keyspace.

@@ -7,8 +7,7 @@
   widest   the length of the longest value, rounded up to a power of two, where it is longer than 4 KiB (`widths`)
   writers  the number of the last commit of each engine, for an hour: whether a commit that timed out was applied
 `directory`, `directory_nodes`: the partitions in order, as a tree of three levels (`directory`).
-`about`: the version of this layout.
-`loading`: exists while `tablestone cluster load` fills the keyspace, and says how far it has come (`loading`).
+`about`: the version of this layout. `loading`: how far an unfinished `tablestone cluster load` has come (`loading`).
 """
 
 from __future__ import annotations
