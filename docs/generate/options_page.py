@@ -29,6 +29,8 @@ DETAILS: Final = {
     "trusted-proxy": "See [TLS](guides/tls.md#behind-a-proxy).",
     "token-issuer": "See [Tokens and roles](guides/tokens.md).",
     "table-deletion-seconds": "The default, 0, frees the name at once. A value is useful for testing retry code.",
+    "any-version": "Without it such a request is answered 400 `InvalidHeaderValue`, as on Azure. With it, an SDK "
+    "that is newer than Tablestone works as far as its requests are the same as before.",
     "workers": "From 1 to 64. The workers act as one server. See [Running the server](guides/running.md#workers).",
     "log-level": "See [Running the server](guides/running.md#logs).",
     "log-format": "See [Running the server](guides/running.md#logs).",
@@ -82,8 +84,8 @@ merged. An empty variable counts as not set.
 {example}```
 
 - The keys are the names of the options without the leading hyphens. An unknown key is an error.
-- `port`, `workers` and `table-deletion-seconds` are numbers; `https-only` is `true` or `false`; every other value is a
-  string. An option that can be repeated takes a string or a list of strings.
+- `port`, `workers` and `table-deletion-seconds` are numbers; `https-only` and `any-version` are `true` or `false`;
+  every other value is a string. An option that can be repeated takes a string or a list of strings.
 - Accounts stand in the table `[accounts]`: a name, and one key or a list of two. `accounts = "none"`, above all tables,
   is the same as `--account none`.
 - A relative path is relative to the directory of the file. On the command line and in the environment it is relative to

@@ -116,7 +116,7 @@ class Configuration:
     `ACCOUNT.table.DOMAIN`; `custom_domains` are pairs of a host and its account (`ACCOUNT` or `ACCOUNT-secondary`).
     `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
     table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `metrics_tables`,
-    metrics name accounts and tables.
+    metrics name accounts and tables. With `any_version`, requests of versions that are not known are answered too.
     """
 
     host: str
@@ -139,6 +139,7 @@ class Configuration:
     access_log: AccessLogTarget | None = None
     admin: AdminAddress | None = None
     metrics_tables: bool = False
+    any_version: bool = False
 
 
 @dataclass(frozen=True, slots=True)

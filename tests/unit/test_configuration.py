@@ -75,6 +75,11 @@ UNDERSTOOD = {
         environment={"TABLESTONE_PORT": "2", "TABLESTONE_LOG_LEVEL": "error"},
         file="port = 1",
     ),
+    "any version": Given(
+        {"any_version": True},
+        environment={"TABLESTONE_ANY_VERSION": "true"},
+        file="any-version = false",
+    ),
     "what was not typed": Given(
         {"port": 2}, {"port": None, "account": ()}, {"TABLESTONE_PORT": "2"}
     ),
@@ -293,8 +298,9 @@ REFUSED = {
         file="accounts = []",
     ),
     "unknown key": Refused(
-        "FILE has the unknown key 'replicas'; the keys are access-log, accounts, admin, custom-domain, data, domain, "
-        "engine, host, https-only, log-format, log-level, port, table-deletion-seconds, tls, tls-certificate, tls-key, "
+        "FILE has the unknown key 'replicas'; the keys are access-log, accounts, admin, any-version, custom-domain, "
+        "data, domain, engine, host, https-only, log-format, log-level, port, table-deletion-seconds, tls, "
+        "tls-certificate, tls-key, "
         "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
         file="replicas = 1",
     ),

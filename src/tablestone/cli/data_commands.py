@@ -63,6 +63,7 @@ class Commands(click.Group):
         own = [
             (name, command.get_short_help_str(limit=80))
             for name, command in sorted(self.commands.items())
+            if not command.hidden
         ]
         with formatter.section("The server"):
             formatter.write_dl(own)

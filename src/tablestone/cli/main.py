@@ -15,6 +15,7 @@ import click
 from tablestone import __version__, limits
 from tablestone.cli.backup_files import BackupFailed
 from tablestone.cli.commands.account import account
+from tablestone.cli.commands.azurite import azurite, azurite_table
 from tablestone.cli.commands.backup import backup
 from tablestone.cli.commands.check import check
 from tablestone.cli.commands.cluster import cluster
@@ -49,6 +50,8 @@ def commands() -> None:
 
 
 commands.add_command(serve)
+commands.add_command(azurite)
+commands.add_command(azurite_table)
 commands.add_command(check)
 commands.add_command(backup)
 commands.add_command(restore)

@@ -17,6 +17,7 @@ from tablestone.cli.options import (
     ACCESS_LOG,
     ACCOUNT,
     ADMIN,
+    ANY_VERSION,
     DATA,
     ENGINE,
     HTTPS_ONLY,
@@ -88,6 +89,7 @@ _FILE_KINDS: Mapping[str, tuple[type, str]] = {
     TABLE_DELETION_SECONDS.name: (int, "a number"),
     HTTPS_ONLY.name: (bool, "true or false"),
     ADMIN.name: (str, "a number or a string"),
+    ANY_VERSION.name: (bool, "true or false"),
     **{
         option.name: (str, "a string or a list of strings")
         for option in SERVER_OPTIONS

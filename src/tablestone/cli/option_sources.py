@@ -21,6 +21,7 @@ from tablestone.cli.options import (
     ACCESS_LOG,
     ACCOUNT,
     ADMIN,
+    ANY_VERSION,
     CUSTOM_DOMAIN,
     DATA,
     DOMAIN,
@@ -129,6 +130,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         log_format=given.get(LOG_FORMAT.name, LOG_FORMAT.default),
         access_log=_access_log(given),
         admin=_admin(given, named),
+        any_version=given.get(ANY_VERSION.name, False),
     )
 
 

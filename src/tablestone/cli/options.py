@@ -148,6 +148,13 @@ TRUSTED_PROXY = Option(
     parse_network,
     repeatable=True,
 )
+ANY_VERSION = Option(
+    "any-version",
+    "true|false",
+    "Accept versions of the service (x-ms-version) that are not known, as the last known one before them.",
+    "false",
+    parse_truth,
+)
 WORKERS = Option(
     "workers",
     "N",
@@ -239,7 +246,7 @@ SERVER_OPTIONS = (
     *(HOST, PORT, DATA, ENGINE, ACCOUNT, DOMAIN, CUSTOM_DOMAIN),
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
-    *(TABLE_DELETION_SECONDS, WORKERS, LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
+    *(TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS, LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
     *(ADMIN,),
 )
 """The options of `tablestone serve`; their names are the keys of the file."""

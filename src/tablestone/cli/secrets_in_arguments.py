@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from typing import Final
 
 _SECRET: Final = re.compile(
-    r"((?:AccountKey|SharedAccessSignature)=)[^;]*|([?&]?\bsig=)[^&;]*", re.IGNORECASE
+    r"((?:AccountKey|SharedAccessSignature|--pwd)=)[^;]*|([?&]?\bsig=)[^&;]*", re.IGNORECASE
 )
 _HIDDEN: Final = "(hidden)"
-_SAS_FLAG: Final = "--sas"
+_SECRET_FLAGS: Final = {"--sas", "--pwd"}
 
 
 def without_secrets(arguments: Sequence[str]) -> list[str]:
     """The arguments with every key and signature replaced."""
     shown = []
     for index, argument in enumerate(arguments):
-        if index and arguments[index - 1] == _SAS_FLAG and not argument.startswith("@"):
+        if index and arguments[index - 1] in _SECRET_FLAGS and not argument.startswith("@"):
             shown.append(_HIDDEN)
         else:
             shown.append(_SECRET.sub(lambda found: (found[1] or found[2]) + _HIDDEN, argument))

@@ -106,6 +106,7 @@ class Application:
             identities,
             clock,
             https_only=configuration.https_only,
+            any_version=configuration.any_version,
             refused=self._refused,
         )
         self._background = [

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, Protocol, TextIO
 
 from tablestone.clock import monotonic_seconds
 
 LINE_SECONDS: Final = 5.0
 _UPDATE_SECONDS: Final = 0.1
-ENTITIES: Final = "entities"
 
 
 class Progress(Protocol):
@@ -50,15 +48,9 @@ class PlainLines:
     """A line every few seconds."""
 
     def __init__(
-        self,
-        title: str,
-        stream: TextIO,
-        clock: Callable[[], float] = monotonic_seconds,
-        *,
-        counted: str = ENTITIES,
+        self, title: str, stream: TextIO, clock: Callable[[], float] = monotonic_seconds
     ) -> None:
         self._title = title
-        self._counted = counted
         self._stream = stream
         self._clock = clock
         self._started = self._told = clock()
@@ -77,7 +69,7 @@ class PlainLines:
             return
         self._told = now
         elapsed = now - self._started
-        parts = [f"{entities:,} {self._counted}", shown_bytes(size), f"{entities / elapsed:,.0f}/s"]
+        parts = [f"{entities:,} entities", shown_bytes(size), f"{entities / elapsed:,.0f}/s"]
         if position and of:
             parts.append(f"{shown_seconds(elapsed * (of - position) / position)} left")
         if errors:
@@ -92,11 +84,10 @@ class PlainLines:
 class Bar:
     """A bar of rich, with rate, bytes, time left where the size is known, and errors."""
 
-    def __init__(self, title: str, *, counted: str = ENTITIES) -> None:
+    def __init__(self, title: str) -> None:
         from rich import progress as bars  # noqa: PLC0415 - as above
         from rich.console import Console  # noqa: PLC0415 - only for a terminal
 
-        self._counted = counted
         self._started = self._told = monotonic_seconds()
         self._rich = bars.Progress(
             bars.SpinnerColumn(),
@@ -124,8 +115,9 @@ class Bar:
         if now - self._told < _UPDATE_SECONDS:
             return
         self._told = now
-        rate = entities / (now - self._started)
-        told = f"{entities:,} {self._counted}  {shown_bytes(size)}  {rate:,.0f}/s"
+        told = (
+            f"{entities:,} entities  {shown_bytes(size)}  {entities / (now - self._started):,.0f}/s"
+        )
         if errors:
             told += f"  {errors:,} rejected"
         self._rich.update(self._task, told=told, total=of, completed=position or 0)
@@ -134,17 +126,11 @@ class Bar:
         self._rich.stop()
 
 
-def progress_for(title: str, *, quiet: bool, counted: str = ENTITIES) -> Progress:
-    """The form of progress that suits standard error: a bar on a terminal, lines elsewhere.
-
-    A command that works without the extra `tools`, which brings the bars, has lines on a terminal too.
-    """
+def progress_for(title: str, *, quiet: bool) -> Progress:
+    """The form of progress that suits standard error: a bar on a terminal, lines elsewhere."""
     if quiet:
         return Quiet()
-    if sys.stderr.isatty():
-        with suppress(ModuleNotFoundError):
-            return Bar(title, counted=counted)
-    return PlainLines(title, sys.stderr, counted=counted)
+    return Bar(title) if sys.stderr.isatty() else PlainLines(title, sys.stderr)
 
 
 def shown_bytes(size: float) -> str:

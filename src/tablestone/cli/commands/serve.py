@@ -8,6 +8,7 @@ import os
 import shlex
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -43,11 +44,23 @@ def serve(**given: Any) -> None:
     errors = logging.StreamHandler(sys.stderr)
     errors.setFormatter(formatter_of(configuration.log_format))
     logging.basicConfig(level=configuration.log_level.upper(), handlers=[errors])
+    serve_until_stopped(configuration)
+
+
+def serve_until_stopped(
+    configuration: Configuration, tell: Callable[[str], None] = lambda _address: None
+) -> None:
+    """Serve until SIGINT or SIGTERM; the log is set up. `tell` is given the address after the ready lines."""
     for warning in configuration.warnings:
         log.warning("%s", warning)
     accounts = _known_accounts(configuration)
     served = _Served(configuration, accounts)
-    run_server(configuration, served.begin)
+
+    def begin(address: str, admin: str | None) -> None:
+        served.begin(address, admin)
+        tell(address)
+
+    run_server(configuration, begin)
     served.end()
     gc.freeze()  # what is left goes with the process: collecting it would be most of the time that a stop takes
 

@@ -28,13 +28,14 @@ from tablestone.model.operations import (
     QueryEntities,
     Result,
 )
-from tablestone.model.service_properties import CorsRule, ServiceProperties
+from tablestone.model.service_properties import CorsRule
 from tablestone.server.requests.account_address import Addresses, FoundAccount
 from tablestone.server.requests.batch import BatchCollector
 from tablestone.server.requests.caller_kinds import kind_of
 from tablestone.server.requests.cors import add_cors_headers, answer_preflight
 from tablestone.server.requests.failures import failure_of, log_reason
 from tablestone.server.requests.page_writing import answer_page
+from tablestone.server.requests.request_version import version_of
 from tablestone.tables.cached_rows import NOT_KEPT
 from tablestone.tables.service import TableService
 from tablestone.telemetry.refused_callers import RefusedCallers
@@ -63,7 +64,7 @@ from tablestone.wire.http.address import (
     readable_parameters,
 )
 from tablestone.wire.http.messages import Answer, Headers, RawRequest, RawResponse
-from tablestone.wire.http.negotiate import VERSION_LATEST, VERSIONS, negotiate, preference
+from tablestone.wire.http.negotiate import negotiate, preference
 from tablestone.wire.service.service_resources import (
     decode_service_operation,
     is_service_request,
@@ -105,7 +106,7 @@ class Authenticated(NamedTuple):
 class Pipeline:
     """One server's addresses and tables behind the steps of a request. `clock` is in ticks.
 
-    `refused` is told of every request that fails.
+    `any_version` accepts dates that are no known version. `refused` is told of every request that fails.
     """
 
     def __init__(
@@ -116,12 +117,14 @@ class Pipeline:
         clock: Clock,
         *,
         https_only: bool = False,
+        any_version: bool = False,
         refused: RefusedCallers | None = None,
     ) -> None:
         self._service = service
         self._properties = service.properties
         self._identities = identities
         self._https_only = https_only
+        self._any_version = any_version
         self._addresses = addresses
         self._clock = clock
         self._request_ids = request_ids()
@@ -160,7 +163,7 @@ class Pipeline:
             if request.method == "OPTIONS":
                 unversioned = Stamp(request_id, client_request_id, version)
                 return answer_preflight(cors_rules, request, unversioned)
-            version = _version(request, parameters, properties)
+            version = version_of(request, parameters, properties, self._any_version)
             stamp = Stamp(request_id, client_request_id, version)
             now = self._clock()
             caller = authenticate(request, found.account, parameters, version, now, repeated)
@@ -324,32 +327,6 @@ def _require_writable(method: str, found: FoundAccount) -> None:
     """Raise for a write at the secondary (wire 1.1)."""
     if found.is_secondary and method not in _READS:
         raise StorageError("InsufficientAccountPermissions")
-
-
-def _version(
-    request: RawRequest, parameters: Parameters, properties: ServiceProperties | None
-) -> str:
-    """The version of the request: its own, else the account's default, else the latest (wire 10.2, auth 11).
-
-    If the URL has a signature, `api-version` decides, and a header beside it is no error.
-    """
-    header = request.headers.get(b"x-ms-version")
-    if header is None or ("api-version" in parameters and _is_signed_in_url(request, parameters)):
-        default = None if properties is None else properties.default_version
-        version = parameters.get("api-version") or parameters.get("sv") or default or VERSION_LATEST
-    else:
-        if "api-version" in parameters:
-            raise StorageError("MultipleVersionsSpecified")
-        version = header.decode("latin-1")
-    if version not in VERSIONS:
-        version = version.strip()  # white space around a value is not part of it (RFC 9110, 5.5)
-        if version not in VERSIONS:
-            raise StorageError("InvalidHeaderValue")
-    return version
-
-
-def _is_signed_in_url(request: RawRequest, parameters: Parameters) -> bool:
-    return "sig" in parameters and b"authorization" not in request.headers
 
 
 def _form(

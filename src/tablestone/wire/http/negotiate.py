@@ -78,6 +78,16 @@ VERSION_JSON_ONLY: Final = "2015-12-11"
 """The first version without Atom (wire 10.1)."""
 
 
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+def known_version(version: str) -> str | None:
+    """The last known version before one that is not known; None for a text that is no date, or an older one."""
+    if _DATE.fullmatch(version) is None:
+        return None
+    return max((known for known in VERSIONS if known < version), default=None)
+
+
 class MetadataLevel(enum.Enum):
     """The amount of OData metadata in a JSON answer (wire 5.2)."""
 

@@ -1,0 +1,188 @@
+"""The flags of the commands `azurite` and `azurite-table`, and the options of `tablestone serve` that do the same.
+
+Source: the help of Azurite 3.37 and the files that read its flags. Takes and returns values: reads no file, and does
+not know how a server is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tablestone.cli.option_values import BrokenOption, parse_port
+from tablestone.cli.options import (
+    ACCESS_LOG,
+    ANY_VERSION,
+    DATA,
+    ENGINE,
+    HOST,
+    PORT,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+)
+from tablestone.telemetry.log_format import TEXT
+
+DATA_DIRECTORY: Final = "__tablestone__"
+"""The data directory inside the workspace, named as Azurite names its own; a workspace often holds other files."""
+AZURITE_TABLES: Final = "__azurite_db_table__.json"
+"""The file in which Azurite keeps tables."""
+OWN_DATA: Final = "tablestone.db"
+"""A workspace with this file is a data directory of Tablestone."""
+SKIP_VERSION_CHECK_VARIABLE: Final = "AZURITE_SKIP_API_VERSION_CHECK"
+"""Azurite's variable for --skipApiVersionCheck; it counts if its value is `true`, in these letters."""
+OAUTH_LEVEL: Final = "basic"
+
+
+class Flag(NamedTuple):
+    """A flag as Azurite writes it; without a metavar it is a switch."""
+
+    name: str
+    metavar: str | None
+    help: str
+    letter: str | None = None
+
+    @property
+    def typed(self) -> str:
+        return f"--{self.name}"
+
+
+TABLE_FLAGS: Final = (
+    Flag("tableHost", "ADDRESS", "Address to listen on.  [default: 127.0.0.1]"),
+    Flag("tablePort", "PORT", "Port to listen on; 0 takes a free port.  [default: 10002]"),
+    Flag(
+        "location",
+        "DIR",
+        f"Workspace: the data is in DIR/{DATA_DIRECTORY}.  [default: the working directory]",
+        "l",
+    ),
+    Flag("inMemoryPersistence", None, "Keep everything in memory and lose it at the end."),
+    Flag("silent", None, "No access log on standard output.", "s"),
+    Flag("debug", "FILE", "Write the log, with all details, to FILE.", "d"),
+    Flag("skipApiVersionCheck", None, "Accept versions of the service that are not known."),
+    Flag("cert", "FILE", "Serve TLS with this certificate: PEM with --key, PFX with --pwd."),
+    Flag("key", "FILE", "Private key of the certificate (PEM)."),
+    Flag("pwd", "PASSWORD", "Password of the PFX file."),
+    Flag("oauth", "basic", "Bearer tokens are always accepted, and always checked."),
+)
+"""The flags that say something about tables."""
+EMPTY_FLAGS: Final = (
+    Flag(
+        "loose", None, "Ignored: headers and parameters without a meaning are always ignored.", "L"
+    ),
+    Flag("disableTelemetry", None, "Ignored: nothing is collected."),
+    Flag("disableProductStyleUrl", None, "Ignored: only ACCOUNT.table.localhost is in host style."),
+    Flag("tableKeepAliveTimeout", "N", "Ignored: an idle connection is closed after 120 s."),
+    Flag("extentMemoryLimit", "N", "Ignored: only blobs and queues have extents."),
+)
+"""The flags that have nothing to say here."""
+OTHER_SERVICES: Final = (
+    Flag("blobHost", "ADDRESS", "Ignored: there are no blobs."),
+    Flag("blobPort", "PORT", "Ignored: there are no blobs."),
+    Flag("blobKeepAliveTimeout", "N", "Ignored: there are no blobs."),
+    Flag("queueHost", "ADDRESS", "Ignored: there are no queues."),
+    Flag("queuePort", "PORT", "Ignored: there are no queues."),
+    Flag("queueKeepAliveTimeout", "N", "Ignored: there are no queues."),
+)
+"""The flags of the services that Tablestone does not have."""
+FLAGS: Final = (*TABLE_FLAGS, *EMPTY_FLAGS, *OTHER_SERVICES)
+
+Given = Mapping[str, str | bool | None]
+"""The typed flags by name: a text, True for a switch, None or False for a flag that was not typed."""
+
+
+class Meaning(NamedTuple):
+    """The options of `tablestone serve` by name, the environment without what they replace, and remarks.
+
+    `pfx` is a certificate's file with its password; the options of TLS are missing until it is a PEM file.
+    """
+
+    options: dict[str, str]
+    environment: dict[str, str]
+    debug_log: Path | None
+    pfx: tuple[Path, str] | None
+    remarks: tuple[str, ...]
+
+
+def meaning_of(given: Given, extra: Iterable[str], environment: Mapping[str, str]) -> Meaning:
+    """The meaning of a command line of Azurite; `BrokenOption` if Azurite would refuse it or could not mean it."""
+    texts = {name: value for name, value in given.items() if isinstance(value, str)}
+    options, rest = _storage(given, texts, environment)
+    if "tableHost" in texts:
+        options[HOST.name] = texts["tableHost"]
+    if "tablePort" in texts:
+        options[PORT.name] = _port(texts["tablePort"])
+    if not given.get("silent") and not environment.get(ACCESS_LOG.variable):
+        options[ACCESS_LOG.name] = TEXT
+    if given.get("skipApiVersionCheck") or environment.get(SKIP_VERSION_CHECK_VARIABLE) == "true":
+        options[ANY_VERSION.name] = "true"
+    pfx = None
+    if "cert" in texts and "key" in texts:
+        options |= {TLS_CERTIFICATE.name: texts["cert"], TLS_KEY.name: texts["key"]}
+    elif "cert" in texts and "pwd" in texts:
+        pfx = (Path(texts["cert"]), texts["pwd"])
+    elif "cert" in texts or "key" in texts:
+        raise BrokenOption("--cert needs --key, or --pwd for a PFX file; --key needs --cert.")
+    debug_log = Path(texts["debug"]) if "debug" in texts else None
+    return Meaning(options, rest, debug_log, pfx, tuple(_remarks(given, texts, extra)))
+
+
+def _port(text: str) -> str:
+    try:
+        return str(parse_port(text))
+    except BrokenOption as broken:
+        raise BrokenOption(f"--tablePort {broken}.") from None
+
+
+def _storage(
+    given: Given, texts: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The options of the storage; the variables of the storage count only if no flag says anything about it."""
+    rest = {
+        name: value
+        for name, value in environment.items()
+        if name not in {DATA.variable, ENGINE.variable}
+    }
+    location = texts.get("location")
+    if given.get("inMemoryPersistence"):
+        if location is not None:
+            raise BrokenOption("--inMemoryPersistence and --location exclude each other.")
+        return {ENGINE.name: "memory"}, rest
+    if location is None and (environment.get(DATA.variable) or environment.get(ENGINE.variable)):
+        return {}, dict(environment)
+    workspace = Path.cwd() if location is None else Path(location)
+    place = workspace if (workspace / OWN_DATA).exists() else workspace / DATA_DIRECTORY
+    return {ENGINE.name: "sqlite", DATA.name: str(place)}, rest
+
+
+def _remarks(given: Given, texts: Mapping[str, str], extra: Iterable[str]) -> Iterable[str]:
+    """One sentence for each kind of words that change nothing."""
+    of_others = [flag.typed for flag in OTHER_SERVICES if given.get(flag.name)]
+    if of_others:
+        yield f"Only tables are served, no blobs and no queues: {_listed(of_others)} ignored."
+    empty = [flag.typed for flag in EMPTY_FLAGS if given.get(flag.name)]
+    empty += [repr(word) for word in extra]
+    if "pwd" in texts and ("key" in texts or "cert" not in texts):
+        empty.append("--pwd")
+    if empty:
+        yield f"{_listed(empty)} ignored: nothing changes with {'it' if len(empty) == 1 else 'them'} here."
+    level = texts.get("oauth")
+    if level is not None and level.lower() != OAUTH_LEVEL:
+        raise BrokenOption(f"--oauth must be {OAUTH_LEVEL}, not {level!r}.")
+    if level is not None:
+        yield (
+            "Bearer tokens are always accepted, over TLS, and their signatures are checked: "
+            "`tablestone token` prints one, and TABLESTONE_TOKEN_ISSUER names the issuer of others."
+        )
+    location = texts.get("location")
+    workspace = Path.cwd() if location is None else Path(location)
+    if not given.get("inMemoryPersistence") and (workspace / AZURITE_TABLES).exists():
+        yield (
+            f"{workspace / AZURITE_TABLES} has tables of Azurite and is not read: "
+            "`tablestone copy` moves them while Azurite runs."
+        )
+
+
+def _listed(words: list[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last} are" if first else f"{last} is"

@@ -1,0 +1,46 @@
+"""The version of a request: which of its parts says it, and whether it is one that is answered.
+
+Knows headers and parameters, nothing of what a version changes.
+"""
+
+from __future__ import annotations
+
+from tablestone.model.errors import StorageError
+from tablestone.model.service_properties import ServiceProperties
+from tablestone.wire.http.address import Parameters
+from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.http.negotiate import VERSION_LATEST, VERSIONS, known_version
+
+
+def version_of(
+    request: RawRequest,
+    parameters: Parameters,
+    properties: ServiceProperties | None,
+    any_version: bool,  # noqa: FBT001 - positional, for the speed of compiled calls
+) -> str:
+    """The version of the request: its own, else the account's default, else the latest (wire 10.2, auth 11).
+
+    If the URL has a signature, `api-version` decides, and a header beside it is no error. With `any_version`, a date
+    that is no known version is the last known version before it.
+    """
+    header = request.headers.get(b"x-ms-version")
+    if header is None or ("api-version" in parameters and _is_signed_in_url(request, parameters)):
+        default = None if properties is None else properties.default_version
+        version = parameters.get("api-version") or parameters.get("sv") or default or VERSION_LATEST
+    else:
+        if "api-version" in parameters:
+            raise StorageError("MultipleVersionsSpecified")
+        version = header.decode("latin-1")
+    if version in VERSIONS:
+        return version
+    version = version.strip()  # white space around a value is not part of it (RFC 9110, 5.5)
+    if version in VERSIONS:
+        return version
+    known = known_version(version) if any_version else None
+    if known is None:
+        raise StorageError("InvalidHeaderValue")
+    return known
+
+
+def _is_signed_in_url(request: RawRequest, parameters: Parameters) -> bool:
+    return "sig" in parameters and b"authorization" not in request.headers

@@ -1,0 +1,186 @@
+"""The Helm chart: what Helm makes of it is what Kubernetes takes, and a wrong value is named in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.deployed import CHART, needs, run
+from deploy.install import missing
+from tablestone import __version__
+from tablestone.cli.option_sources import read_configuration
+from tablestone.cli.options import SERVER_OPTIONS
+
+pytestmark = needs("helm")
+KUBERNETES = "1.33"
+SET_BY_THE_CHART = {
+    *("host", "port", "data", "engine", "account", "admin"),
+    *("tls-certificate", "tls-key"),
+}
+"""The options that other values of the chart stand for."""
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+
+
+def rendered(*words: str) -> list[dict[str, Any]]:
+    """The manifests that `helm template` makes of the chart."""
+    made = run("helm", "template", "tables", str(CHART), "--namespace", "prod", *words)
+    assert made.returncode == 0, made.stdout
+    return [each for each in yaml.safe_load_all(made.stdout) if each is not None]
+
+
+def one(kind: str, manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    (found,) = [each for each in manifests if each["kind"] == kind]
+    return found
+
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "the defaults": (),
+    "everything": (
+        *("--set", "accounts.secretName=tables", "--set", "tls.secretName=certificate"),
+        *("--set", "serviceMonitor.enabled=true", "--set", "serviceMonitor.labels.release=p"),
+        *("--set", "image.pullSecrets={registry}", "--set", "persistence.storageClass=fast"),
+        *(
+            "--set",
+            "nodeSelector.disk=ssd",
+            "--set",
+            "podAnnotations.a=b",
+            "--set",
+            "podLabels.c=d",
+        ),
+        *("--set", "options.workers=2", "--set", "podDisruptionBudget.maxUnavailable=50%"),
+    ),
+    "a cluster": ("--set", "engine.secretName=cassandra", "--set", "replicas=3"),
+}
+
+
+@pytest.mark.parametrize("words", VALUES.values(), ids=VALUES)
+def test_kubernetes_takes_it(words: tuple[str, ...]) -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason=missing("helm") or "")
+    manifests = rendered(*words)
+    for manifest in manifests:
+        if manifest["kind"] != "ServiceMonitor":
+            kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+    kinds = sorted(each["kind"] for each in manifests)
+    expected = ["PodDisruptionBudget", "Service", "Service", "ServiceAccount", "StatefulSet"]
+    monitored = ["ServiceMonitor"] if "serviceMonitor.enabled=true" in words else []
+    assert kinds == sorted([*expected, *monitored])
+
+
+def test_a_wrong_manifest_is_found() -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    manifest = one("StatefulSet", rendered())
+    manifest["spec"]["replicas"] = "one"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+
+
+def test_helm_lints_it() -> None:
+    linted = run("helm", "lint", "--strict", str(CHART))
+    assert linted.returncode == 0, linted.stdout
+
+
+def environment_of(*words: str) -> dict[str, Any]:
+    """The variables of the container; those from secrets have the secret's name and key."""
+    (container,) = one("StatefulSet", rendered(*words))["spec"]["template"]["spec"]["containers"]
+    return {
+        each["name"]: each["value"]
+        if "value" in each
+        else tuple(each["valueFrom"]["secretKeyRef"][part] for part in ("name", "key"))
+        for each in container["env"]
+    }
+
+
+def test_the_server_is_told_what_the_values_say() -> None:
+    environment = environment_of("--set", "options.workers=2", "--set", "options.https-only=true")
+    configuration = read_configuration({}, environment)
+    assert configuration.warnings == ()
+    assert configuration.data_directory == Path("/data")
+    assert (configuration.host, configuration.port, configuration.workers) == ("0.0.0.0", 10002, 2)
+    assert (configuration.accounts, configuration.has_development_account) == ((), False)
+    assert configuration.https_only
+    assert (configuration.log_level, configuration.log_format) == ("info", "json")
+
+
+def test_secrets() -> None:
+    words = ("--set", "accounts.secretName=tables", "--set", "engine.secretName=cassandra")
+    environment = environment_of(*words)
+    assert environment["TABLESTONE_ACCOUNT"] == ("tables", "accounts")
+    assert environment["TABLESTONE_ENGINE"] == ("cassandra", "url")
+    engine = "cassandra://a,b/tables?datacenter=dc1"
+    told = environment | {"TABLESTONE_ENGINE": engine, "TABLESTONE_ACCOUNT": "weather:a2V5"}
+    assert read_configuration({}, told).data_directory is None
+    assert "volumeClaimTemplates" not in one("StatefulSet", rendered(*words))["spec"]
+
+
+def test_the_pod_has_no_rights() -> None:
+    pod = one("StatefulSet", rendered())["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_the_admin_port_is_probed_and_scraped_and_not_for_clients() -> None:
+    manifests = rendered("--set", "serviceMonitor.enabled=true", "--set", "admin.port=9000")
+    (container,) = one("StatefulSet", manifests)["spec"]["template"]["spec"]["containers"]
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness")}
+    assert list(probes.values()) == [{"path": "/health/ready", "port": "admin"}] * 2
+    assert container["livenessProbe"]["httpGet"] == {"path": "/health/live", "port": "admin"}
+    services = {each["metadata"]["name"]: each for each in manifests if each["kind"] == "Service"}
+    ports = {
+        name: [port["name"] for port in each["spec"]["ports"]] for name, each in services.items()
+    }
+    assert ports == {"tables-tablestone": ["table"], "tables-tablestone-admin": ["admin"]}
+    selected = one("ServiceMonitor", manifests)["spec"]["selector"]["matchLabels"].items()
+    chosen = [
+        name for name, each in services.items() if selected <= each["metadata"]["labels"].items()
+    ]
+    assert chosen == ["tables-tablestone-admin"]
+
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "a number": ("replicas=two", "- at '/replicas': got string, want integer"),
+    "several servers on one directory": ("replicas=2", "- at '/replicas': maximum: got 2, want 1"),
+    "a truth value": (
+        "serviceMonitor.enabled=1",
+        "- at '/serviceMonitor/enabled': got number, want boolean",
+    ),
+    "an unknown value": ("replica=1", "- at '': additional properties 'replica' not allowed"),
+    "an unknown option": (
+        "options.log-levl=info",
+        "- at '/options': additional properties 'log-levl' not allowed",
+    ),
+    "a port": ("service.port=70000", "- at '/service/port': maximum: got 70,000, want 65,535"),
+    "a size": (
+        "persistence.size=ten",
+        "- at '/persistence/size': 'ten' does not match pattern '^[0-9]+([.][0-9]+)?([KMGTPE]i?)?$'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("value", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_a_value_is_refused(value: str, sentence: str) -> None:
+    refused = run("helm", "template", "tables", str(CHART), "--set", value)
+    assert refused.returncode != 0
+    lines = [line for line in refused.stdout.splitlines() if line.startswith("- ")]
+    assert lines == [sentence]
+
+
+def test_every_option_of_the_server_has_a_value() -> None:
+    options = {option.name for option in SERVER_OPTIONS}
+    assert set(SCHEMA["properties"]["options"]["properties"]) == options - SET_BY_THE_CHART
+
+
+def test_the_chart_is_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)

@@ -1,0 +1,73 @@
+"""The files of `deploy/` as their linters see them; each linter finds a planted fault."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from deploy.deployed import DEPLOY, ROOT, needs, run
+
+DOCKERFILE = DEPLOY / "Dockerfile"
+COMPOSE = DEPLOY / "compose.yaml"
+YAMLLINT = ("--strict", "--config-file", str(DEPLOY / ".yamllint.yaml"))
+COMPOSE_SCHEMA = ("--builtin-schema", "vendor.compose-spec")
+
+
+@needs("hadolint")
+def test_the_dockerfile(tmp_path: Path) -> None:
+    assert run("hadolint", str(DOCKERFILE)).stdout == ""
+    planted = tmp_path / "Dockerfile"
+    planted.write_text(DOCKERFILE.read_text().replace("WORKDIR /source", "RUN cd /source"))
+    assert "DL3003" in run("hadolint", str(planted)).stdout
+
+
+def test_the_image_runs_as_a_user_without_rights() -> None:
+    last_stage = DOCKERFILE.read_text().rpartition("\nFROM ")[2]
+    assert "\nUSER 10002:10002\n" in last_stage
+    assert "apt-get" not in last_stage, "no compiler is in the image"
+
+
+@needs("yamllint")
+def test_yaml(tmp_path: Path) -> None:
+    assert run("yamllint", *YAMLLINT, str(DEPLOY)).stdout == ""
+    planted = tmp_path / "planted.yaml"
+    planted.write_text("a: 1\na: 2\n")
+    assert "key-duplicates" in run("yamllint", *YAMLLINT, str(planted)).stdout
+
+
+@needs("check-jsonschema")
+def test_compose(tmp_path: Path) -> None:
+    assert run("check-jsonschema", *COMPOSE_SCHEMA, str(COMPOSE)).returncode == 0
+    planted = tmp_path / "compose.yaml"
+    planted.write_text(COMPOSE.read_text().replace("read_only: true", "read_only: [1]"))
+    assert run("check-jsonschema", *COMPOSE_SCHEMA, str(planted)).returncode == 1
+
+
+WHEELS = {
+    "linux": {
+        f"cp{version}-{libc}_{machine}"
+        for version in (311, 312, 313)
+        for libc in ("manylinux", "musllinux")
+        for machine in ("x86_64", "aarch64")
+    },
+    "macos": {
+        f"cp{version}-macosx_{machine}"
+        for version in (311, 312, 313)
+        for machine in ("x86_64", "arm64")
+    },
+}
+
+
+@needs("cibuildwheel")
+@pytest.mark.parametrize(("platform", "wheels"), WHEELS.items())
+def test_the_wheels_that_are_built(platform: str, wheels: set[str]) -> None:
+    """Cibuildwheel reads its part of pyproject.toml and says what it would build."""
+    told = run("cibuildwheel", "--platform", platform, "--print-build-identifiers", str(ROOT))
+    assert set(told.stdout.split()) == wheels
+
+
+def test_a_wheel_that_is_not_compiled_is_not_delivered() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+    assert "HOW_IT_RUNS == 'compiled'" in settings["test-command"]
