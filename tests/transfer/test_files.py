@@ -53,6 +53,8 @@ def test_a_file(tmp_path: Path, case: dict[str, Any]) -> None:
     path = tmp_path / case["file"]
     content = case["content"].encode(case.get("written_as", "utf-8"))
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    if "schema" in case:
+        (tmp_path / "x.schema.csv").write_text(case["schema"])
     found = read(path, **reading_of(case))
     assert found == [orjson.loads(row) if row.startswith("{") else row for row in case["rows"]]
 
@@ -61,6 +63,8 @@ def test_a_file(tmp_path: Path, case: dict[str, Any]) -> None:
 def test_a_file_that_is_refused(tmp_path: Path, case: dict[str, Any]) -> None:
     path = tmp_path / case["file"]
     path.write_bytes(case["content"].encode(case.get("written_as", "utf-8")))
+    if "schema" in case:
+        (tmp_path / "x.schema.csv").write_text(case["schema"])
     with pytest.raises((TransferRefused, TransferFailed)) as refused:
         read(path, **reading_of(case))
     assert str(refused.value).replace(f"{tmp_path}/", "") == case["sentence"]
@@ -160,14 +164,48 @@ def test_what_azcopy_7_wrote(tmp_path: Path) -> None:
     assert numbers == [1, 2]
 
 
+def test_a_manifest_of_any_name_finds_its_split_files(tmp_path: Path) -> None:
+    """Documented names: the range of keys, the split and the checksum follow the moment of the export."""
+    described = {
+        **MANIFEST,
+        "AccountName": "account",
+        "Timestamp": "2018-05-28T03:06:11.6482709Z",
+        "TotalDataFiles": 3,
+    }
+    manifest = tmp_path / "nightly.manifest"
+    manifest.write_bytes(orjson.dumps(described))
+    own = ["0_0_C3040FE8", "0_10_0AB9AC20", "1_0_0AB9AC21"]
+    others = ["account_Weather_20180529T030611.6482709Z_0_0_C3040FE8"]
+    others.append("account_WeatherOld_20180528T030611.6482709Z_0_0_C3040FE8")
+    for name in [f"account_Weather_20180528T030611.6482709Z_{rest}" for rest in own] + others:
+        entities = [{"PartitionKey": "p", "RowKey": name[-12:]}]
+        (tmp_path / f"{name}.json").write_bytes(orjson.dumps(entities))
+    assert [row["RowKey"] for row in read(manifest) if isinstance(row, dict)] == [
+        *("0_0_C3040FE8", "_10_0AB9AC20", "1_0_0AB9AC21")
+    ]
+
+
+def test_a_manifest_of_csv(tmp_path: Path) -> None:
+    manifest = tmp_path / "x.manifest"
+    manifest.write_bytes(orjson.dumps({**MANIFEST, "PayloadFormat": "Csv", "TotalDataFiles": 1}))
+    (tmp_path / "x_0_0_C3040FE8.csv").write_text(
+        "PartitionKey,RowKey,Timestamp,n\np,1,2018-05-28T03:06:11Z,5\n"
+    )
+    assert read(manifest) == [{"PartitionKey": "p", "RowKey": "1", "n": "5"}]
+    (tmp_path / "x_0_0_C3040FE8.schema.csv").write_text(
+        "PartitionKey,RowKey,Timestamp,n\nEdm.String,Edm.String,Edm.DateTime,Edm.Int32\n"
+    )
+    assert read(manifest) == [{"PartitionKey": "p", "RowKey": "1", "n": 5}]
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
         (MANIFEST, "counts 2 data files, and 0 are beside it."),
         ({**MANIFEST, "TotalDataFiles": 0}, "has no data file beside it."),
         (
-            {**MANIFEST, "PayloadFormat": "Csv"},
-            "describes files of Csv: import each .csv by itself",
+            {**MANIFEST, "PayloadFormat": "Atom"},
+            "describes files of Atom, which AzCopy 7 did not write.",
         ),
         ({"Version": 2}, "is not a manifest of AzCopy."),
     ],

@@ -1,4 +1,5 @@
-"""CSV whose columns have types: `temp:Double` in the header, or Storage Explorer's `temp` with `temp@type` beside it.
+"""CSV whose columns have types: `temp:Double` in the header, a schema beside the file, or Storage Explorer's `temp`
+with `temp@type` beside it.
 
 pyarrow cuts the text into cells; this module gives each cell its meaning. An empty cell is an absent property and `""`
 an empty string. Text is never taken for a formula: it is stored and written as it is.
@@ -24,6 +25,7 @@ from tablestone.model.typed_json import (
 )
 from tablestone.transfer import odata
 from tablestone.transfer.formats.compressed import BinaryFile
+from tablestone.transfer.formats.csv_schema import read_schema
 from tablestone.transfer.formats.rows import (
     TYPE_NAMES,
     Reading,
@@ -141,6 +143,7 @@ def _not_in(path: str, encoding: str, where: str) -> str:
 
 def _columns(header: Sequence[str], reading: Reading, maker: RowMaker, path: str) -> list[_Column]:
     """The meaning of each column. A column of types belongs to the column whose name it has."""
+    schema = read_schema(path)
     type_columns: dict[str, int] = {}
     values: list[tuple[int, str, EdmType | None]] = []
     for index, title in enumerate(header):
@@ -151,7 +154,7 @@ def _columns(header: Sequence[str], reading: Reading, maker: RowMaker, path: str
         elif colon:
             values.append((index, name, type_named(type_name, f"{path}, column {title!r}")))
         else:
-            values.append((index, title, None))
+            values.append((index, title, schema.get(title)))
     columns, seen = [], set()
     for index, name, own_kind in values:
         kind = reading.types.get(name, own_kind)
@@ -229,9 +232,13 @@ def _ragged(row: Any) -> Rejected:
     return Rejected(row.number, reason, row.text)
 
 
-def header_line(columns: Iterable[tuple[str, EdmType]], keys: Sequence[str]) -> bytes:
-    """The header of a file: `keys`, which are columns without a type, then each property with its type."""
-    titles = [*keys, *(f"{name}:{kind.value.removeprefix('Edm.')}" for name, kind in columns)]
+def header_line(
+    columns: Iterable[tuple[str, EdmType]], keys: Sequence[str], *, with_types: bool = True
+) -> bytes:
+    """The header of a file: `keys`, which are columns without a type, then each property, with its type or without."""
+    titles = list(keys)
+    for name, kind in columns:
+        titles.append(f"{name}:{kind.value.removeprefix('Edm.')}" if with_types else name)
     return ",".join(map(_quoted, titles)).encode() + b"\n"
 
 

@@ -68,9 +68,10 @@ def _of_manifest(
 ) -> Iterator[Row | Rejected]:
     """The rows of all data files, numbered on through them."""
     before = 0
-    for path in azcopy_manifest.data_files(manifest):
+    kind, paths = azcopy_manifest.data_files(manifest)
+    for path in paths:
         number = 0
-        for row in read_rows(str(path), reading, "json", position):
+        for row in read_rows(str(path), reading, kind, position):
             number = row.number
             yield row._replace(number=before + number)
         before += number
