@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from transfer.data_tools import DataTools, entity
@@ -80,6 +82,22 @@ def test_counts_and_partitions(tools: DataTools, weather: str) -> None:
         "1\tLGA's",
     ]
     assert tools.run("partitions", weather).lines == ["EWR", "JFK", "LGA's"]
+
+
+def test_the_sizes_of_tables(tools: DataTools, weather: str) -> None:
+    """The bytes of the documented formula: 4, 2 for each unit of the keys; of a property 8, its name and its value."""
+    size = 4 + 2 * len("EWR2013-01-01")
+    size += (8 + 2 * 4 + 8) + (8 + 2 * 4 + 4) + (8 + 2 * 4 + 4 + 2 * 4)
+    one = entity("EWR", "2013-01-01", temp=39.02, wind=10, note="cold")
+    tools.run("clear", weather, "--yes", "--quiet")
+    tools.run("import", tools.write_lines("one.jsonl", [one]), weather, "--quiet")
+    lines = tools.run("tables", "--sizes", "--quiet").lines
+    assert f"{weather}\t1 entities\t{size} B" in lines
+    as_json = [json.loads(line) for line in tools.run("tables", "--sizes", "--json").lines]
+    assert {"table": weather, "entities": 1, "bytes": size} in as_json
+    assert {"table": weather} in [json.loads(line) for line in tools.run("tables", "--json").lines]
+    refused = tools.run("tables", "--sizes", "--create", "x", status=2).stderr
+    assert refused.endswith("go with a list, not with --create or --delete.\n")
 
 
 PLANS = [

@@ -13,6 +13,7 @@ import pytest
 from tablestone.model.keys import EntityKey
 from tablestone.transfer import exporting, importing
 from tablestone.transfer.formats.compressed import CompressedAppender
+from tablestone.transfer.odata import Storable
 from tablestone.transfer.wire import TableEndpoint, Unreachable
 from transfer.data_tools import DataTools, entity
 
@@ -121,8 +122,9 @@ def test_a_row_that_only_the_service_refuses(
 ) -> None:
     """The transaction is sent again without the row."""
 
-    def let_through(raw: dict[str, Any], _size: int) -> EntityKey:
-        return EntityKey(raw["PartitionKey"], raw["RowKey"])
+    def let_through(raw: dict[str, Any], _size: int) -> Storable:
+        key = EntityKey(raw["PartitionKey"], raw["RowKey"])
+        return Storable(key, is_sent_as_it_is=True)
 
     monkeypatch.setattr("tablestone.transfer.odata.require_valid", let_through)
     lines = [

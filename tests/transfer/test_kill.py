@@ -1,6 +1,7 @@
 """SIGKILL at random moments of an import and of a copy: run again, each ends, and the data in the table is right.
 
-TRANSFER_KILLS is the number of times that each is killed at least. Without it the tests are skipped: they take minutes.
+TRANSFER_KILLS is the number of times that each is killed at least; the default is small. `test_kill_moments` has the
+exact moments.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import random
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -16,49 +18,56 @@ import pytest
 from conftest import StartServer
 from transfer.data_tools import DataTools, entity
 
-KILLS = int(os.environ.get("TRANSFER_KILLS", "0"))
+KILLS = int(os.environ.get("TRANSFER_KILLS", "2"))
 ENTITIES = [entity(f"p{n // 3000}", f"{n:06}", n=n, s="x" * 200) for n in range(12_000)]
-pytestmark = pytest.mark.skipif(
-    not KILLS, reason="the kills of the data tools take minutes: set TRANSFER_KILLS to their number"
-)
-SECONDS = (0.8, 3.0)
-"""The moments of a kill: after the command has begun, and before it can be done on a busy machine."""
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
+FIRST_MOMENT = 0.3
+"""The earliest kill, as a part of the time of a run that is not killed: the command has begun by then."""
+LATER_EACH = 0.05
+"""Each kill of a run comes later by this part, so that a run on a machine that gets busy ends too."""
 
 
-def run_with_kills(tools: DataTools, chance: random.Random, arguments: tuple[str, ...]) -> int:
-    """Start the command and kill it, until it ends by itself. Returns the number of kills."""
+def seconds_of(tools: DataTools, arguments: tuple[str, ...]) -> float:
+    """The time of a whole run, on this machine as busy as it is now."""
+    started = time.monotonic()
+    process = tools.start(*arguments)
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr
+    return time.monotonic() - started
+
+
+def run_with_kills(
+    tools: DataTools, chance: random.Random, seconds: float, arguments: tuple[str, ...]
+) -> int:
+    """Start the command and kill it, until it has told its report. Returns the number of kills."""
     kills = 0
     while True:
         process = tools.start(*arguments)
+        moment = chance.uniform(FIRST_MOMENT, 1.1) + LATER_EACH * kills
         try:
-            # Each kill comes later than the one before, so that the command ends in the end on a slow machine too.
-            process.wait(chance.uniform(*SECONDS) + kills / 4)
+            process.wait(moment * seconds)
         except subprocess.TimeoutExpired:
             process.kill()
-        _, stderr = process.communicate(timeout=60)
-        if process.returncode != -signal.SIGKILL:
-            assert process.returncode == 0, stderr
+        stdout, stderr = process.communicate(timeout=60)
+        assert process.returncode in (0, -signal.SIGKILL), stderr
+        if process.returncode == 0 or stdout:
             return kills
         kills += 1
 
 
-@pytest.mark.crash
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["fail", "replace"])
 def test_an_import_that_is_killed_ends_equal(tools: DataTools, table: str, rule: str) -> None:
     path = tools.write_lines("a.jsonl", ENTITIES)
+    command = ("import", str(path), table, "--on-conflict", rule, "--quiet")
+    seconds = seconds_of(tools, command)
     chance = random.Random(16)
     kills = 0
     while kills < KILLS:
-        kills += run_with_kills(
-            tools, chance, ("import", str(path), table, "--on-conflict", rule, "--quiet")
-        )
-        assert tools.all_of(table) == ENTITIES
         tools.run("clear", table, "--yes", "--quiet")
+        kills += run_with_kills(tools, chance, seconds, command)
+        assert tools.all_of(table) == ENTITIES
 
 
-@pytest.mark.crash
-@pytest.mark.slow
 def test_a_copy_that_is_killed_ends_equal(
     tools: DataTools, table: str, private_server: StartServer, tmp_path: Path
 ) -> None:
@@ -69,12 +78,12 @@ def test_a_copy_that_is_killed_ends_equal(
         path = tools.directory / f"{name}.txt"
         path.write_text(text)
         places.append(f"@{path}")
+    command = ("copy", "--from", places[0], "--to", places[1], table, "--quiet")
+    seconds = seconds_of(tools, command)
     chance = random.Random(17)
     kills = 0
     while kills < KILLS:
-        kills += run_with_kills(
-            tools, chance, ("copy", "--from", places[0], "--to", places[1], table, "--quiet")
-        )
+        tools.run("clear", table, "--connection-string", places[1], "--yes", "--quiet")
+        kills += run_with_kills(tools, chance, seconds, command)
         at_target = tools.run("query", table, "--connection-string", places[1], "--output", "jsonl")
         assert at_target.entities == ENTITIES
-        tools.run("clear", table, "--connection-string", places[1], "--yes", "--quiet")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from server_process import ServerProcess
-from tablestone.transfer.progress import PlainLines, shown_bytes, shown_seconds
+from tablestone.transfer.progress import PlainLines, Reached, shown_bytes, shown_seconds
 from transfer.data_tools import DataTools, entity
 from transfer.faulty_service import BUSY, faulty_service
 
@@ -19,13 +19,13 @@ def test_a_line_every_few_seconds() -> None:
     moments: Iterator[float] = iter([0.0, 1.0, 6.0, 7.0, 12.0])
     stream = io.StringIO()
     lines = PlainLines("import Weather", stream, lambda: next(moments))
-    lines.update(100, 2048)
-    lines.update(600, 5 * 1024 * 1024, errors=2, position=25, of=100)
-    lines.update(700, 0)
-    lines.update(1200, 6 * 1024 * 1024)
+    lines.update(Reached(100, 2048))
+    lines.update(Reached(600, 5 * 1024 * 1024, errors=2, position=25, length=100))
+    lines.update(Reached(700, 0))
+    lines.update(Reached(1300, 6 * 1024 * 1024, earlier=100))
     assert stream.getvalue().splitlines() == [
         "import Weather: 600 entities, 5.0 MiB, 100/s, 18 s left, 2 rejected",
-        "import Weather: 1,200 entities, 6.0 MiB, 100/s",
+        "import Weather: 1,300 entities, 6.0 MiB, 100/s",
     ]
 
 

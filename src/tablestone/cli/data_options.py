@@ -22,6 +22,7 @@ from tablestone.transfer.endpoint_connection import (
     GivenConnection,
     resolve,
 )
+from tablestone.transfer.journal import Journal
 from tablestone.transfer.profiles import open_profiles
 from tablestone.transfer.refusals import TransferFailed, TransferRefused
 from tablestone.transfer.wire import ServiceError, TableEndpoint, Unreachable
@@ -158,7 +159,18 @@ def print_report(
 ) -> None:
     """The end of a transfer, for a person or for a program."""
     stream = sys.stderr if err else sys.stdout
-    print(json.dumps(members) if as_json else "\n".join(lines), file=stream)
+    print(json.dumps(members) if as_json else "\n".join(lines), file=stream, flush=True)
+
+
+def end_with_report(
+    journal: Journal | None, lines: list[str], members: dict[str, Any], *, as_json: bool
+) -> None:
+    """Print the report, and then end the journal: a transfer that was killed before it told so is not a new one."""
+    try:
+        print_report(lines, members, as_json=as_json)
+    finally:
+        if journal:
+            journal.finish()
 
 
 @contextmanager

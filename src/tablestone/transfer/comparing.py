@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from tablestone.model.keys import EntityKey, encode_key
 from tablestone.transfer import odata
-from tablestone.transfer.progress import Progress
+from tablestone.transfer.progress import Progress, Reached
 from tablestone.transfer.wire import RawEntity
 from tablestone.transfer.writing import same_properties
 
@@ -124,7 +124,7 @@ class Comparer:
         self._hashes[side].update(odata.canonical(odata.read_entity(raw)) + b"\n")
         self._seen += 1
         if self._seen % 500 == 0:
-            self._progress.update(self._seen // 2, 0, errors=self.result.differing)
+            self._progress.update(Reached(self._seen // 2, 0, self.result.differing))
 
     def _close_range(self) -> None:
         ranges = self.result.ranges

@@ -21,7 +21,7 @@ from tablestone.transfer import odata
 from tablestone.transfer.comparing import Comparer, Comparison, Difference
 from tablestone.transfer.formats.rows import Row
 from tablestone.transfer.journal import Journal
-from tablestone.transfer.progress import Progress
+from tablestone.transfer.progress import Progress, Reached
 from tablestone.transfer.reading import TableReader
 from tablestone.transfer.refusals import TransferFailed
 from tablestone.transfer.wire import Query, RawEntity, TableEndpoint
@@ -139,9 +139,8 @@ class TableCopy:
                 if number % PAGES_PER_CHECKPOINT == 0 or page.next_token is None:
                     writer.drain()
                     self._save(page.next_token, copied=page.next_token is None, tally=writer.tally)
-                self._progress.update(
-                    self._earlier.rows + writer.tally.rows, self._earlier.bytes + writer.tally.bytes
-                )
+                total = _sum(self._earlier, writer.tally)
+                self._progress.update(Reached(total.rows, total.bytes, earlier=self._earlier.rows))
         finally:
             writer.close()
         self._earlier = _sum(self._earlier, writer.tally)

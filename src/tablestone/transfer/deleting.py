@@ -15,7 +15,7 @@ from operator import itemgetter
 from tablestone import limits
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.transfer import odata
-from tablestone.transfer.progress import Progress
+from tablestone.transfer.progress import Progress, Reached
 from tablestone.transfer.reading import TableReader
 from tablestone.transfer.refusals import TransferFailed
 from tablestone.transfer.retrying import InFlight, Retry
@@ -59,7 +59,7 @@ class Delete:
                             futures.append(pool.submit(self._delete, part))
                     for future in futures:
                         future.result()
-                    self._progress.update(self.report.deleted, self._reader.cost.bytes)
+                    self._progress.update(Reached(self.report.deleted, self._reader.cost.bytes))
             except BaseException:
                 self._stop.set()
                 raise

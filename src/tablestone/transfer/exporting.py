@@ -2,7 +2,8 @@
 
 JSON lines are written as pages come. CSV and Parquet need all columns first: entities wait in a compressed file of
 JSON lines beside the target, and are converted when all have come. A journal keeps the continuation token and the
-length of what is written; a run that goes on cuts the file there. Knows formats and journal; does not know options.
+length of what is written; a run that goes on cuts the file there. It also keeps the identity of the whole file before
+that gets its name: the run after a kill knows it again. Knows formats and journal; does not know options.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from tablestone.transfer.formats.compressed import (
     open_for_reading,
     split_name,
 )
+from tablestone.transfer.formats.csv_schema import schema_beside, schema_text
 from tablestone.transfer.journal import Journal
-from tablestone.transfer.progress import Progress
+from tablestone.transfer.progress import Progress, Reached
 from tablestone.transfer.reading import TableReader
 from tablestone.transfer.refusals import TransferFailed
 from tablestone.transfer.wire import Query, RawEntity
@@ -59,6 +61,8 @@ class Target:
     kind: str
     mixed: Mixed = Mixed.FAIL
     with_timestamp: bool = False
+    schema: bool = False
+    """Of CSV: the types are in a file beside it, and the header has names only."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -87,18 +91,29 @@ class Export:
         path = target.path
         self._waiting = Path(path + (SPOOL_SUFFIX if target.needs_columns else ".part"))
         self._compression = ".zst" if target.needs_columns else split_name(path)[1]
-        self._state = self._trusted(journal.state if journal else {})
+        self._state: dict[str, Any] = dict(journal.state) if journal else {}
+        if not (self.has_its_name or self._holds_what_was_read()):
+            self._state = {}
         self._columns = Columns(self._state)
+
+    @property
+    def has_its_name(self) -> bool:
+        """Whether the file under the name is the one that an earlier run of this export completed."""
+        try:
+            return self._state.get("whole") == _identity(Path(self._target.path))
+        except OSError:
+            return False
 
     def run(self) -> ExportReport:
         """Write the file; `TransferFailed` or an interrupt leaves a journal to go on with."""
         resumed = int(self._state.get("entities", 0))
         with _disk_errors(self._target.path):
-            if not self._state.get("read"):
-                self._read()
-            self._finish()
-        if self._journal:
-            self._journal.finish()
+            if not self.has_its_name:
+                if not self._state.get("read"):
+                    self._read()
+                self._finish()
+            if self._target.needs_columns:
+                self._waiting.unlink(missing_ok=True)
         return ExportReport(
             self._query.table,
             self._target.path,
@@ -109,18 +124,17 @@ class Export:
             self._reader.cost.retries,
         )
 
-    def _trusted(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The journal's state, if the file that it speaks of is there and long enough."""
+    def _holds_what_was_read(self) -> bool:
+        """Whether the file that the journal speaks of is there and long enough."""
         try:
-            length = self._waiting.stat().st_size
+            return self._waiting.stat().st_size >= int(self._state.get("length", 0))
         except OSError:
-            length = -1
-        return dict(state) if length >= int(state.get("length", 0)) else {}
+            return False
 
     def _read(self) -> None:
         kept = int(self._state.get("length", 0))
         token = self._state.get("token")
-        entities = int(self._state.get("entities", 0))
+        entities = earlier = int(self._state.get("entities", 0))
         with self._waiting.open("r+b" if kept else "wb") as file:
             file.truncate(kept)
             file.seek(kept)
@@ -132,7 +146,7 @@ class Export:
                     if self._target.needs_columns:
                         self._columns.add(raw)
                 entities += len(page.entities)
-                self._progress.update(entities, self._reader.cost.bytes)
+                self._progress.update(Reached(entities, self._reader.cost.bytes, earlier=earlier))
                 if number % PAGES_PER_CHECKPOINT == 0 or page.next_token is None:
                     appender.finish()
                     self._checkpoint(file, page.next_token, entities)
@@ -152,16 +166,28 @@ class Export:
     def _finish(self) -> None:
         """Give the file its name, converted first where it is of columns."""
         done = Path(self._target.path)
-        if not self._target.needs_columns:
-            self._waiting.replace(done)
-            return
-        converted = done.with_name(done.name + ".part")
-        with converted.open("wb") as file:
-            convert(self._waiting, file, self._target, self._columns)
-            file.flush()
-            os.fsync(file.fileno())
-        converted.replace(done)
-        self._waiting.unlink()
+        whole = self._waiting
+        if self._target.needs_columns:
+            whole = done.with_name(done.name + ".part")
+            with whole.open("wb") as file:
+                convert(self._waiting, file, self._target, self._columns)
+                file.flush()
+                os.fsync(file.fileno())
+        if self._target.schema:
+            schema = schema_beside(self._target.path)
+            fresh = schema.with_name(schema.name + ".part")
+            fresh.write_text(schema_text(self._columns.pairs(self._target.mixed)), encoding="utf-8")
+            fresh.replace(schema)
+        self._state["whole"] = _identity(whole)
+        if self._journal:
+            self._journal.save(self._state)
+        whole.replace(done)
+
+
+def _identity(path: Path) -> list[int]:
+    """What tells a file from all others, under any name."""
+    found = path.stat()
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
 
 
 def convert(spool: Path, file: IO[bytes], target: Target, columns: Columns) -> None:
@@ -176,9 +202,10 @@ def convert(spool: Path, file: IO[bytes], target: Target, columns: Columns) -> N
         parquet.write_parquet(file, fields, spooled(spool), with_timestamp=target.with_timestamp)
         return
     appender = CompressedAppender(file, split_name(target.path)[1])
-    for size, text in enumerate(
-        csv_lines(spooled(spool), columns.pairs(target.mixed), target.keys), start=1
-    ):
+    lines = csv_lines(
+        spooled(spool), columns.pairs(target.mixed), target.keys, with_types=not target.schema
+    )
+    for size, text in enumerate(lines, start=1):
         appender.write(text)
         if size % 10_000 == 0:
             appender.finish()
@@ -186,12 +213,16 @@ def convert(spool: Path, file: IO[bytes], target: Target, columns: Columns) -> N
 
 
 def csv_lines(
-    entities: Iterator[RawEntity], columns: Sequence[tuple[str, EdmType]], keys: Sequence[str]
+    entities: Iterator[RawEntity],
+    columns: Sequence[tuple[str, EdmType]],
+    keys: Sequence[str],
+    *,
+    with_types: bool = True,
 ) -> Iterator[bytes]:
     """The lines of a CSV file, the header first."""
     from tablestone.transfer.formats import csv_typed  # noqa: PLC0415 - pyarrow loads slowly
 
-    yield csv_typed.header_line(columns, keys)
+    yield csv_typed.header_line(columns, keys, with_types=with_types)
     for raw in entities:
         yield csv_typed.write_row(raw, columns, keys)
 
@@ -225,7 +256,7 @@ def export_to_stream(
                 else:
                     write(line)
             entities += len(page.entities)
-            progress.update(entities, reader.cost.bytes)
+            progress.update(Reached(entities, reader.cost.bytes))
             appender.finish()
     if target.kind == "csv":
         for text in csv_lines(spooled(spool), columns.pairs(target.mixed), target.keys):

@@ -1,8 +1,9 @@
 """An import: rows of a file into a table, resumable, with a report.
 
-The file is read in windows. At the end of a window the outcome of each of its rows is known and in the journal. A run
-that continues begins with the first row of the unfinished window, whose rows may be stored already. Knows writer,
-journal and reject file; does not know formats or options.
+The file is read in windows. The journal has a window before any of its rows is sent, and its outcome when each of its
+rows has one. A run that continues begins with the first row of the unfinished window, whose rows may be stored
+already. The caller ends the journal after the report is printed. Knows writer, journal and reject file; does not know
+formats or options.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tablestone.clock import monotonic_seconds
 from tablestone.transfer.formats.compressed import ReadPosition
 from tablestone.transfer.formats.rows import Rejected, Row
 from tablestone.transfer.journal import Journal
-from tablestone.transfer.progress import Progress
+from tablestone.transfer.progress import Progress, Reached
 from tablestone.transfer.rejects import RejectFile
 from tablestone.transfer.wire import TableEndpoint
 from tablestone.transfer.writing import OnConflict, TableWriter, Tally
@@ -66,6 +67,8 @@ class Import:
         # How many of the first rows earlier runs may have sent: windows end by the clock too, so that those of two
         # runs end at different rows.
         self._sent_earlier = int(state.get("sent", 0))
+        # The earlier run stored everything, and was killed before it told so.
+        self._is_done = bool(state.get("done"))
         self._earlier = Tally(**state.get("tally", {}))
         self._endpoint, self._table = endpoint, table
         self._on_conflict, self._parallel = on_conflict, parallel
@@ -73,6 +76,8 @@ class Import:
 
     def run(self, rows: Iterator[Row | Rejected], position: ReadPosition) -> ImportReport:
         """Store the rows; `TransferFailed` or an interrupt leaves a journal to go on with."""
+        if self._is_done:
+            return self._report(self._earlier, created=False, retries=0)
         created = not self._endpoint.table_exists(self._table) and self._endpoint.create_table(
             self._table
         )
@@ -88,9 +93,9 @@ class Import:
             self._write(rows, writer, position)
         finally:
             writer.close()
-        total = self._total(writer.tally)
-        if self._journal:
-            self._journal.finish()
+        return self._report(self._total(writer.tally), created=created, retries=writer.retries)
+
+    def _report(self, total: Tally, *, created: bool, retries: int) -> ImportReport:
         return ImportReport(
             table=self._table,
             created=created,
@@ -101,7 +106,7 @@ class Import:
             bytes=total.bytes,
             rejects=str(self._rejects.path) if total.rejected else None,
             resumed_after_row=self._resumed,
-            retries=writer.retries,
+            retries=retries,
         )
 
     def _write(
@@ -109,9 +114,11 @@ class Import:
     ) -> None:
         in_window = window_bytes = 0
         until = monotonic_seconds() + WINDOW_SECONDS
-        self._begin_window(writer)
+        self._save(writer)
+        number = self.after
         for row in rows:
             self._taken += 1
+            number = row.number
             if row.number <= self._resumed:
                 continue
             if isinstance(row, Rejected):
@@ -134,11 +141,13 @@ class Import:
                 until = monotonic_seconds() + WINDOW_SECONDS
                 if self._taken >= self._sent_earlier:
                     writer.end_resumed_part()
-                self._begin_window(writer)
+                self._save(writer)
         writer.drain()
+        self.after = number
+        self._save(writer, done=True)
         self._tell(writer, position)
 
-    def _begin_window(self, writer: TableWriter) -> None:
+    def _save(self, writer: TableWriter, *, done: bool = False) -> None:
         if self._journal:
             self._journal.save(
                 {
@@ -146,6 +155,7 @@ class Import:
                     "sent": max(self._sent_earlier, self._taken + WINDOW_ROWS),
                     "tally": asdict(self._total(writer.tally)),
                     "reject_bytes": self._rejects.flush(),
+                    "done": done,
                 }
             )
 
@@ -157,9 +167,12 @@ class Import:
     def _tell(self, writer: TableWriter, position: ReadPosition) -> None:
         total = self._total(writer.tally)
         self._progress.update(
-            total.rows,
-            total.bytes,
-            errors=total.rejected,
-            position=position.position,
-            of=position.size,
+            Reached(
+                total.rows,
+                total.bytes,
+                total.rejected,
+                position.position,
+                position.size,
+                self._earlier.rows,
+            )
         )

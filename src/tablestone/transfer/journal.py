@@ -2,7 +2,8 @@
 
 A journal belongs to one transfer: its name is made of everything that tells transfers apart, which holds no secret.
 It is replaced as a whole, so that a process killed at any moment leaves the old state or the new one; a lock keeps a
-second process out. Knows nothing of what the state means.
+second process out. It ends after the report is printed: a transfer that is killed before is never taken for a new
+one. Knows nothing of what the state means.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import platformdirs
 
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
 
 DIRECTORY_VARIABLE: Final = "TABLESTONE_JOURNALS"
 """Names the directory of journals; without it they are in the user's state directory."""
@@ -29,15 +30,8 @@ class Journal:
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self.path = path
         self._identity = dict(identity)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = path.with_suffix(".lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise TransferRefused(
-                "The same transfer runs in another process: wait for it, or stop it."
-            ) from None
+        self._lock_path = path.with_suffix(".lock")
+        self._lock = _locked(self._lock_path)
         try:
             self.state: dict[str, Any] = self._read()
         except TransferRefused:
@@ -52,20 +46,27 @@ class Journal:
         """Keep the state, also if the process or the machine ends now."""
         self.state = dict(state)
         fresh = self.path.with_suffix(".new")
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump({"transfer": self._identity, "state": self.state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.path)
+        try:
+            with fresh.open("w", encoding="utf-8") as file:
+                json.dump({"transfer": self._identity, "state": self.state}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.path)
+        except OSError as error:
+            raise TransferFailed(
+                f"The journal {self.path} cannot be written: {error.strerror}. The same command goes on."
+            ) from None
 
     def finish(self) -> None:
-        """The transfer is done: there is nothing to go on with."""
+        """The transfer is done and its report printed: there is nothing to go on with."""
         self.path.unlink(missing_ok=True)
         self.close()
 
     def close(self) -> None:
         """Let another process have the journal."""
-        self._lock.close()
+        if not self._lock.closed:
+            self._lock_path.unlink(missing_ok=True)
+            self._lock.close()
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -80,6 +81,36 @@ class Journal:
             raise TransferRefused(f"The journal {self.path} is of another transfer.")
         state: dict[str, Any] = read["state"]
         return state
+
+
+def _locked(path: Path) -> IO[str]:
+    """The lock of a journal, held until it is closed. Its holder removes the file, so it may be another one by now."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            lock = path.open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                raise TransferRefused(
+                    "The same transfer runs in another process: wait for it, or stop it."
+                ) from None
+            if _is_still(path, lock):
+                return lock
+            lock.close()
+    except OSError as error:
+        raise TransferRefused(
+            f"The journal cannot be kept in {path.parent}: {error.strerror}. {DIRECTORY_VARIABLE} names another "
+            "directory."
+        ) from None
+
+
+def _is_still(path: Path, opened: IO[str]) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(opened.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def open_journal(

@@ -47,35 +47,85 @@ def read_entity(raw: Mapping[str, Any]) -> TypedEntity:
     return TypedEntity(key, properties)
 
 
-def require_valid(raw: Mapping[str, Any], size: int) -> EntityKey:
-    """The key of a JSON object that can be stored as it is; `size` is the length of its text.
+class _Shape(NamedTuple):
+    """What the names of a JSON object's members say. The rows of a file have few shapes, so each is looked at once."""
 
-    Has the same result as `read_entity` without making values, because most rows of a file are only passed on. A text
-    that is shorter than the longest string cannot exceed a limit of size.
+    properties: tuple[tuple[str, str | None], ...]
+    """Each property, and the name of its type's member where there is one."""
+    is_given_by_service: bool
+    """There are members that the service gives and no write sends."""
+
+
+_SHAPES_MAX: Final = 10_000
+_shapes: dict[tuple[str, ...], _Shape] = {}
+
+
+def _shape_of(raw: Mapping[str, Any]) -> _Shape:
+    names = tuple(raw)
+    shape = _shapes.get(names)
+    if shape is None:
+        shape = _Shape(
+            tuple(
+                (name, name + ANNOTATION if name + ANNOTATION in raw else None)
+                for name in names
+                if is_property(name)
+            ),
+            TIMESTAMP in raw or any(name.startswith("odata.") for name in names),
+        )
+        if len(_shapes) >= _SHAPES_MAX:
+            _shapes.clear()
+        _shapes[names] = shape
+    return shape
+
+
+class Storable(NamedTuple):
+    """A JSON object that can be stored: its key, and whether a write sends its text as it is."""
+
+    key: EntityKey
+    is_sent_as_it_is: bool
+
+
+def require_valid(raw: Mapping[str, Any], size: int) -> Storable:
+    """A JSON object that can be stored; `size` is the length of its text.
+
+    Refuses the same objects as `read_entity` without making values, because most rows of a file are only passed on. A
+    text that is shorter than the longest string cannot exceed a limit of size. Another text is sent if there are
+    members that only the service gives, or a Double such as 5.0 without its type: a service written in JavaScript takes
+    that for the integer 5.
     """
+    shape = _shape_of(raw)
     if size > limits.STRING_LENGTH_MAX:
-        return read_entity(raw).key
+        return Storable(read_entity(raw).key, is_sent_as_it_is=False)
     key = EntityKey(_key(raw, PARTITION_KEY), _key(raw, ROW_KEY))
     count = 0
-    for name, value in raw.items():
-        if not is_property(name) or value is None:
-            continue
+    is_sent = not shape.is_given_by_service
+    for name, of_type in shape.properties:
+        value = raw[name]
         count += 1
-        annotation = raw.get(name + ANNOTATION)
-        if annotation is not None or type(value) not in _PLAIN_TYPES:
-            read_value(name, value, annotation)
+        if of_type is not None:
+            if value is None:
+                count -= 1
+            else:
+                read_value(name, value, raw[of_type])
+        elif type(value) is float:
+            is_sent = is_sent and not value.is_integer()
+        elif type(value) not in _PLAIN_TYPES:
+            if value is None:
+                count -= 1
+            else:
+                read_value(name, value, None)
     try:
-        for name, text in zip((PARTITION_KEY, ROW_KEY), key, strict=True):
-            keys.require_key_in_body(name, text)
+        keys.require_key_in_body(PARTITION_KEY, key.partition_key)
+        keys.require_key_in_body(ROW_KEY, key.row_key)
         keys.require_key_length(key)
         if count > limits.ENTITY_PROPERTIES_MAX:
             raise StorageError("TooManyProperties")  # noqa: TRY301 - a rule beside the others
     except StorageError as error:
         raise ValueError(f"{error.code}: {error.text}") from None
-    return key
+    return Storable(key, is_sent)
 
 
-_PLAIN_TYPES: Final = frozenset((str, float, bool))
+_PLAIN_TYPES: Final = frozenset((str, bool))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -90,12 +140,7 @@ def is_property(name: str) -> bool:
     return True
 
 
-def is_given_by_service(raw: Mapping[str, Any]) -> bool:
-    """Whether the object has members that the service gives and no write sends."""
-    return TIMESTAMP in raw or ETAG in raw or any(name.startswith("odata.") for name in raw)
-
-
-def read_value(name: str, value: Any, annotation: str | None) -> EdmValue:
+def read_value(name: str, value: Any, annotation: Any) -> EdmValue:
     """One property's value by its annotation, or by what JSON says (wire 5.3)."""
     if annotation is None:
         if isinstance(value, str):
@@ -109,7 +154,7 @@ def read_value(name: str, value: Any, annotation: str | None) -> EdmValue:
         if isinstance(value, float):
             return EdmValue(EdmType.DOUBLE, value or 0.0)
         raise ValueError(f"{name} is a JSON {_kind_of(value)}, which no property can hold")
-    kind = _TYPES.get(annotation)
+    kind = _TYPES.get(annotation) if isinstance(annotation, str) else None
     if kind is None:
         raise ValueError(f"{name} has the type {annotation!r}, which the service does not have")
     return typed_value(name, value, kind)
@@ -165,15 +210,6 @@ def body_of(raw: Mapping[str, Any]) -> bytes:
     for name in [name for name in content if _looks_whole(raw, name)]:
         content[name + ANNOTATION] = EdmType.DOUBLE.value
     return orjson.dumps(content)
-
-
-def needs_new_body(raw: Mapping[str, Any]) -> bool:
-    """Whether the text of a JSON object is not sent as it is.
-
-    That is so if it has members that only the service gives, or a Double such as 5.0 without its type: a service
-    written in JavaScript takes that for the integer 5.
-    """
-    return is_given_by_service(raw) or any(_looks_whole(raw, name) for name in raw)
 
 
 def _looks_whole(raw: Mapping[str, Any], name: str) -> bool:

@@ -8,27 +8,42 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Final, Protocol, TextIO
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol, TextIO
 
 from tablestone.clock import monotonic_seconds
 
 LINE_SECONDS: Final = 5.0
 _UPDATE_SECONDS: Final = 0.1
+ENTITIES: Final = "entities"
+"""The word behind the number of what was counted."""
+REJECTED: Final = "rejected"
+DIFFERING: Final = "differ"
+"""The word behind the number of errors."""
+
+
+class Reached(NamedTuple):
+    """The totals of a transfer so far. `position` of `length` is its place in the source, where that is known."""
+
+    entities: int
+    bytes: int
+    errors: int = 0
+    """Rows that could not be stored, or entities that differ."""
+    position: int = 0
+    length: int | None = None
+    earlier: int = 0
+    """Entities of earlier runs, which do not count for the rate."""
+
+    def rate(self, seconds: float) -> str:
+        """Entities a second in this run."""
+        return f"{(self.entities - self.earlier) / seconds:,.0f}/s"
 
 
 class Progress(Protocol):
-    """The progress of a transfer. `position` of `size` is its place in the source, if that is known."""
+    """The progress of a transfer."""
 
-    def update(
-        self,
-        entities: int,
-        size: int,
-        *,
-        errors: int = 0,
-        position: int | None = None,
-        of: int | None = None,
-    ) -> None:
-        """The totals so far: entities, their bytes, and how many rows could not be stored."""
+    def update(self, reached: Reached) -> None:
+        """The totals so far."""
 
     def close(self) -> None:
         """No more updates come."""
@@ -37,7 +52,7 @@ class Progress(Protocol):
 class Quiet:
     """Tells nothing."""
 
-    def update(self, *_: object, **__: object) -> None:
+    def update(self, reached: Reached) -> None:
         """Nothing."""
 
     def close(self) -> None:
@@ -48,32 +63,35 @@ class PlainLines:
     """A line every few seconds."""
 
     def __init__(
-        self, title: str, stream: TextIO, clock: Callable[[], float] = monotonic_seconds
+        self,
+        title: str,
+        stream: TextIO,
+        clock: Callable[[], float] = monotonic_seconds,
+        *,
+        counted: str = ENTITIES,
+        errors: str = REJECTED,
     ) -> None:
         self._title = title
+        self._counted = counted
+        self._errors = errors
         self._stream = stream
         self._clock = clock
         self._started = self._told = clock()
 
-    def update(
-        self,
-        entities: int,
-        size: int,
-        *,
-        errors: int = 0,
-        position: int | None = None,
-        of: int | None = None,
-    ) -> None:
+    def update(self, reached: Reached) -> None:
         now = self._clock()
         if now - self._told < LINE_SECONDS:
             return
         self._told = now
         elapsed = now - self._started
-        parts = [f"{entities:,} entities", shown_bytes(size), f"{entities / elapsed:,.0f}/s"]
-        if position and of:
-            parts.append(f"{shown_seconds(elapsed * (of - position) / position)} left")
-        if errors:
-            parts.append(f"{errors:,} rejected")
+        entities, position = reached.entities, reached.position
+        size = shown_bytes(reached.bytes)
+        parts = [f"{entities:,} {self._counted}", size, reached.rate(elapsed)]
+        if position and reached.length:
+            left = elapsed * (reached.length - position) / position
+            parts.append(f"{shown_seconds(left)} left")
+        if reached.errors:
+            parts.append(f"{reached.errors:,} {self._errors}")
         self._stream.write(f"{self._title}: {', '.join(parts)}\n")
         self._stream.flush()
 
@@ -84,10 +102,11 @@ class PlainLines:
 class Bar:
     """A bar of rich, with rate, bytes, time left where the size is known, and errors."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, *, counted: str = ENTITIES, errors: str = REJECTED) -> None:
         from rich import progress as bars  # noqa: PLC0415 - as above
         from rich.console import Console  # noqa: PLC0415 - only for a terminal
 
+        self._counted, self._errors = counted, errors
         self._started = self._told = monotonic_seconds()
         self._rich = bars.Progress(
             bars.SpinnerColumn(),
@@ -102,35 +121,34 @@ class Bar:
         self._task = self._rich.add_task(title, total=None, told="")
         self._rich.start()
 
-    def update(
-        self,
-        entities: int,
-        size: int,
-        *,
-        errors: int = 0,
-        position: int | None = None,
-        of: int | None = None,
-    ) -> None:
+    def update(self, reached: Reached) -> None:
         now = monotonic_seconds()
         if now - self._told < _UPDATE_SECONDS:
             return
         self._told = now
-        told = (
-            f"{entities:,} entities  {shown_bytes(size)}  {entities / (now - self._started):,.0f}/s"
-        )
-        if errors:
-            told += f"  {errors:,} rejected"
-        self._rich.update(self._task, told=told, total=of, completed=position or 0)
+        size, rate = shown_bytes(reached.bytes), reached.rate(now - self._started)
+        told = f"{reached.entities:,} {self._counted}  {size}  {rate}"
+        if reached.errors:
+            told += f"  {reached.errors:,} {self._errors}"
+        self._rich.update(self._task, told=told, total=reached.length, completed=reached.position)
 
     def close(self) -> None:
         self._rich.stop()
 
 
-def progress_for(title: str, *, quiet: bool) -> Progress:
-    """The form of progress that suits standard error: a bar on a terminal, lines elsewhere."""
+def progress_for(
+    title: str, *, quiet: bool, counted: str = ENTITIES, errors: str = REJECTED
+) -> Progress:
+    """The form of progress that suits standard error: a bar on a terminal, lines elsewhere.
+
+    A command that works without the extra `tools`, which brings the bars, has lines on a terminal too.
+    """
     if quiet:
         return Quiet()
-    return Bar(title) if sys.stderr.isatty() else PlainLines(title, sys.stderr)
+    if sys.stderr.isatty():
+        with suppress(ModuleNotFoundError):
+            return Bar(title, counted=counted, errors=errors)
+    return PlainLines(title, sys.stderr, counted=counted, errors=errors)
 
 
 def shown_bytes(size: float) -> str:

@@ -243,26 +243,26 @@ class TableEndpoint:
 
     def _batch_body(self, table: str, operations: Sequence[Operation], mark: str) -> bytes:
         verb, overriding = self._merge
-        merge = f"{verb} %s HTTP/1.1\r\n{overriding}"
-        start = (
-            f"--changeset_{mark}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
-        ).encode()
+        start = f"--changeset_{mark}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
+        headers = (
+            f"Content-Type: application/json\r\nAccept: {_JSON}\r\nPrefer: return-no-content\r\n"
+            "DataServiceVersion: 3.0\r\n"
+        )
+        insert = f"{start}POST {self.connection.url}/{table} HTTP/1.1\r\n{headers}"
         parts = [
             f"--batch_{mark}\r\nContent-Type: multipart/mixed; boundary=changeset_{mark}\r\n\r\n".encode()
         ]
-        for operation in operations:
-            url = self.connection.url + (
-                f"/{table}" if operation.method == "POST" else _entity_path(table, operation.key)
-            )
-            line = (
-                merge if operation.method == "MERGE" else operation.method + " %s HTTP/1.1\r\n"
-            ) % url
-            condition = f"If-Match: {operation.if_match}\r\n" if operation.if_match else ""
-            head = (
-                f"{line}Content-Type: application/json\r\nAccept: {_JSON}\r\nPrefer: return-no-content\r\n"
-                f"DataServiceVersion: 3.0\r\n{condition}Content-Length: {len(operation.body)}\r\n\r\n"
-            )
-            parts += (start, head.encode(), operation.body, b"\r\n")
+        for method, key, body, if_match in operations:
+            if method == "POST":
+                head = insert
+            else:
+                head = (
+                    f"{start}{verb if method == 'MERGE' else method} {self.connection.url}"
+                    f"{_entity_path(table, key)} HTTP/1.1\r\n{overriding if method == 'MERGE' else ''}{headers}"
+                )
+                if if_match:
+                    head += f"If-Match: {if_match}\r\n"
+            parts += (f"{head}Content-Length: {len(body)}\r\n\r\n".encode(), body, b"\r\n")
         parts.append(f"--changeset_{mark}--\r\n\r\n--batch_{mark}--\r\n".encode())
         return b"".join(parts)
 

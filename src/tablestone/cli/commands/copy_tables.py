@@ -24,7 +24,7 @@ from tablestone.transfer.copying import Copying, CopyReport, TableCopy
 from tablestone.transfer.endpoint_connection import Connection, parse_place
 from tablestone.transfer.journal import Journal, open_journal
 from tablestone.transfer.profiles import open_profiles
-from tablestone.transfer.progress import progress_for, shown_bytes
+from tablestone.transfer.progress import DIFFERING, progress_for, shown_bytes
 from tablestone.transfer.refusals import TransferRefused
 from tablestone.transfer.wire import TableEndpoint
 from tablestone.transfer.writing import OnConflict
@@ -93,11 +93,11 @@ def copy_tables(
                 reports = [
                     _copy(first, second, name, copying, journal, quiet=quiet) for name in names
                 ]
-            journal.finish()
+                for report in reports:
+                    print_report(_lines(report), asdict(report), as_json=as_json)
+                journal.finish()
         finally:
             journal.close()
-    for report in reports:
-        print_report(_lines(report), asdict(report), as_json=as_json)
     return 0 if all(report.is_equal for report in reports) else DIFFERS
 
 
@@ -110,7 +110,7 @@ def _copy(
     *,
     quiet: bool,
 ) -> CopyReport:
-    progress = progress_for(f"copy {table}", quiet=quiet)
+    progress = progress_for(f"copy {table}", quiet=quiet, errors=DIFFERING)
     job = TableCopy(
         source,
         target,

@@ -12,7 +12,7 @@ from tablestone.cli.data_options import (
     table_argument,
     with_endpoint,
 )
-from tablestone.transfer.progress import progress_for
+from tablestone.transfer.progress import Reached, progress_for
 from tablestone.transfer.queries import count_by
 from tablestone.transfer.reading import TableReader, checked_filter
 from tablestone.transfer.wire import Query, RawEntity, TableEndpoint
@@ -37,7 +37,7 @@ def count(
 
     def entities() -> Iterator[RawEntity]:
         for page in reader.pages(asked):
-            progress.update(reader.cost.entities, reader.cost.bytes)
+            progress.update(Reached(reader.cost.entities, reader.cost.bytes))
             yield from page.entities
 
     try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from tablestone.cli.data_options import (
+    Command,
     filter_option,
     json_option,
     parallel_option,
@@ -22,29 +25,28 @@ from tablestone.transfer.reading import TableReader, checked_filter
 from tablestone.transfer.refusals import TransferRefused
 from tablestone.transfer.wire import Query, TableEndpoint
 
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
+_options = (
+    click.option("--dry-run", is_flag=True, help="Only count what would be deleted."),
+    yes_option,
+    parallel_option,
+    quiet_option,
+    json_option,
+    with_endpoint,
+)
+
+
+def _deleting(command: Command) -> Command:
+    """The options that both commands have."""
+    for option in reversed(_options):
+        command = option(command)
+    return command
 
 
 @click.command(epilog="Example: tablestone delete Weather --filter \"RowKey lt '2012'\" --dry-run")
 @table_argument
 @filter_option
-@_dry_run_option
-@yes_option
-@parallel_option
-@quiet_option
-@json_option
-@with_endpoint
-def delete(
-    endpoint: TableEndpoint,
-    table: str,
-    filter_text: str | None,
-    parallel: int,
-    *,
-    dry_run: bool,
-    yes: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+@_deleting
+def delete(endpoint: TableEndpoint, table: str, filter_text: str | None, **how: Any) -> None:
     """Delete the entities that a filter finds.
 
     An entity that changes after it was read is left alone, and told.
@@ -52,34 +54,18 @@ def delete(
     checked = checked_filter(filter_text)
     if checked is None:
         raise TransferRefused("delete needs --filter; `tablestone clear` deletes everything.")
-    query = Query(table, checked)
-    _delete(endpoint, query, parallel, dry_run=dry_run, yes=yes, quiet=quiet, as_json=as_json)
+    _delete(endpoint, Query(table, checked), **how)
 
 
 @click.command(epilog="Example: tablestone clear Weather --yes")
 @table_argument
-@_dry_run_option
-@yes_option
-@parallel_option
-@quiet_option
-@json_option
-@with_endpoint
-def clear(
-    endpoint: TableEndpoint,
-    table: str,
-    parallel: int,
-    *,
-    dry_run: bool,
-    yes: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+@_deleting
+def clear(endpoint: TableEndpoint, table: str, **how: Any) -> None:
     """Delete all entities of a table.
 
     The table itself stays, with its policies.
     """
-    query = Query(table)
-    _delete(endpoint, query, parallel, dry_run=dry_run, yes=yes, quiet=quiet, as_json=as_json)
+    _delete(endpoint, Query(table), **how)
 
 
 def _delete(

@@ -17,7 +17,7 @@ from tablestone.cli.data_options import (
 from tablestone.transfer.comparing import Comparer, Comparison, Difference, KeyRange
 from tablestone.transfer.endpoint_connection import parse_place
 from tablestone.transfer.profiles import open_profiles
-from tablestone.transfer.progress import progress_for
+from tablestone.transfer.progress import DIFFERING, progress_for
 from tablestone.transfer.reading import TableReader
 from tablestone.transfer.wire import Query, TableEndpoint
 
@@ -74,7 +74,7 @@ def diff(
 def _compare(
     one: TableEndpoint, other: TableEndpoint, table: str, top: int, *, quiet: bool, as_json: bool
 ) -> bool:
-    progress = progress_for(f"diff {table}", quiet=quiet)
+    progress = progress_for(f"diff {table}", quiet=quiet, errors=DIFFERING)
     comparer = Comparer(progress)
     try:
         found = comparer.differences(

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from tablestone.cli.data_options import (
+    end_with_report,
     filter_option,
     json_option,
     print_report,
@@ -21,8 +22,9 @@ from tablestone.cli.data_options import (
     with_endpoint,
 )
 from tablestone.transfer.columns import Mixed
-from tablestone.transfer.exporting import Export, Target, export_to_stream
+from tablestone.transfer.exporting import Export, ExportReport, Target, export_to_stream
 from tablestone.transfer.formats.compressed import STANDARD_STREAM, split_name
+from tablestone.transfer.formats.csv_schema import schema_beside
 from tablestone.transfer.formats.reading_file import JSON_KINDS, KINDS, kind_of
 from tablestone.transfer.journal import open_journal
 from tablestone.transfer.progress import progress_for, shown_bytes
@@ -51,6 +53,9 @@ from tablestone.transfer.wire import Query, TableEndpoint
     help="A property of several types, in CSV and Parquet: an error, or a column for each type.",
 )
 @click.option("--with-timestamp", is_flag=True, help="A column for Timestamp, in CSV and Parquet.")
+@click.option(
+    "--schema", is_flag=True, help="CSV without types in the header; they go into NAME.schema.csv."
+)
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @restart_option
 @quiet_option
@@ -66,6 +71,7 @@ def export(
     mixed: str,
     *,
     with_timestamp: bool,
+    schema: bool,
     overwrite: bool,
     restart: bool,
     quiet: bool,
@@ -80,13 +86,13 @@ def export(
     if names:
         names = tuple(dict.fromkeys(("PartitionKey", "RowKey", *names)))
     query = Query(table, checked_filter(filter_text), names)
-    target = Target(file, _kind(file, kind), Mixed(mixed), with_timestamp)
+    target = Target(file, _kind(file, kind), Mixed(mixed), with_timestamp, schema)
+    if schema:
+        _require_schema_possible(target)
     reader = TableReader(endpoint)
     if file == STANDARD_STREAM:
         _to_standard_output(reader, query, target, quiet=quiet, as_json=as_json)
         return
-    if Path(file).exists() and not overwrite:
-        raise TransferRefused(f"{file} is there already: --overwrite replaces it.")
     if not Path(file).absolute().parent.is_dir():
         raise TransferRefused(f"{file} cannot be written: its directory is not there.")
     identity = {
@@ -94,23 +100,44 @@ def export(
         "endpoint": endpoint.connection.url,
         "file": str(Path(file).resolve()),
         "query": list(query),
-        "format": [target.kind, mixed, with_timestamp],
+        "format": [target.kind, mixed, with_timestamp, schema],
     }
-    journal = open_journal(identity, os.environ, restart=restart)
-    progress = progress_for(f"export {table}", quiet=quiet)
-    job = Export(reader, query, target, journal=journal, progress=progress)
     with telling_how_to_go_on(lambda: "The same command goes on from there."):
+        journal = open_journal(identity, os.environ, restart=restart)
+        progress = progress_for(f"export {table}", quiet=quiet)
+        job = Export(reader, query, target, journal=journal, progress=progress)
         try:
+            if not (overwrite or job.has_its_name):
+                _require_absent(file)
+            if schema and not (overwrite or journal.state):
+                _require_absent(str(schema_beside(file)))
             report = job.run()
+            progress.close()
+            end_with_report(journal, _lines(report), asdict(report), as_json=as_json)
         finally:
             progress.close()
             journal.close()
+
+
+def _require_schema_possible(target: Target) -> None:
+    if target.kind != "csv" or target.path == STANDARD_STREAM:
+        raise TransferRefused("--schema goes with a file of CSV.")
+    if target.mixed is Mixed.COLUMNS:
+        raise TransferRefused("--schema names one type for each column: leave out --mixed columns.")
+
+
+def _require_absent(file: str) -> None:
+    if Path(file).exists():
+        raise TransferRefused(f"{file} is there already: --overwrite replaces it.")
+
+
+def _lines(report: ExportReport) -> list[str]:
     lines = [
-        f"{report.entities:,} entities written to {file}, {shown_bytes(report.bytes_written)}."
+        f"{report.entities:,} entities written to {report.path}, {shown_bytes(report.bytes_written)}."
     ]
     if report.resumed_after:
         lines.append(f"An earlier run had read the first {report.resumed_after:,}.")
-    print_report(lines, asdict(report), as_json=as_json)
+    return lines
 
 
 def _kind(file: str, given: str | None) -> str:

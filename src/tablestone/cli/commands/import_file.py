@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from tablestone.cli.data_options import (
+    end_with_report,
     json_option,
     parallel_option,
-    print_report,
     quiet_option,
     restart_option,
     table_argument,
@@ -134,12 +134,13 @@ def import_file(
     with telling_how_to_go_on(lambda: _how_to_go_on(journal, job)):
         try:
             report = job.run(read_rows(file, reading, kind, position), position)
+            progress.close()
+            end_with_report(journal, _lines(report), asdict(report), as_json=as_json)
         finally:
             progress.close()
             reject_file.close()
             if journal:
                 journal.close()
-    print_report(_lines(report), asdict(report), as_json=as_json)
     return SOME_REJECTED if report.rejected else 0
 
 

@@ -96,9 +96,8 @@ def _read_object(
         if not isinstance(raw, dict):
             raise ValueError("a JSON object is needed, with a member for each property")  # noqa: TRY301, TRY004 - the reason
         if maker is None:
-            key = odata.require_valid(raw, len(text))
-            # Most lines are sent as they are.
-            return Row(number, key, odata.body_of(raw) if odata.needs_new_body(raw) else text)
+            key, is_sent_as_it_is = odata.require_valid(raw, len(text))
+            return Row(number, key, text if is_sent_as_it_is else odata.body_of(raw))
         return maker.make(number, _typed(raw, reading))
     except ValueError as error:
         return Rejected(number, str(error), text.decode("utf-8", "replace"))
