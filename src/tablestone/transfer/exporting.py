@@ -185,7 +185,7 @@ class Export:
 
 
 def _identity(path: Path) -> list[int]:
-    """What tells a file from all others, under any name."""
+    """The numbers that tell a file from all others, under any name."""
     found = path.stat()
     return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
 

@@ -1,8 +1,8 @@
 """The size of a table: its entities and their bytes, found by reading all of it.
 
 No endpoint tells either number over the protocol. The bytes are those of the service's documented formula, by which it
-bills and limits an entity; what an endpoint keeps on its disk is another number. Knows entities; does not know how a
-size is shown.
+bills and limits an entity; the number of bytes on an endpoint's disk is another one. Knows entities; does not know how
+a size is shown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TableSize(NamedTuple):
 
 
 def size_of(reader: TableReader, table: str, progress: Progress) -> TableSize:
-    """Read a table and add up; `TransferFailed` if it goes away meanwhile."""
+    """Read a table and add up; `TransferFailed` if it is deleted during that."""
     entities = size = 0
     for page in reader.pages(Query(table)):
         for raw in page.entities:

@@ -48,7 +48,7 @@ def read_entity(raw: Mapping[str, Any]) -> TypedEntity:
 
 
 class _Shape(NamedTuple):
-    """What the names of a JSON object's members say. The rows of a file have few shapes, so each is looked at once."""
+    """The names of a JSON object's members, sorted out. The rows of a file have few shapes."""
 
     properties: tuple[tuple[str, str | None], ...]
     """Each property, and the name of its type's member where there is one."""

@@ -50,7 +50,7 @@ class RejectFile:
 
     def close(self) -> None:
         if self._file is not None:
-            # What was not flushed is in no journal: a run that goes on writes it again.
+            # Rows that were not flushed are in no journal: a run that goes on writes them again.
             with suppress(OSError):
                 self._file.close()
 

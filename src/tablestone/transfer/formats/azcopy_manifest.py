@@ -2,7 +2,6 @@
 
     {"Version":2,"PayloadFormat":"Json","Checksum":…,"AccountName":"a","TableName":"Weather",
      "Timestamp":"2018-05-28T03:06:11.6482709Z","SplitSize":200000,"TotalDataFiles":1}
-
     a_Weather_20180528T030611.6482709Z_0_0_C3040FE8.json
 
 A data file has the account, the table, the moment, the index of the range of keys, the index of the split and a
