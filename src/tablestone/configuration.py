@@ -59,6 +59,9 @@ class SelfSigned:
         return CertificateFiles(self.directory / "certificate.pem", self.directory / "key.pem")
 
 
+READY_TEXT, READY_JSON = READY_FORMS = ("text", "json")
+"""The forms of the lines that say that the server is ready."""
+
 DEVELOPMENT_TENANT = "7ab1e570-0000-4000-8000-000000000000"
 """The tenant that the challenge names if none is configured; some SDKs accept only a GUID (auth 4.2)."""
 ENTRA_ID = "https://login.microsoftonline.com"
@@ -117,6 +120,8 @@ class Configuration:
     `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
     table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `metrics_tables`,
     metrics name accounts and tables. With `any_version`, requests of versions that are not known are answered too.
+    With `control_port`, the control API of the test kit is served on this port of the loopback address. `ready_form` is
+    one of `READY_FORMS`.
     """
 
     host: str
@@ -140,6 +145,8 @@ class Configuration:
     admin: AdminAddress | None = None
     metrics_tables: bool = False
     any_version: bool = False
+    control_port: int | None = None
+    ready_form: str = READY_TEXT
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from azure.data.tables import EdmType, EntityProperty, TableServiceClient
 
 from tablestone.testing import (
     SeedRefused,
+    Snapshot,
     StateRefused,
     StorageAccount,
     StorageRefused,
@@ -194,3 +195,40 @@ def test_a_snapshot_of_another_engine_is_refused() -> None:
         pytest.raises(StateRefused, match="A snapshot needs the memory engine"),
     ):
         storage.snapshot()
+
+
+def test_a_snapshot_is_kept_in_a_file(memory: TableStorage, tmp_path: Path) -> None:
+    account = memory.create_account()
+    memory.seed(
+        {"Orders": [*ORDERS, {"PartitionKey": "é", "RowKey": "", "b": b"\n\0"}]}, account=account
+    )
+    file = tmp_path / "snapshot"
+    memory.snapshot().save(file)
+    with TableStorage() as other:
+        other.restore(Snapshot.load(file))
+        assert other.dump(account) == memory.dump(account)
+        assert other.snapshot().contents == memory.snapshot().contents
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ((b'snapshot":1', b'snapshot":2'), "has version 2, and this Tablestone reads version 1"),
+        ((b'"rows":', b'"rows":1'), "is cut off: it has "),
+        ((b"tablestone", b"something"), "This is no snapshot of the test kit"),
+        ((b"\n[", b"\n{"), "Line 2 of this snapshot is no row"),
+    ],
+)
+def test_a_file_that_is_no_snapshot_is_refused(
+    memory: TableStorage, tmp_path: Path, change: tuple[bytes, bytes], sentence: str
+) -> None:
+    file = tmp_path / "snapshot"
+    memory.seed({"Orders": ORDERS})
+    memory.snapshot().save(file)
+    written = file.read_bytes()
+    assert change[0] in written
+    file.write_bytes(written.replace(*change))
+    with pytest.raises(StateRefused, match=sentence):
+        Snapshot.load(file)
+    with pytest.raises(StateRefused, match="No such file"):
+        Snapshot.load(tmp_path / "gone")

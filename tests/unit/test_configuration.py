@@ -298,9 +298,9 @@ REFUSED = {
         file="accounts = []",
     ),
     "unknown key": Refused(
-        "FILE has the unknown key 'replicas'; the keys are access-log, accounts, admin, any-version, custom-domain, "
-        "data, domain, engine, host, https-only, log-format, log-level, port, table-deletion-seconds, tls, "
-        "tls-certificate, tls-key, "
+        "FILE has the unknown key 'replicas'; the keys are access-log, accounts, admin, any-version, control, "
+        "custom-domain, data, domain, engine, host, https-only, log-format, log-level, port, print, "
+        "table-deletion-seconds, tls, tls-certificate, tls-key, "
         "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
         file="replicas = 1",
     ),

@@ -18,6 +18,7 @@ from tablestone.cli.options import (
     ACCOUNT,
     ADMIN,
     ANY_VERSION,
+    CONTROL,
     DATA,
     ENGINE,
     HTTPS_ONLY,
@@ -86,6 +87,7 @@ _FILE_TEXT = (str, "a string")
 _FILE_KINDS: Mapping[str, tuple[type, str]] = {
     PORT.name: (int, "a number"),
     WORKERS.name: (int, "a number"),
+    CONTROL.name: (int, "a number"),
     TABLE_DELETION_SECONDS.name: (int, "a number"),
     HTTPS_ONLY.name: (bool, "true or false"),
     ADMIN.name: (str, "a number or a string"),

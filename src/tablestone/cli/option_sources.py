@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from tablestone.cli.option_file import parsed, path_from, read_option_file
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.option_values import BrokenOption, is_loopback
 from tablestone.cli.options import (
     ACCESS_LOG,
     ACCOUNT,
     ADMIN,
     ANY_VERSION,
+    CONTROL,
     CUSTOM_DOMAIN,
     DATA,
     DOMAIN,
@@ -31,6 +32,7 @@ from tablestone.cli.options import (
     LOG_FORMAT,
     LOG_LEVEL,
     PORT,
+    PRINT,
     SERVER_OPTIONS,
     TABLE_DELETION_SECONDS,
     TLS,
@@ -131,6 +133,8 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         access_log=_access_log(given),
         admin=_admin(given, named),
         any_version=given.get(ANY_VERSION.name, False),
+        control_port=_control_port(given, host, engine, named),
+        ready_form=given.get(PRINT.name, PRINT.default),
     )
 
 
@@ -252,6 +256,27 @@ def _admin(given: Mapping[str, Any], named: Named) -> AdminAddress | None:
             f"{named(ADMIN)} names port {port}, at which the tables are served: give it another port."
         )
     return admin
+
+
+def _control_port(given: Mapping[str, Any], host: str, engine: str, named: Named) -> int | None:
+    """The port of the control API, which only a server that keeps nothing and serves this machine alone may have."""
+    port: int | None = given.get(CONTROL.name)
+    if port is None:
+        return None
+    if capabilities_of(engine).stored_in is not StoredIn.PROCESS:
+        raise BrokenOption(
+            f"{named(CONTROL)} can erase everything, so it needs {ENGINE.flag} memory, which stores nothing."
+        )
+    if not is_loopback(host):
+        raise BrokenOption(
+            f"{named(CONTROL)} is for tests on this machine, but other machines can reach the host {host}: "
+            f"leave out {HOST.flag}."
+        )
+    if ADMIN.name in given:
+        raise BrokenOption(
+            f"Both {named(CONTROL)} and {named(ADMIN)} are given: a server under control has no admin address."
+        )
+    return port
 
 
 def _cache_directory() -> Path:

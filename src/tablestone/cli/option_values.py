@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from contextlib import suppress
 from urllib.parse import urlsplit
 
 from tablestone.auth.account_keys import KEYS_MAX, decode_key, is_account_name
-from tablestone.configuration import LOCAL_DOMAIN, AccountKeys, AdminAddress, TrustedIssuer
+from tablestone.configuration import (
+    LOCAL_DOMAIN,
+    READY_FORMS,
+    AccountKeys,
+    AdminAddress,
+    TrustedIssuer,
+)
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, forms, kind_of
@@ -57,6 +64,29 @@ def parse_admin(text: str) -> AdminAddress:
 
 def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and int(text) <= PORT_MAX
+
+
+def parse_control_port(text: str) -> int:
+    if ":" in text:
+        raise BrokenOption(
+            f"must be a port of the loopback address, without a host, not {text!r}: other machines must not reach it"
+        )
+    return parse_port(text)
+
+
+def parse_ready_form(text: str) -> str:
+    if text.lower() not in READY_FORMS:
+        raise BrokenOption(f"must be {' or '.join(READY_FORMS)}, not {text!r}")
+    return text.lower()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server on `host`, which may be a name."""
+    try:
+        address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
+    except OSError:
+        return False
+    return address == "::1" or str(address).startswith("127.")
 
 
 def parse_deletion_seconds(text: str) -> int:

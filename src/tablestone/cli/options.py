@@ -18,6 +18,7 @@ from tablestone.cli.option_values import (
     parse_admin,
     parse_authority,
     parse_certified_name,
+    parse_control_port,
     parse_custom_domain,
     parse_deletion_seconds,
     parse_domain,
@@ -27,13 +28,14 @@ from tablestone.cli.option_values import (
     parse_log_level,
     parse_network,
     parse_port,
+    parse_ready_form,
     parse_tenant,
     parse_text,
     parse_tls,
     parse_truth,
     parse_workers,
 )
-from tablestone.configuration import DEVELOPMENT_TENANT, ENTRA_ID
+from tablestone.configuration import DEVELOPMENT_TENANT, ENTRA_ID, READY_FORMS, READY_TEXT
 from tablestone.telemetry.log_format import LOG_FORMATS, TEXT
 
 VARIABLE_PREFIX = "TABLESTONE_"
@@ -229,6 +231,21 @@ ADMIN = Option(
     "none",
     parse_admin,
 )
+PRINT = Option(
+    "print",
+    "|".join(READY_FORMS),
+    "Form of the lines that say that the server is ready; json is one line with its addresses and ports.",
+    READY_TEXT,
+    parse_ready_form,
+)
+CONTROL = Option(
+    "control",
+    "PORT",
+    "For tests: serve an API that erases and restores the data, injects faults and steers the clock, on this port of "
+    "the loopback address; 0 takes a free port. Needs --engine memory.",
+    "none",
+    parse_control_port,
+)
 
 CHECK_OPTIONS = (
     replace(DATA, help="Directory that holds the data; it is only read."),
@@ -247,6 +264,6 @@ SERVER_OPTIONS = (
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS, LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
-    *(ADMIN,),
+    *(ADMIN, PRINT, CONTROL),
 )
 """The options of `tablestone serve`; their names are the keys of the file."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tablestone.testing.seeds import SeedRefused
     from tablestone.testing.state import Snapshot, StateRefused
     from tablestone.testing.steered_clock import ClockRefused, StorageClock
-    from tablestone.testing.storage import StorageAccount, TableStorage
+    from tablestone.testing.storage import TableStorage
+    from tablestone.testing.storage_account import StorageAccount
     from tablestone.testing.storage_service import StorageRefused
     from tablestone.testing.transports import AsyncStorageTransport, StorageAsgi, StorageTransport
 
@@ -50,7 +51,7 @@ _PLACES: Final = {
     "SeedRefused": "seeds",
     "Snapshot": "state",
     "StateRefused": "state",
-    "StorageAccount": "storage",
+    "StorageAccount": "storage_account",
     "StorageAsgi": "transports",
     "StorageClock": "steered_clock",
     "StorageRefused": "storage_service",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -26,6 +27,7 @@ from tablestone.tables.properties_documents import PropertiesOfAccounts
 from tablestone.tables.service import TableService
 from tablestone.testing.secondary import FollowedEngine, Secondary
 from tablestone.testing.seeds import ANNOTATION, SeedRefused, SeedRow
+from tablestone.testing.snapshot_file import SnapshotUnreadable, bytes_of, contents_of
 from tablestone.testing.steered_clock import StorageClock
 from tablestone.wire.json.json_reader import decode_entity
 
@@ -43,6 +45,20 @@ class Snapshot(NamedTuple):
     """Everything that a storage held at one moment: accounts, tables, policies, entities with their ETags."""
 
     contents: MemoryContents
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file. It holds the keys of the accounts that `create_account` made."""
+        Path(path).write_bytes(bytes_of(self.contents))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Snapshot:
+        """Read it from a file. Raises `StateRefused` for a file of another version, or one that is no snapshot."""
+        try:
+            return cls(contents_of(Path(path).read_bytes()))
+        except SnapshotUnreadable as unreadable:
+            raise StateRefused(f"{path}: {unreadable}") from None
+        except OSError as error:
+            raise StateRefused(f"{path}: {error.strerror}.") from None
 
 
 class State:

@@ -52,6 +52,11 @@ class StorageClock:
         """
         return self._seconds() + self._skipped_seconds
 
+    @property
+    def rate(self) -> float:
+        """Its ticks for one of the machine's: 1 at first, 0 while it is frozen."""
+        return self._course.rate
+
     def now(self) -> datetime:
         """The present moment, in UTC."""
         microseconds = (self.ticks() - UNIX_EPOCH_TICKS) // _TICKS_PER_MICROSECOND
@@ -71,17 +76,16 @@ class StorageClock:
         minutes: float = 0, seconds: float = 0,
     ) -> None:  # fmt: skip
         """Skip some time. A page under way has used up that much of its time too."""
-        whole = (step or timedelta()) + timedelta(
-            days=days, hours=hours, minutes=minutes, seconds=seconds
-        )
+        whole = timedelta() if step is None else step
+        try:
+            whole += timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+            is_too_late = self.now() + max(whole, timedelta()) > _LATEST
+        except OverflowError:
+            is_too_late = True
+        if is_too_late:
+            raise ClockRefused(f"A clock does not advance beyond {_LATEST:%Y-%m-%d}.")
         if whole < timedelta():
             raise ClockRefused("A clock advances by a time that is not negative: use set().")
-        try:
-            moment = ticks_of(self.now() + whole)
-        except OverflowError:
-            moment = ticks_of(_LATEST) + 1
-        if moment > ticks_of(_LATEST):
-            raise ClockRefused(f"A clock does not advance beyond {_LATEST:%Y-%m-%d}.")
         self._course = _Course(
             self.ticks() + whole // _MICROSECOND * _TICKS_PER_MICROSECOND,
             self._machine(),

@@ -13,7 +13,6 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -36,6 +35,7 @@ from tablestone.testing.seeds import Seed, rows_of
 from tablestone.testing.socketless import ReceivedAnswer, SentRequest, exchange
 from tablestone.testing.state import Dump, Snapshot
 from tablestone.testing.steered_clock import StorageClock
+from tablestone.testing.storage_account import StorageAccount
 from tablestone.testing.storage_service import StorageRefused, StorageService, machine_clock
 
 Value = TypeVar("Value")
@@ -47,23 +47,6 @@ AZURE_DELETION_SECONDS: Final = 40
 """With `realism`, the name of a deleted table cannot be used for so long (wire 3.4)."""
 ENGINES: Final = ("memory", "sqlite")
 """The engines that have a name; any other is given as a URL, as for `tablestone serve --engine`."""
-
-
-@dataclass(frozen=True, slots=True)
-class StorageAccount:
-    """An account of a storage: its name, its key and its endpoint."""
-
-    name: str
-    key: str = field(repr=False)
-    endpoint: str
-
-    @property
-    def connection_string(self) -> str:
-        """The connection string, as the SDKs of all languages read it."""
-        return (
-            f"DefaultEndpointsProtocol=http;AccountName={self.name};AccountKey={self.key};"
-            f"TableEndpoint={self.endpoint};"
-        )
 
 
 class TableStorage:

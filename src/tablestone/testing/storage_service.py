@@ -57,9 +57,9 @@ class StorageService:
     ) -> None:
         self._configuration = configuration
         self._realism = realism
-        self._clock = clock
-        self._requests = requests
-        self._faults = faults
+        self.clock = clock
+        self.requests = requests
+        self.faults = faults
         self._engine: Engine | None = None
         self._state: State | None = None
         self._applications: list[Application] = []
@@ -68,7 +68,7 @@ class StorageService:
     @property
     def accounts(self) -> StoredAccounts:
         """The accounts that the storage keeps."""
-        return StoredAccounts(self.state.engine, self._clock.ticks)
+        return StoredAccounts(self.state.engine, self.clock.ticks)
 
     @property
     def state(self) -> State:
@@ -116,15 +116,15 @@ class StorageService:
             raise StorageRefused(f"There is no account {name[:40]!r} in this storage.")
 
     async def startup(self) -> None:
-        self._engine = open_engine(self._configuration.engine, self._clock.ticks)
-        self._state = State(self._engine, self._clock, self._faults.secondary)
-        followed = FollowedEngine(self._engine, self._faults.secondary)
+        self._engine = open_engine(self._configuration.engine, self.clock.ticks)
+        self._state = State(self._engine, self.clock, self.faults.secondary)
+        followed = FollowedEngine(self._engine, self.faults.secondary)
         observed = ObservedEngine(RangedEngine(followed) if self._realism else followed)
         turned = Parts(
-            self._clock.ticks,
-            self._clock.elapsed_seconds,
+            self.clock.ticks,
+            self.clock.elapsed_seconds,
             lambda *_arguments, **_options: observed,
-            partial(ObservedTables, around=self._faults.around),
+            partial(ObservedTables, around=self.faults.around),
         )
         dated = turned._replace(clock=system_clock, make_service=self._tables_by_turned_clock)
         for number, parts in enumerate((turned, dated)):
@@ -140,7 +140,7 @@ class StorageService:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
-        record = self._requests.begin(
+        record = self.requests.begin(
             scope["method"], loggable_path(scope["raw_path"]), _headers_without_secrets(scope)
         )
         token = CURRENT.set(record)
@@ -154,7 +154,9 @@ class StorageService:
         await self._applications[0].refuse(scope, receive, send)
 
     def reopen_logs(self) -> None:
-        """Do nothing: there is no access log. The last requests are kept."""
+        """Open the files of the log again, if the server has one."""
+        for application in self._applications:
+            application.reopen_logs()
 
     def _application_for(self, scope: Message) -> Application:
         turned, dated = self._applications
@@ -169,10 +171,10 @@ class StorageService:
     ) -> TableService:
         return ObservedTables(
             engine,
-            self._clock.ticks,
-            self._clock.elapsed_seconds,
+            self.clock.ticks,
+            self.clock.elapsed_seconds,
             *arguments,
-            around=self._faults.around,
+            around=self.faults.around,
             **options,
         )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import shlex
-import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,12 +17,14 @@ import click
 from tablestone import __version__
 from tablestone.cli.configured_keys import connection_string
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.options import SERVER_OPTIONS
+from tablestone.cli.option_values import is_loopback
+from tablestone.cli.options import CONTROL, SERVER_OPTIONS
 from tablestone.cli.parameters import by_option_name, where, with_options
 from tablestone.cli.stored_data import shown_accounts, with_documents
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT,
     DEVELOPMENT_ACCOUNT_KEY,
+    READY_JSON,
     AccountKeys,
     Configuration,
     SelfSigned,
@@ -56,13 +58,31 @@ def serve_until_stopped(
     accounts = _known_accounts(configuration)
     served = _Served(configuration, accounts)
 
-    def begin(address: str, admin: str | None) -> None:
-        served.begin(address, admin)
+    def begin(address: str, admin: str | None, control: str | None = None) -> None:
+        served.begin(address, admin, control)
         tell(address)
 
-    run_server(configuration, begin)
+    if configuration.control_port is None:
+        run_server(configuration, begin)
+    else:
+        _run_under_control(configuration, begin)
     served.end()
     gc.freeze()  # what is left goes with the process: collecting it would be most of the time that a stop takes
+
+
+def _run_under_control(
+    configuration: Configuration, tell: Callable[[str, str | None, str], None]
+) -> None:
+    """Run the server with the control API of the test kit beside it."""
+    from tablestone.testing.control_server import ControlledServer  # noqa: PLC0415 - docs/decisions/0012-control.md
+
+    controlled = ControlledServer(configuration)
+
+    def begin(address: str, admin: str | None) -> None:
+        controlled.begin(address)
+        tell(address, admin, controlled.address)
+
+    run_server(configuration, begin, controlled.create)
 
 
 class _Served:
@@ -73,8 +93,8 @@ class _Served:
         self._accounts = accounts
         self._what = ""
 
-    def begin(self, address: str, admin: str | None) -> None:
-        """The server answers at this address, and an operator at `admin`."""
+    def begin(self, address: str, admin: str | None, control: str | None = None) -> None:
+        """The server answers at this address; an operator at `admin`, and tests at `control`, if there are any."""
         configuration = self._configuration
         workers = "1 worker" if configuration.workers == 1 else f"{configuration.workers} workers"
         self._what = (
@@ -82,8 +102,16 @@ class _Served:
         )
         if admin is not None:
             self._what += f", admin address {admin}"
-        print(ready_lines(configuration, self._accounts, address, admin), flush=True)
+        write = ready_json if configuration.ready_form == READY_JSON else ready_lines
+        print(write(configuration, self._accounts, address, admin, control), flush=True)
         log.info("started: %s", self._what)
+        if control is not None:
+            log.warning(
+                "Every program on this machine can erase the data, inject faults and change the clock through %s: "
+                "%s is for tests only.",
+                control,
+                CONTROL.flag,
+            )
         _warn(configuration, self._accounts, admin)
 
     def end(self) -> None:
@@ -113,7 +141,7 @@ def _stored_accounts(configuration: Configuration) -> list[AccountKeys]:
 def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str | None) -> None:
     has_known_key = any(DEVELOPMENT_ACCOUNT_KEY in given.keys for given in accounts)
     is_unasked = configuration.has_development_account and DEVELOPMENT_ACCOUNT in accounts
-    if has_known_key and not _is_loopback(configuration.host):
+    if has_known_key and not is_loopback(configuration.host):
         log.warning(
             "Other machines can reach %s, and the development key is public: any client that connects can read and "
             "change the data. %s",
@@ -136,7 +164,7 @@ def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str 
                 domain,
                 name.removesuffix("-secondary"),
             )
-    if configuration.admin is not None and not _is_loopback(configuration.admin.host):
+    if configuration.admin is not None and not is_loopback(configuration.admin.host):
         log.warning(
             "Other machines can reach the admin address %s, which asks for no key: anyone that connects can read "
             "health and metrics.",
@@ -146,13 +174,36 @@ def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str 
         log.warning("--https-only refuses every request: there is neither TLS nor a trusted proxy.")
 
 
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server on `host`, which may be a name."""
-    try:
-        address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
-    except OSError:
-        return False
-    return address == "::1" or str(address).startswith("127.")
+def ready_json(
+    configuration: Configuration,
+    accounts: list[AccountKeys],
+    address: str,
+    admin: str | None = None,
+    control: str | None = None,
+) -> str:
+    """The same in one line of JSON. A connection string whose key is secret is null."""
+    shown = []
+    for account in accounts:
+        endpoint = f"{address}/{account.name}"
+        is_public = account == DEVELOPMENT_ACCOUNT
+        pasted = connection_string(account.name, account.keys[0], endpoint) if is_public else None
+        shown.append({"name": account.name, "endpoint": endpoint, "connection_string": pasted})
+    ready = {
+        "version": __version__,
+        "process": os.getpid(),
+        "data": where(configuration),
+        "address": address,
+        "port": _port_of(address),
+        "accounts": shown,
+        "admin": admin,
+        "control": control,
+        "control_port": None if control is None else _port_of(control),
+    }
+    return json.dumps(ready, ensure_ascii=False)
+
+
+def _port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 def ready_lines(
@@ -160,11 +211,14 @@ def ready_lines(
     accounts: list[AccountKeys],
     address: str,
     admin: str | None = None,
+    control: str | None = None,
 ) -> str:
     """The place of the data; and for each account its endpoint and its connection string, ready to paste."""
     lines = [f"Tablestone {__version__}: data in {where(configuration)}"]
     if admin is not None:
         lines.append(f"Admin address: {admin}")
+    if control is not None:
+        lines.append(f"Control, for tests only: {control}")
     if isinstance(configuration.tls, SelfSigned):
         lines += _how_to_trust(str(configuration.tls.files.certificate))
     if not accounts:
