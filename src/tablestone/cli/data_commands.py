@@ -1,7 +1,8 @@
 """The names of the data tools and their modules: a module is imported when its command runs, and not before.
 
 The tools need packages that a server does not need (the extra `tools`), and loading these takes too long for `--help`.
-So the list of commands with their one-line help is here; a test compares the lines with those of the commands.
+So the list of commands with their one-line help is here; a test compares the lines with those of the commands. The
+server's own commands are loaded when one of them is asked for.
 """
 
 from __future__ import annotations
@@ -44,22 +45,31 @@ DATA_COMMANDS: Final = (
 )
 _BY_NAME: Final = {command.name: command for command in DATA_COMMANDS}
 _OWN_PACKAGE: Final = "tablestone"
+SERVER_COMMANDS: Final = "tablestone.cli.server_commands"
+"""The module with the server's commands."""
 
 
 class Commands(click.Group):
     """The commands of the server, and the data tools, which are loaded by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        self._load_the_server()
         return [*super().list_commands(ctx), *_BY_NAME]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         data_command = _BY_NAME.get(cmd_name)
-        if data_command is None:
-            return super().get_command(ctx, cmd_name)
-        return load(data_command)
+        if data_command is not None:
+            return load(data_command)
+        self._load_the_server()
+        return super().get_command(ctx, cmd_name)
+
+    def _load_the_server(self) -> None:
+        for command in import_module(SERVER_COMMANDS).COMMANDS:
+            self.add_command(command)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Two lists of commands; the modules of the second list are not imported."""
+        self._load_the_server()
         own = [
             (name, command.get_short_help_str(limit=80))
             for name, command in sorted(self.commands.items())

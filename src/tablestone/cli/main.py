@@ -2,7 +2,7 @@
 
 Exit statuses: 0 done; 1 the command found a problem or failed; 2 the command could not start, or could not print its
 result; 130 and 141 as if SIGINT or SIGPIPE had ended it.
-A command is a module with one click command, which is added to the group below.
+The commands are in `server_commands` and `data_commands`; neither is loaded for a command of the other.
 """
 
 from __future__ import annotations
@@ -13,24 +13,9 @@ from collections.abc import Sequence
 import click
 
 from tablestone import __version__, limits
-from tablestone.cli.backup_files import BackupFailed
-from tablestone.cli.commands.account import account
-from tablestone.cli.commands.azurite import azurite, azurite_table
-from tablestone.cli.commands.backup import backup
-from tablestone.cli.commands.check import check
-from tablestone.cli.commands.cluster import cluster
-from tablestone.cli.commands.restore import restore
-from tablestone.cli.commands.role import role
-from tablestone.cli.commands.sas import sas
-from tablestone.cli.commands.serve import serve
-from tablestone.cli.commands.token import token
-from tablestone.cli.data_commands import Commands
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.data_commands import SERVER_COMMANDS, Commands
 from tablestone.cli.output import OutputFailed, discard_output, prepare_streams
 from tablestone.cli.secrets_in_arguments import hide_secrets
-from tablestone.engines.contract import EngineRefused, EngineUnavailable, OutcomeUnknown
-from tablestone.identity.stored_accounts import AccountRefused
-from tablestone.server.processes.worker import StartRefused
 from tablestone.transfer.refusals import TransferFailed, TransferRefused
 
 FAILED = 1
@@ -47,19 +32,6 @@ HOW_IT_RUNS = "interpreted" if limits.__file__.endswith(".py") else "compiled"
 )
 def commands() -> None:
     """The Azure Table service as software anyone can run."""
-
-
-commands.add_command(serve)
-commands.add_command(azurite)
-commands.add_command(azurite_table)
-commands.add_command(check)
-commands.add_command(backup)
-commands.add_command(restore)
-commands.add_command(cluster)
-commands.add_command(role)
-commands.add_command(token)
-commands.add_command(account)
-commands.add_command(sas)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,17 +57,22 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _refuse(
             " ".join(error.format_message().split())
         )  # the message may have several lines
-    except (
-        *(BrokenOption, StartRefused, AccountRefused),
-        *(EngineRefused, EngineUnavailable, OutcomeUnknown),
-        TransferRefused,
-    ) as refused:
-        return _refuse(str(refused))
-    except (TransferFailed, BackupFailed) as failed:
-        return _refuse(str(failed), FAILED)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except Exception as error:
+        if isinstance(error, (TransferRefused, *_of_the_server("REFUSALS"))):
+            return _refuse(str(error))
+        if isinstance(error, (TransferFailed, *_of_the_server("FAILURES"))):
+            return _refuse(str(error), FAILED)
+        raise
     return status if isinstance(status, int) else 0
+
+
+def _of_the_server(name: str) -> tuple[type[Exception], ...]:
+    """The errors of the server's commands; none if no such command was loaded."""
+    loaded = sys.modules.get(SERVER_COMMANDS)
+    found: tuple[type[Exception], ...] = getattr(loaded, name, ())
+    return found
 
 
 def _refuse(sentence: str, status: int = NOT_STARTED) -> int:

@@ -16,8 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import keyring
-import keyring.errors
 import platformdirs
 
 from tablestone.transfer.endpoint_connection import Connection, Scheme
@@ -82,6 +80,8 @@ class Profiles(Mapping[str, Connection]):
         if entry is None:
             raise TransferRefused(f"There is no profile {name!r}.")
         if entry.get("kept_in") == _IN_KEYRING:
+            import keyring.errors  # noqa: PLC0415 - most commands use no profile, and it loads slowly
+
             with suppress(keyring.errors.KeyringError):
                 keyring.delete_password(SERVICE, name)
         self._write()
@@ -123,6 +123,8 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _to_keyring(name: str, secret: str, *, must: bool) -> bool:
+    import keyring.errors  # noqa: PLC0415 - as above
+
     try:
         keyring.set_password(SERVICE, name, secret)
     except keyring.errors.KeyringError:
@@ -135,6 +137,8 @@ def _to_keyring(name: str, secret: str, *, must: bool) -> bool:
 
 
 def _from_keyring(name: str) -> str:
+    import keyring.errors  # noqa: PLC0415 - as above
+
     try:
         secret = keyring.get_password(SERVICE, name)
     except keyring.errors.KeyringError:

@@ -1,0 +1,48 @@
+"""The commands of the server, and the errors with which they end. A module is one click command.
+
+`data_commands` loads this module when one of its commands runs, or for the list of all commands: it imports the whole
+server, which takes longer than most data tools run.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from tablestone.cli.backup_files import BackupFailed
+from tablestone.cli.commands.account import account
+from tablestone.cli.commands.azurite import azurite, azurite_table
+from tablestone.cli.commands.backup import backup
+from tablestone.cli.commands.check import check
+from tablestone.cli.commands.cluster import cluster
+from tablestone.cli.commands.restore import restore
+from tablestone.cli.commands.role import role
+from tablestone.cli.commands.sas import sas
+from tablestone.cli.commands.serve import serve
+from tablestone.cli.commands.token import token
+from tablestone.cli.option_values import BrokenOption
+from tablestone.engines.contract import EngineRefused, EngineUnavailable, OutcomeUnknown
+from tablestone.identity.stored_accounts import AccountRefused
+from tablestone.server.processes.worker import StartRefused
+
+COMMANDS: Final[tuple[click.Command, ...]] = (
+    account,
+    azurite,
+    azurite_table,
+    backup,
+    check,
+    cluster,
+    restore,
+    role,
+    sas,
+    serve,
+    token,
+)
+REFUSALS: Final = (
+    *(BrokenOption, StartRefused, AccountRefused),
+    *(EngineRefused, EngineUnavailable, OutcomeUnknown),
+)
+"""Errors of a command that could not start; each is one sentence."""
+FAILURES: Final = (BackupFailed,)
+"""Errors of a command that began; each is one sentence."""
