@@ -1,6 +1,6 @@
-"""The checker of histories: a program in Go, built from `checker/`, that gives a verdict on each history.
+"""The checker of histories: a program in Go, built from `historychecker/`, that gives a verdict on each history.
 
-Knows how it is built and spoken to: a history a line in, a verdict a line out. The rules are in `checker/model.go`.
+Knows how it is built and used: a history a line in, a verdict a line out. `historychecker/model.go` has the rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from histories.recording import History
 
-SOURCE: Final = Path(__file__).parent / "checker"
+SOURCE: Final = Path(__file__).parent / "historychecker"
 PROGRAM: Final = Path(__file__).parent / ".packages" / "historychecker"
 HISTORY_SECONDS_MAX: Final = 60
 """How long the checker may look for an order of one history."""

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final, NamedTuple
 
-from histories.recording import ANY_VERSION, ROWS, UNCONDITIONAL, History, Operation, Write
+from histories.choices import Choices
+from histories.recording import History, Operation
 from histories.service import (
     NoAnswer,
     NotSent,
@@ -25,20 +26,6 @@ from histories.service import (
 
 CLIENTS_PER_PARTITION: Final = 4
 OPERATIONS_PER_PARTITION: Final = 200
-TRANSACTION: Final = 0.2
-GET: Final = 0.3
-LIST: Final = 0.1
-"""The shares of transactions, point reads and queries; the others are single writes."""
-KINDS: Final = (
-    "insert",
-    "insert",
-    "replace",
-    "replace",
-    "merge",
-    "upsert",
-    "insert or merge",
-    "delete",
-)
 PAUSE_SECONDS: Final = 0.05
 """The pause of a client after a request that no server took."""
 
@@ -74,12 +61,10 @@ class Client(threading.Thread):
     def __init__(self, crowd: Crowd, number: int, room: Room) -> None:
         super().__init__(daemon=True)
         self._crowd = crowd
-        self._number = number
         self._room = room
-        self._random = Random(f"{crowd.seed}/{number}")
+        self._choices = Choices(number, Random(f"{crowd.seed}/{number}"), crowd.values)
         self._services = [Service(target) for target in crowd.targets]
         self._at = number
-        self._versions: dict[tuple[str, int], int] = {}
         self.timings: list[Timing] = []
         self.answers = 0
         self.unexpected: Exception | None = None
@@ -88,7 +73,7 @@ class Client(threading.Thread):
         try:
             while not self._crowd.is_over.is_set():
                 history = self._room.history()
-                self._carry_out(history, self._draw(history))
+                self._carry_out(history, self._choices.draw(history))
         except Exception as error:  # noqa: BLE001 - the run reports it, not the thread
             self.unexpected = error
             self._crowd.is_over.set()
@@ -115,44 +100,8 @@ class Client(threading.Thread):
         else:
             history.answered(operation)
             self.answers += 1
-            self._learn(history.name, operation)
+            self._choices.learn(history.name, operation)
         self.timings.append(Timing(sent, time.monotonic() - sent, is_answered))
-
-    def _draw(self, history: History) -> Operation:
-        draw = self._random.random()
-        if draw < GET:
-            return history.begin(self._number, get=self._random.randrange(ROWS))
-        if draw < GET + LIST:
-            return history.begin(self._number)
-        count = 1
-        if draw < GET + LIST + TRANSACTION:
-            count = self._random.randint(2, ROWS)
-        rows = self._random.sample(range(ROWS), count)
-        writes = tuple(self._write(history.name, row) for row in rows)
-        return history.begin(self._number, writes=writes)
-
-    def _write(self, partition: str, row: int) -> Write:
-        """A write that probably fits the entity as this client last saw it."""
-        known = self._versions.get((partition, row), 0)
-        kind = self._random.choice(KINDS)
-        if self._random.random() < 0.7:
-            while (kind == "insert") == bool(known) and kind not in ("upsert", "insert or merge"):
-                kind = self._random.choice(KINDS)
-        value = 0 if kind == "delete" else next(self._crowd.values)
-        if kind in UNCONDITIONAL:
-            return Write(kind, row, value)
-        version = known if known and self._random.random() < 0.7 else ANY_VERSION
-        return Write(kind, row, value, version)
-
-    def _learn(self, partition: str, operation: Operation) -> None:
-        if operation.get is not None:
-            self._versions[partition, operation.get] = 0
-        for row, _, _, version in operation.rows:
-            self._versions[partition, row] = version
-        for write, version in zip(operation.writes, operation.done, strict=False):
-            self._versions[partition, write.row] = version
-        if operation.error is not None:
-            self._versions[partition, operation.writes[operation.error.index].row] = 0
 
 
 class Crowd:

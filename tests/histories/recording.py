@@ -1,6 +1,6 @@
 """Histories while they are made: each operation of each client with its call, its answer, and both moments.
 
-A history is of one partition. Threads add to it at the same time. The form of a line is that of `checker/history.go`.
+A history is of one partition. Threads add to it at the same time. `historychecker/history.go` reads its lines.
 Knows no HTTP and no service.
 """
 

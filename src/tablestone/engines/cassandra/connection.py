@@ -157,6 +157,8 @@ class Connection:
             if isinstance(error, NoHostAvailable) and _may_have_been_sent(error):
                 raise OutcomeInDoubt(str(error)) from error
             raise EngineUnavailable(f"The cluster does not take a write: {error}") from error
+        except EngineUnavailable:  # the connection is closed: nothing was sent
+            raise
         except Exception as error:
             raise OutcomeInDoubt(str(error)) from error
         return None if answer[0][0] else answer

@@ -1,0 +1,91 @@
+"""Simulations of many seeds: `python -m tests.simulation [--seeds N] [--first SEED]`.
+
+Each seed is a world of its own: servers with the engine over Cassandra and the table service, clients, and troubles of
+the network, of replicas and of clocks. A seed that fails is printed, and fails again: `--first SEED --seeds 1`. The
+status is 0 if all is well, 1 if a seed failed, 2 if there is no checker or no driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from histories.checker import NoChecker, build, judge
+
+SEEDS_AT_ONCE = 200
+
+
+def missing() -> str | None:
+    """The reason why nothing can be simulated here, or None."""
+    return (
+        None if find_spec("cassandra.cluster") else "no driver: pip install 'tablestone[cassandra]'"
+    )
+
+
+def failures(first: int, seeds: int, bug: str | None = None) -> list[str]:
+    """The failures in the worlds of these seeds: a line for each history and each broken invariant."""
+    from simulation.planted_bugs import BUGS  # noqa: PLC0415 - needs the driver
+    from simulation.world import live  # noqa: PLC0415
+
+    plant = None if bug is None else BUGS[bug]
+    lives = [live(seed, plant) for seed in range(first, first + seeds)]
+    found = [f"seed {life.seed}: {line}" for life in lives for line in life.broken]
+    verdicts = judge(history for life in lives for history in life.histories)
+    return found + [f"seed {verdict}" for verdict in verdicts if not verdict.linearizable]
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, metavar="N")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--bug", help="a planted bug, which is to be found")
+    options = parser.parse_args(arguments)
+    if (reason := missing()) is not None:
+        print(f"{reason}.", file=sys.stderr)
+        return 2
+    try:
+        build()
+    except NoChecker as none:
+        print(f"{none}.", file=sys.stderr)
+        return 2
+    began = time.monotonic()
+    failed = 0
+    done = 0
+    for seeds, found in _in_processes(options):
+        done += seeds
+        failed += len(found)
+        for line in found:
+            print(line, flush=True)
+        if sys.stdout.isatty():
+            print(f"{done} of {options.seeds} seeds", end="\r", flush=True)
+    print(
+        f"{done} seeds from {options.first} on in {time.monotonic() - began:.0f} s, {failed} failures"
+    )
+    return 1 if failed else 0
+
+
+def _in_processes(options: argparse.Namespace) -> Iterator[tuple[int, list[str]]]:
+    last = options.first + options.seeds
+    parts = [
+        (first, min(SEEDS_AT_ONCE, last - first), options.bug)
+        for first in range(options.first, last, SEEDS_AT_ONCE)
+    ]
+    with multiprocessing.Pool(options.processes) as pool:
+        yield from pool.imap(_part, parts)
+
+
+def _part(part: tuple[int, int, str | None]) -> tuple[int, list[str]]:
+    return part[1], failures(*part)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
