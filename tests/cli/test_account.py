@@ -66,6 +66,7 @@ def test_accounts_are_known_refused_and_changed_on_the_next_request_of_every_pro
     assert server.stderr_without("authentication failed") == ""
 
 
+@pytest.mark.slow
 def test_accounts_are_made_before_the_first_server_and_kept(
     private_server: StartServer, tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_accounts_are_made_before_the_first_server_and_kept(
         )
 
 
+@pytest.mark.slow
 def test_no_key_is_printed_or_logged_unasked(private_server: StartServer, tmp_path: Path) -> None:
     server = private_server(tmp_path, "--log-level", "debug")
     printed = [

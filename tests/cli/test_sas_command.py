@@ -49,6 +49,7 @@ def server(private_server: StartServer, tmp_path: Path) -> ServerProcess:
     return started
 
 
+@pytest.mark.slow
 def test_signatures_are_taken_and_permit_what_they_say(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_url_is_ready_for_curl(server: ServerProcess, tmp_path: Path) -> None:
         assert answer.status == 200
 
 
+@pytest.mark.slow
 def test_the_keys_of_stored_and_configured_accounts_sign(tmp_path: Path) -> None:
     account(tmp_path, "create", "weather", "--key-file", "-", keys=f"{KEY}\n{OTHER_KEY}\n")
     table = ("sas", "table", "weather", "t", "--permissions=r", "--expiry=2999-01-01")
@@ -164,6 +166,7 @@ def test_a_signature_that_would_not_be_taken_is_one_sentence(
     assert asked == (2, "", f"tablestone: {sentence}\n")
 
 
+@pytest.mark.slow
 def test_a_connection_string_to_paste(private_server: StartServer, tmp_path: Path) -> None:
     account(tmp_path, "create", "weather", "--key-file", "-", keys=KEY)
     show = ("account", "show", "weather", "--connection-string", "--data", str(tmp_path))

@@ -228,6 +228,7 @@ def test_the_challenge_without_a_first_token(private_server: StartServer, tmp_pa
     )
 
 
+@pytest.mark.slow
 def test_a_configured_issuer_whose_keys_are_in_a_file(
     private_server: StartServer, tmp_path: Path
 ) -> None:
@@ -322,6 +323,7 @@ def claims_of(token: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_what_a_token_says(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path))
     plain = claims_of(done("token", *data))

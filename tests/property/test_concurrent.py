@@ -273,6 +273,7 @@ async def test_a_transaction_is_seen_whole(scene: Scene, monkeypatch: pytest.Mon
     assert 5 in sizes, "the readers never met a transaction"
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_nothing_of_a_deleted_table_comes_back(scene: Scene) -> None:
     """The table is deleted and created again while clients write, and is swept during this and after it."""

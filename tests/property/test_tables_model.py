@@ -6,6 +6,7 @@ The fixed profile draws the same runs everywhere; HYPOTHESIS_PROFILE=explore loo
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar
@@ -38,7 +39,8 @@ from tablestone.model.operations import (
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.service import TableService
 
-LONG = settings(stateful_step_count=30)
+LONG = settings(stateful_step_count=30, max_examples=100 if "CI" in os.environ else 25)
+"""CI runs four times as many programs as README's command, which should end within five minutes."""
 FLUSHING = settings(LONG, max_examples=LONG.max_examples // 2)
 """Half as many runs where every write waits for a disk."""
 CANARY = settings(

@@ -86,6 +86,7 @@ def test_an_asynchronous_test_uses_the_asynchronous_clients(tmp_path: Path) -> N
     assert "1 passed" in run.output, run.output
 
 
+@pytest.mark.slow
 def test_processes_of_xdist_do_not_see_each_other(tmp_path: Path) -> None:
     tests = "".join(SNIPPET.replace("test_orders", f"test_{n}") for n in range(12))
     run = run_pytest(tmp_path, tests, "-n", "3", plugins=("xdist",))
