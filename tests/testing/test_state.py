@@ -51,8 +51,8 @@ def tables_of(account: StorageAccount) -> dict[str, list[Any]]:
 
 def test_what_is_seeded_is_there_and_is_dumped(storage: TableStorage) -> None:
     assert storage.seed({"Orders": ORDERS, "Empty": []}) == 3
-    assert tables_of(storage.account) == {"Orders": ORDERS}
-    assert storage.dump() == {"Orders": ORDERS}
+    assert tables_of(storage.account) == {"Orders": ORDERS, "Empty": []}
+    assert storage.dump() == {"Orders": ORDERS, "Empty": []}
     other = storage.create_account()
     assert storage.dump(other) == {}
     storage.seed(storage.dump(), account=other)
@@ -106,7 +106,7 @@ def test_files_are_seeded(memory: TableStorage, tmp_path: Path) -> None:
         (
             "x.jsonl",
             LINES,
-            r"x\.jsonl, line 1: OutOfRangeInput: The specified resource name length",
+            "'x': OutOfRangeInput: The specified resource name length",
         ),
         ("Orders.txt", "", r"Orders\.txt does not end in \.jsonl"),
     ],
@@ -232,3 +232,9 @@ def test_a_file_that_is_no_snapshot_is_refused(
         Snapshot.load(file)
     with pytest.raises(StateRefused, match="No such file"):
         Snapshot.load(tmp_path / "gone")
+
+
+def test_an_empty_file_makes_an_empty_table(memory: TableStorage, tmp_path: Path) -> None:
+    (tmp_path / "Nothing.jsonl").write_text("")
+    memory.seed(tmp_path)
+    assert memory.dump() == {"Nothing": []}

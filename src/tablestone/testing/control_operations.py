@@ -119,10 +119,11 @@ async def seed(storage: ControlledStorage, asked: Asked) -> Any:
     if asked.content_type == JSON:
         if table is not None:
             raise SeedRefused("In a seed of JSON the members are the tables: leave out table.")
-        rows = list(rows_of(asked.members, None))
+        rows, tables = list(rows_of(asked.members, None)), list(asked.members)
     else:
         if table is None:
             raise SeedRefused(f"A seed of {asked.content_type} needs the table: ?table=Orders.")
+        tables = [table]
         with tempfile.TemporaryDirectory(prefix="tablestone-") as directory:
             file = Path(directory, "seed").with_suffix(SEED_FILES[asked.content_type])
             file.write_bytes(asked.body)
@@ -130,7 +131,7 @@ async def seed(storage: ControlledStorage, asked: Asked) -> Any:
                 rows = list(rows_of(file, table))
             except SeedRefused as refused:
                 raise SeedRefused(str(refused).replace(f"{file}, ", "")) from None
-    return {"stored": await storage.service.state.seed(account, rows)}
+    return {"stored": await storage.service.state.seed(account, rows, tables)}
 
 
 async def dump(storage: ControlledStorage, asked: Asked) -> Any:

@@ -63,6 +63,16 @@ def rows_of(seed: Seed, table: str | None) -> Iterator[SeedRow]:
         raise SeedRefused(f"{path} is not there.")
 
 
+def tables_of(seed: Seed, table: str | None) -> list[str]:
+    """The tables of a seed that `rows_of` has read, also those without an entity."""
+    if isinstance(seed, Mapping):
+        return list(seed)
+    path = Path(seed)
+    if path.is_dir():
+        return sorted(each.stem for each in path.iterdir() if each.suffix in FILES)
+    return [table or path.stem]
+
+
 def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
     # These are the readers of the data tools. The reader of CSV needs pyarrow; the test kit itself does not.
     from tablestone.transfer.formats.compressed import ReadPosition  # noqa: PLC0415

@@ -7,7 +7,7 @@ of the storage.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -111,19 +111,23 @@ class State:
                 changes = [Change(row.row, ANY, DELETE) for row in group]
                 await self.engine.commit(WriteSet(partition, changes))
 
-    async def seed(self, account: str, rows: Iterable[SeedRow]) -> int:
+    async def seed(self, account: str, rows: Iterable[SeedRow], tables: Sequence[str]) -> int:
         """Store entities, and create the tables that are missing. All entities are checked before one is stored."""
         writes = []
+        for table in tables:
+            try:
+                require_new_table_name(table)
+            except StorageError as error:
+                raise SeedRefused(f"{table[:80]!r}: {error.code}: {error.text}") from None
         for row in rows:
             try:
-                require_new_table_name(row.table)
                 entity = decode_entity(row.body, None)
                 require_key_length(entity.key)
             except StorageError as error:
                 raise SeedRefused(f"{row.place}: {error.code}: {error.text}") from None
             writes.append(InsertOrReplaceEntity(row.table, entity))
         owner = Named(account)
-        for table in dict.fromkeys(write.table for write in writes):
+        for table in tables:
             if await self.tables.catalog.find(owner, table) is None:
                 await self.tables.catalog.create(owner, table)
         for write in writes:

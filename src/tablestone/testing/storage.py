@@ -31,7 +31,7 @@ from tablestone.testing.expectations import Budget, Expectation
 from tablestone.testing.faults import Faults
 from tablestone.testing.last_requests import LastRequests, RecordedRequest
 from tablestone.testing.secondary import EVENTUAL_SECONDS, Secondary
-from tablestone.testing.seeds import Seed, rows_of
+from tablestone.testing.seeds import Seed, rows_of, tables_of
 from tablestone.testing.socketless import ReceivedAnswer, SentRequest, exchange
 from tablestone.testing.state import Dump, Snapshot
 from tablestone.testing.steered_clock import StorageClock
@@ -198,14 +198,15 @@ class TableStorage:
         """Store entities and return their number. Raises `SeedRefused` for the first bad one, and stores none then.
 
         A seed is a dict of entities by table, a file (`orders.jsonl`, `orders.csv`) whose name is that of the table
-        unless `table` gives another, or a directory of such files. An entity that exists is replaced.
+        unless `table` gives another, or a directory of such files. An entity that exists is replaced. A table without
+        entities is created too, so that a dump can be a seed.
         """
-        rows = list(rows_of(seed, table))
+        rows, tables = list(rows_of(seed, table)), tables_of(seed, table)
         name = self._name_of(account)
 
         async def stored(service: StorageService) -> int:
             await service.require_account(name)
-            return await service.state.seed(name, rows)
+            return await service.state.seed(name, rows, tables)
 
         return self._call(stored)
 

@@ -1,4 +1,5 @@
-// The JavaScript side of the interchange (tests/sdk/interchange/README.md): `write TABLE FILE`, `read TABLE`, `sign TABLE`.
+// The JavaScript side of the interchange (tests/sdk/interchange/README.md): `write TABLE FILE`, `read TABLE`, `sign TABLE`,
+// `attempt OPERATION:TABLE ...`.
 
 import { readFile } from "node:fs/promises";
 import {
@@ -127,9 +128,38 @@ function sign(tableName) {
   }
 }
 
+const ENTITY = { partitionKey: "p", rowKey: "r" };
+
+// With the retries that the SDK has by itself.
+const OPERATIONS = {
+  insert: (table) => table.createEntity(ENTITY),
+  get: (table) => table.getEntity("p", "r"),
+  update: async (table) => {
+    const { etag } = await table.getEntity("p", "r");
+    await table.updateEntity({ ...ENTITY, changed: true }, "Replace", { etag });
+  },
+};
+
+async function attempt(asked) {
+  for (const each of asked) {
+    const [operation, tableName] = each.split(":");
+    let status = 0;
+    try {
+      await OPERATIONS[operation](tableClient(tableName));
+    } catch (error) {
+      status = error.statusCode ?? -1;
+    }
+    process.stdout.write(JSON.stringify({ attempt: each, status }) + "\n");
+  }
+}
+
 const [command, tableName, path] = process.argv.slice(2);
+if (command === "attempt") {
+  await attempt(process.argv.slice(3));
+  process.exit(0);
+}
 const table = tableClient(tableName);
 if (command === "write") await write(table, path);
 else if (command === "read") await read(table);
 else if (command === "sign") sign(tableName);
-else throw new Error("write TABLE ENTITIES_JSON | read TABLE | sign TABLE");
+else throw new Error("write TABLE ENTITIES_JSON | read TABLE | sign TABLE | attempt OPERATION:TABLE ...");

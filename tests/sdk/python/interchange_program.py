@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from azure.core import MatchConditions
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential
+from azure.core.exceptions import AzureError, HttpResponseError
 from azure.data.tables import (
     EdmType,
     EntityProperty,
     ResourceTypes,
     TableClient,
     TableEntity,
+    UpdateMode,
     generate_account_sas,
     generate_table_sas,
 )
@@ -126,6 +129,32 @@ def sign(table: str) -> None:
     print(json.dumps({"signature": "table", "token": service}))
 
 
+ENTITY = {"PartitionKey": "p", "RowKey": "r"}
+
+
+def attempt(operation: str, table: TableClient) -> int:
+    """Carry it out with the retries that the SDK has by itself: 0, the status of its error, or -1 without an answer."""
+    try:
+        if operation == "insert":
+            table.create_entity(ENTITY)
+        elif operation == "get":
+            table.get_entity("p", "r")
+        else:
+            assert operation == "update"
+            etag = table.get_entity("p", "r").metadata["etag"]
+            table.update_entity(
+                ENTITY | {"changed": True},
+                mode=UpdateMode.REPLACE,
+                etag=etag,
+                match_condition=MatchConditions.IfNotModified,
+            )
+    except HttpResponseError as error:
+        return error.status_code or -1
+    except AzureError:
+        return -1
+    return 0
+
+
 class StaticToken:
     """A credential that has a token and sends no request for it."""
 
@@ -148,6 +177,12 @@ def client(table: str) -> TableClient:
 
 
 def main(arguments: list[str]) -> None:
+    if arguments[0] == "attempt":
+        for each in arguments[1:]:
+            operation, _, name = each.partition(":")
+            with client(name) as table:
+                print(json.dumps({"attempt": each, "status": attempt(operation, table)}))
+        return
     with client(arguments[1]) as table:
         match arguments:
             case ["write", _, path]:
@@ -157,7 +192,9 @@ def main(arguments: list[str]) -> None:
             case ["sign", name]:
                 sign(name)
             case _:
-                raise SystemExit("write TABLE ENTITIES_JSON | read TABLE | sign TABLE")
+                raise SystemExit(
+                    "write TABLE ENTITIES_JSON | read TABLE | sign TABLE | attempt OPERATION:TABLE ..."
+                )
 
 
 if __name__ == "__main__":

@@ -83,8 +83,57 @@ func run(ctx context.Context, arguments []string, out *json.Encoder) error {
 		return read(ctx, service.NewClient(arguments[1]), out)
 	case len(arguments) == 2 && arguments[0] == "sign":
 		return sign(service, arguments[1], out)
+	case len(arguments) > 1 && arguments[0] == "attempt":
+		for _, asked := range arguments[1:] {
+			operation, table, _ := strings.Cut(asked, ":")
+			if err := out.Encode(attempted{asked, attempt(ctx, service.NewClient(table), operation)}); err != nil {
+				return err
+			}
+		}
+		return nil
 	default:
-		return errors.New("usage: interchange write TABLE ENTITIES_JSON | read TABLE | sign TABLE")
+		return errors.New("usage: interchange write TABLE ENTITIES_JSON | read TABLE | sign TABLE | attempt OPERATION:TABLE ...")
+	}
+}
+
+type attempted struct {
+	Attempt string `json:"attempt"`
+	Status  int    `json:"status"`
+}
+
+// With the retries that the SDK has by itself: 0, the status of its error, or -1 without an answer.
+func attempt(ctx context.Context, table *aztables.Client, operation string) int {
+	err := carryOut(ctx, table, operation)
+	var answered *azcore.ResponseError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &answered):
+		return answered.StatusCode
+	default:
+		return -1
+	}
+}
+
+func carryOut(ctx context.Context, table *aztables.Client, operation string) error {
+	entity := []byte(`{"PartitionKey": "p", "RowKey": "r"}`)
+	switch operation {
+	case "insert":
+		_, err := table.AddEntity(ctx, entity, nil)
+		return err
+	case "get":
+		_, err := table.GetEntity(ctx, "p", "r", nil)
+		return err
+	case "update":
+		found, err := table.GetEntity(ctx, "p", "r", nil)
+		if err != nil {
+			return err
+		}
+		options := aztables.UpdateEntityOptions{IfMatch: &found.ETag, UpdateMode: aztables.UpdateModeReplace}
+		_, err = table.UpdateEntity(ctx, entity, &options)
+		return err
+	default:
+		return fmt.Errorf("unknown operation %s", operation)
 	}
 }
 

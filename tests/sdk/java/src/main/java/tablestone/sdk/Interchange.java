@@ -2,11 +2,14 @@ package tablestone.sdk;
 
 import com.azure.core.credential.AccessToken;
 import com.azure.core.credential.TokenCredential;
+import com.azure.core.exception.HttpResponseException;
 import com.azure.core.http.rest.PagedIterable;
+import com.azure.core.util.Context;
 import com.azure.data.tables.TableClient;
 import com.azure.data.tables.TableServiceClient;
 import com.azure.data.tables.TableServiceClientBuilder;
 import com.azure.data.tables.models.TableEntity;
+import com.azure.data.tables.models.TableEntityUpdateMode;
 import com.azure.data.tables.sas.TableAccountSasPermission;
 import com.azure.data.tables.sas.TableAccountSasResourceType;
 import com.azure.data.tables.sas.TableAccountSasService;
@@ -51,8 +54,14 @@ public final class Interchange {
             read(table(arguments[1]));
         } else if (arguments.length == 2 && arguments[0].equals("sign")) {
             sign(arguments[1]);
+        } else if (arguments.length > 1 && arguments[0].equals("attempt")) {
+            for (String asked : List.of(arguments).subList(1, arguments.length)) {
+                String[] parts = asked.split(":");
+                OUT.println("{\"attempt\": \"" + asked + "\", \"status\": " + attempt(parts[0], table(parts[1])) + "}");
+            }
         } else {
-            throw new IllegalArgumentException("usage: write TABLE ENTITIES_JSON | read TABLE | sign TABLE");
+            throw new IllegalArgumentException(
+                "usage: write TABLE ENTITIES_JSON | read TABLE | sign TABLE | attempt OPERATION:TABLE ...");
         }
     }
 
@@ -70,6 +79,34 @@ public final class Interchange {
 
     private static TableClient table(String name) {
         return service().getTableClient(name);
+    }
+
+    /** With the retries that the SDK has by itself: 0, the status of its error, or -1 without an answer. */
+    private static int attempt(String operation, TableClient table) {
+        TableEntity entity = new TableEntity("p", "r");
+        try {
+            switch (operation) {
+                case "insert":
+                    table.createEntity(entity);
+                    return 0;
+                case "get":
+                    table.getEntity("p", "r");
+                    return 0;
+                case "update":
+                    table.updateEntityWithResponse(table.getEntity("p", "r"), TableEntityUpdateMode.REPLACE, true, null,
+                        Context.NONE);
+                    return 0;
+                default:
+                    throw new IllegalArgumentException("unknown operation " + operation);
+            }
+        } catch (HttpResponseException error) {
+            return error.getResponse().getStatusCode();
+        } catch (RuntimeException error) {
+            if (error instanceof IllegalArgumentException) {
+                throw error;
+            }
+            return -1;
+        }
     }
 
     private static void sign(String name) throws IOException {
