@@ -12,32 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster.keyspaces import KEYSPACE, made_keyspace, on_a_cluster, tablestone
 from engines.cluster_engine import URL
-from server_process import COMMAND, clean_environment
+from server_process import clean_environment
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.engines.cassandra.cluster_url import ClusterAddress, parse_address
 from tablestone.engines.contract import EngineRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-on_a_cluster = pytest.mark.skipif(
-    URL is None, reason="no cluster: python -m tests.cassandra up, then set ENGINE_UNDER_TEST"
-)
-KEYSPACE = "checked"
-
-
-def tablestone(
-    *arguments: str, environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=clean_environment() | (environment or {}),
-    )
 
 
 def test_an_address_is_read() -> None:
@@ -135,19 +118,8 @@ def test_a_node_that_is_not_there_is_a_sentence(workers: str) -> None:
 
 @pytest.fixture
 def keyspace() -> Iterator[ClusterAddress]:
-    """A keyspace that `cluster init` made."""
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
-
-    assert URL is not None
-    url = URL.replace("/tablestone?", f"/{KEYSPACE}?") + "&replication=1"
-    made = tablestone("cluster", "init", "--engine", url)
-    assert (made.returncode, made.stderr) == (0, "")
-    assert made.stdout.splitlines()[0] == f"Keyspace {KEYSPACE}: made."
-    assert "warning: Datacenter datacenter1 holds 1 copy of each row" in made.stdout
-    yield parse_address(url)
-    connection = connect(parse_address(url), in_keyspace=False)
-    connection.execute(f"DROP KEYSPACE {KEYSPACE}")
-    connection.close()
+    with made_keyspace(KEYSPACE) as url:
+        yield parse_address(url)
 
 
 @on_a_cluster

@@ -21,9 +21,7 @@ from tablestone.tables.account_incarnation import read_incarnation
 from tablestone.tables.catalog import read_record
 from tablestone.tables.documents import DocumentKind, Members, read_document
 from tablestone.tables.properties_documents import read_properties
-
-Tables = dict[bytes, str]
-"""Names of the tables that were found so far, by their ids."""
+from tablestone.tables.row_places import Tables, in_words
 
 DocumentReaders = Mapping[DocumentKind, Callable[[str, Members], object]]
 """The reader of each kind of document: it takes the name and the members, and raises for an invalid document. Its
@@ -47,37 +45,9 @@ async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> 
             last = rows[-1]
             rest = KeyRange(Key(last.partition, last.row + b"\0"), rest.end)
     except EngineUnavailable as error:
-        begins = "" if rest is _EVERYTHING else f"from {_place(rest.start, tables)} on "
+        begins = "" if rest is _EVERYTHING else f"from {in_words(rest.start, tables)} on "
         found.append(f"{begins}nothing can be read: {error}")
     return found
-
-
-def _place(key: Key, tables: Tables) -> str:
-    """A place in storage in the words of the service, if the service has words for it."""
-    if key.partition.startswith(storage_keys.ENTITIES):
-        try:
-            partition_key, row_key = storage_keys.entity_key(key)
-        except UnicodeDecodeError:
-            return _row(key)
-        table_id = key.partition[1 : 1 + storage_keys.TABLE_ID_LENGTH]
-        table = tables.get(table_id, f"of id {table_id.hex()}")
-        return f"the entity PartitionKey={partition_key!r}, RowKey={row_key!r} of table {table}"
-    if key.partition.startswith(storage_keys.CATALOG):
-        return f"the catalog's {_shown(key.row)} of account {key.partition[1:].decode('ascii', 'replace')}"
-    if key.partition.startswith(storage_keys.DOCUMENTS):
-        kind = key.partition.removeprefix(storage_keys.DOCUMENTS).decode("ascii", "replace")
-        return f"the document {_shown(key.row)} of kind {kind!r}"
-    return _row(key)
-
-
-def _row(key: Key) -> str:
-    return f"row {_shown(key.row)} of partition {_shown(key.partition)}"
-
-
-def _shown(raw: bytes) -> str:
-    """Bytes for a message: as text if they are text, else in hexadecimal."""
-    text = raw.decode("ascii", "replace")
-    return f"'{text}'" if raw.isascii() and text.isprintable() else raw.hex()
 
 
 def _why(error: Exception) -> str:
@@ -90,7 +60,7 @@ def _why(error: Exception) -> str:
 
 
 def _check_row(row: StoredRow, tables: Tables, readers: DocumentReaders) -> list[str]:
-    place = _place(Key(row.partition, row.row), tables)
+    place = in_words(Key(row.partition, row.row), tables)
     if row.version <= 0:
         return [f"{place}: version {row.version} is not positive"]
     try:

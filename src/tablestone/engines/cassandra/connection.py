@@ -8,49 +8,23 @@ when a cluster is opened.
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import ssl
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import (
-    EXEC_PROFILE_DEFAULT,
-    Cluster,
-    ExecutionProfile,
-    NoHostAvailable,
-    ResponseFuture,
-    Session,
-)
-from cassandra.policies import (
-    DCAwareRoundRobinPolicy,
-    FallthroughRetryPolicy,
-    HostStateListener,
-    TokenAwarePolicy,
-)
-from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
+from cassandra.cluster import NoHostAvailable, ResponseFuture
+from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
 import cassandra
 from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
+from tablestone.engines.cassandra.session import Nodes, open_session
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 
-log = logging.getLogger(__name__)
-# The driver logs every attempt to reach a node with its stack. The sentences below say what matters of it.
-logging.getLogger("cassandra").setLevel(logging.CRITICAL)
-
-PASSWORD_VARIABLE: Final = "CASSANDRA_PASSWORD"  # noqa: S105 - the name of a variable
-CONNECT_SECONDS_MAX: Final = 10.0
-"""How long opening a connection may take."""
-REQUEST_SECONDS_MAX: Final = 3.0
-"""How long one statement may take: longer than the nodes' own time-outs for writes, which say more."""
-AVOIDED_SECONDS: Final = 10.0
-"""For how long a node that did not answer in time is asked only if no other one is there."""
 READ_SECONDS_MAX: Final = 15.0
 """How long a read is tried again; the service's own limit for a request is 30 s."""
+SCHEMA_SECONDS_MAX: Final = 60.0
+"""How long a change of the schema may take: all nodes have to agree on it."""
 PAUSE_SECONDS: Final = 0.02
 """The first pause before a statement is sent again; each one is twice as long, up to 1 s."""
 
@@ -93,9 +67,8 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.keyspace = address.keyspace
         self.is_open = True
-        self._nodes = _Nodes(seconds, address.datacenter)
-        self.cluster, self.session = _session(address, self._nodes)
-        self.cluster.register_listener(_Told())
+        self._nodes = Nodes(seconds, address.datacenter)
+        self.cluster, self.session = open_session(address, self._nodes)
         if in_keyspace:
             if address.keyspace not in self.cluster.metadata.keyspaces:
                 self.close()
@@ -118,13 +91,41 @@ class Connection:
         """
         return list(self.session.execute(text, parameters, host=host))
 
-    async def read(self, statement: Statement, parameters: Sequence[Any]) -> Answer:
+    def define(self, text: str) -> None:
+        """A change of the schema, waited for on this thread."""
+        self.session.execute(text, timeout=SCHEMA_SECONDS_MAX)
+
+    def node_clocks(self) -> list[int]:
+        """The clocks of the nodes that answer, in microseconds since 1970, waited for on this thread."""
+        return [
+            self.execute("SELECT toUnixTimestamp(now()) FROM system.local", host=host)[0][0] * 1000
+            for host in self.cluster.metadata.all_hosts()
+            if host.is_up
+        ]
+
+    def other_clients(self) -> list[str]:
+        """The addresses of clients that use the keyspace, if there are others than this one; asked on this thread."""
+        mine = self.session.get_pool_state()
+        found: set[str] = set()
+        for host in self.cluster.metadata.all_hosts():
+            if host.is_up:
+                clients = self.execute(
+                    "SELECT address, keyspace_name FROM system_views.clients", host=host
+                )
+                users = [str(address) for address, keyspace in clients if keyspace == self.keyspace]
+                if len(users) > mine.get(host, {}).get("open_count", 0):
+                    found.update(users)
+        return sorted(found)
+
+    async def read(
+        self, request: Statement | BatchStatement, parameters: Sequence[Any] | None
+    ) -> Answer:
         """The rows of a statement that may be repeated, tried again until `READ_SECONDS_MAX` have passed."""
         deadline = self._seconds() + READ_SECONDS_MAX
         pause = PAUSE_SECONDS
         while True:
             try:
-                return await self._send(statement, parameters)
+                return await self._send(request, parameters)
             except cassandra.RequestValidationException as error:
                 raise EngineUnavailable(f"The cluster refuses a statement: {error}") from error
             except EngineUnavailable:
@@ -138,6 +139,10 @@ class Connection:
     repeatable = read
     """A write that may be repeated, such as one with a timestamp of its own, is sent as a read is."""
 
+    async def repeatable_batch(self, calls: Sequence[Call]) -> None:
+        """Send writes of one partition that may be repeated as one batch."""
+        await self.read(_batch(calls), None)
+
     async def write_if(self, calls: Sequence[Call]) -> Answer | None:
         """Send conditional statements of one partition as one batch; None if they were applied.
 
@@ -147,10 +152,7 @@ class Connection:
         if len(calls) == 1:
             request: Any = calls[0][0].bind(calls[0][1])
         else:
-            request = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.QUORUM)
-            request.serial_consistency_level = ConsistencyLevel.SERIAL
-            for statement, parameters in calls:
-                request.add(statement, parameters)
+            request = _batch(calls)
         try:
             answer = await self._send(request, None)
         except NOTHING_DONE as error:
@@ -220,140 +222,12 @@ class Connection:
                 future.set_result(answer)
 
 
-class _Nodes(TokenAwarePolicy):  # type: ignore[misc]
-    """The order in which nodes are asked: those that hold the partition first, those that seem to hang last.
-
-    The driver takes a node for lost when its connections break. A node that is paused, or cut off, keeps them.
-    """
-
-    def __init__(self, seconds: Callable[[], float], datacenter: str | None) -> None:
-        super().__init__(DCAwareRoundRobinPolicy(local_dc=datacenter))
-        self._seconds = seconds
-        self._avoided: dict[Any, float] = {}
-
-    def avoid(self, host: Any) -> None:
-        """This node did not answer in time."""
-        if host is not None:
-            self._avoided[host] = self._seconds() + AVOIDED_SECONDS
-
-    def make_query_plan(self, working_keyspace: Any = None, query: Any = None) -> Iterator[Any]:
-        plan = super().make_query_plan(working_keyspace, query)
-        if not self._avoided:
-            return iter(plan)
-        now = self._seconds()
-        self._avoided = {host: until for host, until in self._avoided.items() if until > now}
-        return iter(sorted(plan, key=lambda host: host in self._avoided))
-
-
-class _Told(HostStateListener):  # type: ignore[misc]
-    """Says which nodes go and come."""
-
-    def on_up(self, host: Any) -> None:
-        log.warning("the Cassandra node %s answers again", host.endpoint)
-
-    def on_down(self, host: Any) -> None:
-        log.warning("the Cassandra node %s does not answer", host.endpoint)
-
-    def on_add(self, host: Any) -> None:
-        log.info("the Cassandra node %s has joined the cluster", host.endpoint)
-
-    def on_remove(self, host: Any) -> None:
-        log.info("the Cassandra node %s has left the cluster", host.endpoint)
-
-
-def _session(address: ClusterAddress, nodes: _Nodes) -> tuple[Cluster, Session]:
-    """A session that is connected; `EngineRefused` says why there is none."""
-    try:
-        cluster = _cluster(address, nodes)
-    except cassandra.UnresolvableContactPoints as error:
-        names = ", ".join(name for name, _ in address.hosts)
-        raise EngineRefused(f"No Cassandra node has an address under {names}.") from error
-    try:
-        session = cluster.connect()
-    except Exception as error:
-        there = sorted({str(host.datacenter) for host in cluster.metadata.all_hosts()} - {"None"})
-        cluster.shutdown()
-        if there and address.datacenter not in {None, *there}:
-            raise EngineRefused(
-                f"The cluster has no datacenter {address.datacenter!r}: there is {', '.join(there)}."
-            ) from error
-        raise _refusal(address, error) from error
-    return cluster, session
-
-
-def _cluster(address: ClusterAddress, nodes: _Nodes) -> Cluster:
-    profile = ExecutionProfile(
-        load_balancing_policy=nodes,
-        # This module decides about retries: the driver does not know which statements may be repeated.
-        retry_policy=FallthroughRetryPolicy(),
-        consistency_level=ConsistencyLevel.QUORUM,
-        serial_consistency_level=ConsistencyLevel.SERIAL,
-        request_timeout=REQUEST_SECONDS_MAX,
-        row_factory=tuple_factory,
-    )
-    return Cluster(
-        list(address.hosts),
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        auth_provider=_credentials(address),
-        ssl_context=_tls(address),
-        connect_timeout=CONNECT_SECONDS_MAX,
-        control_connection_timeout=CONNECT_SECONDS_MAX,
-        # Pages are cut by the engine, which knows what one moment is.
-        compression=False,
-        protocol_version=cassandra.ProtocolVersion.V5,  # of Cassandra 4.0; without it the driver asks for newer ones
-    )
-
-
-def _credentials(address: ClusterAddress) -> PlainTextAuthProvider | None:
-    if address.user is None:
-        return None
-    password = os.environ.get(PASSWORD_VARIABLE)
-    if address.password_file is not None:
-        try:
-            password = Path(address.password_file).read_text(encoding="utf-8").rstrip("\r\n")
-        except OSError as error:
-            raise EngineRefused(
-                f"The password file {address.password_file} cannot be read: {error.strerror}."
-            ) from error
-    if password is None:
-        raise EngineRefused(
-            f"There is no password for {address.user!r} of the cluster: say password-file=FILE in the engine's URL, or "
-            f"set {PASSWORD_VARIABLE}."
-        )
-    return PlainTextAuthProvider(address.user, password)
-
-
-def _tls(address: ClusterAddress) -> ssl.SSLContext | None:
-    if not address.tls:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=address.ca_file)
-        # Nodes name each other by address, and certificates of clusters seldom have addresses: the signer counts.
-        context.check_hostname = address.ca_file is None
-        if address.certificate_file is not None:
-            context.load_cert_chain(address.certificate_file, address.key_file)
-    except (OSError, ssl.SSLError) as error:
-        raise EngineRefused(
-            f"The certificates of the engine's URL cannot be used: {error}."
-        ) from error
-    return context
-
-
-def _refusal(address: ClusterAddress, error: Exception) -> EngineRefused:
-    hosts = ", ".join(f"{name}:{port}" for name, port in address.hosts)
-    told = getattr(error, "errors", None)
-    causes = list(told.values()) if isinstance(told, Mapping) and told else [error]
-    first = causes[0]
-    if any(isinstance(cause, cassandra.AuthenticationFailed) for cause in causes):
-        said = "without a user" if address.user is None else f"for user {address.user!r}"
-        return EngineRefused(f"The cluster at {hosts} refuses the credentials {said}.")
-    if address.tls and "SSL" in str(first):
-        return EngineRefused(f"There is no TLS connection to the cluster at {hosts}: {first}.")
-    if isinstance(first, OSError) and first.errno:
-        why = os.strerror(first.errno)
-    else:
-        why = str(first).strip() or type(first).__name__
-    return EngineRefused(f"No Cassandra node answers at {hosts}: {why}.")
+def _batch(calls: Sequence[Call]) -> BatchStatement:
+    batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.QUORUM)
+    batch.serial_consistency_level = ConsistencyLevel.SERIAL
+    for statement, parameters in calls:
+        batch.add(statement, parameters)
+    return batch
 
 
 def _may_have_been_sent(error: NoHostAvailable) -> bool:

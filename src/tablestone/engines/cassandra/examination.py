@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
-from tablestone.engines.cassandra.schema import ABOUT, LAYOUT, TABLES
+from tablestone.engines.cassandra.schema import ABOUT, LAYOUT, LOADING, TABLES
 
 if TYPE_CHECKING:
     from tablestone.engines.cassandra.connection import Connection
@@ -32,10 +32,10 @@ class Examination:
     warnings: list[str] = field(default_factory=list)
 
 
-def examine(connection: Connection, clock: Clock) -> Examination:
+def examine(connection: Connection, clock: Clock, *, may_be_loading: bool = False) -> Examination:
     """Look at everything. Blocks, for as long as a few questions to every node take."""
     found = Examination()
-    _examine_keyspace(connection, found)
+    _examine_keyspace(connection, found, may_be_loading=may_be_loading)
     for host in sorted(
         connection.cluster.metadata.all_hosts(), key=lambda host: str(host.endpoint)
     ):
@@ -46,12 +46,17 @@ def examine(connection: Connection, clock: Clock) -> Examination:
     return found
 
 
-def _examine_keyspace(connection: Connection, found: Examination) -> None:
+def _examine_keyspace(connection: Connection, found: Examination, *, may_be_loading: bool) -> None:
     name = connection.keyspace
     keyspace = connection.cluster.metadata.keyspaces[name]
+    if LOADING in keyspace.tables and not may_be_loading:
+        found.refusals.append(
+            f"The keyspace {name} is being loaded: wait for `tablestone cluster load`, or run it again if it was "
+            "interrupted."
+        )
     missing = sorted(set(TABLES) - set(keyspace.tables))
     if missing:
-        theirs = sorted(set(keyspace.tables) - set(TABLES))
+        theirs = sorted(set(keyspace.tables) - {*TABLES, LOADING})
         found.refusals.append(
             made_by_another(name, theirs)
             if theirs

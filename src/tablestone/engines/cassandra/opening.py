@@ -20,7 +20,15 @@ from tablestone.engines.cassandra.examination import (
     made_by_another,
     too_many_copies,
 )
-from tablestone.engines.cassandra.schema import ABOUT, LAYOUT, ROWS, TABLES, keyspace_statement
+from tablestone.engines.cassandra.loading import Load, is_under_way
+from tablestone.engines.cassandra.schema import (
+    ABOUT,
+    LAYOUT,
+    LOADING,
+    ROWS,
+    TABLES,
+    keyspace_statement,
+)
 from tablestone.engines.contract import EngineRefused, StorageId
 
 log = logging.getLogger(__name__)
@@ -35,14 +43,15 @@ def open_cassandra(
     read_only: bool = False,
     warns: bool = False,
     storage: StorageId | None = None,
+    may_be_loading: bool = False,
 ) -> CassandraEngine:
     """The engine of a keyspace that was made by `initialize`; `EngineRefused` says why there is none.
 
-    If it `warns`, it logs what is unwise about the cluster.
+    If it `warns`, it logs what is unwise about the cluster. `may_be_loading` is for the load itself.
     """
     connection = connect(address)
     try:
-        warnings = _require_fit(connection, clock)
+        warnings = _require_fit(connection, clock, may_be_loading=may_be_loading)
         for warning in warnings if warns else ():
             log.warning("%s", warning)
         _require_storage(connection, storage)
@@ -69,9 +78,19 @@ def engine_on(connection: Connection, clock: Clock, *, read_only: bool = False) 
     )
 
 
-def _require_fit(connection: Connection, clock: Clock) -> list[str]:
+def is_loading(engine: CassandraEngine) -> bool:
+    """Whether a load of the engine's keyspace was interrupted."""
+    return is_under_way(engine.connection)
+
+
+def begin_load(engine: CassandraEngine, source: StorageId) -> Load:
+    """A load of the engine's keyspace from this storage, or the one that was interrupted."""
+    return Load(engine.connection, source, monotonic_seconds, _chance)
+
+
+def _require_fit(connection: Connection, clock: Clock, *, may_be_loading: bool) -> list[str]:
     """Warnings about the cluster; `EngineRefused` if it cannot be used."""
-    found = examine(connection, clock)
+    found = examine(connection, clock, may_be_loading=may_be_loading)
     if found.refusals:
         raise EngineRefused(" ".join(found.refusals))
     return found.warnings
@@ -111,16 +130,16 @@ def initialize(address: ClusterAddress) -> bool:
     connection = connect(address, in_keyspace=False)
     try:
         keyspace = connection.cluster.metadata.keyspaces.get(address.keyspace)
-        theirs = set() if keyspace is None else set(keyspace.tables) - set(TABLES)
+        theirs = set() if keyspace is None else set(keyspace.tables) - {*TABLES, LOADING}
         if theirs:
             raise EngineRefused(made_by_another(address.keyspace, sorted(theirs)))
         copies_in = _replication(address, connection)
         if keyspace is None and (wrong := too_many_copies(connection, copies_in)):
             raise EngineRefused(" ".join(wrong))
-        connection.execute(keyspace_statement(address.keyspace, copies_in))
+        connection.define(keyspace_statement(address.keyspace, copies_in))
         connection.session.set_keyspace(address.keyspace)
         for statement in TABLES.values():
-            connection.execute(statement)
+            connection.define(statement)
         connection.execute(
             f"INSERT INTO {ABOUT} (name, number) VALUES ('layout', %s) IF NOT EXISTS", (LAYOUT,)
         )

@@ -7,7 +7,7 @@
   widest   the length of the longest value, rounded up to a power of two, where it is longer than 4 KiB (`widths`)
   writers  the number of the last commit of each engine, for an hour: whether a commit that timed out was applied
 `directory`, `directory_nodes`: the partitions in order, as a tree of three levels (`directory`).
-`about`: the version of this layout.
+`about`: the version of this layout. `loading`: how far an unfinished `tablestone cluster load` has come (`loading`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ ROWS: Final = "rows"
 DIRECTORY: Final = "directory"
 DIRECTORY_NODES: Final = "directory_nodes"
 ABOUT: Final = "about"
+LOADING: Final = "loading"
 
 # Unified compaction keeps the number of sstables that a read meets small and needs no tuning for either many small
 # partitions or few large ones. gc_grace_seconds is Cassandra's own ten days: a node that was away for longer has to be
@@ -54,6 +55,12 @@ TABLES: Final[Mapping[str, str]] = {
         CREATE TABLE IF NOT EXISTS {ABOUT} (name text PRIMARY KEY, number bigint)
         WITH comment = 'Tablestone: the version of the layout' AND {_OPTIONS}""",
 }
+
+
+LOADING_TABLE: Final = f"""
+    CREATE TABLE IF NOT EXISTS {LOADING} (
+        id tinyint PRIMARY KEY, source blob, begun bigint, partition blob, row blob
+    ) WITH comment = 'Tablestone: an unfinished load'"""
 
 
 def keyspace_statement(keyspace: str, replication: Mapping[str, int]) -> str:

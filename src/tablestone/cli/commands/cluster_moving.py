@@ -1,0 +1,217 @@
+"""`tablestone cluster load` and `unload`: a whole data directory into a keyspace, and back.
+
+Knows the order of the steps and the printed text. `tables.moving` brings the rows and compares them; the two engines
+know how to take rows that have versions already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tablestone.cli.commands.cluster_address import CLUSTER_OPTIONS, cluster_address, opening
+from tablestone.cli.parameters import with_options
+from tablestone.clock import system_clock
+from tablestone.engines.contract import Engine, EngineRefused, StorageId
+from tablestone.engines.registry import held_for_processes, open_engine
+from tablestone.tables.moving import Comparison, Tell, compare, is_empty, move
+from tablestone.transfer.progress import Reached, progress_for, shown_bytes
+
+if TYPE_CHECKING:
+    from tablestone.engines.cassandra.cluster_url import ClusterAddress
+    from tablestone.engines.cassandra.engine import CassandraEngine
+
+DIFFERENT: Final = 1
+ROWS: Final = "rows"
+
+quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
+
+
+def _directory_option(flag: str, text: str) -> Callable[[Any], Any]:
+    return click.option(
+        flag,
+        "directory",
+        metavar="DIR",
+        required=True,
+        type=click.Path(path_type=Path),
+        help=text,
+    )
+
+
+@click.command(
+    epilog="Example: tablestone cluster load --from ./data "
+    "--engine 'cassandra://node1,node2,node3/tablestone?datacenter=dc1'"
+)
+@with_options(CLUSTER_OPTIONS)
+@_directory_option("--from", "The data directory; no server may use it meanwhile.")
+@quiet_option
+def load(directory: Path, *, quiet: bool, **given: Any) -> int:
+    """Bring a data directory into a cluster.
+
+    Accounts, policies, service properties, roles, tables and entities come with their versions, so
+    ETags stay good. The keyspace must be empty (`tablestone cluster init`), and no server can use
+    it until everything was compared. After an interruption, the same command continues.
+
+    Exit status: 0 if both hold the same, 1 if not, 2 if the load could not begin or was given up.
+    """
+    address = cluster_address(given)
+    place = f"sqlite:{directory}"
+    _require_there(place)
+    with _telling_how_to_go_on(), held_for_processes(place) as storage:
+        return asyncio.run(_load(address, place, storage, directory, quiet=quiet))
+
+
+@click.command(
+    epilog="Example: tablestone cluster unload --to ./data "
+    "--engine 'cassandra://node1,node2,node3/tablestone?datacenter=dc1'"
+)
+@with_options(CLUSTER_OPTIONS)
+@_directory_option("--to", "The data directory to make; it must not exist, or be empty.")
+@quiet_option
+def unload(directory: Path, *, quiet: bool, **given: Any) -> int:
+    """Bring the content of a cluster into a new data directory.
+
+    Everything comes with its versions, so ETags stay good. Stop every server first. DIR appears
+    when everything was compared. After an interruption, the same command continues.
+
+    Exit status: 0 if both hold the same, 1 if not, 2 if it could not begin or was given up.
+    """
+    address = cluster_address(given)
+    with _telling_how_to_go_on():
+        return asyncio.run(_unload(address, directory, quiet=quiet))
+
+
+async def _load(
+    address: ClusterAddress, place: str, storage: StorageId, directory: Path, *, quiet: bool
+) -> int:
+    from tablestone.engines.sqlite.filling import count_rows  # noqa: PLC0415 - for this command only
+
+    opened = opening()
+    target = opened.open_cassandra(address, system_clock, may_be_loading=True)
+    try:
+        if not opened.is_loading(target) and not await is_empty(target):
+            raise EngineRefused(
+                f"The keyspace {address.keyspace} holds data already: load into an empty one."
+            )
+        _require_alone(target, address)
+        source = open_engine(place, system_clock, shared=True, storage=storage)
+        try:
+            rows = count_rows(directory)
+            filled = opened.begin_load(target, storage)
+            with _told("load", rows, quiet=quiet) as tell:
+                await move(source, filled, tell)
+            found = await _compared(source, target, rows, quiet=quiet)
+            if found.differences:
+                _print_differences(found)
+                print(
+                    f"The keyspace {address.keyspace} is not as {directory}: drop it, make it again, and repeat the "
+                    "load."
+                )
+                return DIFFERENT
+            await filled.finish()
+            print(
+                f"The keyspace {address.keyspace} holds what {directory} holds: {_counted(found)}."
+            )
+            return 0
+        finally:
+            await source.close()
+    finally:
+        await target.close()
+
+
+async def _unload(address: ClusterAddress, directory: Path, *, quiet: bool) -> int:
+    from tablestone.engines.sqlite.filling import NewDirectory  # noqa: PLC0415 - for this command only
+
+    source = opening().open_cassandra(address, system_clock, read_only=True)
+    try:
+        _require_alone(source, address)
+        with NewDirectory(directory) as target:
+            with _told("unload", None, quiet=quiet) as tell:
+                await move(source, target, tell)
+            copy = open_engine(f"sqlite:{target.partial}", system_clock, read_only=True)
+            try:
+                found = await _compared(source, copy, None, quiet=quiet)
+            finally:
+                await copy.close()
+            if found.differences:
+                _print_differences(found)
+                print(
+                    f"{address.keyspace} has changed meanwhile: stop every server, remove {target.partial}, and repeat "
+                    "the command."
+                )
+                return DIFFERENT
+            target.finish()
+        print(f"{directory} holds what the keyspace {address.keyspace} holds: {_counted(found)}.")
+        return 0
+    finally:
+        await source.close()
+
+
+async def _compared(source: Engine, target: Engine, rows: int | None, *, quiet: bool) -> Comparison:
+    with _told("compare", rows, quiet=quiet) as tell:
+        return await compare(source, target, tell)
+
+
+def _require_there(place: str) -> None:
+    """Refuse a directory without data: holding it would make it one."""
+    asyncio.run(open_engine(place, system_clock, read_only=True).close())
+
+
+def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:
+    """Refuse while a server is connected: it would change rows that have been read or written already."""
+    clients = engine.connection.other_clients()
+    if clients:
+        raise EngineRefused(
+            f"The keyspace {address.keyspace} is in use from {', '.join(clients)}: stop every server first."
+        )
+
+
+def _print_differences(found: Comparison) -> None:
+    for sentence in found.told:
+        print(sentence)
+    if found.differences > len(found.told):
+        print(f"… and {found.differences - len(found.told):,} more differences.")
+
+
+def _counted(found: Comparison) -> str:
+    counts = found.counts
+    numbers = {
+        "account": counts.accounts,
+        "table": counts.tables,
+        "entity": counts.entities,
+        "other row": counts.others,
+    }
+    plural = {"entity": "entities"}
+    parts = [
+        f"{number:,} {noun if number == 1 else plural.get(noun, noun + 's')}"
+        for noun, number in numbers.items()
+    ]
+    return f"{', '.join(parts)}, {shown_bytes(counts.size)}, every row compared"
+
+
+@contextmanager
+def _told(title: str, rows: int | None, *, quiet: bool) -> Iterator[Tell]:
+    progress = progress_for(title, quiet=quiet, counted=ROWS)
+
+    def tell(count: int, size: int) -> None:
+        progress.update(Reached(count, size, position=count, length=rows))
+
+    try:
+        yield tell
+    finally:
+        progress.close()
+
+
+@contextmanager
+def _telling_how_to_go_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\ntablestone: Stopped. The same command continues.", file=sys.stderr)
+        raise

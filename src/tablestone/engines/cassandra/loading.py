@@ -1,0 +1,142 @@
+"""Fills an empty keyspace with rows that have versions already, such as those of a data directory.
+
+Nothing else writes to the keyspace at that time, so the writes are plain ones, and all of them have one timestamp: that
+of the beginning. A row that is written again is the same row. The mark of a partition is its greatest version, because
+of two values with the same timestamp Cassandra keeps the greater one. From the first write to the end there is a table
+`loading`, which says how far the load has come. While it exists, every server refuses the keyspace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from tablestone.clock import UNIX_EPOCH_TICKS
+from tablestone.engines.cassandra.connection import Call, Connection
+from tablestone.engines.cassandra.directory import Directory
+from tablestone.engines.cassandra.schema import LOADING, LOADING_TABLE, ROWS
+from tablestone.engines.cassandra.widths import Widths
+from tablestone.engines.contract import EngineRefused, Key, StorageId, StoredRow
+
+BATCH_ROWS_MAX: Final = 200
+BATCH_BYTES_MAX: Final = 512 << 10
+WRITES_AT_ONCE_MAX: Final = 32
+"""Batches that are under way at the same time: enough for a cluster, and a few MiB."""
+KEPT_SECONDS: Final = 2.0
+"""The place that a load has reached is stored about this often."""
+LISTED_KEPT_MAX: Final = 10_000
+
+
+class Load:
+    """A load of one keyspace, begun or continued. `seconds` never steps back; `chance` gives numbers from 0 to 1."""
+
+    at_once = 4
+
+    def __init__(
+        self,
+        connection: Connection,
+        source: StorageId,
+        seconds: Callable[[], float],
+        chance: Callable[[], float],
+    ) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._timestamp, self.reached = _begin(connection, source)
+        self._directory = Directory(connection, self._clock, chance)
+        self._widths = Widths(connection)
+        self._slots = asyncio.Semaphore(WRITES_AT_ONCE_MAX)
+        self._listed: set[bytes] = set()
+        self._kept_at = seconds()
+        prepare = connection.prepare
+        self._state = prepare(
+            f"UPDATE {ROWS} USING TIMESTAMP ? SET mark = ?, floor = 0, listed = ? WHERE partition = ?"
+        )
+        self._row = prepare(
+            f"INSERT INTO {ROWS} (partition, row, version, value) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
+        )
+        self._reach = prepare(f"UPDATE {LOADING} SET partition = ?, row = ? WHERE id = 0")
+
+    async def write(self, rows: Sequence[StoredRow]) -> None:
+        """Store rows at a quorum, several partitions at a time."""
+        writes = [
+            self._write(partition, list(of_partition))
+            for partition, of_partition in groupby(rows, key=lambda row: row.partition)
+        ]
+        await asyncio.gather(*writes)
+
+    async def reach(self, key: Key) -> None:
+        """Store the place, not more often than `KEPT_SECONDS` say."""
+        if self._seconds() - self._kept_at > KEPT_SECONDS:
+            self._kept_at = self._seconds()
+            await self._connection.repeatable(self._reach, key)
+
+    async def finish(self) -> None:
+        """Let servers use the keyspace.
+
+        A conditional write takes its timestamp from a node's clock and must win: so every clock has to be past ours.
+        """
+        while min(self._connection.node_clocks()) <= self._timestamp:
+            await self._connection.pause(0.1)
+        self._connection.define(f"DROP TABLE {LOADING}")
+
+    def _clock(self) -> int:
+        """The time of this load in ticks: the epoch of every partition that it lists."""
+        return self._timestamp * 10 + UNIX_EPOCH_TICKS
+
+    async def _write(self, partition: bytes, rows: list[StoredRow]) -> None:
+        async with self._slots:
+            if partition not in self._listed:
+                if len(self._listed) >= LISTED_KEPT_MAX:
+                    self._listed.clear()
+                await self._directory.enlist(partition, 0)
+                self._listed.add(partition)
+            await self._widths.note(partition, max(len(row.value) for row in rows))
+            for batch in _batches(rows):
+                mark = max(row.version for row in batch)
+                calls: list[Call] = [
+                    (self._state, (self._timestamp, mark, self._timestamp, partition))
+                ]
+                calls += [(self._row, (*row, self._timestamp)) for row in batch]
+                await self._connection.repeatable_batch(calls)
+
+
+def _batches(rows: Sequence[StoredRow]) -> Iterator[list[StoredRow]]:
+    batch: list[StoredRow] = []
+    size = 0
+    for row in rows:
+        if batch and (len(batch) == BATCH_ROWS_MAX or size + len(row.value) > BATCH_BYTES_MAX):
+            yield batch
+            batch, size = [], 0
+        batch.append(row)
+        size += len(row.value)
+    yield batch
+
+
+def _begin(connection: Connection, source: StorageId) -> tuple[int, Key | None]:
+    """The timestamp of the load, and the place that an earlier attempt has reached."""
+    name = connection.keyspace
+    if is_under_way(connection):
+        found = connection.execute(f"SELECT source, begun, partition, row FROM {LOADING}")
+        if found and found[0][0] != source:
+            raise EngineRefused(
+                f"The keyspace {name} is being loaded from another directory: name that one, or drop the keyspace and "
+                "make it again."
+            )
+        if found:
+            _, timestamp, partition, row = found[0]
+            return timestamp, None if partition is None else Key(partition, row)
+    connection.define(LOADING_TABLE)
+    # Later than everything that was ever written to these tables, also by the node whose clock is ahead of the others.
+    timestamp = max(connection.node_clocks())
+    connection.execute(
+        f"INSERT INTO {LOADING} (id, source, begun) VALUES (0, %s, %s)", (source, timestamp)
+    )
+    return timestamp, None
+
+
+def is_under_way(connection: Connection) -> bool:
+    """Whether a load of this keyspace was begun and has not come to its end."""
+    connection.cluster.refresh_schema_metadata()
+    return LOADING in connection.cluster.metadata.keyspaces[connection.keyspace].tables

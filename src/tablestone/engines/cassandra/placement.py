@@ -1,0 +1,134 @@
+"""Where things are in a cluster: its nodes, what each of them holds, and the nodes that hold a given partition.
+
+Asks the nodes and the driver's picture of the ring; changes nothing. The nodes' own figures are estimates, renewed
+every few minutes from what is on disk. `count_partitions` reads everything and is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from cassandra.query import SimpleStatement
+
+from cassandra import ConsistencyLevel, DriverException
+from tablestone.engines.cassandra.connection import Connection
+from tablestone.engines.cassandra.schema import ROWS
+
+TOKENS: Final = 1 << 64
+"""The length of the ring."""
+COUNT_SECONDS_MAX: Final = 300.0
+"""How long a node may take to count the rows of a page of partitions."""
+PARTITIONS_PER_PAGE: Final = 100
+SAMPLE_ROWS: Final = 100
+_MEBIBYTE: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class NodeUse:
+    """A node and its share of the keyspace. None stands for what it does not tell."""
+
+    address: str
+    datacenter: str
+    rack: str
+    version: str
+    is_up: bool
+    share: float
+    """The part of all partitions that this node has a copy of, from 0 to 1, by the ring."""
+    size: int | None = None
+    """Bytes on disk, as the node says, in whole MiB."""
+    partitions: int | None = None
+    """Partitions whose first copy is here: the node's estimate."""
+    largest: int | None = None
+    """Bytes of the largest partition on disk, as the node says, in whole MiB."""
+
+
+class CountedPartition(NamedTuple):
+    """A partition and its number of rows."""
+
+    partition: bytes
+    rows: int
+
+
+def node_uses(connection: Connection) -> list[NodeUse]:
+    """All nodes, by address. Blocks, for as long as a few questions to every node take."""
+    shares = _shares(connection)
+    found = []
+    for host in connection.cluster.metadata.all_hosts():
+        use = NodeUse(
+            _address(host),
+            str(host.datacenter),
+            str(host.rack),
+            str(host.release_version),
+            bool(host.is_up),
+            shares.get(_address(host), 0.0),
+        )
+        if use.is_up:
+            _ask(connection, host, use)
+        found.append(use)
+    return sorted(found, key=lambda use: use.address)
+
+
+def nodes_of(connection: Connection, partition: bytes) -> list[str]:
+    """The addresses of the nodes that hold a partition; the first one holds the first copy."""
+    hosts = connection.cluster.metadata.get_replicas(connection.keyspace, partition)
+    return [_address(host) for host in hosts]
+
+
+def count_partitions(connection: Connection) -> Iterator[CountedPartition]:
+    """Every partition that has rows, with their number, in the order of the ring. The nodes read all rows for it."""
+    statement = SimpleStatement(
+        f"SELECT partition, count(row) FROM {ROWS} GROUP BY partition",
+        consistency_level=ConsistencyLevel.ONE,
+        fetch_size=PARTITIONS_PER_PAGE,
+    )
+    for partition, rows in connection.session.execute(statement, timeout=COUNT_SECONDS_MAX):
+        if rows:
+            yield CountedPartition(partition, rows)
+
+
+def mean_row_size(connection: Connection, partition: bytes) -> int:
+    """The mean length of the first values of a partition, in bytes."""
+    rows = connection.execute(
+        f"SELECT value FROM {ROWS} WHERE partition = %s LIMIT {SAMPLE_ROWS}", (partition,)
+    )
+    sizes = [len(value) for (value,) in rows if value is not None]
+    return sum(sizes) // len(sizes) if sizes else 0
+
+
+def _shares(connection: Connection) -> dict[str, float]:
+    """The part of the ring that each node has a copy of."""
+    token_map = connection.cluster.metadata.token_map
+    shares: dict[str, float] = {}
+    if token_map is None:
+        return shares
+    ring = [token.value for token in token_map.ring]
+    for before, token in zip([ring[-1] - TOKENS, *ring], token_map.ring, strict=False):
+        for host in token_map.get_replicas(connection.keyspace, token):
+            address = _address(host)
+            shares[address] = shares.get(address, 0.0) + (token.value - before) / TOKENS
+    return shares
+
+
+def _ask(connection: Connection, host: Any, use: NodeUse) -> None:
+    place = "WHERE keyspace_name = %s AND table_name = %s"
+    keys = (connection.keyspace, ROWS)
+    try:
+        estimates = connection.execute(
+            f"SELECT partitions_count FROM system.size_estimates {place}", keys, host
+        )
+        [(size,)] = connection.execute(
+            f"SELECT mebibytes FROM system_views.disk_usage {place}", keys, host
+        )
+        [(largest,)] = connection.execute(
+            f"SELECT mebibytes FROM system_views.max_partition_size {place}", keys, host
+        )
+    except (DriverException, ValueError):  # a node that goes now, or a user who may not read these
+        return
+    use.partitions = sum(partitions for (partitions,) in estimates)
+    use.size, use.largest = size * _MEBIBYTE, largest * _MEBIBYTE
+
+
+def _address(host: Any) -> str:
+    return str(host.endpoint)

@@ -1,0 +1,177 @@
+"""Opens a session of the driver on a cluster: contact points, credentials, TLS, and the order in which nodes are asked.
+
+Knows why a cluster cannot be reached, as a sentence for the operator. Sends no statement. The driver is imported here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.policies import (
+    DCAwareRoundRobinPolicy,
+    FallthroughRetryPolicy,
+    HostStateListener,
+    TokenAwarePolicy,
+)
+from cassandra.query import tuple_factory
+
+import cassandra
+from cassandra import ConsistencyLevel
+from tablestone.engines.cassandra.cluster_url import ClusterAddress
+from tablestone.engines.contract import EngineRefused
+
+log = logging.getLogger(__name__)
+# The driver logs every attempt to reach a node with its stack. The sentences below say what matters of it.
+logging.getLogger("cassandra").setLevel(logging.CRITICAL)
+
+PASSWORD_VARIABLE: Final = "CASSANDRA_PASSWORD"  # noqa: S105 - the name of a variable
+CONNECT_SECONDS_MAX: Final = 10.0
+"""How long opening a connection may take."""
+REQUEST_SECONDS_MAX: Final = 3.0
+"""How long one statement may take: longer than the nodes' own time-outs for writes, which say more."""
+AVOIDED_SECONDS: Final = 10.0
+"""For how long a node that did not answer in time is asked only if no other one is there."""
+
+
+class Nodes(TokenAwarePolicy):  # type: ignore[misc]
+    """The order in which nodes are asked: those that hold the partition first, those that seem to hang last.
+
+    The driver takes a node for lost when its connections break. A node that is paused, or cut off, keeps them.
+    """
+
+    def __init__(self, seconds: Callable[[], float], datacenter: str | None) -> None:
+        super().__init__(DCAwareRoundRobinPolicy(local_dc=datacenter))
+        self._seconds = seconds
+        self._avoided: dict[Any, float] = {}
+
+    def avoid(self, host: Any) -> None:
+        """This node did not answer in time."""
+        if host is not None:
+            self._avoided[host] = self._seconds() + AVOIDED_SECONDS
+
+    def make_query_plan(self, working_keyspace: Any = None, query: Any = None) -> Iterator[Any]:
+        plan = super().make_query_plan(working_keyspace, query)
+        if not self._avoided:
+            return iter(plan)
+        now = self._seconds()
+        self._avoided = {host: until for host, until in self._avoided.items() if until > now}
+        return iter(sorted(plan, key=lambda host: host in self._avoided))
+
+
+class _Told(HostStateListener):  # type: ignore[misc]
+    """Says which nodes go and come."""
+
+    def on_up(self, host: Any) -> None:
+        log.warning("the Cassandra node %s answers again", host.endpoint)
+
+    def on_down(self, host: Any) -> None:
+        log.warning("the Cassandra node %s does not answer", host.endpoint)
+
+    def on_add(self, host: Any) -> None:
+        log.info("the Cassandra node %s has joined the cluster", host.endpoint)
+
+    def on_remove(self, host: Any) -> None:
+        log.info("the Cassandra node %s has left the cluster", host.endpoint)
+
+
+def open_session(address: ClusterAddress, nodes: Nodes) -> tuple[Cluster, Session]:
+    """A session that is connected; `EngineRefused` says why there is none."""
+    try:
+        cluster = _cluster(address, nodes)
+    except cassandra.UnresolvableContactPoints as error:
+        names = ", ".join(name for name, _ in address.hosts)
+        raise EngineRefused(f"No Cassandra node has an address under {names}.") from error
+    try:
+        session = cluster.connect()
+    except Exception as error:
+        there = sorted({str(host.datacenter) for host in cluster.metadata.all_hosts()} - {"None"})
+        cluster.shutdown()
+        if there and address.datacenter not in {None, *there}:
+            raise EngineRefused(
+                f"The cluster has no datacenter {address.datacenter!r}: there is {', '.join(there)}."
+            ) from error
+        raise _refusal(address, error) from error
+    cluster.register_listener(_Told())
+    return cluster, session
+
+
+def _cluster(address: ClusterAddress, nodes: Nodes) -> Cluster:
+    profile = ExecutionProfile(
+        load_balancing_policy=nodes,
+        # This module decides about retries: the driver does not know which statements may be repeated.
+        retry_policy=FallthroughRetryPolicy(),
+        consistency_level=ConsistencyLevel.QUORUM,
+        serial_consistency_level=ConsistencyLevel.SERIAL,
+        request_timeout=REQUEST_SECONDS_MAX,
+        row_factory=tuple_factory,
+    )
+    return Cluster(
+        list(address.hosts),
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        auth_provider=_credentials(address),
+        ssl_context=_tls(address),
+        connect_timeout=CONNECT_SECONDS_MAX,
+        control_connection_timeout=CONNECT_SECONDS_MAX,
+        # Pages are cut by the engine, which knows what one moment is.
+        compression=False,
+        protocol_version=cassandra.ProtocolVersion.V5,  # of Cassandra 4.0; without it the driver asks for newer ones
+    )
+
+
+def _credentials(address: ClusterAddress) -> PlainTextAuthProvider | None:
+    if address.user is None:
+        return None
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if address.password_file is not None:
+        try:
+            password = Path(address.password_file).read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            raise EngineRefused(
+                f"The password file {address.password_file} cannot be read: {error.strerror}."
+            ) from error
+    if password is None:
+        raise EngineRefused(
+            f"There is no password for {address.user!r} of the cluster: say password-file=FILE in the engine's URL, or "
+            f"set {PASSWORD_VARIABLE}."
+        )
+    return PlainTextAuthProvider(address.user, password)
+
+
+def _tls(address: ClusterAddress) -> ssl.SSLContext | None:
+    if not address.tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=address.ca_file)
+        # Nodes name each other by address, and certificates of clusters seldom have addresses: the signer counts.
+        context.check_hostname = address.ca_file is None
+        if address.certificate_file is not None:
+            context.load_cert_chain(address.certificate_file, address.key_file)
+    except (OSError, ssl.SSLError) as error:
+        raise EngineRefused(
+            f"The certificates of the engine's URL cannot be used: {error}."
+        ) from error
+    return context
+
+
+def _refusal(address: ClusterAddress, error: Exception) -> EngineRefused:
+    hosts = ", ".join(f"{name}:{port}" for name, port in address.hosts)
+    told = getattr(error, "errors", None)
+    causes = list(told.values()) if isinstance(told, Mapping) and told else [error]
+    first = causes[0]
+    if any(isinstance(cause, cassandra.AuthenticationFailed) for cause in causes):
+        said = "without a user" if address.user is None else f"for user {address.user!r}"
+        return EngineRefused(f"The cluster at {hosts} refuses the credentials {said}.")
+    if address.tls and "SSL" in str(first):
+        return EngineRefused(f"There is no TLS connection to the cluster at {hosts}: {first}.")
+    if isinstance(first, OSError) and first.errno:
+        why = os.strerror(first.errno)
+    else:
+        why = str(first).strip() or type(first).__name__
+    return EngineRefused(f"No Cassandra node answers at {hosts}: {why}.")

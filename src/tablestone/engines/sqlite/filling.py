@@ -1,0 +1,93 @@
+"""Fills a new data directory with rows that have versions already, such as those of a cluster.
+
+The rows are collected in a directory beside the final one, DIR.part, which becomes DIR when everything is there. So
+DIR is complete as soon as it exists, and an attempt that was interrupted is continued by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+import apsw
+
+from tablestone.engines.contract import EngineRefused, EngineUnavailable, Key, StoredRow
+from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite.data_directory import DataDirectory
+
+PARTIAL_SUFFIX: Final = ".part"
+_PUT: Final = (
+    "INSERT OR REPLACE INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)"
+)
+_LAST: Final = "SELECT partition, row FROM stored_rows ORDER BY partition DESC, row DESC LIMIT 1"
+
+
+class NewDirectory:
+    """A data directory that is being filled; `EngineRefused` if there is something under its name already."""
+
+    at_once = 1
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.partial = path.with_name(path.name + PARTIAL_SUFFIX)
+        self._require_free()
+        self._directory = DataDirectory(self.partial, Opening.SERVER)
+        self._connection = self._directory.connect_writer()
+        self._connection.wal_autocheckpoint(1000)
+        last = self._connection.execute(_LAST).get
+        self.reached = None if last is None else Key(*last)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def write(self, rows: Sequence[StoredRow]) -> None:
+        """One transaction, flushed to the disk."""
+        try:
+            with self._connection:
+                self._connection.executemany(_PUT, rows)
+        except apsw.Error as error:
+            raise EngineUnavailable(f"{self.partial} cannot be written: {error}.") from error
+
+    async def reach(self, key: Key) -> None:
+        """Nothing: rows come in order, so the last row that is stored tells it."""
+
+    def finish(self) -> None:
+        """Give the directory its name."""
+        self.close()
+        self._require_free()
+        with suppress(FileNotFoundError):
+            self.path.rmdir()
+        self.partial.rename(self.path)
+
+    def close(self) -> None:
+        """Close the database; the next attempt finds its rows."""
+        self._connection.close()
+        self._directory.release()
+
+    def _require_free(self) -> None:
+        try:
+            if any(self.path.iterdir()):
+                raise EngineRefused(
+                    f"The directory {self.path} is not empty: name a new or an empty directory."
+                )
+        except FileNotFoundError:
+            pass
+        except NotADirectoryError:
+            raise EngineRefused(f"{self.path} is not a directory.") from None
+
+
+def count_rows(path: Path) -> int:
+    """The number of rows in a data directory that is open already."""
+    directory = DataDirectory(path, Opening.READ_ONLY)
+    connection = directory.connect_reader()
+    try:
+        number: int = connection.execute("SELECT count(*) FROM stored_rows").get
+    finally:
+        connection.close()
+        directory.release()
+    return number

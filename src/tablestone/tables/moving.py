@@ -1,0 +1,200 @@
+"""Moves everything that one engine stores to other storage, rows with their versions, and compares the two afterwards.
+
+A moved row is byte for byte the same row, so ETags and Timestamps stay as they were. Marks of changes under way
+(`invalidating_change`) stay behind, because no server works on such a change any more. Knows the contract of an engine
+and the form of keys; does not know how an engine takes rows that have a version already: that is its `RowTarget`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from tablestone.engines.contract import Engine, Key, KeyRange, StoredRow
+from tablestone.tables import storage_keys
+from tablestone.tables.catalog import read_record
+from tablestone.tables.documents import DocumentKind
+from tablestone.tables.row_places import Tables, in_words
+
+ROWS_PER_READ_MAX: Final = 500
+BYTES_PER_READ: Final = 4 << 20
+"""About how many bytes of rows are read at a time, as far as the rows before them can tell."""
+DIFFERENCES_TOLD_MAX: Final = 10
+
+_END: Final = Key(b"\xff" * 16, b"")
+_ACCOUNTS: Final = storage_keys.documents_partition(DocumentKind.ACCOUNT.value)
+
+Tell = Callable[[int, int], None]
+"""Is told the rows and the bytes so far, all of them together."""
+
+
+class RowTarget(Protocol):
+    """Storage that takes rows with the versions that they have."""
+
+    @property
+    def at_once(self) -> int:
+        """The calls of `write` that may be under way at the same time."""
+        ...
+
+    @property
+    def reached(self) -> Key | None:
+        """An interrupted move has stored every row up to this key; None if this is the first attempt."""
+        ...
+
+    async def write(self, rows: Sequence[StoredRow]) -> None:
+        """Store rows durably. Rows that are stored already may come again, as they were."""
+        ...
+
+    async def reach(self, key: Key) -> None:
+        """Every row up to this key has been written: the next attempt may begin after it."""
+        ...
+
+
+@dataclass(slots=True)
+class Counts:
+    """The content of storage, in the words of the service."""
+
+    tables: int = 0
+    entities: int = 0
+    accounts: int = 0
+    others: int = 0
+    """Rows of other kinds: service properties, roles, secrets, and what deleted tables left."""
+    size: int = 0
+    """Bytes of all keys and values."""
+    names: Tables = field(default_factory=dict)
+    """The names of the tables, by their ids."""
+
+    @property
+    def rows(self) -> int:
+        """The number of all rows."""
+        return self.tables + self.entities + self.accounts + self.others
+
+    def count(self, row: StoredRow) -> None:
+        """Count one row. Catalogs come before entities, as they do in the order of keys."""
+        partition = row.partition
+        self.size += len(partition) + len(row.row) + len(row.value)
+        if partition.startswith(storage_keys.ENTITIES):
+            table_id = partition[1 : 1 + storage_keys.TABLE_ID_LENGTH]
+            if table_id in self.names:
+                self.entities += 1
+            else:
+                self.others += 1
+        elif partition.startswith(storage_keys.CATALOG) and storage_keys.is_table_row(row.row):
+            record = read_record(row.value)
+            self.names[record.table_id] = record.name
+            self.tables += 1
+        elif partition == _ACCOUNTS:
+            self.accounts += 1
+        else:
+            self.others += 1
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The rows that both sides have, and a sentence for each of the first differences."""
+
+    counts: Counts = field(default_factory=Counts)
+    differences: int = 0
+    told: list[str] = field(default_factory=list)
+
+    def differs(self, row: StoredRow, how: str) -> None:
+        """Note a difference."""
+        self.differences += 1
+        if len(self.told) < DIFFERENCES_TOLD_MAX:
+            place = in_words(Key(row.partition, row.row), self.counts.names)
+            self.told.append(f"{place[0].upper()}{place[1:]} {how}.")
+
+
+async def is_empty(engine: Engine) -> bool:
+    """Whether the engine stores no row that `move` would bring."""
+    async for rows in _everything(engine, None):
+        if rows:
+            return False
+    return True
+
+
+async def move(source: Engine, target: RowTarget, tell: Tell) -> None:
+    """Bring every row of the source to the target, from where an earlier attempt has come to."""
+    under_way: deque[tuple[Key, asyncio.Task[None]]] = deque()
+    count = size = 0
+
+    async def end_oldest() -> None:
+        key, task = under_way.popleft()
+        await task
+        await target.reach(key)
+
+    try:
+        async for rows in _everything(source, target.reached):
+            if not rows:
+                continue
+            last = Key(rows[-1].partition, rows[-1].row)
+            under_way.append((last, asyncio.ensure_future(target.write(rows))))
+            if len(under_way) >= target.at_once:
+                await end_oldest()
+            count += len(rows)
+            size += sum(len(row.value) for row in rows)
+            tell(count, size)
+        while under_way:
+            await end_oldest()
+    finally:
+        for _, task in under_way:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
+
+
+async def compare(source: Engine, target: Engine, tell: Tell) -> Comparison:
+    """Read both sides in the order of keys, and compare every row with its version."""
+    found = Comparison()
+    counts = found.counts
+    mine, theirs = _Walk(source), _Walk(target)
+    row, other = await mine.next(), await theirs.next()
+    while row is not None or other is not None:
+        if other is None or (row is not None and row[:2] < other[:2]):
+            assert row is not None
+            found.differs(row, "is missing")
+            row = await mine.next()
+        elif row is None or other[:2] < row[:2]:
+            found.differs(other, "has no counterpart")
+            other = await theirs.next()
+        else:
+            if row != other:
+                found.differs(row, "differs")
+            counts.count(row)
+            row, other = await mine.next(), await theirs.next()
+            if counts.rows % ROWS_PER_READ_MAX == 0:
+                tell(counts.rows, counts.size)
+    return found
+
+
+class _Walk:
+    """The rows of an engine one by one."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._reads = _everything(engine, None)
+        self._rows: deque[StoredRow] = deque()
+
+    async def next(self) -> StoredRow | None:
+        while not self._rows:
+            rows = await anext(self._reads, None)
+            if rows is None:
+                return None
+            self._rows.extend(rows)
+        return self._rows.popleft()
+
+
+async def _everything(engine: Engine, after: Key | None) -> AsyncIterator[list[StoredRow]]:
+    """All rows after a key, in order, without marks, in lists of some MiB at most."""
+    start = Key(b"", b"") if after is None else Key(after.partition, after.row + b"\0")
+    rows_max = 16
+    while rows := await engine.scan(KeyRange(start, _END), rows_max=rows_max):
+        yield [row for row in rows if not _is_mark(row)]
+        widest = max(len(row.value) for row in rows) + 1
+        rows_max = min(2 * rows_max, ROWS_PER_READ_MAX, max(BYTES_PER_READ // widest, 1))
+        start = Key(rows[-1].partition, rows[-1].row + b"\0")
+
+
+def _is_mark(row: StoredRow) -> bool:
+    return storage_keys.is_mark(row.row) and not row.partition.startswith(storage_keys.ENTITIES)

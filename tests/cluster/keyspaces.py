@@ -1,0 +1,59 @@
+"""Keyspaces of tests on the cluster that ENGINE_UNDER_TEST names, and commands that are run on them."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engines.cluster_engine import URL
+from server_process import COMMAND, clean_environment
+from tablestone.engines.cassandra.cluster_url import parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+on_a_cluster = pytest.mark.skipif(
+    URL is None, reason="no cluster: python -m tests.cassandra up, then set ENGINE_UNDER_TEST"
+)
+KEYSPACE = "checked"
+
+
+def tablestone(
+    *arguments: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command, run to its end."""
+    return subprocess.run(
+        [COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=clean_environment() | (environment or {}),
+    )
+
+
+def url_of(name: str) -> str:
+    """The engine's URL of a keyspace on the cluster."""
+    assert URL is not None
+    return URL.replace("/tablestone?", f"/{name}?")
+
+
+@contextmanager
+def made_keyspace(name: str) -> Iterator[str]:
+    """A keyspace that `cluster init` makes, and that is dropped at the end; its URL."""
+    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+
+    url = url_of(name)
+    made = tablestone("cluster", "init", "--engine", url + "&replication=1")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.splitlines()[0] == f"Keyspace {name}: made."
+    assert "warning: Datacenter datacenter1 holds 1 copy of each row" in made.stdout
+    try:
+        yield url
+    finally:
+        connection = connect(parse_address(url), in_keyspace=False)
+        connection.define(f"DROP KEYSPACE {name}")
+        connection.close()
