@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -85,8 +86,14 @@ class Cluster:
     """The nodes of one directory."""
 
     def __init__(
-        self, directory: Path, native_port: int, storage_port: int, nodes: list[Node]
+        self,
+        directory: Path,
+        native_port: int,
+        storage_port: int,
+        nodes: list[Node],
+        settings: Mapping[str, str] | None = None,
     ) -> None:
+        self._settings = settings
         self.directory = directory
         self.native_port = native_port
         self.storage_port = storage_port
@@ -94,13 +101,18 @@ class Cluster:
         self._started: list[subprocess.Popen[bytes]] = []
 
     @classmethod
-    def create(cls, directory: Path, nodes: int) -> Cluster:
-        """Start a new cluster, one node after the other. Raises `NoCluster`, and stops the nodes that have started."""
+    def create(
+        cls, directory: Path, nodes: int, settings: Mapping[str, str] | None = None
+    ) -> Cluster:
+        """Start a new cluster, one node after the other; `settings` override those of cassandra.yaml.
+
+        Raises `NoCluster`, and stops the nodes that have started.
+        """
         prepare()
         if (directory / "cluster.json").exists():
             raise NoCluster(f"there is a cluster in {directory} already: stop it with `down`")
         directory.mkdir(parents=True, exist_ok=True)
-        cluster = cls(directory, _free_port(), _free_port(), [])
+        cluster = cls(directory, _free_port(), _free_port(), [], settings)
         try:
             for _ in range(nodes):
                 cluster.add_node()
@@ -140,6 +152,7 @@ class Cluster:
                 seed=seed,
                 native_port=self.native_port,
                 storage_port=self.storage_port,
+                more=self._settings,
             )
         )
         node = Node(address, str(directory), 0)

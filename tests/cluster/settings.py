@@ -6,6 +6,7 @@ settings keep a node small: several nodes, the servers and the tests share two p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -80,13 +81,31 @@ LOGBACK: Final = """\
 """
 
 
+def secured(store: Path, password: str) -> dict[str, str]:
+    """The settings of a node that asks its clients for a password, and for TLS; `store` is its PKCS #12 file."""
+    tls = f"{{enabled: true, optional: false, keystore: {store}, keystore_password: {password}, store_type: PKCS12}}"
+    return {
+        "authenticator": "PasswordAuthenticator",
+        "authorizer": "CassandraAuthorizer",
+        "role_manager": "CassandraRoleManager",
+        "client_encryption_options": tls,
+    }
+
+
 def cassandra_yaml(
-    directory: Path, *, address: str, seed: str, native_port: int, storage_port: int
+    directory: Path,
+    *,
+    address: str,
+    seed: str,
+    native_port: int,
+    storage_port: int,
+    more: Mapping[str, str] | None = None,
 ) -> str:
-    """The configuration of one node; `seed` is the address of the first node."""
+    """The configuration of one node; `seed` is the address of the first node, and `more` overrides settings."""
     settings = {
         **_SMALL,
         **REQUIRED,
+        **(more or {}),
         "listen_address": address,
         "rpc_address": address,
         "native_transport_port": str(native_port),
@@ -135,6 +154,7 @@ def java_arguments(directory: Path, jars: Path) -> list[str]:
         # In a test cluster, a node need not wait for news of the others before it starts, nor they for news of it.
         "-Dcassandra.skip_wait_for_gossip_to_settle=0",
         "-Dcassandra.ring_delay_ms=1000",
+        "-Dcassandra.superuser_setup_delay_ms=0",
         "-cp",
         f"{directory}:{jars}/*",
         "org.apache.cassandra.service.CassandraDaemon",

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import pytest
 
-from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.contract import (
+    EngineBusy,
+    EngineDamaged,
+    EngineUnavailable,
+    OutcomeUnknown,
+)
 from tablestone.engines.memory import MemoryEngine
 from wire.case_tables import error_of, load, prepare
 from wire.service_under_test import Response, ServiceUnderTest
@@ -22,7 +28,11 @@ def path(request: pytest.FixtureRequest) -> str:
 
 
 def _answer_when(
-    raised: Exception, service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch, path: str
+    raised: Exception,
+    service: ServiceUnderTest,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    headers: Sequence[tuple[str, str]] = (),
 ) -> Response:
     prepare(service, _GIVEN)
 
@@ -31,7 +41,7 @@ def _answer_when(
 
     monkeypatch.setattr(MemoryEngine, "read", fail)
     monkeypatch.setattr(MemoryEngine, "get", fail)
-    return service.send("GET", path)
+    return service.send("GET", path, headers)
 
 
 def test_storage_that_cannot_answer_is_a_busy_server(
@@ -40,6 +50,26 @@ def test_storage_that_cannot_answer_is_a_busy_server(
     response = _answer_when(EngineUnavailable("no disk"), service, monkeypatch, path)
     code, text, _ = error_of(response)
     assert (code, response.status, text) == ("ServerBusy", *_TEXTS["ServerBusy"])
+    assert "retry-after" not in response.headers
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/atom+xml"])
+def test_storage_that_others_keep_busy_says_when_to_try_again(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch, path: str, accept: str
+) -> None:
+    headers = (("Accept", accept), ("x-ms-version", "2013-08-15"))
+    response = _answer_when(EngineBusy("no quorum"), service, monkeypatch, path, headers)
+    assert (response.status, response.headers["retry-after"]) == (503, "1")
+    assert b"ServerBusy" in response.body
+
+
+@pytest.mark.parametrize("raised", [OutcomeUnknown("?"), EngineDamaged("x"), KeyError("x")])
+def test_an_answer_that_may_be_final_does_not_ask_to_be_sent_again(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch, path: str, raised: Exception
+) -> None:
+    """A write that was applied and is sent again gets 409 or 412 (auth 10)."""
+    response = _answer_when(raised, service, monkeypatch, path)
+    assert response.status == 500
     assert "retry-after" not in response.headers
 
 

@@ -22,6 +22,10 @@ class EngineUnavailable(Exception):
     """Storage cannot answer now (disk full, locked, a node missing): nothing of the request was applied."""
 
 
+class EngineBusy(EngineUnavailable):
+    """As above, and it is expected to pass by itself: other clients or other machines are the reason."""
+
+
 class EngineDamaged(EngineUnavailable):
     """The stored data cannot be read: trying again does not help, an operator has to look."""
 

@@ -182,6 +182,10 @@ def encode_error(error: StorageError, form: Form, stamp: Stamp, now: int) -> Ans
     answer = Answer(error.status, body, form.writer.error_type, early=error.early)
     if not error.early:
         answer.preference_applied = _applied(form)
+    if error.headers:
+        answer.extra = [
+            (name.encode("ascii"), value.encode("latin-1")) for name, value in error.headers
+        ]
     if error.status == 304:
         answer.body, answer.content_type = b"", None
     return answer

@@ -31,6 +31,7 @@ from tablestone.engines.contract import (
     Change,
     Committed,
     Conflict,
+    EngineBusy,
     EngineUnavailable,
     OutcomeUnknown,
     Put,
@@ -157,7 +158,7 @@ class Commits:
                 return Committed(attempt.versions)
             if not attempt.is_blind:  # another server was first
                 if self._seconds() + pause > deadline:
-                    raise EngineUnavailable("Other servers keep writing to the same partition.")
+                    raise EngineBusy("Other servers keep writing to the same partition.")
                 await self._connection.pause(pause)
                 pause = min(2 * pause, 0.2)
 
@@ -250,7 +251,7 @@ class Commits:
         except OutcomeInDoubt as doubt:
             if await self._was_applied(partition, number, attempt):
                 return None
-            raise EngineUnavailable(f"The cluster did not take a write in time: {doubt}") from doubt
+            raise EngineBusy(f"The cluster did not take a write in time: {doubt}") from doubt
         return None if answer is None else _found(answer)
 
     async def _was_applied(self, partition: bytes, number: int, attempt: _Attempt) -> bool:

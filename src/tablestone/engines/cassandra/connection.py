@@ -19,7 +19,7 @@ import cassandra
 from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.session import Nodes, open_session
-from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable
 
 READ_SECONDS_MAX: Final = 15.0
 """How long a read is tried again; the service's own limit for a request is 30 s."""
@@ -33,6 +33,12 @@ Statement: TypeAlias = PreparedStatement
 Call = tuple[Statement, Sequence[Any]]
 """A prepared statement and what is bound to it."""
 
+UNREADABLE: Final = {
+    1: "A read meets more deleted rows than the nodes allow (tombstone_failure_threshold): spread the entities over "
+    "more partitions, or wait until the nodes have removed what was deleted.",
+    4: "A read is larger than the nodes allow (local_read_size_fail_threshold).",
+}
+"""The reasons for which a node will refuse the same read again: the codes of the native protocol's Read_failure."""
 NOTHING_DONE: Final = (cassandra.Unavailable, NoHostAvailable, cassandra.RequestValidationException)
 """The statement was refused before any node carried it out."""
 
@@ -127,12 +133,14 @@ class Connection:
             try:
                 return await self._send(request, parameters)
             except cassandra.RequestValidationException as error:
-                raise EngineUnavailable(f"The cluster refuses a statement: {error}") from error
+                raise EngineBusy(f"The cluster refuses a statement: {error}") from error
             except EngineUnavailable:
                 raise
             except Exception as error:
+                if why := _why_unreadable(error):
+                    raise EngineBusy(why) from error
                 if not self.is_open or self._seconds() + pause > deadline:
-                    raise EngineUnavailable(f"The cluster does not answer: {error}") from error
+                    raise EngineBusy(f"The cluster does not answer: {error}") from error
             await self.pause(pause)
             pause = min(2 * pause, 1.0)
 
@@ -158,7 +166,7 @@ class Connection:
         except NOTHING_DONE as error:
             if isinstance(error, NoHostAvailable) and _may_have_been_sent(error):
                 raise OutcomeInDoubt(str(error)) from error
-            raise EngineUnavailable(f"The cluster does not take a write: {error}") from error
+            raise EngineBusy(f"The cluster does not take a write: {error}") from error
         except EngineUnavailable:  # the connection is closed: nothing was sent
             raise
         except Exception as error:
@@ -228,6 +236,12 @@ def _batch(calls: Sequence[Call]) -> BatchStatement:
     for statement, parameters in calls:
         batch.add(statement, parameters)
     return batch
+
+
+def _why_unreadable(error: Exception) -> str | None:
+    """The reason why nodes refuse to read a partition, if they will refuse it again; None if they may not."""
+    codes = getattr(error, "error_code_map", None) or {}
+    return next((why for code, why in UNREADABLE.items() if code in codes.values()), None)
 
 
 def _may_have_been_sent(error: NoHostAvailable) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from cassandra import Unauthorized
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
 from tablestone.engines.cassandra.schema import ABOUT, LAYOUT, LOADING, TABLES
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 VERSION_MIN: Final = (5, 0)
 COPIES_ADVISED: Final = 3
+MUTATION_BYTES_ADVISED: Final = 8 << 20
+"""The largest transaction has 4 MiB in a request; the nodes write it twice, with its state."""
+_UNITS: Final = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 CLOCK_SECONDS_ADVISED: Final = 1.0
 CLOCK_SECONDS_MAX: Final = 12 * 60 * 60
 """A quarter of the time for which the state of an empty partition is kept (`emptied`)."""
@@ -139,9 +143,6 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
         [(milliseconds,)] = connection.execute(
             "SELECT toUnixTimestamp(now()) FROM system.local", host=host
         )
-        settings: dict[str, str | None] = dict(
-            connection.execute("SELECT name, value FROM system_views.settings", host=host)
-        )
     except Exception as error:  # noqa: BLE001 - of the driver and of the node
         found.warnings.append(f"{node} does not answer: {error}.")
         return
@@ -155,6 +156,22 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
         found.warnings.append(
             f"{node} and this machine have clocks {apart:.0f} s apart: set them by NTP. Writes become slower by it."
         )
+    try:
+        settings: dict[str, str | None] = dict(
+            connection.execute("SELECT name, value FROM system_views.settings", host=host)
+        )
+    except Unauthorized:
+        found.warnings.append(
+            f"{node} does not show its settings to this user, and they were not checked: GRANT SELECT ON "
+            "system_views.settings."
+        )
+    except Exception as error:  # noqa: BLE001 - as above
+        found.warnings.append(f"{node} does not answer: {error}.")
+    else:
+        _examine_settings(node, settings, found)
+
+
+def _examine_settings(node: str, settings: Mapping[str, str | None], found: Examination) -> None:
     if settings.get("commitlog_sync") == "periodic":
         period = settings.get("commitlog_sync_period") or "10 s"
         found.warnings.append(
@@ -166,3 +183,17 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
             f"{node} has paxos_variant: {settings.get('paxos_variant', 'v1')}: every write takes four round trips and "
             f"not two. Set paxos_variant: v2 on all nodes."
         )
+    most = _bytes(settings.get("max_mutation_size")) or (
+        (_bytes(settings.get("commitlog_segment_size")) or MUTATION_BYTES_ADVISED * 2) // 2
+    )
+    if most < MUTATION_BYTES_ADVISED:
+        found.warnings.append(
+            f"{node} takes writes of at most {most >> 10} KiB: larger transactions are refused. Set max_mutation_size: "
+            f"{MUTATION_BYTES_ADVISED >> 20}MiB or more."
+        )
+
+
+def _bytes(text: str | None) -> int | None:
+    """A size as cassandra.yaml writes it; None if there is none."""
+    found = re.fullmatch(r"(\d+)(B|KiB|MiB|GiB)", text or "")
+    return None if found is None else int(found[1]) << _UNITS[found[2]]

@@ -16,6 +16,7 @@ from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
     FallthroughRetryPolicy,
     HostStateListener,
     TokenAwarePolicy,
@@ -38,6 +39,9 @@ REQUEST_SECONDS_MAX: Final = 3.0
 """How long one statement may take: longer than the nodes' own time-outs for writes, which say more."""
 AVOIDED_SECONDS: Final = 10.0
 """For how long a node that did not answer in time is asked only if no other one is there."""
+
+RECONNECT_SECONDS_MAX: Final = 10.0
+"""A node that is gone is tried again at least this often; the driver's own limit is ten minutes."""
 
 
 class Nodes(TokenAwarePolicy):  # type: ignore[misc]
@@ -117,6 +121,7 @@ def _cluster(address: ClusterAddress, nodes: Nodes) -> Cluster:
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         auth_provider=_credentials(address),
         ssl_context=_tls(address),
+        reconnection_policy=ExponentialReconnectionPolicy(1.0, RECONNECT_SECONDS_MAX),
         connect_timeout=CONNECT_SECONDS_MAX,
         control_connection_timeout=CONNECT_SECONDS_MAX,
         # Pages are cut by the engine, which knows what one moment is.

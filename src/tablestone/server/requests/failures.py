@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
-from tablestone.engines.contract import EngineDamaged, EngineUnavailable, OutcomeUnknown
+from tablestone.engines.contract import (
+    EngineBusy,
+    EngineDamaged,
+    EngineUnavailable,
+    OutcomeUnknown,
+)
 from tablestone.model.errors import StorageError
 from tablestone.server.requests.redaction import without_signatures
 
 log = logging.getLogger("tablestone")
+
+RETRY_AFTER: Final = (("Retry-After", "1"),)
+"""Seconds after which a client may try again; the server itself has tried for longer (wire 9)."""
 
 
 def failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
@@ -20,7 +29,8 @@ def failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
         return StorageError("InternalError")
     if isinstance(fault, EngineUnavailable):
         log.warning("storage cannot answer request %s: %s", request_id, fault)
-        return StorageError("ServerBusy", reason=f"storage cannot answer: {fault}")
+        headers = RETRY_AFTER if isinstance(fault, EngineBusy) else ()
+        return StorageError("ServerBusy", reason=f"storage cannot answer: {fault}", headers=headers)
     if isinstance(fault, OutcomeUnknown):
         log.warning("it is not known whether request %s was carried out: %s", request_id, fault)
         return StorageError("OperationTimedOut")

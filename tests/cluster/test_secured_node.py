@@ -1,0 +1,251 @@
+"""A node with passwords, permissions and TLS, and with low limits: what a server says, answers, and goes on after.
+
+The test starts a node of its own, and runs only where ENGINE_UNDER_TEST is set.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from azure.core.exceptions import HttpResponseError
+from azure.data.tables import TableServiceClient
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from cryptography.x509 import load_pem_x509_certificate
+
+from certificates import certificate_pem, make_key
+from cluster.distribution import missing
+from cluster.keyspaces import on_a_cluster, tablestone
+from cluster.nodes import Cluster
+from cluster.settings import secured
+from server_process import clean_environment, start_server
+from tablestone.engines.cassandra.cluster_url import parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from server_process import ServerProcess
+
+pytestmark = [
+    on_a_cluster,
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+    pytest.mark.slow,
+    pytest.mark.sdk,
+]
+
+LOW = {
+    "max_mutation_size": "1MiB",
+    "tombstone_warn_threshold": "20",
+    "tombstone_failure_threshold": "50",
+}
+SOON = {
+    "tablestone.engines.cassandra.session.REQUEST_SECONDS_MAX": 1.0,
+    "tablestone.engines.cassandra.connection.READ_SECONDS_MAX": 2.0,
+    "tablestone.engines.cassandra.commit.COMMIT_SECONDS_MAX": 2.0,
+}
+"""A server that gives a cluster up earlier, so that the tests need not wait."""
+PASSWORD = "correct horse"
+
+
+@dataclass
+class Secured:
+    """The node, and the parts of the URL under which a user of few permissions reaches it."""
+
+    cluster: Cluster
+    authority: Path
+    password: Path
+
+    def url(
+        self, user: str = "tablestone@", *, tls: bool = True, password: Path | None = None
+    ) -> str:
+        url = self.cluster.url.replace("://", f"://{user}")
+        if user:
+            url += f"&password-file={password or self.password}"
+        return url + (f"&tls=yes&ca-file={self.authority}" if tls else "")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+
+    directory = tmp_path_factory.mktemp("secured")
+    key = make_key("rsa")
+    authority = directory / "ca.pem"
+    authority.write_bytes(certificate_pem(key, "node"))
+    store = directory / "node.p12"
+    store.write_bytes(
+        serialize_key_and_certificates(
+            b"node",
+            key,
+            load_pem_x509_certificate(authority.read_bytes()),
+            None,
+            BestAvailableEncryption(b"changeit"),
+        )
+    )
+    (directory / "password").write_text(PASSWORD)
+    (directory / "first").write_text("cassandra")
+    settings = {**secured(store, "changeit"), **LOW}
+    cluster = Cluster.create(directory / "nodes", 1, settings)
+    try:
+        node = Secured(cluster, authority, directory / "password")
+        root = connect(
+            parse_address(node.url("cassandra@", password=directory / "first")), in_keyspace=False
+        )
+        for statement in (  # those that docs/guides/cassandra.md names
+            f"CREATE ROLE tablestone WITH PASSWORD = '{PASSWORD}' AND LOGIN = true",
+            "GRANT CREATE ON ALL KEYSPACES TO tablestone",
+        ):
+            root.define(statement)
+        made = tablestone("cluster", "init", "--engine", node.url() + "&replication=1")
+        assert (made.returncode, made.stderr) == (0, "")
+        root.close()
+        yield node
+    finally:
+        cluster.remove()
+
+
+@pytest.fixture(scope="module")
+def server(node: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = start_server(
+        tmp_path_factory.mktemp("server"), "--engine", node.url(), "--workers", "1", constants=SOON
+    )
+    yield server
+    server.kill()
+
+
+def service_of(server: ServerProcess) -> TableServiceClient:
+    return TableServiceClient.from_connection_string(
+        server.connection_string, retry_total=0, read_timeout=60
+    )
+
+
+def refused(act: Callable[[], object]) -> tuple[int | None, str, str | None]:
+    """The status, the code and the Retry-After of the answer."""
+    with pytest.raises(HttpResponseError) as answered:
+        act()
+    response: Any = answered.value.response
+    code = json.loads(response.text())["odata.error"]["code"]
+    return response.status_code, code, response.headers.get("Retry-After")
+
+
+BUSY = (503, "ServerBusy", "1")
+"""The service's answer (wire 9), with the seconds after which it is worth trying again."""
+
+
+@pytest.mark.parametrize(
+    ("user", "tls", "password", "why"),
+    [
+        ("", True, None, "refuses the credentials without a user."),
+        ("tablestone@", True, "wrong", "refuses the credentials for user 'tablestone'."),
+        ("nobody@", True, None, "refuses the credentials for user 'nobody'."),
+        ("tablestone@", False, None, "No Cassandra node answers at "),
+    ],
+)
+def test_who_may_not_come_in_gets_a_sentence(
+    node: Secured, tmp_path: Path, user: str, *, tls: bool, password: str | None, why: str
+) -> None:
+    file = None
+    if password is not None:
+        file = tmp_path / "password"
+        file.write_text(password)
+    url = node.url(user, tls=tls, password=file)
+    for command in (("serve", "--port", "0", "--workers", "2"), ("cluster", "check")):
+        ended = tablestone(*command, "--engine", url)
+        assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1), ended
+        assert why in ended.stderr
+
+
+def test_a_certificate_of_another_signer_is_refused(node: Secured, tmp_path: Path) -> None:
+    other = tmp_path / "ca.pem"
+    other.write_bytes(certificate_pem(make_key("rsa"), "node"))
+    url = node.url().replace(str(node.authority), str(other))
+    ended = tablestone("cluster", "check", "--engine", url)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "There is no TLS connection to the cluster" in ended.stderr
+
+
+def test_a_server_whose_clock_is_a_day_off_does_not_start(node: Secured) -> None:
+    """The process sees a machine whose clock is a day ahead."""
+    program = (
+        "import sys, time; now = time.time_ns; time.time_ns = lambda: now() + 24 * 3600 * 10**9\n"
+        "from tablestone.cli.main import main; sys.exit(main())"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "serve", "--port", "0", "--engine", node.url()],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=clean_environment(),
+    )
+    assert ended.returncode == 2
+    assert "have clocks 24 hours apart: set them by NTP." in ended.stderr
+
+
+def test_a_transaction_that_the_nodes_do_not_take_changes_nothing(server: ServerProcess) -> None:
+    service = service_of(server)
+    table = service.create_table("Wide")
+    wide = [
+        ("upsert", {"PartitionKey": "p", "RowKey": f"{row:02}", "s": "x" * 30_000})
+        for row in range(60)
+    ]
+    with pytest.raises(HttpResponseError, match="ServerBusy"):
+        table.submit_transaction(wide)
+    assert list(table.list_entities()) == []
+    table.submit_transaction(wide[:10])
+    assert len(list(table.list_entities())) == 10
+
+
+def test_a_partition_with_too_many_deleted_rows_is_busy_and_others_are_served(
+    server: ServerProcess,
+) -> None:
+    table = service_of(server).create_table("Queue")
+    for start in range(0, 90, 30):
+        keys = [{"PartitionKey": "p", "RowKey": f"{row:03}"} for row in range(start, start + 30)]
+        table.submit_transaction([("create", key) for key in keys])
+        table.submit_transaction([("delete", key) for key in keys])
+    table.create_entity({"PartitionKey": "p", "RowKey": "last"})
+    begun = time.monotonic()
+    assert refused(lambda: list(table.query_entities("PartitionKey eq 'p'"))) == BUSY
+    assert time.monotonic() - begun < 60
+    assert table.get_entity("p", "last")["RowKey"] == "last"
+    assert [
+        each["RowKey"] for each in table.query_entities("PartitionKey eq 'p' and RowKey gt '089'")
+    ] == ["last"]
+    assert "tombstone_failure_threshold" in server.stderr
+
+
+@pytest.mark.parametrize("how", ["paused", "killed"])
+def test_a_cluster_that_does_not_answer_is_busy_until_it_is_back(
+    node: Secured, server: ServerProcess, how: str
+) -> None:
+    table = service_of(server).create_table_if_not_exists("Kept")
+    table.upsert_entity({"PartitionKey": "p", "RowKey": "before"})
+    only = node.cluster.nodes[0]
+    (only.pause if how == "paused" else only.kill)()
+    try:
+        assert refused(lambda: table.get_entity("p", "before")) == BUSY
+        assert refused(lambda: list(table.list_entities())) == BUSY
+        # A write that was sent, and of which nothing was heard, may have been applied.
+        answer = refused(lambda: table.create_entity({"PartitionKey": "p", "RowKey": how}))
+        assert answer in {BUSY, (500, "OperationTimedOut", None)}
+    finally:
+        if how == "paused":
+            only.resume()
+        else:
+            node.cluster.start(only)
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            table.upsert_entity({"PartitionKey": "p", "RowKey": "after"})
+            break
+        except HttpResponseError:
+            assert time.monotonic() < deadline, "the server did not recover"
+    assert table.get_entity("p", "before")["RowKey"] == "before"
