@@ -1,6 +1,6 @@
 """How should SQLite lay rows out? Prints the cost of reads and durable inserts for each layout and page size.
 
-    python bench/engine_layout.py [--rows 40000] [--directory DIR]
+    python bench/engine_layout.py [--rows 40000] [--directory DIR] [--layouts NAME …] [--page-sizes BYTES …]
 
 Values have 1.4 KiB, like an entity of ten properties; 16 inserts are one commit, in random or in key order.
 Times are processor time, of reads the least of many (other users of the machine count little); bytes sent to the
@@ -35,7 +35,9 @@ COLUMNS: Final = """
 LAYOUTS: Final = {
     "clustered": f"CREATE TABLE stored_rows ({COLUMNS}) STRICT, WITHOUT ROWID",
     "rowid+index": f"CREATE TABLE stored_rows ({COLUMNS}) STRICT",
+    "rowid+index, vacuum": f"CREATE TABLE stored_rows ({COLUMNS}) STRICT",
 }
+"""The last has incremental auto-vacuum: the file can shrink."""
 POINT: Final = "SELECT value FROM stored_rows WHERE partition = ? AND row = ?"
 PAGE: Final = """
 SELECT partition, row, value FROM stored_rows
@@ -75,19 +77,21 @@ def keys_to_insert(rows: int, order: str) -> list[StoredKey]:
     return sorted(keys) if order == "ordered" else keys
 
 
-def open_database(path: Path, schema: str, page_size: int) -> apsw.Connection:
+def open_database(path: Path, layout: str, page_size: int) -> apsw.Connection:
+    has_vacuum = layout.endswith("vacuum")
     connection = apsw.Connection(str(path))
     connection.pragma("page_size", page_size)
+    connection.pragma("auto_vacuum", 2 if has_vacuum else 0)
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "FULL")
     connection.pragma("cache_size", -CACHE_KIB)
     connection.wal_autocheckpoint(CHECKPOINT_BYTES // page_size)
-    connection.execute(schema)
+    connection.execute(LAYOUTS[layout])
     return connection
 
 
-def measure(path: Path, schema: str, page_size: int, keys: list[StoredKey]) -> Costs:
-    writer = open_database(path, schema, page_size)
+def measure(path: Path, layout: str, page_size: int, keys: list[StoredKey]) -> Costs:
+    writer = open_database(path, layout, page_size)
     log_pages = 0
     log_pages_seen = 0
 
@@ -132,19 +136,23 @@ def measure(path: Path, schema: str, page_size: int, keys: list[StoredKey]) -> C
 def main() -> None:
     parser = argparse.ArgumentParser(description="Costs of SQLite's layouts.")
     parser.add_argument("--rows", type=int, default=40_000)
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    parser.add_argument("--page-sizes", nargs="+", type=int, default=[4096, 8192, 16384, 32768])
     parser.add_argument("--directory", type=Path, help="where to make the databases")
     arguments = parser.parse_args()
     print(f"SQLite {apsw.sqlite_lib_version()}, {arguments.rows} rows of {len(VALUE)} bytes")
-    print("inserts  layout       page   point us   page us   insert us   log B/row   file B/row")
+    print(
+        "inserts  layout               page   point us   page us   insert us   log B/row   file B/row"
+    )
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
         for order in ("random", "ordered"):
             keys = keys_to_insert(arguments.rows, order)
-            for name, schema in LAYOUTS.items():
-                for page_size in (4096, 8192, 16384, 32768):
+            for name in arguments.layouts:
+                for page_size in arguments.page_sizes:
                     path = Path(directory) / f"{name}-{page_size}.db"
-                    costs = measure(path, schema, page_size, keys)
+                    costs = measure(path, name, page_size, keys)
                     print(
-                        f"{order:8} {name:11} {page_size:5} {costs.point_us:10.1f} "
+                        f"{order:8} {name:19} {page_size:5} {costs.point_us:10.1f} "
                         f"{costs.page_us:9.0f} {costs.insert_us:11.1f} {costs.log_bytes:11.0f} "
                         f"{costs.file_bytes:12.0f}",
                         flush=True,

@@ -16,6 +16,7 @@ from tablestone.cli.commands.azurite import azurite, azurite_table
 from tablestone.cli.commands.backup import backup
 from tablestone.cli.commands.check import check
 from tablestone.cli.commands.cluster import cluster
+from tablestone.cli.commands.compact import compact
 from tablestone.cli.commands.restore import restore
 from tablestone.cli.commands.role import role
 from tablestone.cli.commands.sas import sas
@@ -33,6 +34,7 @@ COMMANDS: Final[tuple[click.Command, ...]] = (
     backup,
     check,
     cluster,
+    compact,
     restore,
     role,
     sas,

@@ -18,6 +18,7 @@ import apsw
 from tablestone.engines.contract import EngineBroken, EngineRefused, StorageId
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
+from tablestone.engines.sqlite.free_space import INCREMENTAL
 from tablestone.engines.sqlite.generation import Generation
 from tablestone.engines.sqlite.server_lock import LOCK_NAME, take_server_lock
 
@@ -270,6 +271,7 @@ class DataDirectory:
         """Write a database without rows. A crash leaves an empty file, to be created again, or a complete database."""
         self.database.chmod(0o600)
         connection.pragma("page_size", PAGE_SIZE_BYTES)
+        connection.pragma("auto_vacuum", INCREMENTAL)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "FULL")
         # Not `with connection`: on a full disk, that reports a failed rollback instead of the cause. Closing the

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Final
 import apsw
 
 from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
-from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.contract import EngineUnavailable, Put
 from tablestone.engines.kind import EngineKind, Opening
 from tablestone.engines.sqlite.commit_lock import CommitLock
-from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.engines.sqlite.data_directory import LOG_NAME, DataDirectory
+from tablestone.engines.sqlite.disk_room import DiskRoom
+from tablestone.engines.sqlite.free_space import size_of
 from tablestone.engines.sqlite.group_commit import GroupCommit
 from tablestone.engines.sqlite.reader import RowReader, unavailable
+from tablestone.engines.sqlite.space_keeper import SpaceKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
         KeyRange,
         Rows,
         StorageId,
+        StorageSize,
         StoredRow,
         WriteSet,
     )
@@ -73,12 +77,22 @@ class SqliteEngine:
         self._generation = (
             None if opening is Opening.READ_ONLY else self._directory.open_generation()
         )
+        self._room = DiskRoom(path)
         self._commits = (
             None
             if self._generation is None
             else GroupCommit(
-                self._directory.connect_writer, CommitLock(path), clock, self._generation
+                self._directory.connect_writer,
+                CommitLock(path),
+                clock,
+                self._generation,
+                self._room,
             )
+        )
+        self._space = (
+            None
+            if self._generation is None
+            else SpaceKeeper(self._directory, CommitLock(path), self.size, self._room)
         )
         self._is_open = True
         self._is_gone = False
@@ -122,7 +136,19 @@ class SqliteEngine:
             raise EngineUnavailable("The engine was opened for reading only.")
         if self._is_gone:
             raise EngineUnavailable(f"The data directory {self._directory.path} is gone.")
+        if self._room.is_short and _needs_room(write_set):
+            raise EngineUnavailable(
+                f"The disk of the data directory {self._directory.path} is full."
+            )
         return self._commits.commit(write_set)
+
+    def size(self) -> StorageSize:
+        """The sizes of the files, as this process sees them (`HasSize`)."""
+        self._require_open()
+        try:
+            return size_of(self._reader, self._directory.path / LOG_NAME)
+        except apsw.Error as error:
+            raise unavailable("read", error) from error
 
     async def watch(self, *, logs_warnings: bool) -> None:
         while True:
@@ -138,6 +164,8 @@ class SqliteEngine:
                 log.warning(
                     "The data directory %s is back: writes are accepted.", self._directory.path
                 )
+            if self._space is not None and self._commits is not None and not self._is_gone:
+                await self._space.look(self._commits.log_bytes, leads=logs_warnings)
 
     async def check(self) -> list[str]:
         self._require_open()
@@ -150,6 +178,8 @@ class SqliteEngine:
         self._is_open = False
         for connection in self._idle_snapshots:
             connection.close()
+        if self._space is not None:
+            await self._space.close()
         self._reader.close()  # before the writer: the last connection to close empties and removes the log
         if self._commits is not None:
             await self._commits.close()
@@ -177,6 +207,13 @@ class SqliteEngine:
             return [f"the database cannot be read: {error}"]
         finally:
             connection.close()
+
+
+def _needs_room(write_set: WriteSet) -> bool:
+    """Whether a write set stores rows of data. Changes of tables and documents are small, and deletions need them."""
+    return not write_set.invalidates_caches and any(
+        isinstance(change.mutation, Put) for change in write_set.changes
+    )
 
 
 class SqliteSnapshot:

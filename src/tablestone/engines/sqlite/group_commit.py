@@ -23,7 +23,7 @@ import apsw
 
 from tablestone.engines.contract import Committed, Conflict, EngineUnavailable
 from tablestone.engines.sqlite.checkpointer import LogCopier
-from tablestone.engines.sqlite.data_directory import LOCKED_MS_MAX
+from tablestone.engines.sqlite.data_directory import LOCKED_MS_MAX, PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.grouped_inserts import ROWS_MAX, insert_together, only_inserts
 from tablestone.engines.sqlite.reader import unavailable
 from tablestone.engines.sqlite.writer import RowWriter
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tablestone.clock import Clock
     from tablestone.engines.contract import WriteSet
     from tablestone.engines.sqlite.commit_lock import CommitLock
+    from tablestone.engines.sqlite.disk_room import DiskRoom
     from tablestone.engines.sqlite.generation import Generation
 
 GROUP_CHANGES_MAX: Final = 200
@@ -44,6 +45,10 @@ LOG_PAGES_MAX: Final = 4 * CHECKPOINT_PAGES
 """Pages in the log from which commits wait for the copy that is under way, so that the log does not grow faster."""
 RESTART_PAGES: Final = 2 * CHECKPOINT_PAGES
 """Pages in the log from which a copy waits for reads under way, so that the log can start from its beginning again."""
+ROOM_PAGES: Final = 128
+"""Pages in the log after which the room on the disk is looked at again."""
+SHORT_PAGES: Final = 64
+"""Pages in the log from which it is copied while room is tight: then it starts from its beginning and grows no more."""
 RESTART_MS_MAX: Final = 800
 """Milliseconds that a copy waits for reads at most; no process can commit during this time."""
 
@@ -76,7 +81,7 @@ class _Task(NamedTuple):
 class GroupCommit:
     """Accepts write sets and commits them in groups, in the order of their arrival.
 
-    `connect` makes a connection that may write.
+    `connect` makes a connection that may write. `room` is the room on the disk, if it is to be looked at.
     """
 
     def __init__(
@@ -85,12 +90,16 @@ class GroupCommit:
         lock: CommitLock,
         clock: Clock,
         generation: Generation,
+        room: DiskRoom | None = None,
     ) -> None:
         self._writer = writer = connect()
         self._copier = LogCopier(connect)
         self._lock = lock
         self._clock = clock
         self._generation = generation
+        self._room = room
+        self._room_looked_at = 0
+        """The length of the log at the last look at the room on the disk."""
         self._execute = writer.cursor().execute
         self._rows = RowWriter(writer)
         self._waiting: deque[_Accepted] = deque()
@@ -118,6 +127,11 @@ class GroupCommit:
             # Not at once: write sets that arrive in the same turn of the loop join the group.
             loop.call_soon(self._start_group, loop)
         return answer
+
+    @property
+    def log_bytes(self) -> int:
+        """The content of the log at this process's last commit."""
+        return self._wal_pages * PAGE_SIZE_BYTES
 
     async def close(self) -> None:
         """Wait for the outcomes of all accepted write sets, then end the thread and the connection."""
@@ -291,10 +305,22 @@ class GroupCommit:
         """Let the next process commit, unless the rest of the log is to be copied first: then keep the lock."""
         self._generation.end()
         pages = self._wal_pages
-        if pages < CHECKPOINT_PAGES or not (
+        if self._room_is_tight(pages):
+            if pages < SHORT_PAGES:
+                self._lock.release()
+        elif pages < CHECKPOINT_PAGES or not (
             self._copier.has_copied(pages) or pages >= LOG_PAGES_MAX
         ):
             self._lock.release()
+
+    def _room_is_tight(self, pages: int) -> bool:
+        """Whether the log is to be copied early. Looks at the disk now and then: a quick writer fills it quickly."""
+        if self._room is None:
+            return False
+        if not self._room_looked_at <= pages < self._room_looked_at + ROOM_PAGES:
+            self._room_looked_at = pages
+            self._room.look(pages * PAGE_SIZE_BYTES)
+        return self._room.is_tight
 
     def _checkpoint(self) -> None:
         """Copy the rest of the log into the database.

@@ -1,0 +1,89 @@
+"""A server whose disk its own data filled: reads and deletes go on, and the deletions make it writable again."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from azure.core.exceptions import HttpResponseError
+from azure.data.tables import TableClient, TableServiceClient
+
+from cli.command_line import tablestone
+from conftest import StartServer
+
+DISK_BYTES = 48 * 1024 * 1024
+TEXT = "x" * 30_000
+WAIT_SECONDS_MAX = 120.0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a tmpfs")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def was_stored(table: TableClient, entity: dict[str, str]) -> bool:
+    """Whether the entity was stored; False after the answer 503 `ServerBusy`, which is the only other one."""
+    try:
+        table.upsert_entity(entity)
+    except HttpResponseError as error:
+        if error.status_code != 503 or "ServerBusy" not in str(error):
+            raise
+        return False
+    return True
+
+
+def fill(table: TableClient) -> int:
+    """Store entities until the service refuses; returns their number."""
+    stored = 0
+    while was_stored(table, {"PartitionKey": "p", "RowKey": f"{stored:06}", "a": TEXT, "b": TEXT}):
+        stored += 1
+    return stored
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def can_write(table: TableClient) -> bool:
+    return was_stored(table, {"PartitionKey": "q", "RowKey": "r", "a": TEXT})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["entities", "table"])
+def test_a_full_disk_is_emptied_by_deletions(
+    private_server: StartServer, disk: Path, way: str
+) -> None:
+    server = private_server(disk / "data", "--workers", "2")
+    service = TableServiceClient.from_connection_string(server.connection_string, retry_total=0)
+    other = service.create_table("other")
+    other.create_entity({"PartitionKey": "p", "RowKey": "r"})
+    table = service.create_table("readings")
+    stored = fill(table)
+    assert stored * 2 * len(TEXT) > DISK_BYTES // 4
+    assert len(list(table.query_entities("", select=["RowKey"]))) == stored, "reads go on"
+    assert not can_write(table)
+    wait_until(lambda: "is nearly full: writes that need room are refused" in server.stderr)
+    if way == "table":
+        service.delete_table("readings")
+    else:
+        for number in range(0, stored, 2):
+            table.delete_entity("p", f"{number:06}")
+    wait_until(lambda: can_write(other))
+    if way == "entities":
+        assert len(list(table.query_entities("", select=["RowKey"]))) == stored // 2
+    assert tablestone("compact", "--data", disk / "data").status == 0
+    assert tablestone("check", "--data", disk / "data").lines == [f"{disk / 'data'}: healthy"]
+    assert server.stop() == 0
