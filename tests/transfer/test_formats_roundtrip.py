@@ -167,6 +167,44 @@ def test_values_at_the_edges(tmp_path: Path, name: str, value: EdmValue) -> None
     assert [comparable(each) for each in read] == [comparable(each) for each in entities]
 
 
+def is_refused(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except ValueError:
+        return True
+    return False
+
+
+TYPED_TEXTS = st.sampled_from(["Edm.Int64", "Edm.Guid", "Edm.DateTime"]).flatmap(
+    lambda kind: st.tuples(
+        st.just(kind),
+        st.sampled_from(["-0", "007", "2015-02-29T00:00:00Z", "2016-02-29T00:00:00Z", "24:00"])
+        | st.from_regex(odata._USUAL_TEXTS[kind].__self__, fullmatch=True),  # type: ignore[attr-defined]
+    )
+)
+
+
+@settings(max_examples=300)
+@given(
+    typed=TYPED_TEXTS,
+    plain=st.one_of(TEXT, st.none(), st.booleans(), st.integers(-(2**40), 2**40), st.floats()),
+    key=KEYS | st.sampled_from(["a/b", "a\x7f", "x" * 1025]),
+)
+def test_a_quick_look_refuses_the_same_as_a_whole_reading(
+    typed: tuple[str, str], plain: object, key: str
+) -> None:
+    raw = {
+        "PartitionKey": key,
+        "RowKey": "1",
+        "typed": typed[1],
+        "typed@odata.type": typed[0],
+        "plain": plain,
+    }
+    assert is_refused(lambda: odata.require_valid(raw, 100)) == is_refused(
+        lambda: odata.read_entity(raw)
+    )
+
+
 def test_a_property_of_two_types_is_an_error_or_two_columns() -> None:
     columns = Columns()
     columns.add({"PartitionKey": "p", "RowKey": "1", "a": 1})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -101,19 +102,16 @@ def require_valid(raw: Mapping[str, Any], size: int) -> Storable:
     is_sent = not shape.is_given_by_service
     for name, of_type in shape.properties:
         value = raw[name]
+        if value is None:
+            continue
         count += 1
         if of_type is not None:
-            if value is None:
-                count -= 1
-            else:
+            if not _is_usual(value, raw[of_type]):
                 read_value(name, value, raw[of_type])
         elif type(value) is float:
             is_sent = is_sent and not value.is_integer()
         elif type(value) not in _PLAIN_TYPES:
-            if value is None:
-                count -= 1
-            else:
-                read_value(name, value, None)
+            read_value(name, value, None)
     try:
         keys.require_key_in_body(PARTITION_KEY, key.partition_key)
         keys.require_key_in_body(ROW_KEY, key.row_key)
@@ -126,6 +124,23 @@ def require_valid(raw: Mapping[str, Any], size: int) -> Storable:
 
 
 _PLAIN_TYPES: Final = frozenset((str, bool))
+
+
+def _is_usual(value: Any, annotation: Any) -> bool:
+    """Whether a value has the usual text of its type: then it need not be read to know that it can be stored."""
+    fits = _USUAL_TEXTS.get(annotation) if type(annotation) is str else None
+    return fits is not None and type(value) is str and fits(value) is not None
+
+
+_USUAL_TEXTS: Final = {
+    "Edm.Int64": re.compile(r"-?[0-9]{1,18}").fullmatch,
+    "Edm.Guid": re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}").fullmatch,
+    "Edm.DateTime": re.compile(
+        r"[2-9][0-9]{3}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)"
+        r"|(?:0[13578]|1[02])-31)T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,7})?Z"
+    ).fullmatch,
+}
+"""Texts of these forms are values of the type. For other texts the type's own reader decides."""
 
 
 @functools.lru_cache(maxsize=4096)
