@@ -13,7 +13,8 @@ import pytest
 from conftest import StartServer
 from server_process import ServerProcess, start_server
 from tablestone.transfer import copying, odata
-from tablestone.transfer.wire import Operation, Page, Query, TableEndpoint, Unreachable
+from tablestone.transfer.service_errors import Unreachable
+from tablestone.transfer.wire import Operation, Page, Query, TableEndpoint
 from transfer.data_tools import DataTools, entity
 
 ENTITIES = [entity(f"p{n // 1000}", f"{n:05}", n=n, s="x") for n in range(3500)]

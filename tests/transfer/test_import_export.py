@@ -14,7 +14,8 @@ from tablestone.model.keys import EntityKey
 from tablestone.transfer import exporting, importing
 from tablestone.transfer.formats.compressed import CompressedAppender
 from tablestone.transfer.odata import Storable
-from tablestone.transfer.wire import TableEndpoint, Unreachable
+from tablestone.transfer.service_errors import Unreachable
+from tablestone.transfer.wire import TableEndpoint
 from transfer.data_tools import DataTools, entity
 
 

@@ -25,7 +25,8 @@ from tablestone.transfer.endpoint_connection import (
 from tablestone.transfer.journal import Journal
 from tablestone.transfer.profiles import open_profiles
 from tablestone.transfer.refusals import TransferFailed, TransferRefused
-from tablestone.transfer.wire import ServiceError, TableEndpoint, Unreachable
+from tablestone.transfer.service_errors import ServiceError, Unreachable
+from tablestone.transfer.wire import TableEndpoint
 
 Command = Callable[..., Any]
 

@@ -19,7 +19,8 @@ from tablestone.transfer.progress import Progress, Reached
 from tablestone.transfer.reading import TableReader
 from tablestone.transfer.refusals import TransferFailed
 from tablestone.transfer.retrying import InFlight, Retry
-from tablestone.transfer.wire import Operation, Query, RawEntity, ServiceError, TableEndpoint
+from tablestone.transfer.service_errors import ServiceError
+from tablestone.transfer.wire import Operation, Query, RawEntity, TableEndpoint
 
 
 @dataclass

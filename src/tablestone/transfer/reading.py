@@ -15,7 +15,8 @@ from tablestone.model.keys import PARTITION_KEY
 from tablestone.query.filter_parser import parse_filter
 from tablestone.transfer.refusals import TransferFailed, TransferRefused
 from tablestone.transfer.retrying import InFlight, Retry
-from tablestone.transfer.wire import Page, Query, RawEntity, ServiceError, TableEndpoint
+from tablestone.transfer.service_errors import ServiceError
+from tablestone.transfer.wire import Page, Query, RawEntity, TableEndpoint
 from tablestone.transfer.writing import quoted
 
 Token = tuple[str, str]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from tablestone.transfer.refusals import TransferFailed
-from tablestone.transfer.wire import ServiceError, Unreachable
+from tablestone.transfer.service_errors import ServiceError, Unreachable
 
 Answer = TypeVar("Answer")
 

@@ -16,7 +16,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlencode
 
-import orjson
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import (
     AzureError,
@@ -35,43 +34,48 @@ from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.model.keys import EntityKey
 from tablestone.transfer.endpoint_connection import Connection, Scheme
 from tablestone.transfer.refusals import TransferFailed, TransferRefused
+from tablestone.transfer.service_errors import (
+    ServiceError,
+    Unreachable,
+    code_of,
+    first_line,
+    part_error,
+    read_json,
+    service_error,
+)
 
 RawEntity = dict[str, Any]
 """An entity as `odata=minimalmetadata` writes it, read as JSON."""
 
 TIMEOUT_SECONDS: Final = 60
-_JSON: Final = "application/json;odata=minimalmetadata"
-_HEADERS: Final = {
-    "Accept": _JSON,
+# The headers are those with which the answers of the live service were recorded (tests/transfer/test_recorded.py).
+_READING: Final = {
+    "Accept": "application/json;odata=minimalmetadata",
+    "DataServiceVersion": "3.0",
+}
+_WRITING: Final = {
+    "Accept": "application/json",
+    "Content-Type": "application/json",
+    "DataServiceVersion": "3.0",
+}
+_INSERTING: Final = {
+    "Accept": "application/json;odata=minimalmetadata",
+    "Content-Type": "application/json;odata=nometadata",
+    "DataServiceVersion": "3.0",
+    "Prefer": "return-no-content",
+}
+_TRANSACTING: Final = {
+    "Accept": "application/json",
     "DataServiceVersion": "3.0",
     "MaxDataServiceVersion": "3.0;NetFx",
 }
+_OF_METHODS: Final = {
+    "POST": _INSERTING,
+    "PUT": _WRITING,
+    "MERGE": _WRITING,
+    "DELETE": _READING,
+}
 _PART_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n")
-_INDEXED = re.compile(r"(\d{1,3}):")
-
-
-class ServiceError(Exception):
-    """An answer that is no success. `index` is the operation of a transaction, where the service tells which."""
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        text: str,
-        *,
-        index: int | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__((code or f"HTTP status {status}") + (f": {text}" if text else ""))
-        self.status = status
-        self.code = code
-        self.text = text
-        self.index = index
-        self.retry_after = retry_after
-
-
-class Unreachable(Exception):
-    """No answer, or not a whole one: the connection failed. A write may have been done."""
 
 
 class Page(NamedTuple):
@@ -116,8 +120,9 @@ class TableEndpoint:
             )
         except ValueError as error:
             raise TransferRefused(f"{connection.name} cannot be used: {error}") from None
-        self._merge = (
-            ("POST", "X-HTTP-Method: MERGE\r\n") if connection.is_cosmos else ("MERGE", "")
+        # Cosmos DB takes a merge in another form, as the SDK sends it there.
+        self._merge: tuple[str, dict[str, str]] = (
+            ("POST", {"X-HTTP-Method": "MERGE"}) if connection.is_cosmos else ("PATCH", {})
         )
 
     def __enter__(self) -> Self:
@@ -139,7 +144,7 @@ class TableEndpoint:
         try:
             self._service.create_table(name)
         except ResourceExistsError as error:
-            if _code(error) == "TableBeingDeleted":
+            if code_of(error) == "TableBeingDeleted":
                 raise self._told(error) from None
             return False
         except (AzureError, ValueError) as error:
@@ -187,10 +192,10 @@ class TableEndpoint:
         text = urlencode(parameters, quote_via=quote, safe="")
         response, content = self._send("GET", f"/{query.table}()" + (f"?{text}" if text else ""))
         if response.status_code != 200:
-            raise _service_error(response, content)
+            raise service_error(response, content)
         following = response.headers.get("x-ms-continuation-NextPartitionKey")
         row = response.headers.get("x-ms-continuation-NextRowKey") or ""
-        entities = _read_json(content).get("value")
+        entities = read_json(content).get("value")
         if not isinstance(entities, list):
             raise TransferFailed(f"{self.connection.name} answered a query with something else.")
         return Page(entities, None if following is None else (following, row), len(content))
@@ -200,71 +205,76 @@ class TableEndpoint:
         text = f"?$select={quote(','.join(select), safe='')}" if select else ""
         response, content = self._send("GET", _entity_path(table, key) + text)
         if response.status_code == 404:
-            error = _service_error(response, content)
+            error = service_error(response, content)
             if error.code in ("ResourceNotFound", ""):
                 return None
             raise error
         if response.status_code != 200:
-            raise _service_error(response, content)
-        found = _read_json(content)
+            raise service_error(response, content)
+        found = read_json(content)
         found.pop("odata.metadata", None)  # the address of the table, which a page says once
         return found
 
     def write(self, table: str, operation: Operation) -> str | None:
         """One write outside a transaction; answers the new ETag."""
-        method, body = operation.method, operation.body
-        headers = {"Content-Type": "application/json", "Prefer": "return-no-content"}
-        path = f"/{table}" if method == "POST" else _entity_path(table, operation.key)
-        if method == "MERGE":
-            method, overridden = self._merge
-            if overridden:
-                headers["X-HTTP-Method"] = "MERGE"
+        method, headers = self._form_of(operation.method)
+        path = f"/{table}" if operation.method == "POST" else _entity_path(table, operation.key)
         if operation.if_match is not None:
             headers["If-Match"] = operation.if_match
-        response, content = self._send(method, path, body, headers)
+        response, content = self._send(method, path, operation.body, headers)
         if not 200 <= response.status_code < 300:
-            raise _service_error(response, content)
+            raise service_error(response, content)
         return response.headers.get("ETag")
 
     def transact(self, table: str, operations: Sequence[Operation]) -> None:
         """One entity group transaction: all of it or nothing, with the error of its first operation that fails."""
         mark = secrets.token_hex(8)
         body = self._batch_body(table, operations, mark)
-        headers = {"Content-Type": f"multipart/mixed; boundary=batch_{mark}"}
+        headers = {**_TRANSACTING, "Content-Type": f"multipart/mixed; boundary=batch_{mark}"}
         response, content = self._send("POST", "/$batch", body, headers)
         if response.status_code != 202:
-            raise _service_error(response, content)
+            raise service_error(response, content)
         statuses = [int(status) for status in _PART_STATUS.findall(content)]
         for status in statuses:
             if status >= 300:
-                raise _part_error(status, content)
+                raise part_error(status, content)
         if len(statuses) != len(operations):
             raise Unreachable(f"{len(operations)} writes were answered by {len(statuses)} results")
 
     def _batch_body(self, table: str, operations: Sequence[Operation], mark: str) -> bytes:
-        verb, overriding = self._merge
-        start = f"--changeset_{mark}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
-        headers = (
-            f"Content-Type: application/json\r\nAccept: {_JSON}\r\nPrefer: return-no-content\r\n"
-            "DataServiceVersion: 3.0\r\n"
+        start = (
+            f"--changeset_{mark}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n"
+            "Content-ID: "
         )
-        insert = f"{start}POST {self.connection.url}/{table} HTTP/1.1\r\n{headers}"
+        beginnings = {
+            method: self._beginning(method) for method in {each.method for each in operations}
+        }
+        collection = f"{self.connection.url}/{table}"
         parts = [
             f"--batch_{mark}\r\nContent-Type: multipart/mixed; boundary=changeset_{mark}\r\n\r\n".encode()
         ]
-        for method, key, body, if_match in operations:
-            if method == "POST":
-                head = insert
-            else:
-                head = (
-                    f"{start}{verb if method == 'MERGE' else method} {self.connection.url}"
-                    f"{_entity_path(table, key)} HTTP/1.1\r\n{overriding if method == 'MERGE' else ''}{headers}"
-                )
-                if if_match:
-                    head += f"If-Match: {if_match}\r\n"
-            parts += (f"{head}Content-Length: {len(body)}\r\n\r\n".encode(), body, b"\r\n")
+        for number, (method, key, body, if_match) in enumerate(operations):
+            verb, headers = beginnings[method]
+            url = collection if method == "POST" else self.connection.url + _entity_path(table, key)
+            head = f"{start}{number}\r\n\r\n{verb} {url} HTTP/1.1\r\n{headers}"
+            if if_match:
+                head += f"If-Match: {if_match}\r\n"
+            if method != "DELETE":
+                head += f"Content-Length: {len(body)}\r\n"
+            parts += (f"{head}\r\n".encode(), body, b"\r\n")
         parts.append(f"--changeset_{mark}--\r\n\r\n--batch_{mark}--\r\n".encode())
         return b"".join(parts)
+
+    def _form_of(self, method: str) -> tuple[str, dict[str, str]]:
+        """The method and the headers of a write on the wire."""
+        verb, overriding = self._merge if method == "MERGE" else (method, {})
+        return verb, {**_OF_METHODS[method], **overriding}
+
+    def _beginning(self, method: str) -> tuple[str, str]:
+        """The method and the headers of an operation inside a transaction, as text."""
+        verb, headers = self._form_of(method)
+        headers = {"x-ms-version": self._service.api_version, **headers}
+        return verb, "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
     def _send(
         self,
@@ -276,7 +286,7 @@ class TableEndpoint:
         request = HttpRequest(
             method,
             self.connection.url + target,
-            headers={**_HEADERS, "x-ms-version": self._service.api_version, **(headers or {})},
+            headers={**(headers or _READING), "x-ms-version": self._service.api_version},
             content=body or None,
         )
         try:
@@ -285,18 +295,20 @@ class TableEndpoint:
                 request, stream=True, retry_total=0, retry_status=0
             )
             return response, response.read()
-        except ClientAuthenticationError as error:
-            raise TransferFailed(f"The login to {self.connection.name} failed: {error}") from None
         except AzureError as error:
-            raise Unreachable(_first_line(error)) from None
+            raise self._told(error) from None
 
     def _told(self, error: AzureError | ValueError) -> Exception:
         """The SDK's error as one of ours."""
         if isinstance(error, HttpResponseError) and error.status_code is not None:
-            return ServiceError(error.status_code, _code(error), _first_line(error))
+            return ServiceError(error.status_code, code_of(error), first_line(error))
         if isinstance(error, ValueError):
             return TransferRefused(" ".join(str(error).split()))
-        return Unreachable(_first_line(error))
+        if isinstance(error, ClientAuthenticationError):
+            return TransferFailed(
+                f"The login to {self.connection.name} failed: {first_line(error)}"
+            )
+        return Unreachable(first_line(error))
 
 
 def _credential(connection: Connection) -> Any:
@@ -337,52 +349,3 @@ def _in_path(text: str) -> str:
     if text.isalnum() and text.isascii():
         return text
     return quote(text.replace("'", "''"), safe="")
-
-
-def _read_json(content: bytes) -> dict[str, Any]:
-    try:
-        read = orjson.loads(content)
-    except ValueError:
-        raise Unreachable("the answer is not whole: its JSON does not end") from None
-    if not isinstance(read, dict):
-        raise Unreachable("the answer is JSON of another kind")
-    return read
-
-
-def _service_error(response: HttpResponse, content: bytes) -> ServiceError:
-    after = response.headers.get("Retry-After", "")
-    code, text = _error_members(content)
-    return ServiceError(
-        response.status_code,
-        response.headers.get("x-ms-error-code") or code,
-        text,
-        retry_after=float(after) if after.isdecimal() else None,
-    )
-
-
-def _part_error(status: int, content: bytes) -> ServiceError:
-    """The error of the one part that a failed transaction is answered with; its text begins with the index."""
-    start = content.find(b"{")
-    code, text = _error_members(content[start : content.rfind(b"}") + 1] if start >= 0 else b"")
-    indexed = _INDEXED.match(text)
-    if indexed is None:
-        return ServiceError(status, code, text)
-    return ServiceError(status, code, text[indexed.end() :], index=int(indexed[1]))
-
-
-def _error_members(content: bytes) -> tuple[str, str]:
-    try:
-        error = orjson.loads(content)["odata.error"]
-        text = error["message"]["value"]
-        return str(error["code"]), str(text).partition("\nRequestId:")[0]
-    except (ValueError, KeyError, TypeError):
-        return "", ""
-
-
-def _code(error: HttpResponseError) -> str:
-    code = getattr(error, "error_code", None)
-    return str(getattr(code, "value", code) or "")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -25,7 +25,8 @@ from tablestone.transfer import odata
 from tablestone.transfer.formats.rows import Row
 from tablestone.transfer.refusals import TransferFailed
 from tablestone.transfer.retrying import InFlight, Retry
-from tablestone.transfer.wire import Operation, Query, RawEntity, ServiceError, TableEndpoint
+from tablestone.transfer.service_errors import ServiceError
+from tablestone.transfer.wire import Operation, Query, RawEntity, TableEndpoint
 
 BATCH_BYTES_MAX: Final = 3_500_000
 """Of bodies in one transaction: the service takes 4 MiB with all that is around them."""
