@@ -211,6 +211,17 @@ def test_a_web_page_is_refused(
     assert ("error" in answer.value) is (status == 403)
 
 
+def test_a_request_for_another_protocol_is_told_so(control: ControlClient) -> None:
+    """Java's HttpClient asks for h2c in its first request, and its body would be lost."""
+    headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEA"}
+    answer = control.send("POST", "/faults", b'{"status": 503}', headers)
+    assert answer.status == 400
+    assert (
+        "speaks HTTP/1.1, and this request asks for h2c: set the version" in answer.value["error"]
+    )
+    assert control.done("GET", "/faults")["rules"] == []
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 def test_it_listens_on_one_address(server: Ready) -> None:
     with pytest.raises(ConnectionRefusedError):

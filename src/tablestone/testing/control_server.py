@@ -110,6 +110,13 @@ def _require_program(headers: Mapping[str, str]) -> None:
     host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
     if "origin" in headers or host.lower() not in _HOSTS:
         raise _Refused(403, "The control API is for programs on this machine, not for web pages.")
+    if "upgrade" in headers:
+        # httptools does not read the body of such a request. The HttpClient of Java makes one unless it is told not to.
+        raise _Refused(
+            400,
+            f"The control API speaks HTTP/1.1, and this request asks for {headers['upgrade'][:20]}: "
+            "set the version of the client to HTTP/1.1.",
+        )
 
 
 def _route_of(method: str, path: str) -> tuple[Route, dict[str, str]]:
