@@ -193,6 +193,57 @@ async def test_an_outcome_that_no_server_can_tell_is_unknown_and_not_a_refusal(
         await engine.commit(insert(partition, b"r"))
 
 
+async def test_after_a_long_stop_an_outcome_is_unknown_because_its_trace_may_have_expired(
+    servers: tuple[CassandraEngine, CassandraEngine], partition: bytes
+) -> None:
+    """Without the trace, a write that was applied looks as if it never was."""
+    engine, _ = servers
+    await committed(engine, insert(partition, b"first"))
+    lossy = Lossy(engine)
+    lossy.lose = ["answer"]
+    commits = engine._commits
+    state = commits._state
+
+    async def much_later(partition: bytes) -> object:
+        commits._seconds = lambda: 1e9
+        found, _ = await state(partition)
+        return found, None
+
+    commits._state = much_later  # type: ignore[assignment,method-assign]
+    engine._commits._clock.now += 1  # type: ignore[attr-defined]
+    with pytest.raises(OutcomeUnknown):
+        await engine.commit(insert(partition, b"r"))
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_ranges_of_one_partition_are_read_at_one_moment_even_where_the_first_is_empty(
+    servers: tuple[CassandraEngine, CassandraEngine], partition: bytes, *, is_there: bool
+) -> None:
+    """A transaction comes after the first range was read: the page shows all of it, or nothing."""
+    engine, other = servers
+    if is_there:
+        await committed(other, insert(partition, b"c"))
+    ask = engine._reads._ask
+
+    async def commit_after_the_first(piece: object, limit: int) -> object:
+        answer = await ask(piece, limit)  # type: ignore[arg-type]
+        engine._reads._ask = ask  # type: ignore[method-assign]
+        changes = [Change(row, ABSENT, put(row)) for row in (b"a", b"b")]
+        await committed(other, WriteSet(partition, changes))
+        return answer
+
+    engine._reads._ask = commit_after_the_first  # type: ignore[assignment,method-assign]
+    ranges = [
+        KeyRange(Key(partition, b"a"), Key(partition, b"aa")),
+        KeyRange(Key(partition, b"b"), Key(partition, b"bb")),
+    ]
+    values, next_key = await engine.read(ranges, rows_max=10, bytes_max=1 << 20)
+    assert values in ([b"a"], [b"a", b"b"])
+    rest = [] if next_key is None else [KeyRange(next_key, Key(partition, b"bb"))]
+    found = await engine.read(rest, rows_max=10, bytes_max=1 << 20)
+    assert [*values, *found.values] == [b"a", b"b"]
+
+
 async def test_a_partition_is_listed_before_its_first_row_and_taken_out_when_it_is_empty(
     servers: tuple[CassandraEngine, CassandraEngine], partition: bytes
 ) -> None:

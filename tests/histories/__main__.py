@@ -1,8 +1,9 @@
 """Histories of concurrent clients, judged by Porcupine: `python -m tests.histories embedded [--operations N]`.
 
-`embedded` lets clients work on a server of several workers that are killed and paused. `cassandra` does the same with
-two servers on the cluster that ENGINE_UNDER_TEST names. `judge FILE` judges the histories that a run has written with
---write. The status is 0 if every history is linearizable, 1 if one is not, 2 if there is no checker.
+`embedded` lets clients work on a server of several workers that are killed and paused. `cassandra --engine URL` does
+the same with two servers on a cluster that `tablestone cluster init` has prepared. `judge FILE` judges the histories
+that a run has written with --write. The status is 0 if every history is linearizable, 1 if one is not, 2 if there is no
+checker.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from random import SystemRandom
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from histories import embedded
+from histories import embedded, on_cluster
 from histories.checker import NoChecker, Verdict, judge_lines
 from histories.planted_server import BUGS
 
@@ -30,15 +31,7 @@ def main(arguments: list[str]) -> int:
         print(f"seed {options.seed}", flush=True)
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as data:
-            done = embedded.run(
-                Path(data),
-                seed=options.seed,
-                operations=options.operations,
-                clients=options.clients,
-                workers=options.workers,
-                makes_faults=not options.quiet,
-                bug=options.bug,
-            )
+            done = run(options, Path(data))
     except NoChecker as reason:
         print(f"{reason}.", file=sys.stderr)
         return 2
@@ -52,20 +45,36 @@ def main(arguments: list[str]) -> int:
     return tell(judge_lines(lines, options.pictures))
 
 
+def run(options: argparse.Namespace, directory: Path) -> embedded.Run:
+    chosen = {
+        "seed": options.seed,
+        "operations": options.operations,
+        "clients": options.clients,
+        "makes_faults": not options.quiet,
+        "bug": options.bug,
+    }
+    if options.command == "cassandra":
+        return on_cluster.run(options.engine, directory, **chosen)
+    return embedded.run(directory, workers=options.workers, **chosen)
+
+
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.histories", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("embedded", help="a server of several workers")
-    run.add_argument("--operations", type=int, default=10_000, metavar="N")
-    run.add_argument("--clients", type=int, default=embedded.CLIENTS, metavar="N")
-    run.add_argument("--workers", type=int, default=3, metavar="N")
-    run.add_argument("--quiet", action="store_true", help="without kills and pauses")
-    run.add_argument("--bug", choices=BUGS, help="a planted bug, which is to be found")
-    run.add_argument("--seed", default=f"{SystemRandom().getrandbits(32)}")
-    run.add_argument("--write", type=Path, metavar="FILE", help="keep the histories")
+    on_one = commands.add_parser("embedded", help="a server of several workers")
+    on_one.add_argument("--workers", type=int, default=3, metavar="N")
+    on_many = commands.add_parser("cassandra", help="two servers on a cluster")
+    on_many.add_argument("--engine", required=True, metavar="URL")
+    for command in (on_one, on_many):
+        command.add_argument("--operations", type=int, default=10_000, metavar="N")
+        command.add_argument("--clients", type=int, default=embedded.CLIENTS, metavar="N")
+        command.add_argument("--quiet", action="store_true", help="without kills and pauses")
+        command.add_argument("--bug", choices=BUGS, help="a planted bug, which is to be found")
+        command.add_argument("--seed", default=f"{SystemRandom().getrandbits(32)}")
+        command.add_argument("--write", type=Path, metavar="FILE", help="keep the histories")
     judge = commands.add_parser("judge", help="judge histories that were written")
     judge.add_argument("file", type=Path)
-    for command in (run, judge):
+    for command in (on_one, on_many, judge):
         command.add_argument("--pictures", type=Path, metavar="DIR", help="pages about violations")
     return parser.parse_args(arguments)
 

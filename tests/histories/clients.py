@@ -7,6 +7,7 @@ short enough to be judged. All chance comes from the seed, except the order in w
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -41,8 +42,8 @@ class Timing(NamedTuple):
 class Room:
     """The partition that some clients use at the moment, and those they used before."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._lock = threading.Lock()
         self.histories: list[History] = []
 
@@ -50,8 +51,7 @@ class Room:
         """The history to which the next operation belongs."""
         with self._lock:
             if not self.histories or self.histories[-1].begun >= OPERATIONS_PER_PARTITION:
-                name = f"room {self._number} partition {len(self.histories)}".replace(" ", "-")
-                self.histories.append(History(name))
+                self.histories.append(History(f"{self._name}-{len(self.histories)}"))
             return self.histories[-1]
 
 
@@ -112,7 +112,9 @@ class Crowd:
         self.seed = seed
         self.values = itertools.count(1)
         self.is_over = threading.Event()
-        self._rooms = [Room(number) for number in range(-(-clients // CLIENTS_PER_PARTITION))]
+        run = secrets.token_hex(4)  # a cluster may still have the partitions of an earlier run
+        rooms = -(-clients // CLIENTS_PER_PARTITION)
+        self._rooms = [Room(f"run-{run}-room-{number}") for number in range(rooms)]
         self._clients = [
             Client(self, number, self._rooms[number % len(self._rooms)])
             for number in range(clients)

@@ -11,9 +11,8 @@ import enum
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from tablestone.engines.contract import Engine, Key, KeyRange
+from tablestone.engines.contract import Engine, Key
 from tablestone.tables import storage_keys
-from tablestone.tables.invalidating_change import MARK
 
 Found = TypeVar("Found")
 
@@ -85,8 +84,10 @@ class CachedRows:
         return self._kept.get(place, NOT_KEPT)
 
     async def _read_by_lease(self, place: Key) -> tuple[bytes | None, bool]:
-        """The value of a row, and whether it may be kept: no change of its partition is under way at that moment."""
-        ranges = (KeyRange.of_row(*place), storage_keys.marks(place.partition))
-        values, next_key = await self._engine.read(ranges, rows_max=2, bytes_max=_NO_LIMIT)
-        value = values[0] if values and values[0] != MARK else None
-        return value, next_key is None and MARK not in values
+        """The value of a row, and whether it may be kept: no change of its partition was under way before it was read.
+
+        In this order, any moments will do: a change that begins after the first read waits for the present lease.
+        """
+        marks = (storage_keys.marks(place.partition),)
+        values, next_key = await self._engine.read(marks, rows_max=1, bytes_max=_NO_LIMIT)
+        return await self._engine.get(place), not values and next_key is None

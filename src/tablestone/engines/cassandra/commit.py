@@ -42,7 +42,7 @@ from tablestone.engines.contract import (
 COMMIT_SECONDS_MAX: Final = 20.0
 """How long a write set is tried again; the service's own limit for a request is 30 s."""
 WRITER_SECONDS: Final = 3600
-"""How long the number of an engine's last commit stays in a partition: much longer than a commit is in doubt."""
+"""How long the number of an engine's last commit stays in a partition. After half of it, its absence proves nothing."""
 
 
 class State(NamedTuple):
@@ -245,17 +245,20 @@ class Commits:
         await self._widths.note(partition, attempt.longest)
         self._attempts += 1
         number = self._attempts
+        began = self._seconds()
         writer: Call = (self._statements.writer, (self._writer, number, partition))
         try:
             answer = await self._connection.write_if([attempt.calls[0], writer, *attempt.calls[1:]])
         except OutcomeInDoubt as doubt:
-            if await self._was_applied(partition, number, attempt):
+            if await self._was_applied(partition, number, attempt, began):
                 return None
             raise EngineBusy(f"The cluster did not take a write in time: {doubt}") from doubt
         return None if answer is None else _found(answer)
 
-    async def _was_applied(self, partition: bytes, number: int, attempt: _Attempt) -> bool:
-        """Whether an attempt without an answer was applied. Afterwards this cannot change any more.
+    async def _was_applied(
+        self, partition: bytes, number: int, attempt: _Attempt, began: float
+    ) -> bool:
+        """Whether an attempt of that moment, without an answer, was applied. Afterwards this cannot change any more.
 
         Reading at SERIAL finishes or ends every write that a node has begun. One that is still on its way to a node may
         begin later: therefore the mark is moved to where the attempt's condition can never hold.
@@ -267,6 +270,11 @@ class Commits:
                 raise OutcomeUnknown(f"A write may have been applied, or not: {error}") from error
             if last == number:
                 return True
+            if self._seconds() - began > WRITER_SECONDS / 2:
+                # The process stood still for so long that the number may have been there, and have expired.
+                raise OutcomeUnknown(
+                    "A write may have been applied, or not: that was too long ago."
+                )
             if state.mark >= attempt.mark:
                 return False
             fenced = state._replace(mark=attempt.mark)

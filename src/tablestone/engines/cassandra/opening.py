@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 
-from tablestone.clock import Clock, monotonic_seconds
+from tablestone.clock import Clock, elapsed_seconds, monotonic_seconds
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.directory import make_root
@@ -71,7 +71,7 @@ def engine_on(connection: Connection, clock: Clock, *, read_only: bool = False) 
     return CassandraEngine(
         connection,
         clock,
-        monotonic_seconds,
+        elapsed_seconds,  # the cluster's time goes on while this machine sleeps
         _chance,
         secrets.randbits(62),
         read_only=read_only,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
 from tablestone.engines.cassandra.connection import Answer, Connection, Row
@@ -40,6 +40,8 @@ class Piece(NamedTuple):
     rows: Sequence[bytes] = ()
     is_listed: bool = False
     """The directory named the partition, and all its rows are asked for: if there is none, the entry may go."""
+    is_followed: bool = False
+    """The read asks for more of the same partition afterwards."""
 
 
 class Moment(NamedTuple):
@@ -124,6 +126,18 @@ class Reads:
                     return found, Key(partition, rows[0][0] if rows else _start(piece)), before
             elif not rows and piece.is_listed:
                 self._found_empty(partition)
+            elif not rows and piece.is_followed:
+                # An answer without rows tells no mark: ask for it, and whether there is still nothing.
+                mark = await self._mark(partition)
+                again = await self._ask(piece, ROWS_AT_ONCE_MIN)
+                if again and found:
+                    return found, Key(partition, _start(piece)), before
+                if again:
+                    row, version, value, mark, _ = again[0]
+                    before = Moment(partition, mark)
+                    row_found = StoredRow(partition, row, version, value)
+                    return [row_found], Key(partition, row + b"\0"), before
+                before = Moment(partition, mark)
             for row, version, value, *_ in rows:
                 if len(found) == rows_max or (found and size >= bytes_max):
                     return found, Key(partition, row), before
@@ -135,10 +149,12 @@ class Reads:
     async def _is_same(self, before: Moment, rows: Sequence[Row]) -> bool:
         """Whether the partition has not changed since an earlier answer."""
         partition, mark = before
-        if rows:
-            return bool(rows[0][3] == mark)
+        return bool((rows[0][3] if rows else await self._mark(partition)) == mark)
+
+    async def _mark(self, partition: bytes) -> int:
+        """The mark of a partition; 0 if nothing was ever written to it."""
         answer = await self._connection.read(self._statements.mark, (partition,))
-        return bool(answer) and bool(answer[0][0] == mark)
+        return answer[0][0] or 0 if answer else 0
 
     async def _ahead(
         self, ranges: Sequence[KeyRange], rows_max: int
@@ -208,6 +224,16 @@ class Reads:
         )
 
     async def _pieces(self, ranges: Sequence[KeyRange]) -> AsyncGenerator[Piece]:
+        shared = {
+            later.start.partition
+            for earlier, later in pairwise(ranges)
+            if later.start.partition in {earlier.start.partition, earlier.end.partition}
+            and not (earlier.is_point and later.is_point)
+        }
+        async for piece in self._each_piece(ranges):
+            yield piece._replace(is_followed=True) if piece.partition in shared else piece
+
+    async def _each_piece(self, ranges: Sequence[KeyRange]) -> AsyncGenerator[Piece]:
         for is_point, group in groupby(ranges, key=lambda key_range: key_range.is_point):
             if is_point:
                 for piece in _points(group):
