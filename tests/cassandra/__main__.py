@@ -1,7 +1,8 @@
-"""A Cassandra cluster for tests and trials: `python -m tests.cassandra up [--nodes N]` and `down`.
+"""A Cassandra cluster for tests and trials: `python -m tests.cassandra up [--nodes N]`, `down` and `faults`.
 
 `up` prints the URL of the engine as its last line. The nodes keep running, and `down` stops them and removes what they
-stored. Needs a JDK 17 and Maven; where one is missing it says so, as `missing` does, and ends with status 2.
+stored. `faults` is the fault run, on a cluster of its own (`cluster/faults.py`); its status is 1 if it finds something
+wrong. Needs a JDK 17 and Maven; where one is missing it says so, as `missing` does, and ends with status 2.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from random import SystemRandom
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -28,6 +30,10 @@ def main(arguments: list[str]) -> int:
     commands.add_parser(
         "missing", help="say why there can be no cluster here; status 0 if there can"
     )
+    faults = commands.add_parser("faults", help="kill, pause, slow down and add nodes under load")
+    faults.add_argument("--short", action="store_true", help="a minute of faults, on three nodes")
+    faults.add_argument("--seed", default=f"{SystemRandom().getrandbits(32)}")
+    faults.add_argument("--bug", help="a planted bug, which is to be found")
     for command in (up, down):
         command.add_argument("--directory", type=Path, default=DIRECTORY, help=f"({DIRECTORY})")
     options = parser.parse_args(arguments)
@@ -36,6 +42,8 @@ def main(arguments: list[str]) -> int:
         print(reason or "")
         return 0 if reason is None else 2
     try:
+        if options.command == "faults":
+            return fault_run(options)
         if options.command == "down":
             Cluster.of(options.directory).remove()
             return 0
@@ -45,6 +53,35 @@ def main(arguments: list[str]) -> int:
         print(f"No cluster: {reason}.", file=sys.stderr)
         return 2
     return 0
+
+
+def fault_run(options: argparse.Namespace) -> int:
+    from cluster.faults import ServiceStopped, run_faults  # noqa: PLC0415 - only here
+    from histories.checker import NoChecker, build  # noqa: PLC0415
+
+    def tell(line: str) -> None:
+        print(line, flush=True)
+
+    tell(f"seed {options.seed}")
+    try:
+        build()
+        with tempfile.TemporaryDirectory() as directory:
+            report = run_faults(
+                Path(directory) / "cluster",
+                seed=options.seed,
+                is_short=options.short,
+                bug=options.bug,
+                tell=tell,
+            )
+    except NoChecker as reason:
+        print(f"{reason}.", file=sys.stderr)
+        return 2
+    except ServiceStopped as stopped:
+        print(f"The service stopped: {stopped}.", file=sys.stderr)
+        return 1
+    for line in report.lines():
+        tell(line)
+    return 0 if report.is_good else 1
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ from tablestone.model.etag import format_etag, parse_etag
 TABLE: Final = "Histories"
 ANSWER_SECONDS_MAX: Final = 45.0
 """A server answers within 30 s, or it hangs."""
+RECOVERY_SECONDS_MAX: Final = 120.0
+"""How long the last reads of a run wait for a service that has just lost something."""
 _METHODS: Final = {"insert": "POST", "replace": "PUT", "upsert": "PUT", "delete": "DELETE"}
 _REFUSALS: Final = {
     "EntityAlreadyExists": "exists",
@@ -249,13 +251,19 @@ def refusal(status: int, body: bytes, index: int | None) -> Refusal:
 def read_everything(service: Service, histories: Sequence[History], client: int) -> None:
     """Read every partition once more, row by row, when all is over: nothing acknowledged may be missing."""
     for history in histories:
-        for row in range(ROWS):
-            operation = history.begin(client, get=row)
-            service.carry_out(history.name, operation)
-            history.answered(operation)
-        operation = history.begin(client)
-        service.carry_out(history.name, operation)
-        history.answered(operation)
+        for row in (*range(ROWS), None):
+            deadline = time.monotonic() + RECOVERY_SECONDS_MAX
+            while True:
+                operation = history.begin(client, get=row)
+                try:
+                    service.carry_out(history.name, operation)
+                except (NoAnswer, NotSent):
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(1)
+                else:
+                    history.answered(operation)
+                    break
 
 
 def _error_of(body: bytes) -> tuple[str, str]:
