@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -30,10 +32,14 @@ class CompiledModules(BuildHookInterface[Any]):
             return
         self._directory = tempfile.TemporaryDirectory(prefix="tablestone-build-")
         try:
-            compiled = _compiled(
-                Path(self.root, "src"), self.config["modules"], Path(self._directory.name)
-            )
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the source runs on a machine that lacks a compiler
+            work = Path(self._directory.name)
+            _compile(Path(self.root, "src"), work, self.config["modules"])
+            built = work / "so"
+            compiled = {
+                str(path): path.relative_to(built).as_posix()
+                for path in sorted(built.rglob("*.so"))
+            }
+        except Exception as error:  # noqa: BLE001 - the source runs on a machine that lacks a compiler
             self.app.display_warning(f"Nothing is compiled: {error}")
             return
         build_data["force_include"].update(compiled)
@@ -46,36 +52,52 @@ class CompiledModules(BuildHookInterface[Any]):
             self._directory.cleanup()
 
 
-def _compiled(source: Path, modules: list[str], work: Path) -> dict[str, str]:
-    """The shared library of each compiled module, and its place in the wheel."""
+def _compile(source: Path, work: Path, modules: list[str]) -> None:
+    """Put the shared library of each module below `work / "so"`, at its place in the wheel.
+
+    A wheel has to have the same bytes each time, and mypyc writes C in the order of sets of names and paths. So a
+    process of its own does it, in which hashes are the same each time, on a copy whose paths are the same too.
+    """
+    shutil.copytree(source, work / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    ended = subprocess.run(  # noqa: S603 - this file
+        [sys.executable, __file__, *modules],
+        cwd=work,
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if ended.returncode != 0:
+        raise RuntimeError(ended.stdout.strip().rpartition("\n")[2] or "the compiler ended")
+
+
+def _compile_here(modules: list[str]) -> None:
     from mypyc.build import mypycify  # noqa: PLC0415 - its absence must not stop a build
 
     extensions = mypycify(
         [
             "--config-file=",
             "--no-namespace-packages",  # or a checkout below somebody's package would be a part of that
-            f"--cache-dir={work / 'cache'}",
+            "--cache-dir=cache",
             "--ignore-missing-imports",  # of the libraries, which are absent during the build
-            *(str(source / f"{module}.py") for module in modules),
+            *(f"src/{module}.py" for module in modules),
         ],
         # More takes longer to compile, and the result is no quicker.
         opt_level="1",
         debug_level="0",
         multi_file=True,
-        target_dir=str(work / "c"),
+        target_dir="c",
         group_name="tablestone",
     )
     strangers = [each.name for each in extensions if not each.name.startswith("tablestone")]
     if strangers:
         raise ValueError(f"{strangers[0]} is not a module of ours")
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    found: dict[str, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         for extension in extensions:
             name = extension.name.replace(".", "/") + suffix
-            _link(extension, work / "o", work / "so" / name, threads)
-            found[str(work / "so" / name)] = name
-    return found
+            _link(extension, Path("o"), Path("so", name), threads)
 
 
 def _link(extension: Extension, objects: Path, library: Path, threads: ThreadPoolExecutor) -> None:
@@ -105,3 +127,7 @@ def _compiler() -> Any:
     compiler = new_compiler()
     customize_compiler(compiler)
     return compiler
+
+
+if __name__ == "__main__":
+    _compile_here(sys.argv[1:])

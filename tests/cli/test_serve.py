@@ -102,14 +102,18 @@ def test_each_account_has_its_lines_and_no_key_but_the_well_known_one_is_printed
     private_server: StartServer, tmp_path: Path
 ) -> None:
     server = private_server(tmp_path, "--account", f"one:{KEY}", "--account", f"two:{KEY}")
-    printed = "".join(server.stdout)
     port = urlsplit(server.endpoint).port
+    server.stop()
+    printed = "".join(server.stdout)
+    assert printed.endswith(
+        "With the key, where it may be shown: tablestone account show one --connection-string, and the options of "
+        "this server\n"
+    )
     assert re.findall("^Table endpoint: (.*)$", printed, re.MULTILINE) == [
         f"http://127.0.0.1:{port}/one",
         f"http://127.0.0.1:{port}/two",
     ]
     assert "AccountName=one;AccountKey=<key of one>;" in printed
-    server.stop()
     assert KEY not in "".join(server.stdout) + server.stderr
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,9 @@ from deploy.deployed import CHART, needs, run
 from deploy.install import missing
 from tablestone import __version__
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.options import SERVER_OPTIONS
 
 pytestmark = needs("helm")
 KUBERNETES = "1.33"
-SET_BY_THE_CHART = {
-    *("host", "port", "data", "engine", "account", "admin"),
-    *("tls-certificate", "tls-key"),
-}
-"""The options that other values of the chart stand for."""
-SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
 def rendered(*words: str) -> list[dict[str, Any]]:
@@ -174,11 +166,6 @@ def test_a_value_is_refused(value: str, sentence: str) -> None:
     assert refused.returncode != 0
     lines = [line for line in refused.stdout.splitlines() if line.startswith("- ")]
     assert lines == [sentence]
-
-
-def test_every_option_of_the_server_has_a_value() -> None:
-    options = {option.name for option in SERVER_OPTIONS}
-    assert set(SCHEMA["properties"]["options"]["properties"]) == options - SET_BY_THE_CHART
 
 
 def test_the_chart_is_of_this_version() -> None:

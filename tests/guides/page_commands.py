@@ -21,8 +21,8 @@ from server_process import clean_environment
 
 ROOT = Path(__file__).parents[2]
 GUIDES = ROOT / "docs" / "guides"
-SECONDS_MAX = 240.0
-READY_SECONDS_MAX = 60
+SECONDS_MAX = 900.0
+READY_SECONDS_MAX = 180
 PORT, ADMIN_PORT = 10002, 10003
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -115,6 +116,20 @@ def test_every_option_is_documented() -> None:
     options = [(option.flag, option.variable) for option in SERVER_OPTIONS]
     assert documented == [*options, (CONFIG_FLAG, CONFIG_VARIABLE)]
     assert options_page.DETAILS.keys() <= {option.name for option in SERVER_OPTIONS}
+
+
+OF_OTHER_VALUES = {
+    *("host", "port", "data", "engine", "account", "admin", "control", "print"),
+    *("tls-certificate", "tls-key"),
+}
+"""The options that other values of the Helm chart stand for, or that a pod has no use for."""
+
+
+def test_every_option_is_a_value_of_the_chart() -> None:
+    """`options` in deploy/helm/tablestone/values.schema.json: a misspelt option is refused there."""
+    schema = json.loads((ROOT / "deploy/helm/tablestone/values.schema.json").read_text("utf-8"))
+    options = {option.name for option in SERVER_OPTIONS}
+    assert set(schema["properties"]["options"]["properties"]) == options - OF_OTHER_VALUES
 
 
 def test_the_file_on_the_page_of_options_is_read(tmp_path: Path) -> None:

@@ -229,6 +229,12 @@ def ready_lines(
         # A key is a secret, except the one that is built into every SDK.
         shown = account.keys[0] if account == DEVELOPMENT_ACCOUNT else f"<key of {account.name}>"
         lines.append(f"Connection string: {connection_string(account.name, shown, endpoint)}")
+    hidden = next((each.name for each in accounts if each != DEVELOPMENT_ACCOUNT), None)
+    if hidden is not None:
+        lines.append(
+            f"With the key, where it may be shown: tablestone account show {hidden} --connection-string, "
+            "and the options of this server"
+        )
     return "\n".join(lines)
 
 

@@ -1,0 +1,166 @@
+"""The image's steps in their order, the server that they make, and the wheel: built twice, it has the same bytes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from deploy.deployed import ROOT
+from deploy.image_steps import SECONDS_MAX, Image, build, files_below
+from guides.page_commands import free_ports
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+WAIT_SECONDS_MAX = 40.0
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    return build(tmp_path_factory.mktemp("image"))
+
+
+class Container:
+    """A running container, ready to answer."""
+
+    def __init__(self, image: Image, *words: str) -> None:
+        port, admin = free_ports(2)
+        self.process = image.run(
+            list(words or image.command),
+            TABLESTONE_HOST="127.0.0.1",
+            TABLESTONE_PORT=str(port),
+            TABLESTONE_ADMIN=f"127.0.0.1:{admin}",
+        )
+        self.admin = str(admin)
+        self.printed = ""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.printed += line
+            if line.startswith("Connection string: "):
+                break
+        else:
+            raise AssertionError(self.printed)
+
+    def stop(self) -> int:
+        self.process.terminate()
+        self.printed += self.process.communicate(timeout=WAIT_SECONDS_MAX)[0]
+        return self.process.returncode
+
+
+@pytest.fixture
+def started() -> Iterator[list[Container]]:
+    containers: list[Container] = []
+    yield containers
+    for each in containers:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.communicate()
+
+
+def is_healthy(image: Image, container: Container) -> bool:
+    """The answer of the image's own health check."""
+    program, *words = (word.replace("10003", container.admin) for word in image.health)
+    assert program == "python"
+    python = image.root / "opt" / "tablestone" / "bin" / "python"
+    return subprocess.run([python, *words], capture_output=True, check=False).returncode == 0
+
+
+def test_the_steps_make_an_image_that_serves(image: Image, started: list[Container]) -> None:
+    assert image.user == "10002:10002"
+    assert [call.split()[0] for call in image.called] == [
+        "apt-get",
+        "apt-get",
+        "useradd",
+        "install",
+    ]
+    before = files_below(image.root / "opt")
+    container = Container(image)
+    started.append(container)
+    with urlopen(
+        f"http://127.0.0.1:{container.admin}/health/ready", timeout=WAIT_SECONDS_MAX
+    ) as answer:
+        assert answer.status == 200
+    assert is_healthy(image, container)
+    assert (image.root / "data" / "tablestone.db").exists()
+    assert container.stop() == 0, container.printed
+    assert not is_healthy(image, container)
+    assert files_below(image.root / "opt") == before, "the root file system may be read-only"
+
+
+def test_other_commands_of_the_image(image: Image, started: list[Container]) -> None:
+    created = image.run(["account", "create", "weather"])
+    assert "Account weather created." in created.communicate(timeout=WAIT_SECONDS_MAX)[0]
+    version = image.run(["--version"]).communicate(timeout=WAIT_SECONDS_MAX)[0]
+    assert version.endswith("compiled\n")
+    container = Container(image, "azurite", "--inMemoryPersistence", "--silent")
+    started.append(container)
+    assert "data in memory" in container.printed
+    assert container.stop() == 0
+
+
+def built(directory: Path, *words: str, **more: str) -> Path:
+    """The file that `python -m build` makes of a copy of the checkout in this directory."""
+    source = directory / "source"
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for name in filter(None, tracked.split("\0")):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    made = subprocess.run(
+        [sys.executable, "-m", "build", *words, "--outdir", str(directory / "dist"), str(source)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | more,
+    )
+    assert made.returncode == 0, made.stdout
+    (found,) = (directory / "dist").iterdir()
+    return found
+
+
+def test_the_compiled_wheel_has_the_same_bytes_each_time(image: Image, tmp_path: Path) -> None:
+    (first,) = (image.root.parent / "build" / "wheels").glob("tablestone-*.whl")
+    second = built(tmp_path, "--wheel")
+    assert second.name == first.name
+    assert differences(first, second) == []
+    assert second.read_bytes() == first.read_bytes()
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """The names of the files that differ in two wheels."""
+    with zipfile.ZipFile(one) as first, zipfile.ZipFile(other) as second:
+        names = first.namelist()
+        assert names == second.namelist()
+        return [name for name in names if first.read(name) != second.read(name)]
+
+
+@pytest.mark.parametrize("kind", ["--wheel", "--sdist"])
+def test_without_a_compiler_too(kind: str, tmp_path: Path) -> None:
+    interpreted = {"HATCH_BUILD_NO_HOOKS": "true"}
+    first, second = (built(tmp_path / place, kind, **interpreted) for place in ("a", "b/c"))
+    assert second.read_bytes() == first.read_bytes()
+    changed = built(tmp_path / "d", kind, SOURCE_DATE_EPOCH="1700000000", **interpreted)
+    assert changed.read_bytes() != first.read_bytes(), "the time of the source is in the file"
+
+
+def test_the_sdist_has_what_a_wheel_is_made_of(tmp_path: Path) -> None:
+    sdist = built(tmp_path, "--sdist", HATCH_BUILD_NO_HOOKS="true")
+    shutil.unpack_archive(sdist, tmp_path / "unpacked")
+    (root,) = (tmp_path / "unpacked").iterdir()
+    for name in (
+        "hatch_build.py",
+        "pyproject.toml",
+        "LICENSE",
+        "deploy/Dockerfile",
+        "src/tablestone",
+    ):
+        assert (root / name).exists(), name
