@@ -110,11 +110,12 @@ def test_a_backup_beside_workers_under_writes_is_one_moment(
 
 
 def test_every_command_of_the_guide_works(private_server: StartServer, tmp_path: Path) -> None:
-    places = {name: tmp_path / name.lower() for name in ("DIR", "BACKUPS", "NEW", "COPY")}
+    places = {name: tmp_path / name.lower() for name in ("DIR", "BACKUPS", "NEW", "COPY", "OUT")}
     server = private_server(places["DIR"])
     table_of(server).create_table()
+    table_of(server).create_entity({"PartitionKey": "p", "RowKey": "r"})
     places["BACKUPS"].mkdir()
-    made, verify, nightly, cron, restore, move, go_back, check = commands_of(GUIDE)
+    made, verify, nightly, cron, restore, move, go_back, check, salvage, load = commands_of(GUIDE)
     (line,) = run_line(made, places, tmp_path)
     (dated,) = DATED.findall(line)
     assert run_line(verify, places, tmp_path) == [f"{dated}: OK"]
@@ -129,11 +130,16 @@ def test_every_command_of_the_guide_works(private_server: StartServer, tmp_path:
     run_line(copy, places, tmp_path)
     run_line(move, places, tmp_path)
     run_line(go_back, places, tmp_path)
+    served = server
     for directory in ("NEW", "DIR", "COPY"):
-        assert list(table_of(private_server(places[directory])).list_entities()) == []
+        served = private_server(places[directory])
+        assert len(list(table_of(served).list_entities())) == 1
         assert run_line(check.replace("DIR", directory), places, tmp_path) == [
             f"{places[directory]}: healthy"
         ]
+    run_line(salvage, places, tmp_path)
+    load += f" --connection-string '{served.connection_string}'"
+    assert run_line(load, places, tmp_path)[0].startswith("1 entities stored in tab")
 
 
 def test_keep_removes_the_oldest_backups_and_nothing_else(data: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tablestone.cli.commands.cluster import cluster
 from tablestone.cli.commands.compact import compact
 from tablestone.cli.commands.restore import restore
 from tablestone.cli.commands.role import role
+from tablestone.cli.commands.salvage import salvage
 from tablestone.cli.commands.sas import sas
 from tablestone.cli.commands.serve import serve
 from tablestone.cli.commands.token import token
@@ -37,6 +38,7 @@ COMMANDS: Final[tuple[click.Command, ...]] = (
     compact,
     restore,
     role,
+    salvage,
     sas,
     serve,
     token,

@@ -1,23 +1,72 @@
-"""Verification of storage for commands: all findings, a sentence each. Changes nothing."""
+"""Verification of storage for commands: all findings, a sentence each. Changes nothing.
+
+If the files of a data directory are damaged, the findings say what of the tables can still be read.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
+from pathlib import Path
 
+from tablestone.cli import damage_in_words
+from tablestone.cli.local_directory import SCHEME
 from tablestone.clock import system_clock
+from tablestone.engines.contract import Engine, EngineBroken
+from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import open_engine
+from tablestone.engines.sqlite.salvaged_rows import damaged_storage
 from tablestone.identity.stored_documents import DOCUMENT_READERS
 from tablestone.tables.integrity import check_rows
+from tablestone.tables.salvage import salvage
 
 
 def problems_of(engine_url: str) -> list[str]:
-    """The problems of the storage; `EngineRefused` if it cannot be opened (`EngineBroken` if it is damaged)."""
-    return asyncio.run(_problems(engine_url))
+    """The problems of the storage.
 
-
-async def _problems(engine_url: str) -> list[str]:
-    engine = open_engine(engine_url, system_clock, read_only=True)
+    `EngineRefused` if it cannot be opened; `EngineBroken` if it is so damaged that nothing in it can be recognized.
+    """
     try:
-        return await engine.check() + await check_rows(engine, DOCUMENT_READERS)
+        found = asyncio.run(_problems(engine_url))
+    except EngineBroken:
+        explained = _explained(engine_url)
+        if explained is None:
+            raise
+        return explained
+    return found.rows if not found.structure else _explained(engine_url) or found.structure
+
+
+class _Found:
+    """The findings about the structure of storage and, if it has none, about the rows."""
+
+    def __init__(self) -> None:
+        self.structure: list[str] = []
+        self.rows: list[str] = []
+
+
+async def _problems(engine_url: str) -> _Found:
+    engine: Engine = open_engine(engine_url, system_clock, read_only=True)
+    found = _Found()
+    try:
+        found.structure = await engine.check()
+        if not found.structure:
+            found.rows = await check_rows(engine, DOCUMENT_READERS)
     finally:
         await engine.close()
+    return found
+
+
+def _explained(engine_url: str) -> list[str] | None:
+    """The damage of a data directory in words; None for other storage, and if no row can be found."""
+    scheme, place = EngineUrl.parse(engine_url)
+    if scheme != SCHEME or place is None:
+        return None
+    with damaged_storage(Path(place)) as storage:
+        salvaged = salvage(storage, lambda _table, _entity: None)
+    if not salvaged.tables and not salvaged.other_losses:
+        return None
+    return [
+        *damage_in_words.sentences(salvaged),
+        f"{damage_in_words.pages(salvaged)}: tablestone salvage {shlex.quote(place)} OUT writes every entity that can "
+        "be read",
+    ]

@@ -121,13 +121,27 @@ def _check_document(row: StoredRow, readers: DocumentReaders) -> list[str]:
     return wrong
 
 
+def entity_faults(row: StoredRow) -> list[str]:
+    """The faults of an entity by itself, whatever its table; empty if it is as the server writes it."""
+    try:
+        return _check_content(row)
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        return [f"unreadable: {_why(error)}"]
+
+
 def _check_entity(row: StoredRow, tables: Tables) -> list[str]:
     wrong = []
-    table_id = row.partition[1 : 1 + storage_keys.TABLE_ID_LENGTH]
+    table_id = storage_keys.table_id_of(row.partition)
     if table_id not in tables:
         wrong.append(
             f"belongs to table id {table_id.hex()}, which is neither a table nor being swept"
         )
+    return wrong + _check_content(row)
+
+
+def _check_content(row: StoredRow) -> list[str]:
+    wrong = []
+    table_id = storage_keys.table_id_of(row.partition)
     raw = read_raw(row.value)
     key = key_of(raw)
     if storage_keys.entity_place(table_id, key) != (row.partition, row.row):

@@ -158,6 +158,11 @@ def entity_range(table_id: bytes, key: EntityKey) -> KeyRange:
     return KeyRange.of_row(entity_partition(table_id, key.partition_key), encode_key(key.row_key))
 
 
+def table_id_of(partition: bytes) -> bytes:
+    """The id of the table to which a partition of entities belongs."""
+    return partition[1 : 1 + TABLE_ID_LENGTH]
+
+
 def table_range(table_id: bytes) -> KeyRange:
     """The range of all entities of a table."""
     start = ENTITIES + table_id

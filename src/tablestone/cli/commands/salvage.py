@@ -1,0 +1,52 @@
+"""`tablestone salvage`: writes the entities of a damaged data directory that can be read, and names the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tablestone.cli import damage_in_words
+from tablestone.cli.backup_files import BackupFailed
+from tablestone.cli.salvaged_files import SalvagedFiles
+from tablestone.engines.sqlite.salvaged_rows import damaged_storage
+from tablestone.tables.salvage import salvage as read_all
+
+LOST_SOMETHING = 1
+
+
+@click.command()
+@click.argument("directory", metavar="DIR")
+@click.argument("out", metavar="OUT")
+def salvage(directory: str, out: str) -> int:
+    """Write what can be read of a damaged data directory.
+
+    DIR is the data directory; it is only read. OUT is a new directory: it gets a file
+    ACCOUNT/TABLE.jsonl for each table, in the form that `tablestone import` reads, and lost.jsonl
+    with the keys of the entities that cannot be read. Exit status: 0 if everything was read, 1 if
+    something is lost.
+    """
+    place = Path(out).absolute()
+    try:
+        with damaged_storage(Path(directory).absolute()) as storage:
+            files = SalvagedFiles(place)
+            salvaged = read_all(storage, files.add)
+            named = files.finish(salvaged)
+    except OSError as error:
+        raise BackupFailed(f"{place} cannot be written: {error.strerror or error}.") from None
+    for table in salvaged.tables:
+        if table.entities:
+            print(
+                f"{damage_in_words.name_of(table)}: {table.entities:,} entities in {named[table.table_id]}"
+            )
+    lost = damage_in_words.losses(salvaged)
+    for line in lost:
+        print(line)
+    if salvaged.uncertain:
+        print(
+            f"{salvaged.uncertain:,} of the entities may have been deleted before: nothing refers to their pages"
+        )
+    if salvaged.lost:
+        print(f"The keys of all lost entities: {files.lost}")
+    print(f"{directory}: {damage_in_words.pages(salvaged)}, {salvaged.lost:,} entities lost")
+    return LOST_SOMETHING if lost else 0

@@ -1,0 +1,89 @@
+"""The files of a salvage: one of JSON lines for each table, in the form that `tablestone import` reads.
+
+A file is written under the table's id, because its name may be read last, and gets its name at the end. Knows
+files; does not know where the entities come from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+from tablestone.cli.option_values import BrokenOption
+from tablestone.tables.salvage import Salvaged, SalvagedTable
+
+BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of entities in memory, of all tables together: there may be more tables than files that can be open."""
+APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+UNKNOWN: Final = "unknown-tables"
+LOST_NAME: Final = "lost.jsonl"
+
+
+class SalvagedFiles:
+    """The files in one new directory. Raises `BrokenOption` if it is not new, and `OSError`."""
+
+    def __init__(self, directory: Path) -> None:
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise BrokenOption(f"{directory} exists already: name a new or an empty directory.")
+        if not directory.parent.is_dir():
+            raise BrokenOption(f"{directory} cannot be made: {directory.parent} is no directory.")
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self._directory = directory
+        self._unnamed = directory / ".salvage"
+        self._unnamed.mkdir(mode=0o700)
+        self._lines: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        self._bytes = 0
+
+    def add(self, table_id: bytes, entity: bytes) -> None:
+        """An entity as JSON text."""
+        self._lines[table_id].append(entity)
+        self._bytes += len(entity)
+        if self._bytes >= BUFFER_BYTES_MAX:
+            self._write()
+
+    def finish(self, salvaged: Salvaged) -> dict[bytes, Path]:
+        """Name the files; returns those of the tables with entities, by id."""
+        self._write()
+        named = {}
+        for table in salvaged.tables:
+            unnamed = self._unnamed / table.table_id.hex()
+            if unnamed.exists():
+                place = self._directory / (table.account or UNKNOWN)
+                place.mkdir(exist_ok=True)
+                path = place / f"{table.name or table.table_id.hex()}.jsonl"
+                unnamed.rename(path)
+                named[table.table_id] = path
+        shutil.rmtree(self._unnamed)
+        if salvaged.lost:
+            self._write_lost(salvaged.tables)
+        return named
+
+    @property
+    def lost(self) -> Path:
+        """The file with the keys of all lost entities, if there are any."""
+        return self._directory / LOST_NAME
+
+    def _write_lost(self, tables: list[SalvagedTable]) -> None:
+        with self.lost.open("w", encoding="utf-8") as file:
+            for table in tables:
+                for partition_key, row_key, reason in table.lost:
+                    line = {
+                        "Account": table.account,
+                        "Table": table.name or table.table_id.hex(),
+                        "PartitionKey": partition_key,
+                        "RowKey": row_key,
+                        "Reason": reason,
+                    }
+                    file.write(json.dumps(line) + "\n")
+
+    def _write(self) -> None:
+        for table_id, lines in self._lines.items():
+            path = self._unnamed / table_id.hex()
+            with os.fdopen(os.open(path, APPEND, 0o600), "ab") as file:
+                file.write(b"\n".join([*lines, b""]))
+        self._lines.clear()
+        self._bytes = 0

@@ -1,0 +1,297 @@
+"""The rows of a damaged database: the table's tree, the index, and the pages that a damaged page no longer leads to.
+
+The tree of the table has the rows, and the index has their keys a second time, so the keys of lost rows are known. If a
+page of the tree is damaged, the pages below it are found among those that nothing else accounts for, and the
+index says which of their rows exist. Keeps `DamagedStorage`. Knows rows as bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from tablestone.engines.contract import EngineRefused, Key, StoredRow
+from tablestone.engines.damaged_storage import FoundRow
+from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite import tree_pages
+from tablestone.engines.sqlite.data_directory import DATABASE_NAME, DataDirectory
+from tablestone.engines.sqlite.stored_pages import MAGIC, StoredPages
+from tablestone.engines.sqlite.tree_pages import BadPage, TreePage, require
+
+ROWID_MIN: Final = -(1 << 63)
+ROWID_MAX: Final = (1 << 63) - 1
+ROOTS: Final = ((3, 4), (2, 3))
+"""The first pages of the table and of the index: with auto-vacuum, and in a database that was made without it."""
+
+
+class SalvagedRows:
+    """The rows of the pages of one database."""
+
+    def __init__(self, pages: StoredPages) -> None:
+        self._pages = pages
+        self._usable = pages.usable_bytes
+        self._seen: set[int] = set()
+        """Pages that are accounted for."""
+        self._gaps: list[tuple[int, int]] = []
+        """Ranges of rowids, without the first and with the last, in which rows of the table may be missing."""
+        self._found = array("q")
+        """The rowids of the rows that were read from the tree, ascending."""
+        self._loose: set[int] = set()
+        """The rowids of the rows that were read from other pages."""
+        self._missing: dict[int, Key] = {}
+        self._index_is_whole = True
+        self._index_pages: set[int] = set()
+        self.damaged_pages: set[int] = set()
+        self.uncertain_rows = 0
+
+    @property
+    def pages(self) -> int:
+        return self._pages.count
+
+    @property
+    def is_complete(self) -> bool:
+        return self._index_is_whole
+
+    def rows(self) -> Iterator[FoundRow]:
+        try:
+            schema = tree_pages.take_apart(1, self._pages.read(1), self._usable)
+            require(schema.content.startswith(MAGIC))
+        except BadPage:
+            self.damaged_pages.add(1)
+        table, index = self._roots()
+        yield from self._table(table, ROWID_MIN, ROWID_MAX)
+        for rowid, key in self._entries(index):
+            if not self._has(rowid):
+                self._missing[rowid] = key
+        if self._gaps:
+            yield from self._rows_of_other_pages()
+
+    def lost_keys(self) -> list[Key]:
+        return [key for rowid, key in self._missing.items() if rowid not in self._loose]
+
+    def keys_at(self, places: Collection[int]) -> dict[int, Key]:
+        if not places:
+            return {}
+        self._seen -= self._index_pages
+        return {rowid: key for rowid, key in self._entries(self._roots()[1]) if rowid in places}
+
+    def _roots(self) -> tuple[int, int]:
+        """The first pages of the two trees: by the kinds of pages, because the schema may be damaged too."""
+        for table, index in ROOTS:
+            kinds = [(self._pages.read(number) or b"\0")[0] for number in (table, index)]
+            if kinds[0] in {tree_pages.TABLE_LEAF, tree_pages.TABLE_INTERIOR} and kinds[1] in {
+                tree_pages.INDEX_LEAF,
+                tree_pages.INDEX_INTERIOR,
+            }:
+                return table, index
+        # One of the two is damaged: a page of auto-vacuum's map, which has no such kind, tells the layouts apart.
+        header = self._pages.read(1) or b""
+        return ROOTS[0] if any(header[52:56]) else ROOTS[1]
+
+    def _page(self, number: int) -> TreePage:
+        """A page of a tree, accounted for; `BadPage` if it is damaged, or a part of a tree already."""
+        if number in self._seen or not 1 <= number <= self._pages.count:
+            raise BadPage
+        self._seen.add(number)
+        try:
+            return tree_pages.take_apart(number, self._pages.read(number), self._usable)
+        except BadPage:
+            self.damaged_pages.add(number)
+            raise
+
+    def _table(self, number: int, low: int, high: int) -> Iterator[FoundRow]:
+        """The rows below a page, whose rowids are greater than `low` and not greater than `high`."""
+        try:
+            page = self._page(number)
+            if page.kind == tree_pages.TABLE_LEAF:
+                yield from self._leaf(number, page, low, high)
+                return
+            if page.kind != tree_pages.TABLE_INTERIOR:
+                self.damaged_pages.add(number)
+            require(page.kind == tree_pages.TABLE_INTERIOR)
+        except BadPage:
+            self._gaps.append((low, high))
+            return
+        last = low
+        for cell in page.cells:
+            try:
+                key = tree_pages.table_interior_key(page, cell)
+                child = tree_pages.child_of(page, cell)
+                require(last < key <= high)
+            except BadPage:
+                self.damaged_pages.add(number)
+                self._gaps.append((last, high))
+                continue
+            yield from self._table(child, last, key)
+            last = key
+        yield from self._table(page.last_child, last, high)
+
+    def _leaf(self, number: int, page: TreePage, low: int, high: int) -> Iterator[FoundRow]:
+        last = low
+        for cell in page.cells:
+            try:
+                found = self._row(page, cell)
+                require(last < found.place <= high)
+            except BadPage:
+                self.damaged_pages.add(number)
+                self._gaps.append((low, high))
+                continue
+            last = found.place
+            self._found.append(last)
+            yield found
+
+    def _row(self, page: TreePage, cell: int) -> FoundRow:
+        rowid, payload = tree_pages.table_leaf_cell(page, cell, self._usable)
+        continued: list[int] = []
+        whole = tree_pages.whole(payload, self._read_more, self._usable, continued.append)
+        values = tree_pages.record(whole)
+        if len(values) != 4:
+            raise BadPage
+        partition, row, version, value = values
+        if not (
+            isinstance(partition, bytes)
+            and isinstance(row, bytes)
+            and isinstance(version, int)
+            and isinstance(value, bytes)
+        ):
+            raise BadPage
+        self._seen.update(continued)
+        return FoundRow(rowid, StoredRow(partition, row, version, value))
+
+    def _read_more(self, number: int) -> bytes | None:
+        """A page on which a payload continues: such a page has one payload only."""
+        return None if number in self._seen else self._pages.read(number)
+
+    def _entries(self, root: int) -> Iterator[tuple[int, Key]]:
+        """The rowids and keys in the index, as far as it can be read."""
+        before = set(self._seen)
+        waiting = [root]
+        while waiting:
+            number = waiting.pop()
+            try:
+                page = self._page(number)
+            except BadPage:
+                self._index_is_whole = False
+                continue
+            if page.kind not in {tree_pages.INDEX_LEAF, tree_pages.INDEX_INTERIOR}:
+                self.damaged_pages.add(number)
+                self._index_is_whole = False
+                continue
+            if page.kind == tree_pages.INDEX_INTERIOR:
+                waiting.append(page.last_child)
+            for cell in page.cells:
+                try:
+                    if page.kind == tree_pages.INDEX_INTERIOR:
+                        waiting.append(tree_pages.child_of(page, cell))
+                    yield self._entry(page, cell)
+                except BadPage:
+                    self.damaged_pages.add(number)
+                    self._index_is_whole = False
+        self._index_pages = self._seen - before
+
+    def _entry(self, page: TreePage, cell: int) -> tuple[int, Key]:
+        payload = tree_pages.index_cell(page, cell, self._usable)
+        continued: list[int] = []
+        whole = tree_pages.whole(payload, self._read_more, self._usable, continued.append)
+        values = tree_pages.record(whole)
+        if len(values) != 3:
+            raise BadPage
+        partition, row, rowid = values
+        if not (isinstance(partition, bytes) and isinstance(row, bytes) and isinstance(rowid, int)):
+            raise BadPage
+        self._seen.update(continued)
+        return rowid, Key(partition, row)
+
+    def _rows_of_other_pages(self) -> Iterator[FoundRow]:
+        """The rows of leaves that the trees do not lead to, if the index has them or cannot tell."""
+        self._seen.update(self._free_pages())
+        uncertain: dict[Key, FoundRow] = {}
+        for number in range(2, self._pages.count + 1):
+            if number in self._seen:
+                continue
+            with suppress(BadPage):
+                content = self._pages.read(number)
+                page = tree_pages.take_apart(number, content, self._usable)
+                if page.kind == tree_pages.TABLE_LEAF:
+                    yield from self._loose_rows(page, uncertain)
+        for found in uncertain.values():
+            self.uncertain_rows += 1
+            self._loose.add(found.place)
+            yield found
+
+    def _loose_rows(self, page: TreePage, uncertain: dict[Key, FoundRow]) -> Iterator[FoundRow]:
+        for cell in page.cells:
+            try:
+                found = self._row(page, cell)
+            except BadPage:
+                continue
+            rowid, key = found.place, Key(found.row.partition, found.row.row)
+            if rowid in self._loose or not any(low < rowid <= high for low, high in self._gaps):
+                continue
+            if self._missing.get(rowid) == key:
+                self._loose.add(rowid)
+                yield found
+            elif not self._index_is_whole and rowid not in self._missing and not self._has(rowid):
+                other = uncertain.get(key)
+                if other is None or other.row.version < found.row.version:
+                    uncertain[key] = found
+
+    def _free_pages(self) -> Iterator[int]:
+        """The pages of the list of free pages, as far as it can be read."""
+        header = self._pages.read(1)
+        if header is None:
+            return
+        number = int.from_bytes(header[32:36], "big")
+        trunks: set[int] = set()
+        while number and number not in trunks and (content := self._pages.read(number)):
+            if number in self._seen:
+                return
+            trunks.add(number)
+            yield number
+            count = int.from_bytes(content[4:8], "big")
+            if count > self._usable // 4 - 2:
+                return
+            for place in range(8, 8 + 4 * count, 4):
+                free = int.from_bytes(content[place : place + 4], "big")
+                if free not in self._seen:
+                    yield free
+            number = int.from_bytes(content[:4], "big")
+
+    def _has(self, rowid: int) -> bool:
+        place = bisect_left(self._found, rowid)
+        return place < len(self._found) and self._found[place] == rowid
+
+
+@contextmanager
+def damaged_storage(path: Path) -> Iterator[SalvagedRows]:
+    """The rows of a data directory at one moment, also beside a running server. Changes nothing.
+
+    `EngineRefused` if there is no database.
+    """
+    if not (path / DATABASE_NAME).is_file():
+        raise EngineRefused(f"The data directory {path} holds no Tablestone data.")
+    connection: apsw.Connection | None = None
+    try:
+        # A read transaction keeps the moment: pages that were copied to the database then, and all of the log since.
+        with suppress(apsw.Error, EngineRefused):
+            connection = DataDirectory(path, Opening.READ_ONLY).connect_snapshot()
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        pages = StoredPages(path)
+        try:
+            yield SalvagedRows(pages)
+        finally:
+            if connection is not None:
+                # Before the files: closing a file ends the locks that SQLite has on it in this process.
+                connection.close()
+            pages.close()
+    except OSError as error:
+        raise EngineRefused(
+            f"The data directory {path} cannot be read: {error.strerror or error}."
+        ) from error
