@@ -23,6 +23,7 @@ from tablestone.cli.commands.salvage import salvage
 from tablestone.cli.commands.sas import sas
 from tablestone.cli.commands.serve import serve
 from tablestone.cli.commands.token import token
+from tablestone.cli.commands.upgrade import upgrade
 from tablestone.cli.option_values import BrokenOption
 from tablestone.engines.contract import EngineRefused, EngineUnavailable, OutcomeUnknown
 from tablestone.identity.stored_accounts import AccountRefused
@@ -42,6 +43,7 @@ COMMANDS: Final[tuple[click.Command, ...]] = (
     sas,
     serve,
     token,
+    upgrade,
 )
 REFUSALS: Final = (
     *(BrokenOption, StartRefused, AccountRefused),

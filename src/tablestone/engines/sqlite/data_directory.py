@@ -262,6 +262,12 @@ class DataDirectory:
                     f"The data directory {self.path} was written by a newer version of Tablestone "
                     f"(format {version}; this one reads {FORMAT_VERSION})."
                 )
+            elif version < FORMAT_VERSION and not read_only:
+                raise EngineRefused(
+                    f"The data directory {self.path} was written by an older version of Tablestone (format {version}; "
+                    f"this one writes {FORMAT_VERSION}). After a backup: tablestone upgrade --data "
+                    f"{shlex.quote(str(self.path))}"
+                )
             elif not read_only:
                 connection.execute("BEGIN IMMEDIATE; ROLLBACK")  # a file that cannot be written
         finally:

@@ -1,0 +1,81 @@
+"""The upgrade of a data directory from an older format to the newest, while no server uses it.
+
+A format is a number in the database (docs/storage-format.md). Each older format has a step to the next. All steps and
+the number are one transaction, so a directory has either format as a whole. Knows formats; no rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import apsw
+
+from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite.commit_lock import CommitLock
+from tablestone.engines.sqlite.data_directory import FORMAT_VERSION, DataDirectory
+from tablestone.engines.sqlite.free_space import INCREMENTAL, rewrite
+from tablestone.engines.sqlite.server_lock import take_server_lock
+
+STEPS: Final[Mapping[int, Callable[[apsw.Connection], None]]] = {}
+"""For each older format, the change that makes the next one of it. The transaction has begun. Format 1 is the first."""
+WAIT_MS: Final = 5_000
+
+
+class Upgraded(NamedTuple):
+    """The result of an upgrade."""
+
+    before: int
+    after: int
+    was_rewritten: bool
+    """The database was written again so that its free space can be given back (`free_space`)."""
+
+
+def upgrade(
+    path: Path,
+    steps: Mapping[int, Callable[[apsw.Connection], None]] = STEPS,
+    newest: int = FORMAT_VERSION,
+) -> Upgraded:
+    """Bring a directory to the newest format.
+
+    `EngineRefused` if it has no data, is in use, or has a newer or an unknown format. `EngineUnavailable` if a step
+    fails; the directory is then as it was.
+    """
+    directory = DataDirectory(path, Opening.READ_ONLY)
+    lock = take_server_lock(path)
+    try:
+        with closing(directory.connect_writer()) as writer, closing(CommitLock(path)) as commits:
+            before: int = writer.pragma("user_version")
+            if missing := [each for each in range(before, newest) if each not in steps]:
+                raise EngineRefused(
+                    f"The data directory {path} has format {missing[0]}, which cannot be upgraded."
+                )
+            with commits.held():
+                _apply(writer, [steps[each] for each in range(before, newest)], newest)
+            was_rewritten = writer.pragma("auto_vacuum") != INCREMENTAL
+            if was_rewritten:
+                # SQLite's temporary file has a copy of the data: it belongs on the same disk.
+                os.environ.setdefault("SQLITE_TMPDIR", str(path))
+                rewrite(writer, commits, WAIT_MS)
+            return Upgraded(before, max(before, newest), was_rewritten)
+    except apsw.Error as error:
+        raise EngineUnavailable(f"The upgrade failed: {error}.") from error
+    finally:
+        directory.release()
+        os.close(lock)
+
+
+def _apply(
+    writer: apsw.Connection, steps: list[Callable[[apsw.Connection], None]], newest: int
+) -> None:
+    if not steps:
+        return
+    writer.execute("BEGIN IMMEDIATE")
+    for step in steps:
+        step(writer)
+    writer.pragma("user_version", newest)
+    writer.execute("COMMIT")  # closing the connection undoes everything after an error

@@ -1,0 +1,154 @@
+"""`tablestone upgrade`, and a stored directory of every released format: upgraded, checked and served."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from cli.command_line import Ended, commands_of, run_line, tablestone
+from conftest import StartServer
+from engines.formats.make import answers
+from tablestone.cli.configured_keys import connection_string
+from tablestone.configuration import DEVELOPMENT_ACCOUNT
+from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite import data_directory
+from tablestone.engines.sqlite.data_directory import FORMAT_VERSION, DataDirectory
+from tablestone.engines.sqlite.upgrading import STEPS, upgrade
+
+FORMATS = Path(__file__).parents[1] / "engines" / "formats"
+STORED = sorted(path for path in FORMATS.iterdir() if path.name[0].isdigit())
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "upgrading.md"
+
+
+def test_there_is_a_directory_of_every_format_and_a_step_from_every_older_one() -> None:
+    formats = {int(path.name.partition("-")[0]) for path in STORED}
+    assert formats == set(range(1, FORMAT_VERSION + 1))
+    assert STEPS.keys() == set(range(1, FORMAT_VERSION))
+
+
+@pytest.fixture(params=STORED, ids=lambda path: path.name)
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of a stored directory, without what is only for the tests."""
+    ignored = shutil.ignore_patterns("expected.json")
+    return Path(shutil.copytree(request.param, tmp_path / request.param.name, ignore=ignored))
+
+
+@pytest.mark.parametrize("is_upgraded", [True, False], ids=["upgraded", "as it was"])
+def test_a_stored_directory_is_served(
+    stored: Path, private_server: StartServer, *, is_upgraded: bool
+) -> None:
+    if is_upgraded:
+        assert tablestone("upgrade", "--data", stored) == Ended(
+            0,
+            [f"{stored}: format 1, written again so that free space can be given back"],
+            "",
+        )
+        assert tablestone("upgrade", "--data", stored).lines == [
+            f"{stored}: format 1, which is the newest"
+        ]
+        (found,) = tablestone("check", "--data", stored).lines
+        assert found == f"{stored}: healthy"
+    elif int(stored.name.partition("-")[0]) < FORMAT_VERSION:
+        pytest.skip("an older format has to be upgraded first")
+    expected = json.loads((FORMATS / stored.name / "expected.json").read_text(encoding="utf-8"))
+    server = private_server(stored)
+    host, port = server.address
+    name = DEVELOPMENT_ACCOUNT.name  # the server prints the stored account first
+    assert (
+        answers(
+            connection_string(name, DEVELOPMENT_ACCOUNT.keys[0], f"http://{host}:{port}/{name}")
+        )
+        == expected["tables"]
+    )
+    assert tablestone("account", "list", "--data", stored).lines == expected["accounts"]
+    assert tablestone("role", "list", "--data", stored).lines == expected["roles"]
+
+
+def test_the_guide(private_server: StartServer, tmp_path: Path) -> None:
+    places = {"DIR": tmp_path / "dir", "BACKUPS": tmp_path / "backups"}
+    places["BACKUPS"].mkdir()
+    assert private_server(places["DIR"]).stop() == 0
+    backup, install, bring_up, check = commands_of(GUIDE)
+    assert install == "pip install --upgrade PACKAGE"
+    run_line(backup, places, tmp_path)
+    assert run_line(bring_up, places, tmp_path) == [
+        f"{places['DIR']}: format 1, which is the newest"
+    ]
+    assert run_line(check, places, tmp_path) == [f"{places['DIR']}: healthy"]
+
+
+def test_a_directory_in_use_is_refused(private_server: StartServer, tmp_path: Path) -> None:
+    private_server(tmp_path / "data")
+    assert tablestone("upgrade", "--data", tmp_path / "data") == Ended(
+        2,
+        [],
+        f"tablestone: The data directory {tmp_path / 'data'} is in use by another Tablestone server.\n",
+    )
+
+
+# The next format, as a future version would have it.
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    DataDirectory(path, Opening.SHARED).release()
+    return path
+
+
+def add_column(connection: apsw.Connection) -> None:
+    connection.execute("ALTER TABLE stored_rows ADD COLUMN more BLOB")
+
+
+def fail(connection: apsw.Connection) -> None:
+    add_column(connection)
+    connection.execute("INSERT INTO nowhere VALUES (1)")
+
+
+def format_of(data: Path) -> tuple[int, int]:
+    """The number, and the columns of the table."""
+    with closing(apsw.Connection(str(data / "tablestone.db"))) as connection:
+        columns = connection.execute("PRAGMA table_info(stored_rows)").fetchall()
+        return int(connection.pragma("user_version")), len(columns)
+
+
+def test_steps_are_applied_in_order_with_the_number(data: Path) -> None:
+    def second(connection: apsw.Connection) -> None:
+        connection.execute("ALTER TABLE stored_rows RENAME COLUMN more TO most")
+
+    assert upgrade(data, {1: add_column, 2: second}, 3) == (1, 3, False)
+    assert format_of(data) == (3, 5)
+
+
+def test_a_step_that_fails_changes_nothing(data: Path) -> None:
+    with pytest.raises(EngineUnavailable, match=r"^The upgrade failed: no such table: nowhere\.$"):
+        upgrade(data, {1: fail}, 2)
+    assert format_of(data) == (1, 4)
+    DataDirectory(data, Opening.SERVER).release()
+
+
+def test_a_format_without_a_step_is_refused(data: Path) -> None:
+    with pytest.raises(EngineRefused, match=r"has format 1, which cannot be upgraded\.$"):
+        upgrade(data, {}, 2)
+
+
+def test_a_newer_version_refuses_an_older_format_and_reads_it(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_directory, "FORMAT_VERSION", 2)
+    for opening in (Opening.SERVER, Opening.SHARED):
+        with pytest.raises(EngineRefused) as refused:
+            DataDirectory(data, opening)
+        assert str(refused.value) == (
+            f"The data directory {data} was written by an older version of Tablestone (format 1; this one writes "
+            f"2). After a backup: tablestone upgrade --data {data}"
+        )
+    DataDirectory(data, Opening.READ_ONLY).release()
+    assert upgrade(data, {1: add_column}, 2).after == 2
+    DataDirectory(data, Opening.SERVER).release()
