@@ -2,6 +2,7 @@
 
     python -m bench.data_tools [--entities 200000] [--sdk-entities 5000] [--rounds 3]
     python -m bench.data_tools --profile     # where the SDK's own batches spend the client's time
+    python -m bench.data_tools --memory 100000,1000000    # the memory of the import, by the number of entities
 
     import          `tablestone import` of JSON lines, one process, from the start of the process to its end
     sdk batches     submit_transaction of 100 entities each, made by hand, one after the other
@@ -88,17 +89,26 @@ def lines(count: int) -> Path:
 
 def by_import(connection_string: str, table: str, count: int) -> None:
     """The command, in a process of its own."""
+    import_peak(connection_string, table, count)
+
+
+def import_peak(connection_string: str, table: str, count: int) -> int:
+    """The command, in a process of its own; answers the most resident memory that it had, in bytes."""
     command = str(Path(sys.executable).with_name("tablestone"))
     environment = os.environ | {
         "AZURE_STORAGE_CONNECTION_STRING": connection_string,
         "TABLESTONE_JOURNALS": str(paths.WORK / "journals"),
     }
-    subprocess.run(
+    process = subprocess.Popen(
         [command, "import", str(lines(count)), table, "--quiet"],
         env=environment,
-        check=True,
         stdout=subprocess.DEVNULL,
     )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode, "tablestone import")
+    return used.ru_maxrss * 1024
 
 
 def by_batches(connection_string: str, table: str, count: int) -> None:
@@ -153,6 +163,19 @@ def profile_batches(connection_string: str, count: int) -> None:
     pstats.Stats(profiler).sort_stats("cumulative").print_stats("azure|requests|urllib3", 20)
 
 
+def print_memory(connection_string: str, counts: list[int]) -> None:
+    """The import's peak of resident memory and its speed, for files of these many entities."""
+    service = TableServiceClient.from_connection_string(connection_string)
+    print("entities    peak MiB  entities/s")
+    for count in counts:
+        lines(count)
+        service.create_table(f"memory{count}")
+        started = time.monotonic()
+        peak = import_peak(connection_string, f"memory{count}", count)
+        seconds = time.monotonic() - started
+        print(f"{count:>10,}  {peak / 2**20:>8,.0f}  {count / seconds:>10,.0f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description="Loading entities of 1 KiB, with the data tools and by hand."
@@ -163,39 +186,46 @@ def main() -> None:
     parser.add_argument(
         "--profile", action="store_true", help="only a profile of the SDK's batches"
     )
+    parser.add_argument(
+        "--memory", metavar="N,N", help="only the memory of the import, for these numbers"
+    )
     options = parser.parse_args()
     paths.WORK.mkdir(exist_ok=True)
-    lines(options.entities)
     data = paths.WORK / "data-tools"
     server = servers.start(servers.TABLESTONE, data)
     connection_string = (
         f"DefaultEndpointsProtocol=http;AccountName={servers.ACCOUNT};AccountKey={servers.KEY};"
         f"TableEndpoint=http://{server.address}{server.base_path};"
     )
-    if options.profile:
-        profile_batches(connection_string, options.sdk_entities)
-        server.stop()
-        shutil.rmtree(data)
-        return
-    print("load          round  entities/s  client µs of CPU each  server µs of CPU each")
     try:
-        for number in range(1, options.rounds + 1):
-            for name, load in LOADS.items():
-                count = options.entities if name == "import" else options.sdk_entities
-                table = f"{name.replace(' ', '')}{number}"
-                found = measured(load, connection_string, server.tree(), table, count)
-                print(
-                    f"{name:<12}  {number:>5}  {count / found.seconds:>10,.0f}  "
-                    f"{found.client_cpu / count * 1e6:>21,.0f}  {found.server_cpu / count * 1e6:>21,.0f}"
-                )
-        # Before the server ends, and is a child that was waited for.
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        if options.profile:
+            profile_batches(connection_string, options.sdk_entities)
+        elif options.memory:
+            print_memory(connection_string, [int(count) for count in options.memory.split(",")])
+        else:
+            print_loads(server, connection_string, options)
     finally:
         server.stop()
         shutil.rmtree(data)
-    print(
-        f"wanted of import: {WANTED_PER_SECOND:,} entities/s; its memory at most: {peak / 1024:,.0f} MiB"
-    )
+
+
+def print_loads(
+    server: servers.Server, connection_string: str, options: argparse.Namespace
+) -> None:
+    """Every load, some rounds of each."""
+    lines(options.entities)
+    print("load          round  entities/s  client µs of CPU each  server µs of CPU each")
+    for number in range(1, options.rounds + 1):
+        for name, load in LOADS.items():
+            count = options.entities if name == "import" else options.sdk_entities
+            table = f"{name.replace(' ', '')}{number}"
+            found = measured(load, connection_string, server.tree(), table, count)
+            print(
+                f"{name:<12}  {number:>5}  {count / found.seconds:>10,.0f}  "
+                f"{found.client_cpu / count * 1e6:>21,.0f}  {found.server_cpu / count * 1e6:>21,.0f}",
+                flush=True,
+            )
+    print(f"wanted of import: {WANTED_PER_SECOND:,} entities/s")
 
 
 if __name__ == "__main__":
