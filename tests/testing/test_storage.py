@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import inspect
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
@@ -105,6 +108,42 @@ def test_it_starts_and_ends_with_async_with() -> None:
             return storage.port
 
     assert asyncio.run(main()) > 0
+
+
+CELLS = (
+    "from tablestone.testing import TableStorage\nstorage = TableStorage().start()",
+    "from azure.data.tables import TableServiceClient\n"
+    "with TableServiceClient.from_connection_string(storage.connection_string) as service:\n"
+    "    service.create_table('Orders')",
+    "from azure.data.tables.aio import TableServiceClient as AsyncClient\n"
+    "async with AsyncClient.from_connection_string(storage.connection_string) as service:\n"
+    "    names = [table.name async for table in service.list_tables()]",
+    "storage.reset()\nraise ValueError('a cell that fails')",
+    "async with TableStorage() as second:\n    empty = second.dump()",
+    "left = storage.dump()\nstorage.close()",
+)
+"""The cells of a notebook. Its kernel runs them in the main thread, inside a loop, and goes on after an error."""
+
+
+def test_it_works_in_the_cells_of_a_notebook() -> None:
+    threads = set(threading.enumerate())
+    names: dict[str, object] = {}
+    failures = []
+
+    async def kernel() -> None:
+        for cell in CELLS:
+            code = compile(cell, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            try:
+                result = FunctionType(code, names)()
+                if inspect.iscoroutine(result):
+                    await result
+            except ValueError as error:
+                failures.append(str(error))
+
+    asyncio.run(kernel())
+    assert (names["names"], names["empty"], names["left"]) == (["Orders"], {}, {})
+    assert failures == ["a cell that fails"]
+    assert set(threading.enumerate()) == threads
 
 
 def test_it_starts_on_another_thread() -> None:
