@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from azure.core.exceptions import AzureError
 from azure.data.tables import TableServiceClient
 from orders import Orders
 
-from tablestone.testing import StorageTransport, TableStorage
+from tablestone.testing import StorageAccount, StorageTransport, TableStorage
 
 
 @pytest.fixture
@@ -18,8 +19,8 @@ def orders(table_storage: TableStorage, connection_string: str) -> Orders:
     client = TableServiceClient.from_connection_string(
         connection_string, transport=StorageTransport(table_storage), retry_total=0
     )
-    client.create_table("Orders")
-    client.create_table("OrdersByStatus")
+    client.create_table_if_not_exists("Orders")
+    client.create_table_if_not_exists("OrdersByStatus")
     return Orders(client, lambda _attempt: None)
 
 
@@ -87,3 +88,69 @@ def test_an_outage_is_told(table_storage: TableStorage, orders: Orders) -> None:
     table_storage.faults.add(error="ServerBusy")
     with pytest.raises(AzureError):
         orders.place("anna", "1", 5.0)
+
+
+@pytest.mark.table_data("fixtures")
+def test_an_old_index_is_repaired(
+    table_storage: TableStorage, table_account: StorageAccount, orders: Orders
+) -> None:
+    """The files have an order without an index entity, and one whose index entity is out of date."""
+    assert numbers(orders.with_status("new")) == []
+    orders.repair("anna")
+    stored = table_storage.dump(table_account)
+    assert [entry["RowKey"] for entry in stored["OrdersByStatus"]] == ["anna 1", "anna 2", "ben 3"]
+    assert all(order["indexed"] == order["status"] for order in stored["Orders"])
+
+
+def test_two_changes_from_the_same_beginning(
+    table_storage: TableStorage, table_account: StorageAccount, orders: Orders
+) -> None:
+    orders.place("anna", "1", 5.0)
+    beginning = table_storage.snapshot()
+    ends = []
+    for overtaken in (0, 1):
+        table_storage.restore(beginning)
+        table_storage.faults.clear()
+        if overtaken:
+            table_storage.faults.add(table="Orders", conflict=True, count=1)
+        orders.change_status("anna", "1", "paid")
+        ends.append(table_storage.dump(table_account))
+    assert ends[0] == ends[1]
+
+
+def test_an_order_that_changes_gets_a_new_timestamp(
+    table_storage: TableStorage, connection_string: str, orders: Orders
+) -> None:
+    table_storage.clock.freeze(datetime(2030, 1, 1, tzinfo=UTC))
+    orders.place("anna", "1", 5.0)
+    table_storage.clock.advance(days=1)
+    orders.change_status("anna", "1", "paid")
+    with TableServiceClient.from_connection_string(connection_string) as client:
+        order = client.get_table_client("Orders").get_entity("anna", "1")
+    assert str(order.metadata["timestamp"]).startswith("2030-01-02")
+
+
+def test_every_order_is_found_on_pages_that_end_early() -> None:
+    with TableStorage(realism=True) as storage:
+        storage.seed(
+            {
+                "Orders": [
+                    {
+                        "PartitionKey": f"customer {number:02}",
+                        "RowKey": "1",
+                        "total": 5.0,
+                        "status": "new",
+                        "indexed": "",
+                    }
+                    for number in range(40)
+                ],
+                "OrdersByStatus": [],
+            }
+        )
+        client = TableServiceClient.from_connection_string(
+            storage.connection_string, transport=StorageTransport(storage)
+        )
+        orders = Orders(client, lambda _attempt: None)
+        for order in client.get_table_client("Orders").list_entities():
+            orders.repair(order["PartitionKey"])
+        assert len(orders.with_status("new")) == 40

@@ -12,8 +12,9 @@ PROJECT = Path(__file__).parents[2] / "examples" / "orders"
 
 def test_the_tests_of_the_sample_project_pass(tmp_path: Path) -> None:
     shutil.copy(PROJECT / "orders.py", tmp_path)
+    shutil.copytree(PROJECT / "fixtures", tmp_path / "fixtures")
     run = run_pytest(tmp_path, (PROJECT / "test_orders.py").read_text("utf-8"), "-W", "error")
-    assert "11 passed" in run.output, run.output
+    assert "15 passed" in run.output, run.output
 
 
 def test_they_find_a_service_that_tries_only_once(tmp_path: Path) -> None:
