@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from engines.cluster_engine import SERVER_ARGUMENTS
 from server_process import ServerProcess, start_server
 
 # Seeds are fixed, so that a failure here is a failure everywhere; HYPOTHESIS_PROFILE=explore looks for new ones,
@@ -62,8 +63,11 @@ StartServer = Callable[..., ServerProcess]
 
 @pytest.fixture(scope="session")
 def tablestone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One real server for all tests that do not disturb each other: they take tables of their own."""
-    server = start_server(tmp_path_factory.mktemp("data"))
+    """One real server for all tests that do not disturb each other: they take tables of their own.
+
+    It is on the cluster, if a cluster is under test.
+    """
+    server = start_server(tmp_path_factory.mktemp("data"), *SERVER_ARGUMENTS)
     yield server
     assert server.stop() == 0, server.stderr
 

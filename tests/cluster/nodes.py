@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -91,9 +91,11 @@ class Cluster:
         native_port: int,
         storage_port: int,
         nodes: list[Node],
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, str | None] | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         self._settings = settings
+        self._java_options = java_options
         self.directory = directory
         self.native_port = native_port
         self.storage_port = storage_port
@@ -102,7 +104,11 @@ class Cluster:
 
     @classmethod
     def create(
-        cls, directory: Path, nodes: int, settings: Mapping[str, str] | None = None
+        cls,
+        directory: Path,
+        nodes: int,
+        settings: Mapping[str, str | None] | None = None,
+        java_options: Sequence[str] = (),
     ) -> Cluster:
         """Start a new cluster, one node after the other; `settings` override those of cassandra.yaml.
 
@@ -112,7 +118,7 @@ class Cluster:
         if (directory / "cluster.json").exists():
             raise NoCluster(f"there is a cluster in {directory} already: stop it with `down`")
         directory.mkdir(parents=True, exist_ok=True)
-        cluster = cls(directory, _free_port(), _free_port(), [], settings)
+        cluster = cls(directory, _free_port(), _free_port(), [], settings, java_options)
         try:
             for _ in range(nodes):
                 cluster.add_node()
@@ -166,7 +172,7 @@ class Cluster:
         with node.log.open("ab") as log:
             already = log.tell()
             process = subprocess.Popen(
-                [java(), *java_arguments(directory, JARS)],
+                [java(), *java_arguments(directory, JARS, self._java_options)],
                 cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

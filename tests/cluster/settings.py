@@ -6,7 +6,7 @@ settings keep a node small: several nodes, the servers and the tests share two p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -99,10 +99,10 @@ def cassandra_yaml(
     seed: str,
     native_port: int,
     storage_port: int,
-    more: Mapping[str, str] | None = None,
+    more: Mapping[str, str | None] | None = None,
 ) -> str:
-    """The configuration of one node; `seed` is the address of the first node, and `more` overrides settings."""
-    settings = {
+    """The configuration of one node; `seed` is the address of the first node, and `more` overrides settings, and None removes one."""
+    settings: dict[str, str | None] = {
         **_SMALL,
         **REQUIRED,
         **(more or {}),
@@ -115,7 +115,7 @@ def cassandra_yaml(
         "saved_caches_directory": str(directory / "saved_caches"),
         "cdc_raw_directory": str(directory / "cdc_raw"),
     }
-    lines = [f"{name}: {value}" for name, value in settings.items()]
+    lines = [f"{name}: {value}" for name, value in settings.items() if value is not None]
     lines += [
         "data_file_directories:",
         f"  - {directory / 'data'}",
@@ -135,9 +135,10 @@ def cassandra_yaml(
     return "\n".join(lines) + "\n"
 
 
-def java_arguments(directory: Path, jars: Path) -> list[str]:
-    """The arguments of `java` that run the node whose configuration is in the directory."""
+def java_arguments(directory: Path, jars: Path, options: Sequence[str] = ()) -> list[str]:
+    """The arguments of `java` that run the node whose configuration is in the directory, and further options."""
     return [
+        *options,
         "-Xms256m",
         "-Xmx512m",
         "-XX:+UseSerialGC",

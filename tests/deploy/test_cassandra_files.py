@@ -1,0 +1,85 @@
+"""The Compose file and the Kubernetes file of a Cassandra cluster: they have the settings of the test nodes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from cluster.distribution import VERSION
+from cluster.settings import REQUIRED
+from deploy.deployed import DEPLOY, needs, run
+from tablestone.engines.cassandra.cluster_url import parse_address
+
+COMPOSE = DEPLOY / "cassandra" / "compose.yaml"
+DATACENTER = DEPLOY / "cassandra" / "datacenter.yaml"
+WITH_GROUPS = {"commitlog_sync_period": "0ms"}
+"""What `commitlog_sync: group` needs beside a cassandra.yaml that has a period."""
+
+
+def of_compose(node: dict[str, Any]) -> dict[str, str]:
+    """The lines of cassandra.yaml that a node of the Compose file overrides."""
+    options = node["environment"]["JVM_EXTRA_OPTS"].split()
+    assert "-Dcassandra.config.allow_system_properties=true" in options
+    found = (re.fullmatch(r"-Dcassandra\.settings\.(\w+)=(\S+)", option) for option in options)
+    return {match[1]: match[2] for match in found if match is not None}
+
+
+def test_the_compose_file_has_the_settings_of_the_test_nodes() -> None:
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    nodes = {
+        name: each for name, each in services.items() if each["image"].startswith("cassandra:")
+    }
+    assert sorted(nodes) == ["node1", "node2", "node3"]
+    for node in nodes.values():
+        assert of_compose(node) == {**REQUIRED, **WITH_GROUPS}
+        assert VERSION.startswith(node["image"].removeprefix("cassandra:"))
+    waits = {name: list(each.get("depends_on", ())) for name, each in nodes.items()}
+    assert waits == {"node1": [], "node2": ["node1"], "node3": ["node2"]}, "one joins at a time"
+
+
+def test_the_compose_file_makes_and_uses_one_keyspace() -> None:
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    made = parse_address(services["init"]["command"][-1])
+    used = parse_address(services["server"]["environment"]["TABLESTONE_ENGINE"])
+    datacenter = services["node1"]["environment"]["CASSANDRA_DC"]
+    assert (made.hosts, made.keyspace, made.datacenter) == (used.hosts, used.keyspace, datacenter)
+    assert (made.replication, used.datacenter) == (3, datacenter)
+    assert {host for host, _ in used.hosts} <= set(services)
+
+
+def test_the_datacenter_has_the_settings_of_the_test_nodes() -> None:
+    spec = yaml.safe_load(DATACENTER.read_text())["spec"]
+    settings = spec["config"]["cassandra-yaml"]
+    for name, value in {**REQUIRED, **WITH_GROUPS}.items():
+        assert settings[name] == value
+    assert (spec["serverVersion"], spec["size"], len(spec["racks"])) == (VERSION, 3, 3)
+
+
+def test_the_guide_names_the_service_that_the_operator_makes() -> None:
+    datacenter = yaml.safe_load(DATACENTER.read_text())
+    service = f"{datacenter['spec']['clusterName']}-{datacenter['metadata']['name']}-service"
+    guide = (DEPLOY.parent / "docs" / "guides" / "cassandra.md").read_text()
+    [url] = re.findall(rf"cassandra://\S*{service}\S*datacenter=\w+", guide)
+    address = parse_address(url)
+    assert (urlsplit(url).scheme, address.datacenter) == (
+        "cassandra",
+        datacenter["metadata"]["name"],
+    )
+
+
+@pytest.mark.parametrize("planted", ["commitlog_sync=periodic", "paxos_variant=v1"])
+def test_another_setting_is_found(planted: str) -> None:
+    name = planted.partition("=")[0]
+    text = re.sub(rf"{name}=\w+", planted, COMPOSE.read_text())
+    node = yaml.safe_load(text)["services"]["node2"]
+    assert of_compose(node) != {**REQUIRED, **WITH_GROUPS}
+
+
+@needs("check-jsonschema")
+def test_the_compose_file_is_one() -> None:
+    checked = run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", str(COMPOSE))
+    assert checked.returncode == 0, checked.stdout
