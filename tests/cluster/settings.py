@@ -101,7 +101,7 @@ def cassandra_yaml(
     storage_port: int,
     more: Mapping[str, str | None] | None = None,
 ) -> str:
-    """The configuration of one node; `seed` is the address of the first node, and `more` overrides settings, and None removes one."""
+    """The configuration of one node. `seed` is the first address; `more` overrides settings, and None removes one."""
     settings: dict[str, str | None] = {
         **_SMALL,
         **REQUIRED,
