@@ -52,6 +52,7 @@ ASYNC_PLACES = {
     "tables/moving.py",
     "tables/storage_probe.py",
     "tables/sweeper.py",
+    "tables/sweeping.py",
     "cli/soundness.py",
     "cli/commands/cluster_moving.py",
     "cli/commands/cluster_status.py",

@@ -9,9 +9,9 @@ forgets the table.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import orjson
@@ -26,10 +26,10 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     Engine,
+    EngineBusy,
     Key,
     KeyRange,
     Put,
-    StoredRow,
     WriteSet,
 )
 from tablestone.model.errors import StorageError
@@ -39,6 +39,9 @@ from tablestone.tables.account_incarnation import Incarnations, Owner, condition
 from tablestone.tables.cached_rows import CachedRows
 from tablestone.tables.commit_retries import one_more_conflict
 from tablestone.tables.invalidating_change import InvalidatingChange
+from tablestone.tables.sweeping import Claim, Sweeping
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class TableRecord:
     ticks: int
     version: int
     identifiers: tuple[SignedIdentifier, ...] = ()
+    claim: Claim | None = None
+    """Of a deleted table on a cluster: the server that sweeps it."""
 
 
 def read_record(stored: bytes) -> TableRecord:
@@ -61,6 +66,7 @@ def read_record(stored: bytes) -> TableRecord:
         raw["ticks"],
         raw["version"],
         tuple(map(_read_identifier, raw.get("identifiers", ()))),
+        tuple(raw["claim"]) if "claim" in raw else None,
     )
 
 
@@ -124,6 +130,8 @@ class Catalog:
         self._deletion_ticks = deletion_seconds * TICKS_PER_SECOND
         self._forget_ticks = max(limits.SWEEP_AGAIN_SECONDS, deletion_seconds) * TICKS_PER_SECOND
         self._rows = CachedRows(engine, absence_by_lease=False)
+        self._is_shared = engine.lease_seconds is not None
+        self._sweeping = Sweeping(engine, clock, fresh_id)
         self.incarnations = Incarnations(engine)
 
     async def find(self, owner: Owner, table: str) -> TableRecord | None:
@@ -300,19 +308,35 @@ class Catalog:
                 yield storage_keys.account_of(partition)
 
     async def sweep(self, account: str) -> bool:
-        """Remove some rows of the account's deleted tables; False if there is nothing to do now."""
+        """Remove some rows of the account's deleted tables; False if there is nothing to do now.
+
+        Servers on other machines share the tables: one that another server has claimed is left to it.
+        """
         read = await self._engine.read(
             (storage_keys.deleted_rows(account),),
             rows_max=limits.PAGE_ENTITIES_MAX,
             bytes_max=limits.PAGE_BYTES_MAX,
         )
         for record in map(read_record, read.values):
-            table_range = storage_keys.table_range(record.table_id)
-            rows = await self._engine.scan(table_range, rows_max=limits.SWEEP_ROWS_PER_STEP)
+            is_old = self._clock() - record.ticks > self._forget_ticks
+            if self._is_shared and not await self._sweeping.may_look(
+                account, record, is_old=is_old
+            ):
+                continue
+            try:
+                rows = await self._engine.scan(
+                    self._sweeping.rest_of(record.table_id), rows_max=limits.SWEEP_ROWS_PER_STEP
+                )
+            except EngineBusy as error:
+                log.warning("a deleted table cannot be read, and is left for later: %s", error)
+                self._sweeping.postpone(record.table_id)
+                continue
             if rows:
-                await self._remove(rows)
+                await self._sweeping.remove(rows)
                 return True
-            if self._clock() - record.ticks > self._forget_ticks:
+            if not self._sweeping.has_ended(record.table_id):
+                return True
+            if is_old:
                 await self._forget(account, record)
         return False
 
@@ -325,9 +349,3 @@ class Catalog:
         if stored is not None and (taken := read_record(stored)).table_id == deleted.table_id:
             changes.append(Change(row, taken.version, DELETE))
         await self._engine.commit(WriteSet(partition, changes))
-
-    async def _remove(self, rows: list[StoredRow]) -> None:
-        for partition, group in groupby(rows, key=lambda row: row.partition):
-            await self._engine.commit(
-                WriteSet(partition, [Change(row.row, ANY, DELETE) for row in group])
-            )

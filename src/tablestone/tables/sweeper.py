@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 SWEEP_PAUSE_SECONDS: Final = 1.0
 """Seconds between two looks of the sweeper while no deleted table has rows left."""
+NETWORK_PAUSE_SECONDS: Final = 0.05
+"""Seconds between two steps of the sweeper where storage is behind a network: the nodes also have requests to serve."""
 
 
 class Sweeper:
@@ -32,6 +34,7 @@ class Sweeper:
         self._engine = engine
         self._catalog = catalog
         self._clock = clock
+        self._busy_pause = NETWORK_PAUSE_SECONDS if engine.capabilities.waits else 0
         self._marks_were_removed_at = clock()
 
     async def run(self) -> None:
@@ -44,7 +47,7 @@ class Sweeper:
                 log.warning("sweeping deleted tables waits: %s", error)
             except Exception:
                 log.exception("sweeping deleted tables failed")
-            await asyncio.sleep(0 if is_busy else SWEEP_PAUSE_SECONDS)
+            await asyncio.sleep(self._busy_pause if is_busy else SWEEP_PAUSE_SECONDS)
 
     async def step(self) -> bool:
         """Remove some rows of deleted tables in every account; False if there is nothing to do now."""

@@ -1,0 +1,148 @@
+"""Sweeping one deleted table: where it has come to, which server does it, and how many partitions at a time.
+
+Servers that share storage over a network claim a table before they sweep it. A claim is a note with a time in the
+table's row of the catalog; it ends by itself, so the tables of a server that dies are swept by others. Clocks that
+differ make two servers sweep the same table, which does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Final, Protocol
+
+import orjson
+
+from tablestone.clock import TICKS_PER_SECOND, Clock
+from tablestone.engines.contract import (
+    ANY,
+    DELETE,
+    Change,
+    Committed,
+    Engine,
+    Key,
+    KeyRange,
+    Put,
+    StoredRow,
+    WriteSet,
+)
+from tablestone.tables import storage_keys
+
+CLAIM_SECONDS: Final = 20
+"""A server that sweeps a table renews its claim when half of this time has passed."""
+PARTITIONS_AT_ONCE: Final = 8
+"""Partitions of a deleted table that are removed at a time, where a commit waits for a network."""
+
+
+POSTPONED_SECONDS: Final = 600
+"""The time until a table is looked at again whose rows the nodes refused to read."""
+
+Claim = tuple[str, int]
+"""The server that sweeps a table, and the time in ticks until which others leave the table alone."""
+
+
+class DeletedTable(Protocol):
+    """A deleted table, as the catalog notes it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def table_id(self) -> bytes: ...
+    @property
+    def ticks(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def claim(self) -> Claim | None: ...
+
+
+class Sweeping:
+    """The deleted tables that one server sweeps. `fresh_id` gives bytes that no other server has."""
+
+    def __init__(self, engine: Engine, clock: Clock, fresh_id: Callable[[], bytes]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._fresh_id = fresh_id
+        self._name = ""
+        self._at_once = PARTITIONS_AT_ONCE if engine.capabilities.waits else 1
+        self._reached: dict[bytes, Key] = {}
+        self._ended: set[bytes] = set()
+        self._postponed: dict[bytes, int] = {}
+
+    async def may_look(self, account: str, record: DeletedTable, *, is_old: bool) -> bool:
+        """Whether this server is to sweep the table now. A table that it has swept waits until it `is_old`.
+
+        To look again and again would be to read the places of all removed rows again and again.
+        """
+        if record.table_id in self._ended and not is_old:
+            return False
+        now = self._clock()
+        if self._postponed.get(record.table_id, 0) > now:
+            return False
+        self._name = self._name or self._fresh_id().hex()
+        name, until = record.claim or ("", 0)
+        if name == self._name and until - now > CLAIM_SECONDS * TICKS_PER_SECOND // 2:
+            return True
+        if name != self._name and until > now:
+            return False
+        claim = (self._name, now + CLAIM_SECONDS * TICKS_PER_SECOND)
+        change = Change(
+            storage_keys.deleted_row(record.table_id), record.version, Put(_claimed(record, claim))
+        )
+        partition = storage_keys.catalog_partition(account)
+        return isinstance(await self._engine.commit(WriteSet(partition, (change,))), Committed)
+
+    def rest_of(self, table_id: bytes) -> KeyRange:
+        """The rows of the table that were not removed yet, as far as this server knows."""
+        whole = storage_keys.table_range(table_id)
+        reached = self._reached.get(table_id)
+        if reached is None:
+            return whole
+        return KeyRange(Key(reached.partition, reached.row + b"\0"), whole.end)
+
+    async def remove(self, rows: Sequence[StoredRow]) -> None:
+        """Remove rows of one table, which were read in order."""
+        groups = [
+            WriteSet(partition, [Change(row.row, ANY, DELETE) for row in group])
+            for partition, group in groupby(rows, key=lambda row: row.partition)
+        ]
+        for first in range(0, len(groups), self._at_once):
+            some = groups[first : first + self._at_once]
+            if len(some) == 1:
+                await self._engine.commit(some[0])
+            else:
+                await asyncio.gather(*(self._engine.commit(group) for group in some))
+        last = rows[-1]
+        table_id = last.partition[1 : 1 + storage_keys.TABLE_ID_LENGTH]
+        self._reached[table_id] = Key(last.partition, last.row)
+        self._ended.discard(table_id)
+
+    def has_ended(self, table_id: bytes) -> bool:
+        """There is no row behind the place that was reached; whether that was the start, so that there is none at all.
+
+        The next look begins from the start.
+        """
+        self._ended.add(table_id)
+        return self._reached.pop(table_id, None) is None
+
+    def postpone(self, table_id: bytes) -> None:
+        """The nodes refuse to read the table: there are other tables to sweep."""
+        self._postponed[table_id] = self._clock() + POSTPONED_SECONDS * TICKS_PER_SECOND
+
+
+def _claimed(record: DeletedTable, claim: Claim) -> Callable[[int], bytes]:
+    """The row of a deleted table with a claim; the time of its deletion stays."""
+
+    def render(version: int) -> bytes:
+        return orjson.dumps(
+            {
+                "name": record.name,
+                "id": record.table_id.hex(),
+                "ticks": record.ticks,
+                "version": version,
+                "claim": claim,
+            }
+        )
+
+    return render

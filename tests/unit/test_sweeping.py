@@ -1,0 +1,127 @@
+"""Sweeping deleted tables on storage that several servers share: each table by one server, and none left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from tablestone import limits
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.engines.contract import ABSENT, Change, Engine, Key, KeyRange, Put, WriteSet
+from tablestone.engines.leases import Leases
+from tablestone.engines.memory import MemoryEngine
+from tablestone.tables import storage_keys
+from tablestone.tables.account_incarnation import Named
+from tablestone.tables.catalog import Catalog
+from tablestone.tables.sweeping import CLAIM_SECONDS
+
+ACCOUNT = "acct"
+EVERYTHING = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
+
+
+class SharedStorage(MemoryEngine):
+    """Storage of several servers, which counts the reads of each table."""
+
+    lease_seconds = 0.001
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock.ticks)
+        self._leases = Leases(0.001)
+        self.scanned: list[Key] = []
+
+    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list:  # type: ignore[type-arg]
+        self.scanned.append(key_range.start)
+        return await super().scan(key_range, rows_max=rows_max)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 638_000_000_000_000_000
+
+    def ticks(self) -> int:
+        self.now += 1
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += int(seconds * TICKS_PER_SECOND)
+
+
+async def filled(engine: Engine, catalog: Catalog, table: str, rows: int) -> bytes:
+    """A table with rows in some partitions that was deleted; its id."""
+    owner = Named(ACCOUNT)
+    await catalog.create(owner, table)
+    table_id = (await catalog.require(owner, table)).table_id
+    for row in range(rows):
+        partition = storage_keys.entity_partition(table_id, f"p{row % 7}")
+        change = Change(b"%06d" % row, ABSENT, Put(lambda _: b"x"))
+        await engine.commit(WriteSet(partition, (change,)))
+    await catalog.delete(owner, table)
+    return table_id
+
+
+async def rows_of(engine: Engine, table_id: bytes) -> int:
+    return len(await engine.scan(storage_keys.table_range(table_id), rows_max=10_000))
+
+
+def test_a_table_is_swept_by_the_server_that_claimed_it_until_that_dies() -> None:
+    async def scene() -> None:
+        clock = Clock()
+        engine = SharedStorage(clock)
+        ids = (number.to_bytes(8, "big") for number in count(1))
+        here, there = (Catalog(engine, clock.ticks, lambda: next(ids)) for _ in range(2))
+        table_id = await filled(engine, here, "tab", 3 * limits.SWEEP_ROWS_PER_STEP)
+        assert await here.sweep(ACCOUNT)
+        assert not await there.sweep(ACCOUNT), "the other server has claimed it"
+        assert await rows_of(engine, table_id) == 2 * limits.SWEEP_ROWS_PER_STEP
+        clock.pass_by(CLAIM_SECONDS + 1)
+        while await there.sweep(ACCOUNT):
+            assert not await here.sweep(ACCOUNT)
+        assert await rows_of(engine, table_id) == 0
+        clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
+        while await there.sweep(ACCOUNT):
+            pass
+        assert await engine.scan(EVERYTHING, rows_max=10) == [], "the table is forgotten"
+
+    asyncio.run(scene())
+
+
+def test_two_servers_sweep_two_tables_at_the_same_time() -> None:
+    async def scene() -> None:
+        clock = Clock()
+        engine = SharedStorage(clock)
+        ids = (number.to_bytes(8, "big") for number in count(1))
+        here, there = (Catalog(engine, clock.ticks, lambda: next(ids)) for _ in range(2))
+        tables = [
+            await filled(engine, here, name, 2 * limits.SWEEP_ROWS_PER_STEP) for name in ("a", "b")
+        ]
+        assert await here.sweep(ACCOUNT)
+        assert await there.sweep(ACCOUNT)
+        left = [await rows_of(engine, table_id) for table_id in tables]
+        assert left == [limits.SWEEP_ROWS_PER_STEP] * 2
+
+    asyncio.run(scene())
+
+
+def test_a_sweep_goes_on_from_where_it_was_and_looks_at_everything_at_the_end() -> None:
+    """Reading removed rows again and again would be what Cassandra refuses; a late row must not stay."""
+
+    async def scene() -> None:
+        clock = Clock()
+        engine = SharedStorage(clock)
+        ids = (number.to_bytes(8, "big") for number in count(1))
+        catalog = Catalog(engine, clock.ticks, lambda: next(ids))
+        table_id = await filled(engine, catalog, "tab", 3 * limits.SWEEP_ROWS_PER_STEP)
+        whole = storage_keys.table_range(table_id)
+        engine.scanned.clear()
+        while await catalog.sweep(ACCOUNT):
+            pass
+        looks = [start for start in engine.scanned if whole.start <= start < whole.end]
+        assert looks == sorted(set(looks)), "each place is read once"
+        late = Change(b"late", ABSENT, Put(lambda _: b"x"))
+        await engine.commit(WriteSet(storage_keys.entity_partition(table_id, "a"), (late,)))
+        clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
+        while await catalog.sweep(ACCOUNT):
+            pass
+        assert await engine.scan(EVERYTHING, rows_max=10) == []
+
+    asyncio.run(scene())
