@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -17,6 +18,8 @@ from azure.data.tables import TableServiceClient
 from openapi_spec_validator import validate
 
 from controlled_process import ControlClient, Ready, served
+from tablestone.testing import SeedRefused, TableStorage
+from tablestone.testing.control_operations import Asked, ControlledStorage, seed
 from tablestone.testing.control_routes import RULE
 from tablestone.testing.fault_rules import Rule
 
@@ -351,3 +354,16 @@ def test_a_snapshot_goes_to_another_server_as_bytes(control: ControlClient, serv
             refused = another.ask("POST", "/snapshots", body=wrong, form="application/octet-stream")
             assert refused.status == 400
             assert sentence in refused.value["error"]
+
+
+def test_a_file_that_needs_a_missing_package_is_named_as_the_body(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The package reads CSV with pyarrow, which the server itself does not need."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "tablestone.transfer.formats.csv_typed", raising=False)
+    asked = Asked({}, {"table": "Orders"}, {}, b"PartitionKey,RowKey\np,r\n", "text/csv")
+    with TableStorage() as storage:
+        controlled = ControlledStorage(storage._running.service)
+        with pytest.raises(SeedRefused, match=r"^The body needs pyarrow: pip install "):
+            asyncio.run(seed(controlled, asked))

@@ -130,7 +130,8 @@ async def seed(storage: ControlledStorage, asked: Asked) -> Any:
             try:
                 rows = list(rows_of(file, table))
             except SeedRefused as refused:
-                raise SeedRefused(str(refused).replace(f"{file}, ", "")) from None
+                told = str(refused).replace(f"{file}, ", "").replace(str(file), "The body")
+                raise SeedRefused(told) from None
     return {"stored": await storage.service.state.seed(account, rows, tables)}
 
 
