@@ -19,7 +19,6 @@ from tablestone.engines.contract import (
     DELETE,
     Change,
     EngineUnavailable,
-    HasSize,
     WriteSet,
 )
 from tablestone.engines.memory import MemoryEngine
@@ -31,6 +30,7 @@ from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.disk_room import RESERVE_BYTES, RESERVE_PART, DiskRoom
 from tablestone.engines.sqlite.free_space import KEPT_PAGES
 from tablestone.engines.sqlite.group_commit import SHORT_PAGES
+from tablestone.engines.storage_size import HasSize
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -49,6 +49,13 @@ def test_exceptions_of_two_types_have_two_names(module: str) -> None:
             assert len({name for name, _ in found}) == len(found), function.name
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_no_protocol_is_asked_for_at_run_time(module: str) -> None:
+    """`runtime_checkable` takes no compiled class: the program would not start."""
+    assert "import runtime_checkable" not in source_of(module)
+    assert "@runtime_checkable" not in source_of(module)
+
+
 def test_no_test_changes_a_constant_that_is_compiled_in() -> None:
     """It would change nothing: the value of a `Final` stands where it is used."""
     changed = {

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, NewType, Protocol, runtime_checkable
+from typing import Final, NamedTuple, NewType, Protocol
 
 from tablestone.engines.capabilities import Capabilities
 
@@ -103,28 +103,6 @@ class StoredRow(NamedTuple):
     row: bytes
     version: int
     value: bytes
-
-
-class StorageSize(NamedTuple):
-    """The sizes of an engine's files, in bytes."""
-
-    database_bytes: int
-    """The data with its free pages. A log that is not copied yet may make the file shorter or longer than this."""
-    free_bytes: int
-    """The free pages in it, which later writes use or which are given back."""
-    log_bytes: int
-    """The file of the write-ahead log."""
-    page_bytes: int
-    """A page, the unit in which space is free."""
-
-
-@runtime_checkable
-class HasSize(Protocol):
-    """An engine that knows the sizes of its files; others keep them elsewhere."""
-
-    def size(self) -> StorageSize:
-        """The present sizes; some microseconds. Raises `EngineUnavailable`."""
-        ...
 
 
 ABSENT: Final = 0

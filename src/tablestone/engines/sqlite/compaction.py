@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from tablestone.engines.contract import EngineUnavailable, StorageSize
+from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import LOG_NAME, DataDirectory
 from tablestone.engines.sqlite.free_space import FreeSpace, rewrite, size_of
+from tablestone.engines.storage_size import StorageSize
 
 READS_MS_MAX: Final = 5_000
 """Milliseconds to wait for reads of other processes, after which the log keeps its length."""

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
         KeyRange,
         Rows,
         StorageId,
-        StorageSize,
         StoredRow,
         WriteSet,
     )
+    from tablestone.engines.storage_size import StorageSize
 
 WRONG_VERSIONS: Final = """
 SELECT partition, row, version FROM stored_rows WHERE version < 1 LIMIT 100

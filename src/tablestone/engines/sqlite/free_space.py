@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 
-from tablestone.engines.contract import StorageSize
+from tablestone.engines.storage_size import StorageSize
 
 if TYPE_CHECKING:
     from pathlib import Path

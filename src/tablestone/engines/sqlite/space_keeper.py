@@ -17,10 +17,10 @@ from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.sqlite.free_space import STEP_PAGES, FreeSpace, kept_bytes
 
 if TYPE_CHECKING:
-    from tablestone.engines.contract import StorageSize
     from tablestone.engines.sqlite.commit_lock import CommitLock
     from tablestone.engines.sqlite.data_directory import DataDirectory
     from tablestone.engines.sqlite.disk_room import DiskRoom
+    from tablestone.engines.storage_size import StorageSize
 
 STEP_PAUSE_SECONDS: Final = 0.02
 """Seconds between two steps that give free pages back, for the commits of requests."""
