@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -43,6 +44,28 @@ def test_compose(tmp_path: Path) -> None:
     planted = tmp_path / "compose.yaml"
     planted.write_text(COMPOSE.read_text().replace("read_only: true", "read_only: [1]"))
     assert run("check-jsonschema", *COMPOSE_SCHEMA, str(planted)).returncode == 1
+
+
+CI_FILES = {
+    ".github/workflows/test.yml": "vendor.github-workflows",
+    ".github/workflows/test-with-service.yml": "vendor.github-workflows",
+    ".gitlab-ci.yml": "vendor.gitlab-ci",
+}
+
+
+@needs("check-jsonschema")
+@pytest.mark.parametrize(("name", "schema"), CI_FILES.items())
+def test_the_files_of_the_guide_for_ci(name: str, schema: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "guides" / "ci.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml\n# (\S+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert {block[0] for block in blocks} == CI_FILES.keys()
+    file = tmp_path / "ci.yml"
+    file.write_text(dict(blocks)[name])
+    checked = run("check-jsonschema", "--builtin-schema", schema, str(file))
+    assert checked.returncode == 0, checked.stdout
+    key = "on: push" if "github" in schema else "script:"
+    file.write_text(dict(blocks)[name].replace(key, "planted: 1"))
+    assert run("check-jsonschema", "--builtin-schema", schema, str(file)).returncode == 1
 
 
 WHEELS = {
