@@ -171,11 +171,14 @@ def holds(
 
 
 def wanted_rows(statement: Statement, parameters: Sequence[Any]) -> Callable[[bytes | None], bool]:
-    """Which rows of a partition a query concerns; the static columns always."""
+    """Which rows of a partition a query concerns; the static columns if it asks for one."""
+    asks_static = any(name in STATIC_COLUMNS for name, _ in statement.columns)
     relations = [(each.operator, each.term.value(parameters)) for each in statement.clustering()]
 
     def wanted(row: bytes | None) -> bool:
-        return row is None or all(_COMPARE[sign](row, value) for sign, value in relations)
+        if row is STATIC:
+            return asks_static
+        return all(_COMPARE[sign](row, value) for sign, value in relations)
 
     return wanted
 

@@ -8,6 +8,7 @@ of a write set, and may be shorter than it was asked for.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
@@ -53,7 +54,8 @@ class Moment(NamedTuple):
 
 class _Statements:
     def __init__(self, connection: Connection) -> None:
-        prepare = connection.prepare
+        # SERIAL: each answer contains every transaction that any earlier answer has shown a row of.
+        prepare = functools.partial(connection.prepare, serial=True)
         select = f"SELECT row, version, value, mark, widest FROM {ROWS} WHERE partition = ?"
         self.get = prepare(f"SELECT value FROM {ROWS} WHERE partition = ? AND row = ?")
         self.rows_from = prepare(f"{select} AND row >= ? LIMIT ?")
