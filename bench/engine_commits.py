@@ -74,7 +74,7 @@ class _OneThreadCommit(GroupCommit):
         self._execute("BEGIN IMMEDIATE")
         self._rows.now = self._clock()
         outcomes.extend(self._rows.apply(each.write_set) for each in accepted)
-        self._commit()
+        self._commit(len(accepted))
 
 
 DESIGNS: Final[dict[str, type[GroupCommit]]] = {

@@ -62,6 +62,9 @@ class Constant:
     def reopen_logs(self) -> None:
         """No log to reopen."""
 
+    def count_connections(self, *_: object) -> None:
+        """No metrics."""
+
 
 def main() -> None:
     serve(

@@ -31,7 +31,7 @@ T = TypeVar("T")
 READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.005
-TABLESTONE, AZURITE, FLOOR = "tablestone", "azurite", "floor"
+TABLESTONE, METRICS, AZURITE, FLOOR = "tablestone", "metrics", "azurite", "floor"
 
 
 @dataclass
@@ -73,16 +73,21 @@ def start(name: str, data: Path) -> Server:
     return STARTERS[kind](name, data, workers)
 
 
-def start_tablestone(name: str, data: Path, workers: str) -> Server:
+def start_tablestone(name: str, data: Path, workers: str, *more: str) -> Server:
     command = Path(sys.executable).parent / "tablestone"
     if not command.exists():
         raise PrerequisiteError(
             "bench runs the tablestone command beside its own Python: pip install . first."
         )
     data.mkdir(parents=True, exist_ok=True)
-    serve = [str(command), "serve", "--port", "0", "--data", str(data)]
+    serve = [str(command), "serve", "--port", "0", "--data", str(data), *more]
     serve += ["--workers", workers] if workers else []
     return start_announced(name, serve, constant=False)
+
+
+def start_with_metrics(name: str, data: Path, workers: str) -> Server:
+    """Tablestone with an admin address, so that it counts its requests."""
+    return start_tablestone(name, data, workers, "--admin", "0")
 
 
 def start_floor(name: str, _data: Path, workers: str) -> Server:
@@ -111,6 +116,7 @@ def start_azurite(_name: str, _data: Path, _workers: str) -> Server:
 
 STARTERS: dict[str, Callable[[str, Path, str], Server]] = {
     TABLESTONE: start_tablestone,
+    METRICS: start_with_metrics,
     AZURITE: start_azurite,
     FLOOR: start_floor,
 }

@@ -185,5 +185,5 @@ def clean_environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("TABLESTONE_", "AZURITE_"))
+        if not name.startswith(("TABLESTONE_", "AZURITE_", "OTEL_"))
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 from tablestone.engines.contract import StorageId
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.log_format import TEXT
+from tablestone.telemetry.quiet_addresses import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports
 
 DEVELOPMENT_ACCOUNT_NAME = "devstoreaccount1"
@@ -154,10 +155,11 @@ class WorkerSlot:
     """The number of this worker process, from 0 to `workers` - 1.
 
     If several processes use one storage, `storage` names it. A worker that replaces another gets the same value.
-    `reports` takes the reports of the worker, if there is an admin address.
+    `reports` takes the reports of the worker, if there is an admin address. Several workers share `quiet`.
     """
 
     worker: int = 0
     workers: int = 1
     storage: StorageId | None = None
     reports: WorkerReports | None = None
+    quiet: QuietAddresses | None = None

@@ -12,7 +12,14 @@ from deploy.deployed import DEPLOY, needs
 from deploy.install import program
 from guides.page_commands import GUIDES, commands_of, fits, run_page
 
-PAGES = ("ci.md", "commands.md", "curl.md", "from-azurite.md", "storage-explorer.md")
+PAGES = (
+    "ci.md",
+    "commands.md",
+    "curl.md",
+    "from-azurite.md",
+    "monitoring.md",
+    "storage-explorer.md",
+)
 
 
 @needs("helm")

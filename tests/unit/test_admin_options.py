@@ -27,7 +27,7 @@ GIVEN = {
         {"admin": AdminAddress("localhost", 9090)}, file='admin = "localhost:9090"'
     ),
 }
-FORM = "must be PORT or HOST:PORT, such as 9090 or 127.0.0.1:9090, not"
+FORM = "must be PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003, not"
 REFUSED = {
     **{
         text: Refused(f"--admin {FORM} {text!r}.", command_line={"admin": text})

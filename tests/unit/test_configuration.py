@@ -299,8 +299,8 @@ REFUSED = {
     ),
     "unknown key": Refused(
         "FILE has the unknown key 'replicas'; the keys are access-log, accounts, admin, any-version, control, "
-        "custom-domain, data, domain, engine, host, https-only, log-format, log-level, port, print, "
-        "table-deletion-seconds, tls, tls-certificate, tls-key, "
+        "custom-domain, data, domain, engine, host, https-only, log-format, log-level, metrics-tables, port, "
+        "print, table-deletion-seconds, tls, tls-certificate, tls-key, "
         "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
         file="replicas = 1",
     ),

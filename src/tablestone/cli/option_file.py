@@ -22,6 +22,7 @@ from tablestone.cli.options import (
     DATA,
     ENGINE,
     HTTPS_ONLY,
+    METRICS_TABLES,
     PORT,
     SERVER_OPTIONS,
     TABLE_DELETION_SECONDS,
@@ -90,6 +91,7 @@ _FILE_KINDS: Mapping[str, tuple[type, str]] = {
     CONTROL.name: (int, "a number"),
     TABLE_DELETION_SECONDS.name: (int, "a number"),
     HTTPS_ONLY.name: (bool, "true or false"),
+    METRICS_TABLES.name: (bool, "true or false"),
     ADMIN.name: (str, "a number or a string"),
     ANY_VERSION.name: (bool, "true or false"),
     **{

@@ -31,6 +31,7 @@ from tablestone.cli.options import (
     HTTPS_ONLY,
     LOG_FORMAT,
     LOG_LEVEL,
+    METRICS_TABLES,
     PORT,
     PRINT,
     SERVER_OPTIONS,
@@ -135,6 +136,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         any_version=given.get(ANY_VERSION.name, False),
         control_port=_control_port(given, host, engine, named),
         ready_form=given.get(PRINT.name, PRINT.default),
+        metrics_tables=given.get(METRICS_TABLES.name, False),
     )
 
 

@@ -57,7 +57,7 @@ def parse_admin(text: str) -> AdminAddress:
     is_bare = host.startswith("[") == host.endswith("]") == (":" in host)
     if (colon and not host.strip("[]")) or not is_bare or not _is_port(port):
         raise BrokenOption(
-            f"must be PORT or HOST:PORT, such as 9090 or 127.0.0.1:9090, not {text!r}"
+            f"must be PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003, not {text!r}"
         )
     return AdminAddress(host.strip("[]") or ADMIN_HOST, int(port))
 

@@ -246,6 +246,13 @@ CONTROL = Option(
     "none",
     parse_control_port,
 )
+METRICS_TABLES = Option(
+    "metrics-tables",
+    "true|false",
+    "Let metrics count by account and table too, with their names.",
+    "false",
+    parse_truth,
+)
 
 CHECK_OPTIONS = (
     replace(DATA, help="Directory that holds the data; it is only read."),
@@ -264,6 +271,6 @@ SERVER_OPTIONS = (
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS, LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
-    *(ADMIN, PRINT, CONTROL),
+    *(ADMIN, METRICS_TABLES, PRINT, CONTROL),
 )
 """The options of `tablestone serve`; their names are the keys of the file."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tablestone.clock import Clock
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import Engine, StorageId
+from tablestone.engines.figures import Figure
 
 ENTRY_POINTS = "tablestone.engines"
 """The group of entry points that name kinds of engines."""
@@ -56,3 +57,5 @@ class EngineKind:
     open: OpenEngine
     hold: HoldStorage | None = None
     """None if several processes cannot share the storage (`Capabilities.processes`)."""
+    figures: tuple[Figure, ...] = ()
+    """The figures of an engine of this kind, which is then a `MeasuredEngine`."""

@@ -22,6 +22,7 @@ from tablestone.engines.contract import (
     StoredRow,
     expectation_holds,
 )
+from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EngineKind, Opening
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from tablestone.clock import Clock
     from tablestone.engines.contract import Hint, KeyRange, StorageId, WriteSet
+    from tablestone.engines.figures import Values
 
 
 class MemoryEngine:
@@ -129,6 +131,9 @@ class MemoryEngine:
         ]
         return broken
 
+    def measure(self) -> Values:
+        return {"memory_rows": len(self._rows)}
+
     async def close(self) -> None:
         self._is_open = False
         self._keys.clear()
@@ -171,7 +176,12 @@ def _open(_place: str, clock: Clock, _opening: Opening, _storage: StorageId | No
     return MemoryEngine(clock)
 
 
-KIND = EngineKind(MemoryEngine.capabilities, ("memory",), _open)
+KIND = EngineKind(
+    MemoryEngine.capabilities,
+    ("memory",),
+    _open,
+    figures=(Figure("memory_rows", FigureKind.GAUGE, "Rows in memory."),),
+)
 
 
 def _keys_in(ordered: list[Key], key_range: KeyRange) -> list[Key]:

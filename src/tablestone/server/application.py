@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import NamedTuple
 
 from tablestone import limits
 from tablestone.clock import Clock, monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
 from tablestone.engines.contract import Engine
-from tablestone.engines.registry import open_engine
+from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.registry import kind_of, open_engine
 from tablestone.identity.identities import Identities
 from tablestone.identity.known_accounts import KnownAccounts
 from tablestone.model.errors import StorageError
@@ -24,6 +25,13 @@ from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.body import BodyTimeLimit, RequestBody, is_worth_discarding
 from tablestone.server.requests.pipeline import Pipeline
+from tablestone.server.trace_opening import (
+    OpenTracing,
+    open_tracing,
+    traced_engine,
+    traced_tables,
+)
+from tablestone.server.worker_measures import WorkerMeasures
 from tablestone.server.worker_reporter import WorkerReporter
 from tablestone.tables.documents import Documents
 from tablestone.tables.service import TableService
@@ -31,6 +39,7 @@ from tablestone.tables.storage_keys import TABLE_ID_LENGTH
 from tablestone.tables.sweeper import Sweeper
 from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.refused_callers import RefusedCallers
+from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.request_record import RequestRecord
 from tablestone.wire.http.messages import RawRequest, RawResponse, single_headers
 
@@ -39,6 +48,8 @@ log = logging.getLogger(__name__)
 _LENGTHLESS = frozenset((204, 304))
 """Statuses without a body: their Content-Length, if any, comes with the answer."""
 
+EXPORT_SECONDS_MAX = 5.0
+"""Seconds that a stop waits for the last traces to be exported."""
 TELL_SECONDS = 5.0
 """Seconds between two looks at the counts of refused callers."""
 
@@ -65,9 +76,16 @@ class Application:
         self._pipeline: Pipeline | None = None
         self._body_time_limit = BodyTimeLimit()
         self._background: list[asyncio.Task[None]] = []
-        self._refused = RefusedCallers(monotonic_seconds)
+        self._refused = RefusedCallers(monotonic_seconds, slot.quiet)
         self._access_log: AccessLog | None = None
-        self._is_watched = False
+        self._counts = (
+            None
+            if slot.reports is None
+            else RequestCounts(names_tables=configuration.metrics_tables)
+        )
+        self._is_watched = self._counts is not None
+        self._measures: WorkerMeasures | None = None
+        self._tracing: OpenTracing | None = None
 
     async def startup(self) -> None:
         """Open the engine; raises `EngineRefused` with one sentence if it cannot be opened."""
@@ -75,20 +93,9 @@ class Application:
         if configuration.access_log is not None:
             self._access_log = AccessLog(configuration.access_log, monotonic_seconds)
             self._is_watched = True
-        clock, seconds, open_the_engine, make_service = self._parts
-        self._engine = open_the_engine(
-            configuration.engine,
-            clock,
-            shared=self._slot.workers > 1 or self._slot.storage is not None,
-            storage=self._slot.storage,
-        )
-        service = make_service(
-            self._engine,
-            clock,
-            seconds,
-            lambda: secrets.token_bytes(TABLE_ID_LENGTH),
-            table_deletion_seconds=configuration.table_deletion_seconds,
-        )
+        clock, seconds = self._parts.clock, self._parts.seconds
+        service = self._open_service()
+        assert self._engine is not None
         documents = Documents(self._engine)
         identities = Identities(
             documents, configuration.tokens, seconds, logs_warnings=self._slot.worker == 0
@@ -115,18 +122,50 @@ class Application:
             asyncio.create_task(identities.watch()),
             asyncio.create_task(self._engine.watch(logs_warnings=self._slot.worker == 0)),
         ]
-        if self._slot.reports is not None:
-            reporter = WorkerReporter(self._slot.reports, self._slot.worker, {})
-            self._background.append(asyncio.create_task(reporter.run()))
+        sweeper: Sweeper | None = None
         if self._slot.worker == 0:  # one sweeper is enough; two would disturb each other
             sweeper = Sweeper(self._engine, service.catalog, clock)
             self._background.append(asyncio.create_task(sweeper.run()))
+        if self._slot.reports is not None and self._counts is not None:
+            figures = kind_of(EngineUrl.parse(configuration.engine).scheme).figures
+            self._measures = WorkerMeasures(
+                self._counts, self._engine, figures, service, documents, sweeper
+            )
+            reporter = WorkerReporter(self._slot.reports, self._slot.worker, self._measures)
+            reporter.report()  # before the server says that it is ready
+            self._background.append(asyncio.create_task(reporter.run()))
+
+    def _open_service(self) -> TableService:
+        """Open the engine, and make the table service on it."""
+        configuration = self._configuration
+        clock, seconds, open_the_engine, make_service = self._parts
+        self._engine = open_the_engine(
+            configuration.engine,
+            clock,
+            shared=self._slot.workers > 1 or self._slot.storage is not None,
+            storage=self._slot.storage,
+        )
+        self._tracing = open_tracing(logs_warnings=self._slot.worker == 0)
+        if self._tracing is not None:
+            self._is_watched = True
+            self._engine = traced_engine(self._engine, configuration.engine)
+            make_service = traced_tables(make_service)
+        return make_service(
+            self._engine,
+            clock,
+            seconds,
+            lambda: secrets.token_bytes(TABLE_ID_LENGTH),
+            table_deletion_seconds=configuration.table_deletion_seconds,
+        )
 
     @property
     def waits(self) -> bool:
-        """Whether every request needs a task of its own, because the engine waits; known once the engine is open."""
+        """Whether every request needs a task of its own, because the engine waits; known once the engine is open.
+
+        A trace needs a task too: the task keeps which request is carried out.
+        """
         assert self._engine is not None
-        return self._engine.capabilities.waits
+        return self._engine.capabilities.waits or self._tracing is not None
 
     async def shutdown(self) -> None:
         """Stop sweeping, finish the accepted commits, release the data."""
@@ -136,9 +175,17 @@ class Application:
             await asyncio.wait(self._background)
         if self._engine is not None:
             await self._engine.close()
+        if self._tracing is not None:
+            closing = asyncio.create_task(asyncio.to_thread(self._tracing.close))
+            await asyncio.wait({closing}, timeout=EXPORT_SECONDS_MAX)
         self._refused.tell_counted(at_end=True)
         if self._access_log is not None:
             self._access_log.close()
+
+    def count_connections(self, connections: Sized, accepted: Callable[[], int]) -> None:
+        """Let metrics count these open connections, and those that were accepted."""
+        if self._measures is not None:
+            self._measures.count_connections(connections, accepted)
 
     def reopen_logs(self) -> None:
         """Open the files of the log again: a program has moved them away."""
@@ -160,10 +207,18 @@ class Application:
         request = request_of(scope, by_name, duplicated)
         body = RequestBody(receive, by_name, self._body_time_limit)
         if self._is_watched:
-            record = RequestRecord(request.method, request.client, monotonic_seconds())
-            response = await self._pipeline.answer(request, body.read, record)
-            record.bytes_in = body.size
-            self._note(record, response)
+            record = RequestRecord(
+                request.method,
+                request.client,
+                monotonic_seconds(),
+                names_caller=self._access_log is not None,
+            )
+            if self._tracing is None:
+                response = await self._pipeline.answer(request, body.read, record)
+                record.bytes_in = body.size
+                self._note(record, response)
+            else:
+                response = await self._answer_traced(self._tracing, request, body, record)
         else:
             response = await self._pipeline.answer(request, body.read)
         if not body.is_read and is_worth_discarding(by_name):
@@ -174,6 +229,20 @@ class Application:
             {"type": "http.response.start", "status": response.status, "headers": response.headers}
         )
         await send({"type": "http.response.body", "body": response.body})
+
+    async def _answer_traced(
+        self, tracing: OpenTracing, request: RawRequest, body: RequestBody, record: RequestRecord
+    ) -> RawResponse:
+        assert self._pipeline is not None
+        record.times_steps = True
+        trace = tracing.begin(record, request.scheme, request.headers)
+        try:
+            response = await self._pipeline.answer(request, body.read, record)
+            record.bytes_in = body.size
+            self._note(record, response)
+        finally:
+            trace.end()
+        return response
 
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer that the server is busy, because there are too many connections; then close this one."""
@@ -195,10 +264,12 @@ class Application:
     def _note(self, record: RequestRecord, response: RawResponse) -> None:
         """Tell the operator of a request whose answer is ready."""
         record.ended = monotonic_seconds()
-        record.at_seconds = unix_seconds()
         record.status = response.status
         record.bytes_out = len(response.body)
+        if self._counts is not None:
+            self._counts.count(record)
         if self._access_log is not None:
+            record.at_seconds = unix_seconds()
             self._access_log.write(record)
 
     async def _tell_refused(self) -> None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+import resource
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from tablestone.clock import monotonic_seconds
+from tablestone.telemetry.totals import added
 from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
 
 logger = logging.getLogger(__name__)
@@ -20,32 +23,53 @@ logger = logging.getLogger(__name__)
 REPORT_SECONDS: Final = 1.0
 """Seconds between two reports."""
 
-Section = Callable[[], Any]
-"""The figures of one part of the worker, as JSON values."""
-
 
 class WorkerReporter:
-    """Leaves the reports of a worker. `sections` are the members of a report."""
+    """Leaves the reports of a worker. `measure` gives its counts since the start, as totals, and its present values.
+
+    The totals of the worker that this one replaces go on.
+    """
 
     def __init__(
-        self, reports: WorkerReports, worker: int, sections: Mapping[str, Section]
+        self,
+        reports: WorkerReports,
+        worker: int,
+        measure: Callable[[], tuple[dict[str, Any], dict[str, Any]]],
     ) -> None:
         self._reports = reports
         self._worker = worker
-        self._sections = sections
+        self._measure = measure
+        before = reports.newest(worker)
+        self._before: dict[str, Any] = {} if before is None else before.content["totals"]
 
-    def report(self) -> None:
-        """Leave a report now."""
-        content = {name: section() for name, section in self._sections.items()}
+    def report(self, lag: float = 0.0) -> None:
+        """Leave a report now; `lag` is its delay in seconds."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        totals, now = self._measure()
+        totals["cpu_seconds"] = used.ru_utime + used.ru_stime
+        now |= {"resident_bytes": resident_bytes(), "lag_seconds": lag}
+        content = {"totals": added(self._before, totals), "now": now}
+        report = WorkerReport(os.getpid(), monotonic_seconds(), content)
         try:
-            self._reports.leave(
-                self._worker, WorkerReport(os.getpid(), monotonic_seconds(), content)
-            )
+            self._reports.leave(self._worker, report)
         except ValueError as error:
             logger.error("Metrics are out of date: %s.", error)  # noqa: TRY400 - the sentence says it all
 
     async def run(self) -> None:
-        """Report until this is cancelled."""
+        """Report until this is cancelled. A report that fails does not end the next one."""
         while True:
-            self.report()
+            due = monotonic_seconds() + REPORT_SECONDS
             await asyncio.sleep(REPORT_SECONDS)
+            try:
+                self.report(max(0.0, monotonic_seconds() - due))
+            except Exception:
+                logger.exception("A report of this worker failed.")
+
+
+def resident_bytes() -> int:
+    """The memory that this process has now; where the system does not tell, the most that it ever had."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return pages * resource.getpagesize()

@@ -50,6 +50,11 @@ class Incarnations:
         self._engine = engine
         self._rows = CachedRows(engine)
 
+    @property
+    def caches(self) -> tuple[CachedRows, ...]:
+        """Its cached rows, for their counts."""
+        return (self._rows,)
+
     async def current(self, account: str) -> int:
         """The current incarnation of the name, for an account that is created under it."""
         place = Key(storage_keys.catalog_partition(account), storage_keys.INCARNATION_ROW)

@@ -45,6 +45,8 @@ class CachedRows:
         self._keeps_absence = absence_by_lease or not self._by_lease
         self._generation: int | None = None
         self._kept: dict[Key, Any] = {}
+        self.hits = 0
+        self.misses = 0
         self.read_at: int | None = None
         """The engine's generation after the last `get`; None if the engine had none then."""
         self.kept_at: int | None = None
@@ -58,9 +60,11 @@ class CachedRows:
             self._generation = generation
         kept = self._kept
         if place in kept:
+            self.hits += 1
             self.read_at = self.kept_at = generation
             found: Found | None = kept[place]
             return found
+        self.misses += 1
         if self._by_lease:
             value, may_keep = await self._read_by_lease(place)
         else:
@@ -81,7 +85,10 @@ class CachedRows:
         """The result of the last `get` of this place if it is still valid, else `NOT_KEPT`; for very frequent calls."""
         if self._generation is None or self._engine.generation != self._generation:
             return NOT_KEPT
-        return self._kept.get(place, NOT_KEPT)
+        found = self._kept.get(place, NOT_KEPT)
+        if found is not NOT_KEPT:
+            self.hits += 1
+        return found
 
     async def _read_by_lease(self, place: Key) -> tuple[bytes | None, bool]:
         """The value of a row, and whether it may be kept: no change of its partition was under way before it was read.

@@ -134,6 +134,16 @@ class Catalog:
         self._sweeping = Sweeping(engine, clock, fresh_id)
         self.incarnations = Incarnations(engine)
 
+    @property
+    def swept_rows(self) -> int:
+        """The rows of deleted tables that this process has removed."""
+        return self._sweeping.removed_rows
+
+    @property
+    def caches(self) -> tuple[CachedRows, ...]:
+        """Its cached rows, for their counts."""
+        return (self._rows, *self.incarnations.caches)
+
     async def find(self, owner: Owner, table: str) -> TableRecord | None:
         """The owner's table of this name, in any case, if there is one."""
         if len(table) > limits.TABLE_NAME_LENGTH_MAX:

@@ -56,6 +56,11 @@ class Documents:
         self._engine = engine
         self._rows = CachedRows(engine)
 
+    @property
+    def caches(self) -> tuple[CachedRows, ...]:
+        """Its cached rows, for their counts."""
+        return (self._rows,)
+
     async def get(
         self, kind: DocumentKind, name: str, read: Callable[[Members], Found]
     ) -> Found | None:

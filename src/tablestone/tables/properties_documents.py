@@ -41,6 +41,7 @@ class PropertiesOfAccounts:
         self._documents = documents
         self._incarnations = incarnations
         self._places: dict[str, Key] = {}
+        self.caches = documents.caches
 
     def kept(self, account: str) -> ServiceProperties | NotKept | None:
         """The result of `get` if it is in the cache. Every request calls this, so it has to be very fast."""

@@ -36,13 +36,15 @@ class Sweeper:
         self._clock = clock
         self._busy_pause = NETWORK_PAUSE_SECONDS if engine.capabilities.waits else 0
         self._marks_were_removed_at = clock()
+        self.is_busy = False
+        """Whether the last look found rows of deleted tables."""
 
     async def run(self) -> None:
         """Sweep until this is cancelled."""
         while True:
             is_busy = False
             try:
-                is_busy = await self.step()
+                is_busy = self.is_busy = await self.step()
             except EngineUnavailable as error:
                 log.warning("sweeping deleted tables waits: %s", error)
             except Exception:

@@ -69,6 +69,7 @@ class Sweeping:
         self._reached: dict[bytes, Key] = {}
         self._ended: set[bytes] = set()
         self._postponed: dict[bytes, int] = {}
+        self.removed_rows = 0
 
     async def may_look(self, account: str, record: DeletedTable, *, is_old: bool) -> bool:
         """Whether this server is to sweep the table now. A table that it has swept waits until it `is_old`.
@@ -113,6 +114,7 @@ class Sweeping:
                 await self._engine.commit(some[0])
             else:
                 await asyncio.gather(*(self._engine.commit(group) for group in some))
+        self.removed_rows += len(rows)
         last = rows[-1]
         table_id = last.partition[1 : 1 + storage_keys.TABLE_ID_LENGTH]
         self._reached[table_id] = Key(last.partition, last.row)

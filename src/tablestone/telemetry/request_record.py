@@ -29,10 +29,13 @@ BATCH: Final = "Batch"
 class RequestRecord:
     """One request. `started` and `ended` are of a clock that never steps back, `at_seconds` of the wall.
 
-    `failure` is the error that was answered, of a batch the one inside. `bytes_in` and `bytes_out` count bodies.
+    `failure` is the error that was answered, of a batch the one inside. `bytes_in` and `bytes_out` count bodies. The
+    kind of the caller is noted if `names_caller`, and the moment at which the caller was known if `times_steps`.
     """
 
-    def __init__(self, method: str, client: str, started: float) -> None:
+    def __init__(
+        self, method: str, client: str, started: float, *, names_caller: bool = True
+    ) -> None:
         self.method = method
         self.client = client
         self.started = started
@@ -41,6 +44,9 @@ class RequestRecord:
         self.request_id = ""
         self.client_request_id: bytes | None = None
         self.account = ""
+        self.names_caller = names_caller
+        self.times_steps = False
+        self.authenticated_at = 0.0
         self.caller = ""
         self.is_batch = False
         self.operation: Operation | None = None

@@ -9,6 +9,7 @@ against the machine's clock. The entities that they store get their Timestamps f
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sized
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -157,6 +158,11 @@ class StorageService:
         """Open the files of the log again, if the server has one."""
         for application in self._applications:
             application.reopen_logs()
+
+    def count_connections(self, connections: Sized, accepted: Callable[[], int]) -> None:
+        """Let metrics count these connections, if the server has metrics."""
+        for application in self._applications:
+            application.count_connections(connections, accepted)
 
     def _application_for(self, scope: Message) -> Application:
         turned, dated = self._applications

@@ -128,6 +128,8 @@ class Commits:
         self._seconds = seconds
         self._writer = writer
         self._attempts = 0
+        self.in_doubt = 0
+        self.overtaken = 0
         self._statements = _Statements(connection)
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
@@ -157,6 +159,7 @@ class Commits:
             if found is None:
                 return Committed(attempt.versions)
             if not attempt.is_blind:  # another server was first
+                self.overtaken += 1
                 if self._seconds() + pause > deadline:
                     raise EngineBusy("Other servers keep writing to the same partition.")
                 await self._connection.pause(pause)
@@ -250,6 +253,7 @@ class Commits:
         try:
             answer = await self._connection.write_if([attempt.calls[0], writer, *attempt.calls[1:]])
         except OutcomeInDoubt as doubt:
+            self.in_doubt += 1
             if await self._was_applied(partition, number, attempt, began):
                 return None
             raise EngineBusy(f"The cluster did not take a write in time: {doubt}") from doubt

@@ -17,9 +17,11 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
 import cassandra
 from cassandra import ConsistencyLevel
+from tablestone.engines.cassandra.cassandra_figures import REQUEST
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.session import Nodes, open_session
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable
+from tablestone.engines.figures import Distribution
 
 READ_SECONDS_MAX: Final = 15.0
 """How long a read is tried again; the service's own limit for a request is 30 s."""
@@ -71,6 +73,8 @@ class Connection:
         )
         self._is_woken = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.request_seconds = Distribution(REQUEST.bounds)
+        self.failures = 0
         self.keyspace = address.keyspace
         self.is_open = True
         self._nodes = Nodes(seconds, address.datacenter)
@@ -173,6 +177,11 @@ class Connection:
             raise OutcomeInDoubt(str(error)) from error
         return None if answer[0][0] else answer
 
+    def nodes(self) -> tuple[int, int]:
+        """The number of nodes that the driver knows, and of those that it takes for running."""
+        hosts = self.cluster.metadata.all_hosts()
+        return len(hosts), sum(bool(host.is_up) for host in hosts)
+
     async def pause(self, seconds: float) -> None:
         """Wait about this long: writers that met must not meet again."""
         await asyncio.sleep(seconds * (0.5 + self._chance()))
@@ -187,21 +196,30 @@ class Connection:
             raise EngineUnavailable("The engine is closed.")
         loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
+        begun = self._seconds()
         sent: ResponseFuture = self.session.execute_async(request, parameters)
-        sent.add_callbacks(self._answered, self._failed, (sent, future), None, (future,), None)
+        sent.add_callbacks(
+            self._answered, self._failed, (sent, future, begun), None, (future,), None
+        )
         return future
 
     # On the driver's thread, from here to `_wake`.
 
     def _answered(
-        self, rows: list[Row] | None, sent: ResponseFuture, future: asyncio.Future[Answer]
+        self,
+        rows: list[Row] | None,
+        sent: ResponseFuture,
+        future: asyncio.Future[Answer],
+        begun: float,
     ) -> None:
+        self.request_seconds.add(self._seconds() - begun)
         answer = Answer(rows or ())
         answer.names = sent._col_names or ()  # noqa: SLF001 - there is no other way to them without waiting
         self._arrived.append((future, answer, None))
         self._wake(future)
 
     def _failed(self, error: Exception, future: asyncio.Future[Answer]) -> None:
+        self.failures += 1
         if isinstance(error, cassandra.OperationTimedOut):
             self._nodes.avoid(error.last_host)
         self._arrived.append((future, None, error))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tablestone.clock import Clock
 from tablestone.engines.cassandra.capabilities import CAPABILITIES, LEASE_SECONDS
+from tablestone.engines.cassandra.cassandra_figures import REQUEST
 from tablestone.engines.cassandra.commit import Commits
 from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.directory import Directory
@@ -25,6 +26,7 @@ from tablestone.engines.contract import (
     StoredRow,
     WriteSet,
 )
+from tablestone.engines.figures import Values
 from tablestone.engines.leases import Leases
 
 
@@ -96,6 +98,17 @@ class CassandraEngine:
     async def check(self) -> list[str]:
         self._require_open()
         return await broken_invariants(self.connection, self.directory)
+
+    def measure(self) -> Values:
+        nodes, up = self.connection.nodes()
+        return {
+            REQUEST.name: self.connection.request_seconds.numbers(),
+            "cassandra_request_failures": self.connection.failures,
+            "cassandra_commits_in_doubt": self._commits.in_doubt,
+            "cassandra_commits_overtaken": self._commits.overtaken,
+            "cassandra_nodes": nodes,
+            "cassandra_nodes_up": up,
+        }
 
     async def close(self) -> None:
         if self._is_open:

@@ -10,6 +10,7 @@ from typing import Final
 
 from tablestone.clock import Clock, system_clock
 from tablestone.engines.cassandra.capabilities import CAPABILITIES
+from tablestone.engines.cassandra.cassandra_figures import FIGURES
 from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, ClusterAddress, parse_address
 from tablestone.engines.contract import Engine, EngineRefused, StorageId
 from tablestone.engines.kind import EngineKind, Opening
@@ -73,4 +74,4 @@ def opening() -> ModuleType:
     return module
 
 
-KIND: Final = EngineKind(CAPABILITIES, (FORM,), _open, _hold)
+KIND: Final = EngineKind(CAPABILITIES, (FORM,), _open, _hold, FIGURES)

@@ -24,6 +24,8 @@ from tablestone.engines.sqlite.free_space import size_of
 from tablestone.engines.sqlite.group_commit import GroupCommit
 from tablestone.engines.sqlite.reader import RowReader, unavailable
 from tablestone.engines.sqlite.space_keeper import SpaceKeeper
+from tablestone.engines.sqlite.sqlite_figures import FIGURES
+from tablestone.engines.sqlite.sqlite_measures import SqliteMeasures
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         StoredRow,
         WriteSet,
     )
+    from tablestone.engines.figures import Values
     from tablestone.engines.storage_size import StorageSize
 
 WRONG_VERSIONS: Final = """
@@ -93,6 +96,11 @@ class SqliteEngine:
             None
             if self._generation is None
             else SpaceKeeper(self._directory, CommitLock(path), self.size, self._room)
+        )
+        self._measures = (
+            None
+            if self._commits is None
+            else SqliteMeasures(self._reader, self._commits, self.size)
         )
         self._is_open = True
         self._is_gone = False
@@ -172,6 +180,9 @@ class SqliteEngine:
         # In a thread: this reads the whole database, and the event loop has to serve other requests.
         return await asyncio.to_thread(self._check)
 
+    def measure(self) -> Values:
+        return {} if self._measures is None or not self._is_open else self._measures.values()
+
     async def close(self) -> None:
         if not self._is_open:
             return
@@ -250,4 +261,4 @@ def _hold(place: str) -> Iterator[StorageId]:
         directory.release()
 
 
-KIND = EngineKind(SqliteEngine.capabilities, ("sqlite", "sqlite:DIR"), _open, _hold)
+KIND = EngineKind(SqliteEngine.capabilities, ("sqlite", "sqlite:DIR"), _open, _hold, FIGURES)

@@ -21,11 +21,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import apsw
 
+from tablestone.clock import monotonic_seconds
 from tablestone.engines.contract import Committed, Conflict, EngineUnavailable
+from tablestone.engines.figures import Distribution
 from tablestone.engines.sqlite.checkpointer import LogCopier
 from tablestone.engines.sqlite.data_directory import LOCKED_MS_MAX, PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.grouped_inserts import ROWS_MAX, insert_together, only_inserts
 from tablestone.engines.sqlite.reader import unavailable
+from tablestone.engines.sqlite.sqlite_figures import COMMIT_GROUP, FLUSH
 from tablestone.engines.sqlite.writer import RowWriter
 
 if TYPE_CHECKING:
@@ -112,6 +115,11 @@ class GroupCommit:
         self._wal_pages = 0
         self._restart_at = RESTART_PAGES
         self._restart_wait_ms = LOCKED_MS_MAX
+        self.group_sizes = Distribution(COMMIT_GROUP.bounds)
+        self.flush_seconds = Distribution(FLUSH.bounds)
+        self.lock_seconds = 0.0
+        self.checkpoints = 0
+        self.checkpoint_seconds = 0.0
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         writer.set_wal_hook(self._note_wal_pages)
         self._flusher = Thread(target=self._work_until_closed, name="tablestone-flush", daemon=True)
@@ -187,7 +195,8 @@ class GroupCommit:
                 if any(each.write_set.invalidates_caches for each in accepted):
                     self._generation.begin()
                 finish = partial(self._finish, _Group(accepted, outcomes))
-                self._tasks.put(_Task(loop, self._commit, finish))
+                commit = partial(self._commit, len(accepted))
+                self._tasks.put(_Task(loop, commit, finish))
                 return
             self._execute("ROLLBACK")  # nothing was written: no flush and no second thread
         except Exception as failure:  # noqa: BLE001 - a caller's `render` may raise anything
@@ -263,12 +272,15 @@ class GroupCommit:
     def _take_lock(self) -> None:
         """Wait for the lock, and commit inserts here: going back to the loop would hold the lock for longer."""
         if not self._lock.is_held:
+            asked = monotonic_seconds()
             self._lock.take()
+            self.lock_seconds += monotonic_seconds() - asked
         group = self._take_inserts()
         if not group:
             return
         version = max(self._clock(), 1)
         write_sets = [each.write_set for each in group]
+        begun = monotonic_seconds()
         try:
             insert_together(self._execute, write_sets, version)
         except Exception as error:  # noqa: BLE001 - the loop applies the group, and meets the error again
@@ -278,7 +290,7 @@ class GroupCommit:
             self._done = _Group(
                 group, [Committed([version] * len(each.changes)) for each in write_sets]
             )
-            self._committed()
+            self._committed(len(group), begun)
 
     def _take_inserts(self) -> list[_Accepted]:
         """The first waiting write sets, up to `ROWS_MAX` rows, if all of them only insert; else none."""
@@ -297,12 +309,15 @@ class GroupCommit:
             self._waiting.popleft()
         return [each for each in group if not each.answer.done()]  # its caller still waits
 
-    def _commit(self) -> None:
+    def _commit(self, write_sets: int) -> None:
+        begun = monotonic_seconds()
         self._execute("COMMIT")
-        self._committed()
+        self._committed(write_sets, begun)
 
-    def _committed(self) -> None:
+    def _committed(self, write_sets: int, begun: float) -> None:
         """Let the next process commit, unless the rest of the log is to be copied first: then keep the lock."""
+        self.flush_seconds.add(monotonic_seconds() - begun)
+        self.group_sizes.add(write_sets)
         self._generation.end()
         pages = self._wal_pages
         if self._room_is_tight(pages):
@@ -331,6 +346,7 @@ class GroupCommit:
         that. If this happens again and again, the copy waits for the end of such reads, longer each time. A snapshot
         may last longer than this wait; then the log grows until the snapshot is closed.
         """
+        begun = monotonic_seconds()
         try:
             self._copier.finish()
             if self._wal_pages < self._restart_at:
@@ -346,6 +362,8 @@ class GroupCommit:
         finally:
             self._writer.set_busy_timeout(LOCKED_MS_MAX)
             self._lock.release()
+            self.checkpoints += 1
+            self.checkpoint_seconds += monotonic_seconds() - begun
 
     def _close_writer(self) -> None:
         """Close the connection. The last connection of all processes copies the log and removes it."""

@@ -11,8 +11,8 @@ from tablestone.server.admin.admin_application import Page, PageAnswer, PageRequ
 from tablestone.server.admin.readiness import Readiness
 
 
-def pages(configuration: Configuration, readiness: Readiness) -> dict[str, Page]:
-    """The pages of a server with this configuration."""
+def pages(configuration: Configuration, readiness: Readiness, metrics: Page) -> dict[str, Page]:
+    """The pages of a server with this configuration; `metrics` is the page of its metrics."""
 
     async def live(_request: PageRequest) -> PageAnswer:
         reason = readiness.why_not_live()
@@ -38,4 +38,9 @@ def pages(configuration: Configuration, readiness: Readiness) -> dict[str, Page]
             }
         )
 
-    return {"/health/live": live, "/health/ready": ready, "/version": version}
+    return {
+        "/health/live": live,
+        "/health/ready": ready,
+        "/metrics": metrics,
+        "/version": version,
+    }

@@ -102,11 +102,12 @@ class Readiness:
 
     async def why_not_ready(self) -> list[str]:
         """A sentence for each reason why requests are not answered now; empty if the server is ready."""
-        silence = self._silence(READY_SECONDS_MAX)
-        reasons = [] if silence is None else [silence]
-        if self._probe is not None and (reason := await self._probe.reason()) is not None:
-            reasons.append(reason)
-        return reasons
+        found = (self._silence(READY_SECONDS_MAX), await self.why_storage_is_not_ready())
+        return [reason for reason in found if reason is not None]
+
+    async def why_storage_is_not_ready(self) -> str | None:
+        """A sentence if storage does not answer or takes no writes; else None."""
+        return None if self._probe is None else await self._probe.reason()
 
     def _silence(self, seconds_max: float) -> str | None:
         ages = self._ages()

@@ -22,6 +22,7 @@ from tablestone.engines.contract import StorageId
 from tablestone.engines.registry import open_engine
 from tablestone.server.admin.admin_application import AdminApplication
 from tablestone.server.admin.admin_pages import pages
+from tablestone.server.admin.prometheus_page import PrometheusPage
 from tablestone.server.admin.readiness import Readiness, StorageProbe
 from tablestone.server.processes.handover import WorkerEnd
 from tablestone.server.processes.http_server import HttpServer
@@ -39,11 +40,15 @@ def run_admin(
     configuration: Configuration,
     storage: StorageId | None,
     reports: WorkerReports,
+    started: float,
     end: WorkerEnd,
 ) -> None:
-    """Serve the admin address until SIGTERM. Without a `storage`, the rows are in the memory of a worker."""
+    """Serve the admin address until SIGTERM. Without a `storage`, the rows are in the memory of a worker.
+
+    `started` is the start of the server, in seconds since 1970.
+    """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(listener, configuration, storage, reports, end))
+        runner.run(_serve(listener, configuration, storage, reports, started, end))
 
 
 async def _serve(
@@ -51,6 +56,7 @@ async def _serve(
     configuration: Configuration,
     storage: StorageId | None,
     reports: WorkerReports,
+    started: float,
     end: WorkerEnd,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -64,7 +70,8 @@ async def _serve(
         )
         probe = StorageProbe(opening, monotonic_seconds)
     readiness = Readiness(reports, probe, monotonic_seconds)
-    application = AdminApplication(pages(configuration, readiness))
+    metrics = PrometheusPage(configuration, reports, readiness, monotonic_seconds, started)
+    application = AdminApplication(pages(configuration, readiness, metrics))
     config = uvicorn_config(configuration, application, None, ADMIN_CONNECTIONS_MAX)
     try:
         await serve_until(stop_asked, HttpServer(config, listener, end.tell_ready))

@@ -44,9 +44,14 @@ class HttpServer(Server):
         super().__init__(config)
         self._source = source
         self._on_ready = on_ready
+        self._accepted = 0
         self._being_opened: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._exit_asked = asyncio.Event()
+
+    def accepted(self) -> int:
+        """The connections that the supervisor has given to this process."""
+        return self._accepted
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -113,6 +118,7 @@ class HttpServer(Server):
             # The supervisor was killed. No process is left that could stop this one, and its lock keeps the next
             # server out. All acknowledged writes are on disk.
             os._exit(1)
+        self._accepted += len(connections)
         for connection in connections:
             opening = asyncio.ensure_future(self._open(self._source, connection))
             self._being_opened.add(opening)

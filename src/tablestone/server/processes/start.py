@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Final
 
-from tablestone.clock import system_clock
+from tablestone.clock import system_clock, unix_seconds
 from tablestone.configuration import (
     CertificateFiles,
     Configuration,
@@ -36,6 +36,7 @@ from tablestone.server.processes.worker import (
     StartRefused,
     Worker,
 )
+from tablestone.telemetry.quiet_addresses import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports
 
 USUAL_PORT: Final = 10002
@@ -104,22 +105,23 @@ def _serve_together(
     hangup: Hangup,
 ) -> None:
     is_shared = capabilities_of(configuration.engine).processes
+    quiet = QuietAddresses()
     reports = None if admin is None else WorkerReports(configuration.workers)
     with hold(configuration.engine) if is_shared else nullcontext() as storage:
         # All workers share one certificate context, so a TLS session that began at one worker can resume at another.
         certificate = None if configuration.tls is None else open_certificate(configuration.tls)
 
         def run(number: int, end: WorkerEnd) -> None:
-            slot = WorkerSlot(number, configuration.workers, storage, reports)
+            slot = WorkerSlot(number, configuration.workers, storage, reports, quiet)
             Worker(configuration, slot, create, lambda: certificate).run(end, end.tell_ready)
 
         # The supervisor follows the files too, so a replacement worker begins with the last good pair.
         look = None if certificate is None else certificate.follow
         beside: BesideProcess | None = None
         if admin is not None and reports is not None:
-            beside = BesideProcess(
-                admin, partial(_run_admin, admin, configuration, storage, reports)
-            )
+            started = unix_seconds()
+            run_admin = partial(_run_admin, admin, configuration, storage, reports, started)
+            beside = BesideProcess(admin, run_admin)
         Supervisor(
             listener,
             configuration.workers,
@@ -136,11 +138,12 @@ def _run_admin(
     configuration: Configuration,
     storage: StorageId | None,
     reports: WorkerReports,
+    started: float,
     end: WorkerEnd,
 ) -> None:
     from tablestone.server.processes.admin_process import run_admin  # noqa: PLC0415 - only its own process needs it
 
-    run_admin(listener, configuration, storage, reports, end)
+    run_admin(listener, configuration, storage, reports, started, end)
 
 
 def listen(host: str, port: int, flag: str = "--port") -> socket.socket:

@@ -13,7 +13,7 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Any, Final, Protocol, cast
 
 import uvloop
@@ -64,6 +64,7 @@ class Application(Protocol):
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None: ...
 
     def reopen_logs(self) -> None: ...
+    def count_connections(self, connections: Sized, accepted: Callable[[], int]) -> None: ...
 
 
 CreateApplication = Callable[[Configuration, WorkerSlot], Application]
@@ -108,7 +109,9 @@ class Worker:
                 leads = self._slot.worker == 0
                 watching = asyncio.create_task(certificate.watch(leads=leads))
             config = uvicorn_config(self._configuration, application, certificate)
-            await serve_until(stop_asked, HttpServer(config, source, on_ready))
+            server = HttpServer(config, source, on_ready)
+            application.count_connections(server.server_state.connections, server.accepted)
+            await serve_until(stop_asked, server)
         finally:
             if watching is not None:
                 watching.cancel()

@@ -170,7 +170,10 @@ class Pipeline:
             if caller is not OWNER and isinstance(caller, PendingCaller):
                 caller = await self._completed(caller, request, found.account, now)
             if record is not None:
-                record.caller = kind_of(caller, request)
+                if record.names_caller:
+                    record.caller = kind_of(caller, request)
+                if record.times_steps:
+                    record.authenticated_at = monotonic_seconds()
             answer_form = _form(request, found, parameters, version, now)
             step = Authenticated(
                 request, found, parameters, caller, answer_form, stamp, read_body, record

@@ -1,0 +1,147 @@
+"""The cost of metrics: the CPU of a point read without them and with them, and of counting one request.
+
+Started as `python -m bench.metrics_cost [--rounds 1000]`. On and off take turns in one process, without sockets, so
+that a busy machine slows both alike. Counting is compared with Prometheus' own client in its multi-process mode:
+docs/decisions/0013-metrics.md says why the workers count without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from bench.in_process import BATCH, JSON, READ, address, request, transaction
+from bench.options import how_many
+from bench.steps import Load, ask, connections, cpu_of
+from tablestone.cli.main import HOW_IT_RUNS
+from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import EntityFound, GetEntity
+from tablestone.server.application import Application
+from tablestone.telemetry.request_counts import DURATION_BOUNDS, RequestCounts
+from tablestone.telemetry.request_record import RequestRecord
+from tablestone.telemetry.worker_reports import WorkerReports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REQUESTS = 100
+
+
+class ClientLibraryCounts:
+    """The same metrics of requests, counted by prometheus_client in files that its processes share."""
+
+    def __init__(self, directory: Path) -> None:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
+        from prometheus_client import Counter, Histogram  # noqa: PLC0415 - reads the variable above
+
+        by = ["operation"]
+        self._requests = Counter("requests", "…", ["operation", "status", "error"])
+        self._seconds = Histogram("seconds", "…", by, buckets=DURATION_BOUNDS)
+        self._by_operation = [
+            Counter(name, "…", by) for name in ("returned", "read", "bytes_in", "bytes_out")
+        ]
+        self._queries = Counter("queries", "…", ["plan"])
+
+    def count(self, record: RequestRecord) -> None:
+        operation = record.operation_name or "unknown"
+        self._requests.labels(operation, str(record.status), record.error_code).inc()
+        self._seconds.labels(operation).observe(record.ended - record.started)
+        entities = record.entities
+        values = (entities, entities, record.bytes_in, record.bytes_out)
+        for counter, value in zip(self._by_operation, values, strict=True):
+            counter.labels(operation).inc(value)
+        if record.plan:
+            self._queries.labels(record.plan).inc()
+
+
+async def prepared(directory: Path, slot: WorkerSlot) -> Application:
+    """An application with a table of `READ` entities."""
+    configuration = Configuration(
+        "", 0, directory, f"sqlite:{directory}", (DEVELOPMENT_ACCOUNT,), "error"
+    )
+    application = Application(configuration, slot)
+    await application.startup()
+    (connection,) = connections(application, 1)
+    await ask(connection, request("POST", "Tables", JSON, '{"TableName":"bench"}'))
+    for first in range(0, READ, BATCH):
+        await ask(connection, transaction(first))
+    return application
+
+
+def point_reads() -> Load:
+    numbers = iter(range(10**9))
+    return Load("point read", lambda: request("GET", address(next(numbers) % READ)), REQUESTS, 1)
+
+
+def a_point_read() -> RequestRecord:
+    """The record of a point read whose answer is ready."""
+    record = RequestRecord("GET", "127.0.0.1", 100.0)
+    record.ended, record.status, record.bytes_out = 100.0005, 200, 1000
+    record.operation = GetEntity("bench", EntityKey("p", "1"), None)
+    record.result = EntityFound(b"{}")
+    return record
+
+
+def counting_us(count: Callable[[RequestRecord], None], rounds: int) -> float:
+    """Microseconds of counting one request, the best of the rounds."""
+    record = a_point_read()
+
+    def once() -> float:
+        started = time.process_time_ns()
+        for _ in range(REQUESTS):
+            count(record)
+        return (time.process_time_ns() - started) / 1e3 / REQUESTS
+
+    return min(once() for _ in range(rounds))
+
+
+async def measure(directory: Path, rounds: int) -> None:
+    ways = {
+        "off": connections(await prepared(directory / "off", WorkerSlot()), 1),
+        "on": connections(
+            await prepared(directory / "on", WorkerSlot(reports=WorkerReports(1))), 1
+        ),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    load = point_reads()
+    for number in range(rounds):
+        for name in list(ways)[:: 1 if number % 2 else -1]:  # so that neither is always first
+            taken[name].append((await cpu_of(load, ways[name]))[0])
+    more = [on - off for off, on in zip(taken["off"], taken["on"], strict=True)]
+    print(
+        f"Tablestone {HOW_IT_RUNS}; µs of CPU for a point read without sockets, {rounds} rounds:\n"
+    )
+    print("| metrics | a tenth are below | median |")
+    print("|---|---|---|")
+    for name, each in (*taken.items(), ("on beside off, in one round", more)):
+        tenth, *_ = statistics.quantiles(each, n=10)
+        print(f"| {name} | {tenth:.2f} | {statistics.median(each):.2f} |")
+    shared = directory / "shared"
+    shared.mkdir()
+    print("\n| counting one request | µs |")
+    print("|---|---|")
+    print(f"| RequestCounts | {counting_us(RequestCounts().count, 100):.2f} |")
+    print(f"| prometheus_client | {counting_us(ClientLibraryCounts(shared).count, 100):.2f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.metrics_cost",
+        description="What metrics cost a point read, by who counts.",
+    )
+    parser.add_argument("--rounds", type=how_many, default=1000, help="default: %(default)s")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        uvloop.run(measure(Path(directory), options.rounds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Counts of the requests of one worker, for metrics: by operation, status, error and plan, and if asked for by table.
+
+A request costs one look-up and some additions. A report makes totals of the counts (`totals`). The names of tables are
+counted only after a request has found the table, so clients cannot make names up. Knows a `RequestRecord` and nothing
+of how it was filled; no form of output.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+from tablestone.model.operations import (
+    EntitiesPage,
+    EntityFound,
+    EntityGroupTransaction,
+    GetEntity,
+)
+from tablestone.telemetry.refused_callers import AUTHENTICATION_FAILURES
+from tablestone.telemetry.request_record import RequestRecord, reason_of
+
+DURATION_BOUNDS: Final[tuple[float, ...]] = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+"""Bounds of the histogram of durations, in seconds."""
+TRANSACTION_BOUNDS: Final = (1, 2, 5, 10, 20, 50, 100)
+"""Bounds of the histogram of operations in a transaction, which has 100 at most (wire 7.1)."""
+SEPARATOR: Final = "|"
+"""Between the parts of a series' name; no part contains it."""
+REASONS_MAX: Final = 64
+"""Reasons of authentication failures that are counted apart; further ones are counted as `OTHER`."""
+TABLES_MAX: Final = 1000
+"""Tables that are counted apart; further ones are counted as `OTHER`."""
+OTHER: Final = "(other)"
+_OK: Final = 200
+
+
+class SeriesCounts:
+    """The counts of requests that have one operation, status, error and plan. `seconds` is the sum of durations."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.seconds = 0.0
+        self.returned = 0
+        self.read = 0
+        self.written = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.durations = [0] * (len(DURATION_BOUNDS) + 1)
+
+    def numbers(self) -> list[float]:
+        """All counts, in the order of `SERIES_NUMBERS`, then those of the histogram."""
+        return [
+            *(self.requests, self.seconds, self.returned, self.read, self.written),
+            *(self.bytes_in, self.bytes_out),
+            *self.durations,
+        ]
+
+
+SERIES_NUMBERS: Final = (
+    *("requests", "seconds", "returned", "read", "written"),
+    *("bytes_in", "bytes_out"),
+)
+
+
+class RequestCounts:
+    """The counts of one worker since it started. With `names_tables` also by account and table."""
+
+    def __init__(self, *, names_tables: bool = False) -> None:
+        self._names_tables = names_tables
+        self._series: dict[tuple[object, int, str, str], SeriesCounts] = {}
+        self._names: dict[tuple[object, int, str, str], str] = {}
+        self._point_reads: SeriesCounts | None = None
+        """The series of point reads that found their entity: the most frequent request is not looked up."""
+        self._transactions = [0] * (len(TRANSACTION_BOUNDS) + 1)
+        self._transaction_operations = 0
+        self._refused: dict[str, int] = {}
+        self._tables: dict[str, SeriesCounts] = {}
+        self._table_failures: dict[str, int] = {}
+
+    def count(self, record: RequestRecord) -> None:
+        """Count a request whose answer is ready."""
+        operation, result, failure = record.operation, record.result, record.failure
+        point_reads = self._point_reads
+        if (
+            point_reads is not None
+            and isinstance(result, EntityFound)
+            and record.status == _OK
+            and failure is None
+            and not self._names_tables
+        ):
+            _add(point_reads, record, 1, 1, 0)
+            return
+        plan = ""
+        returned = read = written = 0
+        if isinstance(result, EntityFound):
+            plan, returned, read = "point", 1, 1
+        elif isinstance(result, EntitiesPage):
+            plan, returned, read = result.plan, len(result.stored), result.rows_read
+        elif isinstance(operation, GetEntity):
+            plan = "point"
+        elif result is not None:
+            written = record.entities
+        code = "" if failure is None else failure.code
+        what: object = record.is_batch if operation is None else type(operation)
+        key = (what, record.status, code, plan)
+        series = self._series.get(key)
+        if series is None:
+            series = self._new_series(key, record)
+        _add(series, record, returned, read, written)
+        if isinstance(operation, EntityGroupTransaction):
+            writes = len(operation.writes)
+            self._transactions[bisect_left(TRANSACTION_BOUNDS, writes)] += 1
+            self._transaction_operations += writes
+        if failure is not None and code in AUTHENTICATION_FAILURES:
+            self._count_refused(f"{code}{SEPARATOR}{reason_of(failure)}")
+        if self._names_tables and record.table:
+            self._count_table(record, returned, read, written)
+
+    def totals(self) -> dict[str, object]:
+        """All counts, as totals."""
+        return {
+            "requests": {self._names[key]: each.numbers() for key, each in self._series.items()},
+            "transactions": [self._transaction_operations, *self._transactions],
+            "refused": dict(self._refused),
+            "tables": {name: each.numbers() for name, each in self._tables.items()},
+            "table_failures": dict(self._table_failures),
+        }
+
+    def _new_series(self, key: tuple[object, int, str, str], record: RequestRecord) -> SeriesCounts:
+        _what, status, code, plan = key
+        operation = record.operation_name or "unknown"
+        self._names[key] = SEPARATOR.join((operation, str(status), code, plan))
+        series = self._series[key] = SeriesCounts()
+        if isinstance(record.result, EntityFound) and status == _OK and not code:
+            self._point_reads = series
+        return series
+
+    def _count_refused(self, name: str) -> None:
+        if name not in self._refused and len(self._refused) >= REASONS_MAX:
+            name = f"{OTHER}{SEPARATOR}{OTHER}"
+        self._refused[name] = self._refused.get(name, 0) + 1
+
+    def _count_table(self, record: RequestRecord, returned: int, read: int, written: int) -> None:
+        name = f"{record.account}{SEPARATOR}{record.table.lower()}"
+        counts = self._tables.get(name)
+        if counts is None:
+            # A failed request names any table; one with a result names a table that was there.
+            if record.result is None or len(self._tables) >= TABLES_MAX:
+                name = f"{OTHER}{SEPARATOR}{OTHER}"
+            counts = self._tables.setdefault(name, SeriesCounts())
+        _add(counts, record, returned, read, written)
+        if record.failure is not None:
+            self._table_failures[name] = self._table_failures.get(name, 0) + 1
+
+
+def _add(
+    series: SeriesCounts, record: RequestRecord, returned: int, read: int, written: int
+) -> None:
+    seconds = record.ended - record.started
+    series.requests += 1
+    series.seconds += seconds
+    series.returned += returned
+    series.read += read
+    series.written += written
+    series.bytes_in += record.bytes_in
+    series.bytes_out += record.bytes_out
+    bucket = 0  # not bisect, because most requests are in one of the first buckets
+    for bound in DURATION_BOUNDS:
+        if seconds <= bound:
+            break
+        bucket += 1
+    series.durations[bucket] += 1
