@@ -181,7 +181,7 @@ def measure_operations(options: argparse.Namespace) -> None:
             for number in range(options.rounds + 1):  # the first one is not counted
                 ours.append(_of_servers(running, operation, seeded, number, options))
                 bare.append(_of_drivers(operation, options))
-                shares.append(ours[-1].per_second / bare[-1].per_second)
+                shares.append(ours[-1].per_second / max(bare[-1].per_second, 0.01))
             mine = statistics.median(rate.per_second for rate in ours[1:])
             theirs = statistics.median(rate.per_second for rate in bare[1:])
             print(
