@@ -17,7 +17,7 @@ import click
 
 from tablestone.cli.commands.cluster_address import CLUSTER_OPTIONS, cluster_address, opening
 from tablestone.cli.parameters import with_options
-from tablestone.clock import system_clock
+from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.engines.contract import Engine, EngineRefused, StorageId
 from tablestone.engines.registry import held_for_processes, open_engine
 from tablestone.tables.moving import Comparison, Tell, compare, is_empty, move
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 DIFFERENT: Final = 1
 ROWS: Final = "rows"
+LEAVING_SECONDS_MAX: Final = 5.0
+"""For so long the nodes may still tell of the connections of a server that has stopped."""
 
 quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
 
@@ -99,7 +101,7 @@ async def _load(
             raise EngineRefused(
                 f"The keyspace {address.keyspace} holds data already: load into an empty one."
             )
-        _require_alone(target, address)
+        await _require_alone(target, address)
         source = open_engine(place, system_clock, shared=True, storage=storage)
         try:
             rows = count_rows(directory)
@@ -130,7 +132,7 @@ async def _unload(address: ClusterAddress, directory: Path, *, quiet: bool) -> i
 
     source = opening().open_cassandra(address, system_clock, read_only=True)
     try:
-        _require_alone(source, address)
+        await _require_alone(source, address)
         with NewDirectory(directory) as target:
             with _told("unload", None, quiet=quiet) as tell:
                 await move(source, target, tell)
@@ -163,10 +165,13 @@ def _require_there(place: str) -> None:
     asyncio.run(open_engine(place, system_clock, read_only=True).close())
 
 
-def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:
+async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:
     """Refuse while a server is connected: it would change rows that have been read or written already."""
-    clients = engine.connection.other_clients()
-    if clients:
+    deadline = monotonic_seconds() + LEAVING_SECONDS_MAX
+    while clients := engine.connection.other_clients():
+        if monotonic_seconds() < deadline:  # a server that has just stopped
+            await asyncio.sleep(0.5)
+            continue
         raise EngineRefused(
             f"The keyspace {address.keyspace} is in use from {', '.join(clients)}: stop every server first."
         )
