@@ -142,6 +142,7 @@ def start_server(
     environment: dict[str, str] | None = None,
     constants: Mapping[str, float] | None = None,
     command: Sequence[str] | None = None,
+    ready_seconds: float = READY_SECONDS_MAX,
 ) -> ServerProcess:
     """A server on a port of the system's choice that keeps its data in `data_dir`; `NotReady` if it does not start.
 
@@ -166,7 +167,7 @@ def start_server(
         )
     )
     ready = server._watch()
-    if not ready.wait(READY_SECONDS_MAX) or not server.connection_string:
+    if not ready.wait(ready_seconds) or not server.connection_string:
         server.kill()
         raise NotReady(f"exit status {server.process.returncode}: {server.stderr}")
     return server

@@ -24,6 +24,8 @@ from server_process import ServerProcess, start_server
 PLANTED: Final = (sys.executable, str(Path(__file__).with_name("planted_server.py")))
 CLIENTS: Final = 16
 BETWEEN_FAULTS_SECONDS: Final = (0.3, 1.5)
+START_SECONDS_MAX: Final = 120.0
+"""A server that starts while many clients wait for it may take long."""
 PAUSE_SECONDS_MAX: Final = 1.5
 FAULTS: Final = ("kill a worker", "kill a worker", "pause a worker", "kill all processes")
 
@@ -60,6 +62,7 @@ class EmbeddedServer:
             f"--workers={self._workers}",
             command=None if self._bug is None else PLANTED,
             environment=None if self._bug is None else {"PLANTED_BUG": self._bug},
+            ready_seconds=START_SECONDS_MAX,
         )
 
     def make(self, fault: str, random: Random) -> None:

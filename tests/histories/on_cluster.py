@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 
 from histories.clients import Crowd
-from histories.embedded import CLIENTS, PLANTED, Run, target_of
+from histories.embedded import CLIENTS, PLANTED, START_SECONDS_MAX, Run, target_of
 from server_process import ServerProcess, start_server
 
 CLOCKS_AHEAD: Final = (0.0, 3600.0)
@@ -51,6 +51,7 @@ class ClusterServer:
                 "PLANTED_LOSS": str(self.loss),
                 "CLOCK_AHEAD": str(self.clock_ahead),
             },
+            ready_seconds=START_SECONDS_MAX,
         )
 
     def kill(self) -> None:
