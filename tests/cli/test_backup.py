@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -375,20 +376,13 @@ def test_a_backup_of_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_backups_into_one_directory_do_not_meet(data: Path, tmp_path: Path) -> None:
-    shutil.rmtree(tmp_path / ".tablestone-backup.partial", ignore_errors=True)
     staging = tmp_path / ".tablestone-backup.partial"
     staging.mkdir()
     (staging / "left").touch()  # by a backup that was killed
-    with subprocess.Popen(
-        ["flock", "-n", staging, "sh", "-c", "echo held; read line"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        ended = tablestone("backup", "--data", data, tmp_path / "x.db")
-        assert ended.stderr == f"tablestone: Another backup into {tmp_path} is under way.\n"
-        holder.communicate("\n")
+    held = os.open(staging, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    ended = tablestone("backup", "--data", data, tmp_path / "x.db")
+    assert ended.stderr == f"tablestone: Another backup into {tmp_path} is under way.\n"
+    os.close(held)
     assert tablestone("backup", "--data", data, tmp_path / "x.db").status == 0
     assert names(tmp_path) == ["data", "x.db", "x.db.sha256"]

@@ -23,7 +23,7 @@ def check(data_dir: Path) -> tuple[int, list[str], str]:
         [COMMAND, "check", "--data", str(data_dir)],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
         check=False,
         env=clean_environment(),
     )
@@ -71,7 +71,7 @@ def test_an_engine_that_keeps_nothing() -> None:
         [COMMAND, "check", "--engine", "memory"],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
         check=False,
         env=clean_environment(),
     )
@@ -206,7 +206,7 @@ def test_serve_and_account_on_a_damaged_database_say_where_to_look(
             [COMMAND, *arguments, "--data", str(data_dir)],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=120,
             check=False,
             env=clean_environment(),
         )
