@@ -73,7 +73,7 @@ class DataDirectory:
         self._lock: int | None = None
         self._storage = storage
         self._is_immutable = False
-        with self._refusing():
+        with self.refusing():
             if storage is not None:
                 self._require_same()
             elif opening is Opening.READ_ONLY:
@@ -85,7 +85,7 @@ class DataDirectory:
             if opening is Opening.SERVER:
                 self._lock = take_server_lock(path)
         try:
-            with self._refusing():
+            with self.refusing():
                 if opening is Opening.READ_ONLY:
                     self._prepare(read_only=True)
                 else:
@@ -118,7 +118,7 @@ class DataDirectory:
 
     def open_generation(self) -> Generation:
         """The generation that the processes share. A commit that a dead process left unfinished is ended here."""
-        with self._refusing():
+        with self.refusing():
             generation = Generation(self.path / GENERATION_NAME)
             with closing(CommitLock(self.path)) as lock, lock.held():
                 generation.end()
@@ -152,7 +152,7 @@ class DataDirectory:
             self._lock = None
 
     @contextmanager
-    def _refusing(self) -> Iterator[None]:
+    def refusing(self) -> Iterator[None]:
         """Turn errors of the operating system and of SQLite into one sentence for the operator."""
         try:
             yield

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         WriteSet,
     )
     from tablestone.engines.figures import Values
+    from tablestone.engines.sqlite.generation import Generation
     from tablestone.engines.storage_size import StorageSize
 
 WRONG_VERSIONS: Final = """
@@ -74,37 +75,31 @@ class SqliteEngine:
         self, path: Path, clock: Clock, opening: Opening, storage: StorageId | None = None
     ) -> None:
         self._directory = DataDirectory(path, opening, storage)
-        self._reader = self._directory.connect_reader()
-        self._rows = RowReader(self._reader)
-        self._idle_snapshots: list[apsw.Connection] = []
-        self._generation = (
-            None if opening is Opening.READ_ONLY else self._directory.open_generation()
-        )
         self._room = DiskRoom(path)
-        self._commits = (
-            None
-            if self._generation is None
-            else GroupCommit(
-                self._directory.connect_writer,
-                CommitLock(path),
-                clock,
-                self._generation,
-                self._room,
-            )
-        )
-        self._space = (
-            None
-            if self._generation is None
-            else SpaceKeeper(self._directory, CommitLock(path), self.size, self._room)
-        )
-        self._measures = (
-            None
-            if self._commits is None
-            else SqliteMeasures(self._reader, self._commits, self.size)
-        )
+        self._idle_snapshots: list[apsw.Connection] = []
+        self._generation: Generation | None = None
+        self._commits: GroupCommit | None = None
+        self._space: SpaceKeeper | None = None
+        self._measures: SqliteMeasures | None = None
+        try:
+            with self._directory.refusing():
+                self._reader = self._directory.connect_reader()
+                self._rows = RowReader(self._reader)
+                if opening is not Opening.READ_ONLY:
+                    self._open_for_commits(path, clock)
+        except BaseException:
+            self._directory.release()
+            raise
         self._is_open = True
         self._is_gone = False
         """Whether the path led to another database, or to none, at the last check. A write would then be lost."""
+
+    def _open_for_commits(self, path: Path, clock: Clock) -> None:
+        self._generation = generation = self._directory.open_generation()
+        connect = self._directory.connect_writer
+        self._commits = GroupCommit(connect, CommitLock(path), clock, generation, self._room)
+        self._space = SpaceKeeper(self._directory, CommitLock(path), self.size, self._room)
+        self._measures = SqliteMeasures(self._reader, self._commits, self.size)
 
     @property
     def generation(self) -> int | None:

@@ -26,8 +26,8 @@ from tablestone.engines.contract import Committed, Conflict, EngineUnavailable
 from tablestone.engines.figures import Distribution
 from tablestone.engines.sqlite.checkpointer import LogCopier
 from tablestone.engines.sqlite.data_directory import LOCKED_MS_MAX, PAGE_SIZE_BYTES
+from tablestone.engines.sqlite.flush_failures import FlushFailures
 from tablestone.engines.sqlite.grouped_inserts import ROWS_MAX, insert_together, only_inserts
-from tablestone.engines.sqlite.reader import unavailable
 from tablestone.engines.sqlite.sqlite_figures import COMMIT_GROUP, FLUSH
 from tablestone.engines.sqlite.writer import RowWriter
 
@@ -110,6 +110,7 @@ class GroupCommit:
         """The number of waiting write sets whose group failed: each is tried again in a group of its own."""
         self._done: _Group | None = None
         """The group of inserts that the thread has committed, for the loop to answer."""
+        self._flush_failures = FlushFailures()
         self._is_busy = False
         self._idle = asyncio.Event()
         self._wal_pages = 0
@@ -169,9 +170,8 @@ class GroupCommit:
         if done is not None:
             self._finish(done, loop, None)
         elif error is not None:
-            refused = EngineUnavailable(f"Storage cannot write now: {error}.")
             group = self._take_group()
-            _answer(group, [refused for _each in group])
+            _answer(group, [EngineUnavailable(f"Storage cannot write now: {error}.")] * len(group))
             self._start_group(loop)
         else:
             self._apply_group(loop)
@@ -184,7 +184,7 @@ class GroupCommit:
         try:
             self._execute("BEGIN IMMEDIATE")
         except apsw.Error as error:  # another program holds SQLite's lock: trying each write set alone would fail too
-            _answer(accepted, [_unavailable(error) for _each in accepted])
+            _answer(accepted, [self._flush_failures.failure(error) for _each in accepted])
             self._end_group(loop)
             return
         try:
@@ -244,13 +244,17 @@ class GroupCommit:
 
     def _undo(self, group: list[_Accepted], error: Exception) -> None:
         """Undo a group that failed. A single write set gets the error; several are tried again one by one."""
+        self._flush_failures.note(error)
         try:
             if self._writer.in_transaction:  # SQLite itself rolls back after some errors
                 self._execute("ROLLBACK")
         except apsw.Error as worse:
             _log.warning("A failed transaction could not be rolled back: %s", worse)
         if len(group) == 1:
-            _answer(group, [_unavailable(error) if isinstance(error, apsw.Error) else error])
+            _answer(
+                group,
+                [self._flush_failures.failure(error) if isinstance(error, apsw.Error) else error],
+            )
         else:
             self._waiting.extendleft(reversed(group))
             self._one_by_one += len(group)
@@ -318,6 +322,7 @@ class GroupCommit:
         """Let the next process commit, unless the rest of the log is to be copied first: then keep the lock."""
         self.flush_seconds.add(monotonic_seconds() - begun)
         self.group_sizes.add(write_sets)
+        self._flush_failures.committed()
         self._generation.end()
         pages = self._wal_pages
         if self._room_is_tight(pages):
@@ -382,12 +387,6 @@ def _report(
     if error is not None:  # all commits are in the log, which the next start reads
         _log.warning("The database could not be closed: %s", error)
     closed.set_result(None)
-
-
-def _unavailable(error: apsw.Error) -> EngineUnavailable:
-    refused = unavailable("write", error)
-    refused.__cause__ = error
-    return refused
 
 
 def _answer(group: list[_Accepted], outcomes: Sequence[Committed | Conflict | Exception]) -> None:
