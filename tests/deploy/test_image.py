@@ -13,6 +13,8 @@ from urllib.request import urlopen
 
 import pytest
 
+pytest.importorskip("dockerfile_parse", reason="pip install 'tablestone[deploy]'")
+
 from deploy.deployed import ROOT
 from deploy.image_steps import SECONDS_MAX, Image, build, files_below
 from guides.page_commands import free_ports

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import azure.identity
 import pytest
 from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError
@@ -14,6 +13,10 @@ from azure.core.exceptions import ClientAuthenticationError
 from conftest import StartServer
 from tokens import ISSUER, RsaKey, claims_at, key_set, signed
 from transfer.data_tools import DataTools, entity
+
+azure_identity = pytest.importorskip(
+    "azure.identity", reason="no Entra logins: pip install 'tablestone[entra]'"
+)
 
 ROLES = ["Storage Table Data Contributor", "Storage Account Contributor"]
 KEY = RsaKey("entra")
@@ -41,7 +44,7 @@ def url(private_server: StartServer, tools: DataTools, monkeypatch: pytest.Monke
     data = tools.directory / "data"
     server = private_server(data, "--tls", "self-signed", "--token-issuer", f"{ISSUER},{keys}")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(data / "tls" / "certificate.pem"))
-    monkeypatch.setattr(azure.identity, "DefaultAzureCredential", FakeCredential)
+    monkeypatch.setattr(azure_identity, "DefaultAzureCredential", FakeCredential)
     return server.endpoint
 
 
