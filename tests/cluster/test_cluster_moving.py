@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,6 @@ from tablestone.tables.moving import move
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from tablestone.engines.contract import StoredRow
 
@@ -207,7 +207,7 @@ def test_a_load_that_lost_a_row_says_which_and_lets_no_server_in(directory: Path
         "loading.Load.write = lossy\n"
         "from tablestone.cli.main import main; sys.exit(main())"
     )
-    python = COMMAND.replace("/tablestone", "/python")
+    python = str(Path(COMMAND).with_name("python"))
     ended = subprocess.run(
         [python, "-c", plant, "cluster", "load", "--from", str(directory), "--engine", url],
         capture_output=True,

@@ -41,6 +41,11 @@ UNREADABLE: Final = {
     4: "A read is larger than the nodes allow (local_read_size_fail_threshold).",
 }
 """The reasons for which a node will refuse the same read again: the codes of the native protocol's Read_failure."""
+UNNAMED: Final = (
+    " A node fails to read, and only its own log says why; most often a partition has more deleted rows than the nodes "
+    "allow (tombstone_failure_threshold)."
+)
+"""At SERIAL a node gives no code of its own. The read is sent again, because the reason may pass."""
 NOTHING_DONE: Final = (cassandra.Unavailable, NoHostAvailable, cassandra.RequestValidationException)
 """The statement was refused before any node carried it out."""
 
@@ -144,7 +149,8 @@ class Connection:
                 if why := _why_unreadable(error):
                     raise EngineBusy(why) from error
                 if not self.is_open or self._seconds() + pause > deadline:
-                    raise EngineBusy(f"The cluster does not answer: {error}") from error
+                    hint = UNNAMED if isinstance(error, cassandra.ReadFailure) else ""
+                    raise EngineBusy(f"The cluster does not answer: {error}{hint}") from error
             await self.pause(pause)
             pause = min(2 * pause, 1.0)
 
