@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from server_process import COMMAND
 from tablestone.model.keys import EntityKey
 from tablestone.transfer import exporting, importing
 from tablestone.transfer.formats.compressed import CompressedAppender
@@ -145,7 +146,7 @@ def test_a_row_that_only_the_service_refuses(
 
 def test_standard_input(tools: DataTools, table: str) -> None:
     process = subprocess.run(
-        ["tablestone", "import", "-", table, "--quiet"],
+        [COMMAND, "import", "-", table, "--quiet"],
         input=b'{"PartitionKey":"p","RowKey":"1"}\n',
         capture_output=True,
         check=True,
