@@ -23,7 +23,7 @@ from tablestone.engines.contract import (
     StoredRow,
     WriteSet,
 )
-from tablestone.testing.forwarding_engine import ForwardingEngine, ForwardingSnapshot
+from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 
 START = 636_192_000_000_000_000
 """2017-01-05T08:00:00Z in ticks."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import (
     Committed,
     Conflict,
@@ -17,10 +16,10 @@ from tablestone.engines.contract import (
     KeyRange,
     Rows,
     Snapshot,
-    StoredRow,
     WriteSet,
 )
 from tablestone.engines.figures import MeasuredEngine, Values
+from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.model.operations import Operation, Result
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.service import TableService
@@ -41,75 +40,51 @@ class TracedTables(TableService):
             return await super().execute(owner, operation)
 
 
-class TracedEngine:
+class TracedEngine(ForwardingEngine):
     """An engine whose reads and commits for a request are spans. `system` is the scheme of its URL."""
 
     def __init__(self, engine: Engine, system: str) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._system = system
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._engine.capabilities
-
-    @property
-    def generation(self) -> int | None:
-        return self._engine.generation
-
-    @property
-    def lease_seconds(self) -> float | None:
-        return self._engine.lease_seconds
 
     async def get(self, key: Key) -> bytes | None:
         trace = current_trace()
         if trace is None:
-            return await self._engine.get(key)
+            return await super().get(key)
         with trace.call(self._system, "get") as span:
-            value = await self._engine.get(key)
+            value = await super().get(key)
             span.set_attribute(_ROWS, int(value is not None))
             return value
 
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
         trace = current_trace()
         if trace is None:
-            return await self._engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+            return await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
         with trace.call(self._system, "read") as span:
-            rows = await self._engine.read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+            rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
             span.set_attribute(_ROWS, len(rows.values))
             return rows
 
     async def snapshot(self) -> Snapshot:
-        snapshot = await self._engine.snapshot()
+        snapshot = await super().snapshot()
         return snapshot if current_trace() is None else _TracedSnapshot(snapshot, self._system)
-
-    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
-        return await self._engine.scan(key_range, rows_max=rows_max)
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
         trace = current_trace()
         if trace is None:
-            return await self._engine.commit(write_set)
+            return await super().commit(write_set)
         with trace.call(self._system, "commit") as span:
             if len(write_set.changes) > 1:  # a batch of one is none, say the conventions
                 span.set_attribute(_BATCH_SIZE, len(write_set.changes))
-            return await self._engine.commit(write_set)
-
-    async def watch(self, *, logs_warnings: bool) -> None:
-        await self._engine.watch(logs_warnings=logs_warnings)
-
-    async def check(self) -> list[str]:
-        return await self._engine.check()
-
-    async def close(self) -> None:
-        await self._engine.close()
+            return await super().commit(write_set)
 
     def measure(self) -> Values:
         return self._engine.measure() if isinstance(self._engine, MeasuredEngine) else {}
 
 
-class _TracedSnapshot:
+class _TracedSnapshot(ForwardingSnapshot):
     def __init__(self, snapshot: Snapshot, system: str) -> None:
-        self._snapshot = snapshot
+        super().__init__(snapshot)
         self._system = system
 
     async def read(
@@ -117,15 +92,8 @@ class _TracedSnapshot:
     ) -> Rows:
         trace = current_trace()
         if trace is None:
-            return await self._snapshot.read(
-                ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint
-            )
+            return await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
         with trace.call(self._system, "read") as span:
-            rows = await self._snapshot.read(
-                ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint
-            )
+            rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
             span.set_attribute(_ROWS, len(rows.values))
             return rows
-
-    async def close(self) -> None:
-        await self._snapshot.close()

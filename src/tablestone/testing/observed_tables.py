@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from tablestone.engines.contract import Hint, Key, KeyRange, Rows, Snapshot
+from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import print_filter, property_names
 from tablestone.model.operations import (
@@ -28,7 +29,6 @@ from tablestone.query.plan import plan_query
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.service import TableService
-from tablestone.testing.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.testing.last_requests import CURRENT, RecordedRequest
 
 Next = Callable[[Owner, Operation], Awaitable[Result]]

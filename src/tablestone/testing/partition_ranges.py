@@ -12,9 +12,9 @@ from hashlib import blake2b
 from typing import Final
 
 from tablestone.engines.contract import Hint, Key, KeyRange, MomentPassed, Rows, Snapshot
+from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.model.entity_json import key_of, read_raw
 from tablestone.tables import storage_keys
-from tablestone.testing.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 
 PARTITIONS_PER_RANGE: Final = 4
 """On average."""

@@ -25,12 +25,12 @@ from tablestone.engines.contract import (
     KeyRange,
     WriteSet,
 )
+from tablestone.engines.forwarding_engine import ForwardingEngine
 from tablestone.engines.memory import MemoryContents, MemoryEngine
 from tablestone.model.operations import GetServiceStats, Operation, Result, ServiceStats
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named, Owner
 from tablestone.tables.service import TableService
-from tablestone.testing.forwarding_engine import ForwardingEngine
 from tablestone.testing.observed_tables import Next
 from tablestone.testing.steered_clock import StorageClock
 
