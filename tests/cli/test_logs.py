@@ -166,6 +166,24 @@ def test_sigint_during_the_start_prints_no_traceback(tmp_path: Path, after: floa
         assert "Traceback" not in told
 
 
+@pytest.mark.parametrize("module", ["click", "orjson", "uvloop"])
+def test_sigint_during_an_import_ends_the_process_before_the_module_sees_it(
+    tmp_path: Path, module: str
+) -> None:
+    """An extension module that is interrupted while it is loaded may end in a segmentation fault, as orjson does."""
+    (tmp_path / f"{module}.py").write_text(
+        "import os, signal\n"
+        "try: os.kill(os.getpid(), signal.SIGINT)\n"
+        "except KeyboardInterrupt: os.abort()\n"
+    )
+    environment = {**clean_environment(), "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-m", "tablestone", "serve", "--port=0", f"--data={tmp_path}/data"]
+    ended = subprocess.run(
+        command, check=False, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_plain_http_to_the_port_of_tls_is_told_once(
     private_server: StartServer, tmp_path: Path, workers: int

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import click
 
+from tablestone.interrupts import EndsTheProcess
 from tablestone.transfer.refusals import TransferRefused
 
 
@@ -64,7 +65,9 @@ class Commands(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def _load_the_server(self) -> None:
-        for command in import_module(SERVER_COMMANDS).COMMANDS:
+        with EndsTheProcess():
+            loaded = import_module(SERVER_COMMANDS)
+        for command in loaded.COMMANDS:
             self.add_command(command)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -85,13 +88,13 @@ def load(command: DataCommand) -> click.Command:
     """The command itself; `TransferRefused` if the packages that it needs are not installed."""
     module, _, attribute = command.place.partition(":")
     try:
-        found: click.Command = getattr(
-            import_module(f"{_OWN_PACKAGE}.cli.commands.{module}"), attribute
-        )
+        with EndsTheProcess():
+            loaded = import_module(f"{_OWN_PACKAGE}.cli.commands.{module}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == _OWN_PACKAGE:
             raise
         raise TransferRefused(
             f"`tablestone {command.name}` needs {error.name}, which the extra has: pip install 'tablestone[tools]'."
         ) from None
+    found: click.Command = getattr(loaded, attribute)
     return found
