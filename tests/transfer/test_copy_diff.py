@@ -13,6 +13,8 @@ import pytest
 from conftest import StartServer
 from server_process import ServerProcess, start_server
 from tablestone.transfer import copying, odata
+from tablestone.transfer.endpoint_connection import parse_connection_string
+from tablestone.transfer.reading import TableReader
 from tablestone.transfer.service_errors import Unreachable
 from tablestone.transfer.wire import Operation, Page, Query, TableEndpoint
 from transfer.data_tools import DataTools, entity
@@ -39,10 +41,23 @@ def places(tools: DataTools, second_server: ServerProcess, table: str) -> Iterat
     tools.run("tables", "--connection-string", found[1], "--delete", table, "--yes")
 
 
-def let_a_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source gives its time in whole seconds: after a second, all entities are older than a copy that begins then."""
+def wait_until_all_are_older(tools: DataTools, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait until the source tells a time after every Timestamp of the table, and let it tell no earlier one again.
+
+    A copy that begins then takes no earlier write for a change. Each worker of a server writes its date about once a
+    second, in whole seconds, so the time that another worker tells may be two seconds older.
+    """
     monkeypatch.setattr(copying, "MARGIN_TICKS", 0)
-    time.sleep(1.05)
+    with TableEndpoint(parse_connection_string(tools.connection_string)) as source:
+        newest = max(map(copying.timestamp_of, TableReader(source).entities(Query(table))))
+        until = time.monotonic() + 60
+        while (told := source.service_time() or 0) <= newest:
+            assert time.monotonic() < until, "the date of the source does not go on"
+            time.sleep(0.1)
+    real = TableEndpoint.service_time
+    monkeypatch.setattr(
+        TableEndpoint, "service_time", lambda endpoint: max(told, real(endpoint) or 0)
+    )
 
 
 def at_second(tools: DataTools, place: str, table: str) -> list[dict[str, Any]]:
@@ -110,7 +125,7 @@ def test_what_changes_during_the_copy_is_copied_again(
     tools: DataTools, table: str, places: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(tools, table, ENTITIES)
-    let_a_second_pass(monkeypatch)
+    wait_until_all_are_older(tools, table, monkeypatch)
     changed = [entity("p0", "00001", changed=True), entity("p9", "new", changed=True)]
     path = tools.write_lines("changed.jsonl", changed)
     real = TableEndpoint.page
@@ -159,7 +174,7 @@ def test_a_copy_goes_on_where_it_was(
 ) -> None:
     load(tools, table, ENTITIES)
     monkeypatch.setattr(copying, "PAGES_PER_CHECKPOINT", 1)
-    let_a_second_pass(monkeypatch)
+    wait_until_all_are_older(tools, table, monkeypatch)
     real = TableEndpoint.transact
     calls = iter(range(10**9))
 
@@ -180,7 +195,7 @@ def test_a_copy_goes_on_where_it_was(
 
 
 def test_a_copy_that_is_done_again_finds_everything_there(
-    tools: DataTools, table: str, places: tuple[str, str]
+    tools: DataTools, table: str, places: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(tools, table, ENTITIES[:50])
     for _ in range(2):
@@ -195,8 +210,7 @@ def test_a_copy_that_is_done_again_finds_everything_there(
         "--on-conflict",
         "replace",
     )
-    # The clocks of one source differ by less than this, so that no earlier write looks like a change during the copy.
-    time.sleep(6)
+    wait_until_all_are_older(tools, table, monkeypatch)
     failed = tools.run("copy", "--from", places[0], "--to", places[1], table, status=1).stderr
     assert "PartitionKey 'p0' and RowKey '00003' is in " in failed
 
