@@ -37,6 +37,7 @@ DETAILS: Final = {
     "admin": "See [Monitoring](guides/monitoring.md).",
     "control": "Only programs on this machine reach it. Not with another engine, with `--admin`, nor with a host that "
     "other machines reach. See [Tests in other languages](guides/testing-other-languages.md).",
+    "realism": "See [Tests in other languages](guides/testing-other-languages.md).",
     "metrics-tables": "See [Monitoring](guides/monitoring.md#tables).",
     "access-log": "A file is written in the form of `--log-format`. See "
     "[Running the server](guides/running.md#the-access-log).",
@@ -87,9 +88,9 @@ merged. An empty variable counts as not set.
 {example}```
 
 - The keys are the names of the options without the leading hyphens. An unknown key is an error.
-- `port`, `workers`, `table-deletion-seconds` and `control` are numbers; `https-only`, `any-version` and
-  `metrics-tables` are `true` or `false`; `admin` is a number or a string; every other value is a string. An option that
-  can be repeated takes a string or a list of strings.
+- `port`, `workers`, `table-deletion-seconds` and `control` are numbers; `https-only`, `any-version`,
+  `metrics-tables` and `realism` are `true` or `false`; `admin` is a number or a string; every other value is a string.
+  An option that can be repeated takes a string or a list of strings.
 - Accounts stand in the table `[accounts]`: a name, and one key or a list of two. `accounts = "none"`, above all tables,
   is the same as `--account none`.
 - A relative path is relative to the directory of the file. On the command line and in the environment it is relative to

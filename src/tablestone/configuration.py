@@ -121,8 +121,8 @@ class Configuration:
     `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
     table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `metrics_tables`,
     metrics name accounts and tables. With `any_version`, requests of versions that are not known are answered too.
-    With `control_port`, the control API of the test kit is served on this port of the loopback address. `ready_form` is
-    one of `READY_FORMS`.
+    With `control_port`, the control API of the test kit is served on this port of the loopback address. With `realism`,
+    a server for tests differs from a service on one machine where Azure does. `ready_form` is one of `READY_FORMS`.
     """
 
     host: str
@@ -148,6 +148,7 @@ class Configuration:
     any_version: bool = False
     control_port: int | None = None
     ready_form: str = READY_TEXT
+    realism: bool = False
 
 
 @dataclass(frozen=True, slots=True)

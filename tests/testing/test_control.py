@@ -214,15 +214,12 @@ def test_a_web_page_is_refused(
     assert ("error" in answer.value) is (status == 403)
 
 
-def test_a_request_for_another_protocol_is_told_so(control: ControlClient) -> None:
-    """Java's HttpClient asks for h2c in its first request, and its body would be lost."""
+def test_a_request_for_another_protocol_is_carried_out(control: ControlClient) -> None:
+    """Java's HttpClient asks for h2c in its first request."""
     headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEA"}
     answer = control.send("POST", "/faults", b'{"status": 503}', headers)
-    assert answer.status == 400
-    assert (
-        "speaks HTTP/1.1, and this request asks for h2c: set the version" in answer.value["error"]
-    )
-    assert control.done("GET", "/faults")["rules"] == []
+    assert answer.status == 201
+    assert control.done("GET", "/faults")["rules"] == [{"id": "1", "status": 503}]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
@@ -306,6 +303,37 @@ def test_state_faults_and_clock_act_on_the_server(control: ControlClient, server
         with pytest.raises(HttpResponseError, match="TableNotFound"):
             orders.get_entity("p", "r")
     assert server.said["accounts"][0]["name"] == "devstoreaccount1"
+
+
+def test_realism_is_one_option_of_the_server() -> None:
+    """The three parts of tests/testing/test_realism.py, over HTTP."""
+    with served("--control", "0", "--realism", "true") as ready:
+        control = ControlClient(ready.said["control"])
+        rows = [{"PartitionKey": f"{n:02}", "RowKey": "r"} for n in range(50)]
+        control.done("POST", "/seed", {"Orders": rows})
+        account = ready.said["accounts"][0]
+        behind = f"{account['endpoint']}-secondary"
+        there = account["connection_string"].replace(account["endpoint"], behind)
+        with (
+            TableServiceClient.from_connection_string(there, retry_total=0) as secondary,
+            TableServiceClient.from_connection_string(
+                account["connection_string"], retry_total=0
+            ) as service,
+        ):
+            orders = service.get_table_client("Orders")
+            pages = [list(page) for page in orders.query_entities("RowKey ne 'r'").by_page()]
+            assert len(pages) > 1
+            assert not any(pages)
+            orders.create_entity(ENTITY)
+            late = secondary.get_table_client("Orders").query_entities("PartitionKey eq 'p'")
+            assert list(late) == []
+            control.done("POST", "/clock/advance", {"seconds": 61})
+            assert list(secondary.get_table_client("Orders").query_entities("total eq 5"))
+            service.delete_table("Orders")
+            with pytest.raises(HttpResponseError, match="TableBeingDeleted"):
+                service.create_table("Orders")
+            control.done("POST", "/clock/advance", {"seconds": 41})
+            service.create_table("Orders")
 
 
 @pytest.mark.parametrize(

@@ -298,11 +298,11 @@ REFUSED = {
         file="accounts = []",
     ),
     "unknown key": Refused(
-        "FILE has the unknown key 'replicas'; the keys are access-log, accounts, admin, any-version, control, "
+        "FILE has the unknown key 'shards'; the keys are access-log, accounts, admin, any-version, control, "
         "custom-domain, data, domain, engine, host, https-only, log-format, log-level, metrics-tables, port, "
-        "print, table-deletion-seconds, tls, tls-certificate, tls-key, "
+        "print, realism, table-deletion-seconds, tls, tls-certificate, tls-key, "
         "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
-        file="replicas = 1",
+        file="shards = 1",
     ),
     "unknown key near another": Refused(
         "FILE has the unknown key 'prot': did you mean port?", file="prot = 1"

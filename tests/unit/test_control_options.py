@@ -27,6 +27,14 @@ UNDERSTOOD = {
     "an address that only this machine reaches": Given(
         {"control_port": 5}, {"engine": "memory", "control": "5", "host": "::1"}
     ),
+    "realism": Given(
+        {"realism": True, "table_deletion_seconds": 0},
+        {"engine": "memory", "control": "5", "realism": "true"},
+    ),
+    "no realism, without control": Given({"realism": False}, {"realism": "false"}),
+    "realism in the file": Given(
+        {"realism": True}, file='engine = "memory"\ncontrol = 5\nrealism = true'
+    ),
     "JSON without control": Given({"ready_form": "json"}, {"print": "json"}),
 }
 
@@ -70,6 +78,11 @@ REFUSED = {
     "no port": Refused(
         "--control must be a number from 0 to 65535, not 'yes'.",
         {"engine": "memory", "control": "yes"},
+    ),
+    "realism without control": Refused(
+        "TABLESTONE_REALISM is for tests: it needs --control.",
+        {"engine": "memory"},
+        {"TABLESTONE_REALISM": "true"},
     ),
     "an unknown form": Refused("--print must be text or json, not 'xml'.", {"print": "xml"}),
 }

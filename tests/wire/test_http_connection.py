@@ -86,6 +86,81 @@ def test_a_header_that_is_folded_over_two_lines_is_refused() -> None:
     talk_to(path_application, talk)
 
 
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEA\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n3\r\n/on\r\n1\r\ne\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("pieces", [1, 40, 10_000])
+@pytest.mark.parametrize(
+    ("requests", "answers"),
+    [
+        (b"POST / HTTP/1.1\r\nHost: h\r\n%bContent-Length: 4\r\n\r\n/one" % UPGRADE, [b"/one"]),
+        (b"POST / HTTP/1.1\r\nHost: h\r\n%b%b" % (UPGRADE, CHUNKED), [b"/one"]),
+        (b"GET /one HTTP/1.1\r\nHost: h\r\n%b\r\n" % UPGRADE, [b"/one"]),
+        (
+            b"POST / HTTP/1.1\r\n%bHost: h\r\nContent-Length: 4\r\n\r\n/one" % UPGRADE
+            + GET
+            + b"GET /c HTTP/1.1\r\nHost: h\r\n%b\r\n" % UPGRADE
+            + b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n/d",
+            [b"/one", b"/a", b"/c", b"/d"],
+        ),
+        (
+            b"GET /one HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+            [b"/one"],
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: h\r\nConnection: close, upgrade\r\nUpgrade: h2c\r\n"
+            b"Content-Length: 4\r\n\r\n/one",
+            [b"/one", b""],
+        ),
+    ],
+)
+def test_a_request_for_another_protocol_is_answered_as_it_is(
+    requests: bytes, answers: list[bytes], pieces: int
+) -> None:
+    """RFC 9110 7.8: a server may ignore Upgrade. Java's HttpClient sends it with the first request of a connection."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        assert b"upgrade" not in dict(scope["headers"])
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message["more_body"]
+        await answer(send, body or scope["raw_path"])
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        size = max(1, len(requests) // pieces)
+        for start in range(0, len(requests), size):
+            writer.write(requests[start : start + size])
+            await asyncio.sleep(0)
+        for expected in answers:
+            found = await (read_answer(reader) if expected else reader.read())
+            assert found == expected
+
+    talk_to(application, talk)
+
+
+def test_very_many_requests_for_another_protocol() -> None:
+    """They arrive together; none is inside the call for another one."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET /a HTTP/1.1\r\nHost: h\r\n%b\r\n" % UPGRADE * 3000)
+        for _ in range(3000):
+            assert await read_answer(reader) == b"/a"
+
+    talk_to(path_application, talk)
+
+
+def test_a_broken_body_of_a_request_for_another_protocol_is_refused() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(
+            b"POST / HTTP/1.1\r\nHost: h\r\n%bTransfer-Encoding: chunked\r\n\r\nx\r\n" % UPGRADE
+        )
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+
+    talk_to(slow_application, talk)
+
+
 def test_an_idle_connection_ends_after_its_time_and_not_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -128,3 +128,21 @@ def test_the_host_of_an_absolute_target_wins(live: LiveServer) -> None:
         signed = default_headers("GET", "/Tables", formatdate(usegmt=True), [("Host", host)], b"")
         answer = live.exchange("GET", f"http://{target_host}/Tables", signed)
         assert answer.status == status, target_host
+
+
+def test_a_request_for_http_2_is_carried_out_with_its_body(live: LiveServer) -> None:
+    """RFC 9110 7.8 lets a server ignore Upgrade. Java's HttpClient asks like this over plain HTTP."""
+    asked = [
+        ("Connection", "Upgrade, HTTP2-Settings"),
+        ("Upgrade", "h2c"),
+        ("HTTP2-Settings", "AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA"),
+    ]
+    written = [("Content-Type", "application/json"), *asked]
+    _emptied(live)
+    created = live.exchange("POST", f"/{ACCOUNT}/Tables", written, b'{"TableName":"tab"}')
+    assert created.status == 201
+    entity = b'{"PartitionKey":"p","RowKey":"r","n":5}'
+    assert live.exchange("POST", f"/{ACCOUNT}/tab", written, entity).status == 201
+    read = live.exchange("GET", f"/{ACCOUNT}/tab(PartitionKey='p',RowKey='r')", asked)
+    assert read.status == 200
+    assert b'"n":5' in read.body

@@ -24,6 +24,7 @@ from tablestone.cli.options import (
     HTTPS_ONLY,
     METRICS_TABLES,
     PORT,
+    REALISM,
     SERVER_OPTIONS,
     TABLE_DELETION_SECONDS,
     TLS_CERTIFICATE,
@@ -92,6 +93,7 @@ _FILE_KINDS: Mapping[str, tuple[type, str]] = {
     TABLE_DELETION_SECONDS.name: (int, "a number"),
     HTTPS_ONLY.name: (bool, "true or false"),
     METRICS_TABLES.name: (bool, "true or false"),
+    REALISM.name: (bool, "true or false"),
     ADMIN.name: (str, "a number or a string"),
     ANY_VERSION.name: (bool, "true or false"),
     **{

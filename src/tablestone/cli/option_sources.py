@@ -34,6 +34,7 @@ from tablestone.cli.options import (
     METRICS_TABLES,
     PORT,
     PRINT,
+    REALISM,
     SERVER_OPTIONS,
     TABLE_DELETION_SECONDS,
     TLS,
@@ -136,6 +137,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         any_version=given.get(ANY_VERSION.name, False),
         control_port=_control_port(given, host, engine, named),
         ready_form=given.get(PRINT.name, PRINT.default),
+        realism=_realism(given, named),
         metrics_tables=given.get(METRICS_TABLES.name, False),
     )
 
@@ -279,6 +281,14 @@ def _control_port(given: Mapping[str, Any], host: str, engine: str, named: Named
             f"Both {named(CONTROL)} and {named(ADMIN)} are given: a server under control has no admin address."
         )
     return port
+
+
+def _realism(given: Mapping[str, Any], named: Named) -> bool:
+    """Whether the server is to be as slow and as divided as Azure, which only one for tests may be."""
+    realism: bool = given.get(REALISM.name, False)
+    if realism and CONTROL.name not in given:
+        raise BrokenOption(f"{named(REALISM)} is for tests: it needs {CONTROL.flag}.")
+    return realism
 
 
 def _cache_directory() -> Path:

@@ -246,6 +246,14 @@ CONTROL = Option(
     "none",
     parse_control_port,
 )
+REALISM = Option(
+    "realism",
+    "true|false",
+    "For tests, with --control: be as slow and as divided as Azure. Names of deleted tables are taken for 40 s, pages "
+    "end with partition ranges, the secondary is behind.",
+    "false",
+    parse_truth,
+)
 METRICS_TABLES = Option(
     "metrics-tables",
     "true|false",
@@ -271,6 +279,6 @@ SERVER_OPTIONS = (
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS, LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
-    *(ADMIN, METRICS_TABLES, PRINT, CONTROL),
+    *(ADMIN, METRICS_TABLES, PRINT, CONTROL, REALISM),
 )
 """The options of `tablestone serve`; their names are the keys of the file."""

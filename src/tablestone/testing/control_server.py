@@ -25,13 +25,16 @@ from tablestone.testing.control_operations import JSON, Asked, ControlledStorage
 from tablestone.testing.control_routes import ROUTES, MemberRefused, Route, checked, parsed_query
 from tablestone.testing.expectations import ExpectationRefused
 from tablestone.testing.fault_rules import FaultRefused
-from tablestone.testing.faults import Faults
 from tablestone.testing.last_requests import LastRequests
-from tablestone.testing.secondary import Secondary
 from tablestone.testing.seeds import SeedRefused
 from tablestone.testing.state import StateRefused
 from tablestone.testing.steered_clock import ClockRefused
-from tablestone.testing.storage_service import StorageRefused, StorageService, machine_clock
+from tablestone.testing.storage_service import (
+    StorageRefused,
+    StorageService,
+    machine_clock,
+    no_faults,
+)
 
 HOST: Final = "127.0.0.1"
 _HOSTS: Final = frozenset(("127.0.0.1", "localhost", "[::1]"))
@@ -110,13 +113,6 @@ def _require_program(headers: Mapping[str, str]) -> None:
     host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
     if "origin" in headers or host.lower() not in _HOSTS:
         raise _Refused(403, "The control API is for programs on this machine, not for web pages.")
-    if "upgrade" in headers:
-        # httptools does not read the body of such a request. The HttpClient of Java makes one unless it is told not to.
-        raise _Refused(
-            400,
-            f"The control API speaks HTTP/1.1, and this request asks for {headers['upgrade'][:20]}: "
-            "set the version of the client to HTTP/1.1.",
-        )
 
 
 def _route_of(method: str, path: str) -> tuple[Route, dict[str, str]]:
@@ -193,7 +189,7 @@ class ControlledServer:
     def create(self, configuration: Configuration, _slot: WorkerSlot) -> ControlledService:
         """The application that the server runs."""
         clock = machine_clock()
-        faults = Faults(clock.elapsed_seconds, Secondary(clock))
+        faults = no_faults(clock, realism=configuration.realism)
         self._service = ControlledService(configuration, clock, LastRequests(), faults)
         return self._service
 

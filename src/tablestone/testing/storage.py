@@ -30,21 +30,24 @@ from tablestone.server.processes.worker import uvicorn_config
 from tablestone.testing.expectations import Budget, Expectation
 from tablestone.testing.faults import Faults
 from tablestone.testing.last_requests import LastRequests, RecordedRequest
-from tablestone.testing.secondary import EVENTUAL_SECONDS, Secondary
+from tablestone.testing.secondary import Secondary
 from tablestone.testing.seeds import Seed, rows_of, tables_of
 from tablestone.testing.socketless import ReceivedAnswer, SentRequest, exchange
 from tablestone.testing.state import Dump, Snapshot
 from tablestone.testing.steered_clock import StorageClock
 from tablestone.testing.storage_account import StorageAccount
-from tablestone.testing.storage_service import StorageRefused, StorageService, machine_clock
+from tablestone.testing.storage_service import (
+    StorageRefused,
+    StorageService,
+    machine_clock,
+    no_faults,
+)
 
 Value = TypeVar("Value")
 
 HOST: Final = "127.0.0.1"
 CALL_SECONDS_MAX: Final = 60
 """A call waits so long for the thread of the storage."""
-AZURE_DELETION_SECONDS: Final = 40
-"""With `realism`, the name of a deleted table cannot be used for so long (wire 3.4)."""
 ENGINES: Final = ("memory", "sqlite")
 """The engines that have a name; any other is given as a URL, as for `tablestone serve --engine`."""
 
@@ -63,16 +66,12 @@ class TableStorage:
             raise StorageRefused(f"There is no engine {engine!r}: use memory, sqlite or a URL.")
         self._engine_name = engine
         self._asked_port = port
-        self._deletion_seconds = AZURE_DELETION_SECONDS if realism else 0
         self._directory: Path | None = None
         self._thread: _ServingThread | None = None
         self._requests = LastRequests()
         self._clock = machine_clock()
         self._realism = realism
-        self._faults = Faults(
-            self._clock.elapsed_seconds,
-            Secondary(self._clock, EVENTUAL_SECONDS if realism else 0.0),
-        )
+        self._faults = no_faults(self._clock, realism=realism)
 
     def start(self) -> Self:
         """Start to serve. Raises `StartRefused` if the port or the engine is not available."""
@@ -81,11 +80,9 @@ class TableStorage:
         configuration = Configuration(
             HOST, self._asked_port, None, self._engine_url(), (), "error",
             has_development_account=True,
-            table_deletion_seconds=self._deletion_seconds,
+            realism=self._realism,
         )  # fmt: skip
-        service = StorageService(
-            configuration, self._clock, self._requests, self._faults, realism=self._realism
-        )
+        service = StorageService(configuration, self._clock, self._requests, self._faults)
         try:
             self._thread = _ServingThread(configuration, service)
         except BaseException:

@@ -10,6 +10,7 @@ against the machine's clock. The entities that they store get their Timestamps f
 from __future__ import annotations
 
 from collections.abc import Callable, Sized
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -29,10 +30,12 @@ from tablestone.testing.faults import Faults
 from tablestone.testing.last_requests import CURRENT, LastRequests
 from tablestone.testing.observed_tables import ObservedEngine, ObservedTables
 from tablestone.testing.partition_ranges import RangedEngine
-from tablestone.testing.secondary import FollowedEngine
+from tablestone.testing.secondary import EVENTUAL_SECONDS, FollowedEngine, Secondary
 from tablestone.testing.state import State
 from tablestone.testing.steered_clock import StorageClock
 
+AZURE_DELETION_SECONDS: Final = 40
+"""With realism, the name of a deleted table cannot be used for so long (wire 3.4), unless the configuration says it."""
 _SHARED_KEY: Final = b"sharedkey"
 """The beginning of both schemes with a shared key, in lower case."""
 
@@ -53,11 +56,10 @@ class StorageService:
         clock: StorageClock,
         requests: LastRequests,
         faults: Faults,
-        *,
-        realism: bool = False,
     ) -> None:
+        if configuration.realism and not configuration.table_deletion_seconds:
+            configuration = replace(configuration, table_deletion_seconds=AZURE_DELETION_SECONDS)
         self._configuration = configuration
-        self._realism = realism
         self.clock = clock
         self.requests = requests
         self.faults = faults
@@ -120,7 +122,9 @@ class StorageService:
         self._engine = open_engine(self._configuration.engine, self.clock.ticks)
         self._state = State(self._engine, self.clock, self.faults.secondary)
         followed = FollowedEngine(self._engine, self.faults.secondary)
-        observed = ObservedEngine(RangedEngine(followed) if self._realism else followed)
+        observed = ObservedEngine(
+            RangedEngine(followed) if self._configuration.realism else followed
+        )
         turned = Parts(
             self.clock.ticks,
             self.clock.elapsed_seconds,
@@ -196,3 +200,8 @@ def _headers_without_secrets(scope: Message) -> dict[str, str]:
 def machine_clock() -> StorageClock:
     """A clock that shows the machine's time until a test changes it."""
     return StorageClock(system_clock, monotonic_seconds)
+
+
+def no_faults(clock: StorageClock, *, realism: bool) -> Faults:
+    """The faults of a storage at first: none. With `realism`, its secondary is behind all the same."""
+    return Faults(clock.elapsed_seconds, Secondary(clock, EVENTUAL_SECONDS if realism else 0.0))

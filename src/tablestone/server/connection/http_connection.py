@@ -3,7 +3,8 @@
 A connection ends if a request's head is too long, too slow or never begins, or if the connection is idle when the
 connection limit is reached. A stop does not wait for TLS clients that never close their side. A client that has closed
 its sending half still gets its answers. An answer of the usual kind leaves in one write. If the target of a request
-names a host, that host is its Host (RFC 9112 3.2.2). Nothing else differs from uvicorn. Knows no ASGI application.
+names a host, that host is its Host (RFC 9112 3.2.2). A request that asks for another protocol is read with its body and
+answered over HTTP/1.1. Nothing else differs from uvicorn. Knows no ASGI application.
 """
 
 from __future__ import annotations
@@ -91,7 +92,13 @@ class HttpConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._may_begin_at_once = not self._waits
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._read_without_upgrade(memoryview(data)[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse_bytes()
         if not self._head_is_open:
             # The data belongs to an answered request, or is an empty line: it ended the wait for the next request.
             if self._idle_since is None and (
@@ -105,6 +112,40 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.write(_TOO_LARGE)
             self.transport.close()
         self._wait_for_head()
+
+    def _read_without_upgrade(self, rest: memoryview) -> None:
+        """Read a request that asks for another protocol as if it did not ask, as RFC 9110 7.8 allows.
+
+        A parser takes what follows the head for the other protocol, so another one gets the head again without
+        `Upgrade`, and then the rest. Some HTTP clients ask for HTTP/2 like this with any request, Java's for one.
+        """
+        while self._should_upgrade():
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            self.parser.feed_data(self._head_without_upgrade())
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+            except httptools.HttpParserError:
+                self._refuse_bytes()
+                return
+            else:
+                return
+
+    def _should_upgrade(self) -> bool:
+        """Whether uvicorn leaves the request that the parser has ended for; CONNECT is answered as it is."""
+        return self.scope["method"] != "CONNECT"
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.scope["http_version"]
+        lines = [f"{self.scope['method']} ".encode() + self.url + f" HTTP/{version}".encode()]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
+
+    def _refuse_bytes(self) -> None:
+        """Answer bytes that are not HTTP, as uvicorn does."""
+        self.send_400_response("Invalid HTTP request received.")
 
     def on_response_complete(self) -> None:
         """As uvicorn does it, except for the time-out of idle connections: uvicorn makes a timer for each answer."""

@@ -20,8 +20,7 @@ import java.util.Map;
 final class Tablestone implements AutoCloseable {
     private static final String OPTIONS = "serve --engine memory --port 0 --control 0 --print json";
 
-    // By default the client asks for HTTP/2 first, which the control API does not speak.
-    private final HttpClient client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
+    private final HttpClient client = HttpClient.newHttpClient();
     private final Process process;
     private final String control;
 
