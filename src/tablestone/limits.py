@@ -96,6 +96,12 @@ SCAN_ROWS_PER_READ_OF_A_MOMENT: Final = 5000
 TURN_SECONDS: Final = 0.001
 """The time that a scan, a batch or the writing of a page takes before other requests have their turn; ours."""
 
+# Targets of throughput, beyond which Azure throttles; nothing of ours enforces them.
+PARTITION_RATE_TARGET: Final = 2_000
+"""Entities a second in one partition, of 1 KiB each ("Scalability and performance targets for Table storage")."""
+ACCOUNT_RATE_TARGET: Final = 20_000
+"""The same for a whole account."""
+
 # Entity group transactions.
 CHANGE_SET_OPERATIONS_MAX: Final = 100
 """Operations in one change set (wire 7.1)."""

@@ -77,13 +77,14 @@ def test_what_is_within_the_budget_passes(
                 "1 scan of a whole table, at most 0 expected:",
                 "QueryEntities Orders [table: 40 read, 9 returned] -> 200",
                 "Its filter is name eq 'Ada' and total gt 30.",
-                "an index entity whose PartitionKey is made of name, total",
+                "under PartitionKey `{name}` and RowKey `{total:010}_{PartitionKey}_{RowKey}`",
+                "Each write becomes two requests to two partitions",
             ),
         ),
         (
             {"scans": 0},
             lambda table: list(table.list_entities()),
-            ("It has no filter: PartitionKey eq",),
+            ("It has no filter. `PartitionKey eq ?` reads one partition, and `$top` less of it",),
         ),
         (
             {"requests": 2},
@@ -99,7 +100,7 @@ def test_what_is_within_the_budget_passes(
             query("PartitionKey eq 'p0' and total eq 2"),
             (
                 "1 query read more than 10 times the entities returned",
-                "a second entity whose RowKey begins with total",
+                "each entity a second time into its partition, under RowKey `total_{total:010}_{RowKey}`",
             ),
         ),
         ({"rows_read": 30}, query("total eq 3"), ("40 entities read, at most 30 expected",)),

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
+from tablestone.advice.advising import advise_on_query, advise_on_table
+from tablestone.advice.filter_shape import read_shape
+from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Thresholds
 from tablestone.query.plan import PlanKind
 from tablestone.testing.last_requests import REQUESTS_KEPT_MAX, LastRequests, RecordedRequest
 
@@ -149,41 +152,35 @@ def _key_that_helps(record: RecordedRequest) -> str:
     """How the query could read less; empty for a request that is no query."""
     if not record.plan:
         return ""
-    if not record.filter:
-        return "It has no filter: PartitionKey eq '...' would read one partition, $top less of it."
-    asked = f"Its filter is {record.filter}"
-    properties = ", ".join(name for name in record.filter_properties if name not in _KEYS)
-    if "PartitionKey" not in record.filter_properties or record.plan == PlanKind.TABLE.value:
-        index = (
-            f", or an index entity whose PartitionKey is made of {properties}" if properties else ""
-        )
-        return f"{asked}. PartitionKey eq '...' beside it would read one partition{index}."
-    if "RowKey" not in record.filter_properties:
-        index = f", or a second entity whose RowKey begins with {properties}" if properties else ""
-        return f"{asked}. A range of RowKey beside it would read part of the partition{index}."
-    return f"{asked}."
+    query = QueryUse(
+        read_shape(record.filter),
+        entities_read=record.rows_read,
+        entities_returned=record.rows_returned,
+        plan=PlanKind(record.plan),
+    )
+    found = advise_on_query(query, TableUse(record.table, is_one_task=True), _ANY_READ)
+    asked = f"Its filter is {record.filter}." if record.filter else "It has no filter."
+    return " ".join([asked, *(f"{each.change} {each.cost}" for each in found)])
 
 
-_KEYS: Final = ("PartitionKey", "RowKey")
+_ANY_READ: Final = Thresholds(ratio=0, entities_read=0)
+"""The test has said what is too much, so every read that a key would narrow counts."""
 
 
 def _what_one_request_would_do(records: list[RecordedRequest]) -> list[str]:
-    """Advice where several requests to one partition could have been one."""
-    found = []
+    """Advice where several requests could have been one."""
     writes = Counter((each.table, each.partition) for each in records if each.operation in _WRITES)
     reads = Counter(
         (each.table, each.partition) for each in records if each.operation == "GetEntity"
     )
-    for (table, partition), number in writes.items():
-        if number > 1:
-            found.append(
-                f"{number} writes to the partition {partition!r} of {table}: "
-                f"{_counted(-(-number // 100), 'transaction')} would do."
-            )
-    for (table, partition), number in reads.items():
-        if number > 1:
-            found.append(
-                f"{number} point reads of the partition {partition!r} of {table}: one query "
-                "with PartitionKey eq and a range of RowKey, or with or, would do."
-            )
-    return found
+    used: dict[str, list[PartitionUse]] = {}
+    for place in dict.fromkeys((*writes, *reads)):
+        partition = PartitionUse(place[1], writes=writes[place], point_reads=reads[place])
+        used.setdefault(place[0], []).append(partition)
+    return [
+        " ".join(filter(None, (each.sentence, each.change)))
+        for table, partitions in used.items()
+        for each in advise_on_table(
+            TableUse(table, hottest=tuple(partitions), is_one_task=True), _ANY_READ
+        )
+    ]

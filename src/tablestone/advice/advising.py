@@ -1,0 +1,64 @@
+"""From a workload to advice: all rules applied, the severest advice first.
+
+Pure and deterministic: the same workload gives the same list. Knows the tables of rules; does not know where a workload
+comes from, or how advice is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tablestone.advice.filter_shape import shape_of
+from tablestone.advice.query_rules import QUERY_RULES
+from tablestone.advice.rule import TARGETS, Advice, Rule, Severity, applied
+from tablestone.advice.table_rules import TABLE_RULES
+from tablestone.advice.workload import QueryUse, TableUse, Thresholds, Workload
+from tablestone.limits import ACCOUNT_RATE_TARGET
+
+RULES: Final[tuple[Rule, ...]] = (*TABLE_RULES, *QUERY_RULES)
+"""All rules on tables and queries. Their ids are different."""
+
+ACCOUNT_RATE: Final = Rule(
+    "account-rate",
+    "An account at its target",
+    Severity.SEVERE,
+    (TARGETS,),
+    lambda _table, _thresholds: (),
+    "The account takes {rate} operations/s of the {target} that Azure aims at.",
+    "Divide the tables, or one table by a part of its PartitionKey, over several accounts.",
+    "Writes cost the same.",
+)
+"""The one rule on a whole account."""
+
+DEFAULT: Final = Thresholds()
+
+
+def advise(workload: Workload, thresholds: Thresholds = DEFAULT) -> list[Advice]:
+    """Advice on all tables of a workload; empty if nothing is wrong."""
+    found = [each for table in workload.tables for each in advise_on_table(table, thresholds)]
+    if workload.rate is not None and workload.rate >= ACCOUNT_RATE_TARGET:
+        words = {"rate": f"{workload.rate:,.0f}", "target": f"{ACCOUNT_RATE_TARGET:,}"}
+        rule = ACCOUNT_RATE
+        sentence = rule.sentence.format_map(words)
+        found.append(
+            Advice(rule.id, rule.severity, "", sentence, rule.change, rule.cost, rule.sources)
+        )
+    return sorted(found, key=lambda each: each.severity.rank)
+
+
+def advise_on_table(table: TableUse, thresholds: Thresholds = DEFAULT) -> list[Advice]:
+    """Advice on one table and its queries, the severest first."""
+    found = [each for rule in RULES for each in applied(rule, table, thresholds)]
+    return sorted(found, key=lambda each: each.severity.rank)
+
+
+def advise_on_query(
+    query: QueryUse, table: TableUse, thresholds: Thresholds = DEFAULT
+) -> list[Advice]:
+    """Advice on one query. The other queries of the table, and its point reads, are known uses of its keys."""
+    shape = shape_of(query.filter)
+    others = tuple(each for each in table.queries if shape_of(each.filter) != shape)
+    use = replace(table, queries=(query, *others))
+    found = [each for rule in QUERY_RULES for each in applied(rule, use, thresholds)]
+    return [each for each in found if each.filter == shape]

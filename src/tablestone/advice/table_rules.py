@@ -1,0 +1,346 @@
+"""The rules on tables and partitions: hot and giant partitions, keys that follow time, entities and writes.
+
+A rate counts beside the service's targets, 2,000 entities a second in a partition and 20,000 in an account; where no
+rate is known, the part of the table's operations counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from tablestone import limits
+from tablestone.advice import rule
+from tablestone.advice.conditions import conditions_of
+from tablestone.advice.rule import Facts, Rule, Severity
+from tablestone.advice.workload import PartitionUse, TableUse, Thresholds
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.query.plan import PlanKind
+
+_TARGET: Final = limits.PARTITION_RATE_TARGET
+_PARTITION_LIKE: Final = (PlanKind.PARTITION, PlanKind.ROW_RANGE)
+_ACROSS: Final = (PlanKind.TABLE, PlanKind.PARTITION_RANGE, PlanKind.RANGES)
+
+
+def _is_append(table: TableUse) -> bool:
+    return table.partition_form.is_time
+
+
+def _severity(rate: float | None) -> Severity:
+    return Severity.SEVERE if rate is not None and rate >= _TARGET else Severity.WARNING
+
+
+def _hot(table: TableUse, thresholds: Thresholds) -> Iterator[tuple[PartitionUse, str]]:
+    """Partitions that are hot, and how hot, in words: by their rate or, without one, by their share."""
+    for partition in table.hottest:
+        if partition.rate is not None:
+            if partition.rate >= _TARGET / 2:
+                yield (
+                    partition,
+                    f"{partition.rate:,.0f} entities/s of the {_TARGET:,}/s that Azure aims at",
+                )
+        elif (
+            partition.share is not None
+            and partition.share >= thresholds.share
+            and (table.partitions or 0) >= thresholds.partitions
+        ):
+            what = "entities" if partition.entities is not None else "operations"
+            yield partition, f"{partition.share:.0%} of the {what} of the table"
+
+
+def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    if _is_append(table):
+        return
+    for partition, heat in _hot(table, thresholds):
+        parts = max(2, math.ceil((partition.rate or 0) / (_TARGET / 2)))
+        yield {
+            "partition": partition.key,
+            "heat": heat,
+            "parts": parts,
+            "last": parts - 1,
+            "severity": _severity(partition.rate),
+        }
+
+
+def _append(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """Keys that follow time, where the newest partition takes most of the operations."""
+    if not _is_append(table):
+        return
+    for partition in table.hottest[:1]:
+        rate = partition.rate
+        if rate is None:
+            if partition.share is not None and partition.share >= thresholds.share:
+                heat = f"{partition.share:.0%} of the table's operations"
+                yield {"partition": partition.key, "heat": heat}
+        elif rate >= thresholds.rate_part * _TARGET:
+            heat = f"{rate:,.0f} entities/s"
+            yield {"partition": partition.key, "heat": heat, "severity": _severity(rate)}
+
+
+def _giant_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    if table.partitions == 1 and (table.entities or 0) >= thresholds.giant_entities:
+        yield {
+            "entities": table.entities,
+            "partition": table.hottest[0].key if table.hottest else "",
+        }
+
+
+def _unique_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """Every entity has its own PartitionKey, and queries ask for more than one entity."""
+    entities, partitions = table.entities or 0, table.partitions or 0
+    if entities < thresholds.entities_read or partitions < 0.95 * entities:
+        return
+    asked = [
+        use
+        for use in table.queries
+        if use.kind in _ACROSS
+        and (use.entities_returned is None or use.entities_returned >= 2 * use.runs)
+    ]
+    if asked:
+        names = dict.fromkeys(
+            name
+            for use in asked
+            for each in conditions_of(use.filter)
+            for name in each.equal
+            if name not in (PARTITION_KEY, ROW_KEY)
+        )
+        key = " and ".join(names) or "a property that entities have in common"
+        yield {"partitions": partitions, "entities": entities, "key": key}
+
+
+def _is_queue(table: TableUse, thresholds: Thresholds) -> bool:
+    """As many deletes as inserts, in few partitions that are read from their beginning."""
+    writes = table.writes
+    return (
+        writes.inserts >= thresholds.many_writes
+        and writes.deletes >= 0.8 * writes.inserts
+        and table.partitions is not None
+        and table.partitions <= thresholds.partitions * 4
+        and any(use.kind in _PARTITION_LIKE for use in table.queries)
+    )
+
+
+def _queue(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    if _is_queue(table, thresholds):
+        yield {
+            "inserts": table.writes.inserts,
+            "deletes": table.writes.deletes,
+            "partitions": table.partitions,
+            "severity": _severity(table.rate),
+        }
+
+
+def _many_deletes(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """Old entities deleted one by one."""
+    writes = table.writes
+    if (
+        writes.deletes >= thresholds.many_writes
+        and writes.deletes >= 0.2 * writes.inserts
+        and (table.partition_form.is_time or table.row_form.is_time)
+        and not _is_queue(table, thresholds)
+    ):
+        yield {"deletes": writes.deletes}
+
+
+def _log_data(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """Entities that are written in order of time, never changed, and read in large ranges only."""
+    writes = table.writes
+    if (
+        _is_append(table)
+        and writes.inserts >= thresholds.many_writes
+        and not (writes.updates or writes.deletes or table.point_reads)
+        and table.point_reads is not None
+        and table.queries
+        and all((use.entities_returned or 0) >= 100 * use.runs for use in table.queries)
+    ):
+        yield {"inserts": writes.inserts}
+
+
+def _contention(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    writes = table.writes
+    is_large = writes.conflicts * 100 >= thresholds.many_writes
+    if is_large and writes.conflicts >= thresholds.conflict_ratio * max(1, writes.updates):
+        yield {"conflicts": writes.conflicts, "updates": writes.updates}
+
+
+def _wide_entity(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    most = limits.ENTITY_PROPERTIES_MAX
+    if (table.properties_max or 0) >= thresholds.entity_part * most:
+        yield {"properties": table.properties_max, "most": most}
+
+
+def _large_entity(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    most = limits.ENTITY_SIZE_BYTES_MAX
+    if (table.entity_bytes_max or 0) >= thresholds.entity_part * most:
+        yield {"size": f"{(table.entity_bytes_max or 0) / 1024:,.0f} KiB"}
+
+
+def _single_writes(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
+    if table.is_one_task:
+        for each in table.hottest:
+            if each.writes > 1:
+                number = -(-each.writes // limits.CHANGE_SET_OPERATIONS_MAX)
+                would = f"{number:,} {'transaction' if number == 1 else 'transactions'}"
+                yield {"partition": each.key, "writes": each.writes, "would": would}
+
+
+def _single_reads(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
+    if table.is_one_task:
+        for each in table.hottest:
+            if each.point_reads > 1:
+                yield {"partition": each.key, "reads": each.point_reads}
+
+
+def _reads_across(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
+    """Point reads of many partitions for one task: a join in the client."""
+    read = [each for each in table.hottest if each.point_reads]
+    count = sum(each.point_reads for each in read)
+    if table.is_one_task and len(read) > 1 and count >= 10:
+        yield {"reads": count, "partitions": len(read)}
+
+
+TABLE_RULES: Final = (
+    Rule(
+        "hot-partition",
+        "A hot partition",
+        Severity.WARNING,
+        (rule.HOT_PARTITIONS, rule.TARGETS, rule.CHOOSING_PARTITION_KEY),
+        _hot_partition,
+        "The partition '{partition}' of {table} takes {heat}.",
+        "Divide its PartitionKey: put a further property behind it, or a number from 0 to {last} that a hash of the "
+        "RowKey gives.",
+        "Writes cost the same; a query of the whole partition becomes {parts} queries, and a transaction holds the "
+        "entities of one part only.",
+    ),
+    Rule(
+        "append",
+        "PartitionKeys that follow time",
+        Severity.WARNING,
+        (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
+        _append,
+        "The PartitionKeys of {table} follow time, so the writes of a moment go to one partition: '{partition}' takes "
+        "{heat}.",
+        "Make the PartitionKey of what the entities are about, such as a device or a customer, and put the time into "
+        "the RowKey; if there is no such property, put a number that a hash gives before the time.",
+        "Writes cost the same; a query for a time becomes one row range for each device, or for each number.",
+    ),
+    Rule(
+        "giant-partition",
+        "One partition with everything",
+        Severity.WARNING,
+        (rule.CHOOSING_PARTITION_KEY, rule.TARGETS),
+        _giant_partition,
+        "All {entities} entities of {table} are in one partition, which one server of Azure serves: at most 2,000 "
+        "entities/s, however the account grows.",
+        "Make the PartitionKey of a property that the queries fix with `eq`, and leave the rest in the RowKey.",
+        "Writes cost the same; a transaction then holds entities of one value of that property only.",
+    ),
+    Rule(
+        "unique-partition-key",
+        "A PartitionKey for each entity",
+        Severity.NOTE,
+        (rule.CHOOSING_PARTITION_KEY,),
+        _unique_partition,
+        "{table} has {partitions} partitions for {entities} entities, and queries that return several entities read "
+        "from partition to partition.",
+        "Make the PartitionKey of {key}, and put the present PartitionKey into the RowKey.",
+        "Writes become cheaper: up to 100 entities of a partition are one transaction. A point read needs both keys.",
+    ),
+    Rule(
+        "queue",
+        "A table as a queue",
+        Severity.WARNING,
+        (rule.APPEND, rule.HIGH_VOLUME_DELETE, rule.EVENTUALLY_CONSISTENT),
+        _queue,
+        "{table} is used as a queue: {inserts} inserts and {deletes} deletes, read from the beginning of {partitions} "
+        "partitions; each read passes what was deleted, and all writers meet in the same place.",
+        "Use a queue service for the messages, and a table for their state; or spread them over partitions by a hash "
+        "of their key, one worker for each.",
+        "A message costs one request to the queue instead of an insert and a delete here.",
+    ),
+    Rule(
+        "high-volume-delete",
+        "Many entities deleted one by one",
+        Severity.WARNING,
+        (rule.HIGH_VOLUME_DELETE,),
+        _many_deletes,
+        "{deletes} entities of {table} were deleted one by one, and their keys follow time.",
+        "Use one table for each day or month, with the period in its name, and delete the table.",
+        "Deletes become one request for each period; a query over several periods becomes one for each table, and a "
+        "new table is slow until Azure has divided it.",
+    ),
+    Rule(
+        "log-data",
+        "A log in a table",
+        Severity.NOTE,
+        (rule.LOG_DATA,),
+        _log_data,
+        "{table} is a log: {inserts} inserts by time, no change, no point read, and large ranges read at once.",
+        "Append such data to blobs, with the period in the name.",
+        "One request appends many lines, so writes become fewer.",
+    ),
+    Rule(
+        "contention",
+        "Writers that meet",
+        Severity.WARNING,
+        (rule.DATA_SERIES, rule.EVENTUALLY_CONSISTENT),
+        _contention,
+        "{conflicts} writes of {table} were refused because another writer came first, beside {updates} updates.",
+        "Give each writer its own entity, such as a counter for each worker, and add them up when they are read; or "
+        "let one worker write what a queue brings.",
+        "Writes cost the same; a read becomes a row range instead of a point.",
+    ),
+    Rule(
+        "wide-entity",
+        "Wide entities",
+        Severity.NOTE,
+        (rule.WIDE_ENTITIES,),
+        _wide_entity,
+        "Entities of {table} have up to {properties} properties of the {most} that one can have.",
+        "Divide such an entity into several of the same partition, with a number at the end of the RowKey.",
+        "A write of the whole becomes one transaction, and a read of it a row range.",
+    ),
+    Rule(
+        "large-entity",
+        "Large entities",
+        Severity.NOTE,
+        (rule.LARGE_ENTITIES,),
+        _large_entity,
+        "Entities of {table} have up to {size} of the 1,024 KiB that one can have.",
+        "Keep the large value in a blob, and its address in the entity.",
+        "Each write of the value becomes two requests: the blob first, then the entity.",
+    ),
+    Rule(
+        "single-writes",
+        "Writes that one transaction would hold",
+        Severity.NOTE,
+        (rule.BATCHING,),
+        _single_writes,
+        "{writes} writes to the partition '{partition}' of {table}: {would} would do.",
+        "An entity group transaction holds up to 100 writes of one partition.",
+        "All writes of a transaction are one billed request, and all of them succeed or none does.",
+    ),
+    Rule(
+        "single-reads",
+        "Point reads that one query would answer",
+        Severity.NOTE,
+        (rule.QUERY_KEYS,),
+        _single_reads,
+        "{reads} point reads of the partition '{partition}' of {table}: one query with PartitionKey eq and a range of "
+        "RowKey would do.",
+        "",
+        "",
+    ),
+    Rule(
+        "reads-across",
+        "A join in the client",
+        Severity.NOTE,
+        (rule.DENORMALIZATION,),
+        _reads_across,
+        "One task reads {reads} single entities from {partitions} partitions of {table}.",
+        "Copy the values that the task needs into the entity that it begins with.",
+        "A change of such a value is written to each copy, in one transaction only inside a partition.",
+    ),
+)
+"""The rules on tables, in the order in which advice of equal severity is given."""

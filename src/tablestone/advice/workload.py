@@ -1,0 +1,128 @@
+"""A workload as the advice sees it: tables with their partitions, keys, queries and writes, as frozen values.
+
+Three sources fill it: the counts of a running server, a client with one query and its knowledge of the table, and a
+test that records requests. Each knows something else, so a number that is not known is None, and a rule that needs it
+is silent. Knows filters and plans; does not know where the numbers come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tablestone.advice.key_forms import KeyForm
+from tablestone.model.filter_tree import FilterNode
+from tablestone.query.plan import PlanKind, plan_query
+
+
+@dataclass(frozen=True)
+class QueryUse:
+    """A query with the number of its runs; the numbers of entities are totals of these runs.
+
+    Of the filter only its form counts, so the filter of a shape does (`filter_shape.read_shape`).
+    """
+
+    filter: FilterNode | None
+    runs: int = 1
+    entities_read: int | None = None
+    entities_returned: int | None = None
+    plan: PlanKind | None = None
+    """The observed plan; None stands for the plan that the planner makes of the filter."""
+    reads_newest: bool = False
+    """The client reads to the end and uses only the last entities."""
+
+    @property
+    def kind(self) -> PlanKind:
+        """The kind of the plan."""
+        return self.plan or plan_query(self.filter).kind
+
+
+@dataclass(frozen=True)
+class WriteUse:
+    """Writes of entities by kind, also those inside transactions; `conflicts` were refused with 409 or 412."""
+
+    inserts: int = 0
+    updates: int = 0
+    """Updates, merges and both kinds of upserts."""
+    deletes: int = 0
+    conflicts: int = 0
+
+    @property
+    def total(self) -> int:
+        """All writes that were carried out."""
+        return self.inserts + self.updates + self.deletes
+
+
+@dataclass(frozen=True)
+class PartitionUse:
+    """One partition. `share` is its part of the table's operations or, without operations, of its entities: 0 to 1."""
+
+    key: str
+    share: float | None = None
+    rate: float | None = None
+    """Entities read and written in a second, at the busiest time."""
+    entities: int | None = None
+    writes: int = 0
+    """Requests of one write each: a transaction does not count."""
+    point_reads: int = 0
+
+
+@dataclass(frozen=True)
+class TableUse:
+    """One table and its use in a period. `hottest` and `queries` may be the largest only."""
+
+    name: str
+    entities: int | None = None
+    partitions: int | None = None
+    hottest: tuple[PartitionUse, ...] = ()
+    partition_form: KeyForm = KeyForm.OTHER
+    row_form: KeyForm = KeyForm.OTHER
+    properties_max: int | None = None
+    """The largest number of properties of an entity, without its keys and Timestamp."""
+    entity_bytes_max: int | None = None
+    entity_bytes_mean: float | None = None
+    point_reads: int | None = None
+    queries: tuple[QueryUse, ...] = ()
+    writes: WriteUse = field(default_factory=WriteUse)
+    is_one_task: bool = False
+    """The requests belong to one task of a program, such as a test, and not to a period of many."""
+
+    @property
+    def rate(self) -> float | None:
+        """The rate of the busiest partition; None if no rate is known."""
+        return max((each.rate for each in self.hottest if each.rate is not None), default=None)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """All tables of an account. `rate` is the number of its operations in a second, at the busiest time."""
+
+    tables: tuple[TableUse, ...] = ()
+    rate: float | None = None
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The numbers from which a rule speaks. Where a number is not one of the service, it is our choice."""
+
+    ratio: float = 10
+    """Entities read for each that is returned."""
+    entities_read: float = 100
+    """Entities that one run of a query reads. A smaller table needs no other key."""
+    whole_reads: int = 10
+    """Runs of a query without a filter."""
+    share: float = 0.5
+    """The part of a table's operations that makes a partition hot where no rate is known."""
+    partitions: int = 4
+    """Partitions of a table from which one can be hotter than the others."""
+    rate_part: float = 0.1
+    """The part of the service's target from which the rate of a partition counts at all."""
+    giant_entities: int = 100_000
+    """Entities of a table that has one partition only."""
+    many_writes: int = 10_000
+    """Inserts or deletes of a period."""
+    conflict_ratio: float = 0.1
+    """Refused writes for each update."""
+    entity_part: float = 0.5
+    """The part of the largest entity, in properties or bytes, from which an entity is wide or large."""
+    large_copy_bytes: float = 16 * 1024
+    """The mean entity from which a copy holds keys only."""
