@@ -14,7 +14,6 @@ import pytest
 
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablestone[cassandra]'")
 
-from simulation.__main__ import missing
 from simulation.simulated_cluster import SimulatedCluster, Trouble
 from simulation.simulated_loop import SimulatedLoop
 from simulation.simulated_server import SimulatedServer, simulated_time
@@ -24,8 +23,6 @@ from tablestone.engines.contract import ANY, Change, Key, KeyRange, Put, WriteSe
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-REASON: Final = missing()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 PARTITION: Final = b"p"
 ROWS: Final = (b"a", b"b")
 

@@ -49,6 +49,38 @@ def test_exceptions_of_two_types_have_two_names(module: str) -> None:
             assert len({name for name, _ in found}) == len(found), function.name
 
 
+def suspended_with_an_error(tree: ast.AST) -> Iterator[int]:
+    """The lines of each wait that may happen while an exception is handled."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncWith):
+            yield node.lineno
+        if isinstance(node, ast.Try):
+            for part in (*node.handlers, *node.finalbody):
+                for found in ast.walk(part):
+                    if isinstance(found, ast.Await | ast.AsyncFor | ast.Yield | ast.YieldFrom):
+                        yield found.lineno
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_waits_while_an_exception_is_handled(module: str) -> None:
+    """A compiled coroutine keeps its exception in the thread while it waits, where another task takes or loses it."""
+    assert list(suspended_with_an_error(ast.parse(source_of(module)))) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "async def f():\n async with g: pass",
+        "async def f():\n try: g()\n except E: await h()",
+        "async def f():\n try: g()\n finally:\n  if i: await h()",
+        "async def f():\n try: g()\n except E:\n  async for i in h: pass",
+        "def f():\n try: g()\n except E: yield",
+    ],
+)
+def test_a_wait_while_an_exception_is_handled_is_found(source: str) -> None:
+    assert list(suspended_with_an_error(ast.parse(source)))
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_no_protocol_is_asked_for_at_run_time(module: str) -> None:
     """`runtime_checkable` takes no compiled class: the program would not start."""

@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
-from tablestone.engines.contract import ABSENT, ANY, Change, Committed, Engine, Key, Put
+from tablestone.engines.contract import ABSENT, ANY, Change, Committed, Conflict, Engine, Key, Put
 from tablestone.model.errors import StorageError
 from tablestone.tables import storage_keys
 from tablestone.tables.cached_rows import CachedRows
-from tablestone.tables.invalidating_change import InvalidatingChange
+from tablestone.tables.invalidating_change import InvalidatingChange, invalidate
 
 
 class Owner(Protocol):
@@ -80,13 +80,14 @@ class Incarnations:
     async def end(self, account: str) -> int:
         """End the incarnation, so that requests under way change nothing from now on. Returns the next one."""
         partition = storage_keys.catalog_partition(account)
-        async with InvalidatingChange(self._engine, partition) as change:
-            await change.waits()
-            outcome = await change.commit(
-                (Change(storage_keys.INCARNATION_ROW, ANY, Put(_render)),)
-            )
+        outcome = await invalidate(self._engine, partition, _end)
         assert isinstance(outcome, Committed)
         return outcome.versions[0]
+
+
+async def _end(change: InvalidatingChange) -> Committed | Conflict:
+    await change.waits()
+    return await change.commit((Change(storage_keys.INCARNATION_ROW, ANY, Put(_render)),))
 
 
 def conditions(owner: Owner) -> tuple[Change, ...]:

@@ -26,7 +26,7 @@ from tablestone.engines.contract import (
 from tablestone.tables import storage_keys
 from tablestone.tables.cached_rows import CachedRows, Found
 from tablestone.tables.commit_retries import one_more_conflict
-from tablestone.tables.invalidating_change import InvalidatingChange
+from tablestone.tables.invalidating_change import InvalidatingChange, invalidate
 
 Members = dict[str, Any]
 """The members of a document, as JSON values."""
@@ -98,8 +98,9 @@ class Documents:
         requests keep changing the same document.
         """
         place = storage_keys.document_place(kind.value, name)
-        conflicts = 0
-        async with InvalidatingChange(self._engine, place.partition) as change:
+
+        async def replace(change: InvalidatingChange) -> None:
+            conflicts = 0
             while True:
                 value = await self._engine.get(place)
                 version, members = (ABSENT, None) if value is None else read_document(value)
@@ -115,6 +116,8 @@ class Documents:
                 if isinstance(outcome, Committed):
                     return
                 conflicts = one_more_conflict(conflicts, f"the {kind.name.lower()} of {name}")
+
+        await invalidate(self._engine, place.partition, replace)
 
 
 def read_document(value: bytes) -> tuple[int, Members]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from tablestone import limits
 from tablestone.clock import elapsed_seconds
@@ -34,6 +35,7 @@ from tablestone.tables import storage_keys
 
 CLOCKS_DIFFER_MAX: Final = 0.02
 """The part of a lease by which another machine's clock may be slower than this one's."""
+Result = TypeVar("Result")
 MARK: Final = b""
 """The value of a mark; the value of no cached row."""
 
@@ -102,6 +104,14 @@ class InvalidatingChange:
         assert isinstance(outcome, Committed)
         self._unmark = Change(row, outcome.versions[0], DELETE)
         await outlast(lease_seconds)
+
+
+async def invalidate(
+    engine: Engine, partition: bytes, work: Callable[[InvalidatingChange], Awaitable[Result]]
+) -> Result:
+    """The result of `work` inside `async with`, for compiled modules, which must not await at the end of one."""
+    async with InvalidatingChange(engine, partition) as change:
+        return await work(change)
 
 
 async def outlast(lease_seconds: float) -> None:

@@ -25,6 +25,7 @@ from tablestone.model.operations import (
     EntitiesPage,
     GetServiceStats,
     GetUserDelegationKey,
+    Operation,
     QueryEntities,
     Result,
 )
@@ -245,6 +246,7 @@ class Pipeline:
         """The steps from the resource on: decode the operation of an authenticated request, and answer it."""
         request, found, parameters, caller, answer_form, _, read_body, record = step
         method = request.method
+        asked: Operation | StorageError
         try:
             address = parse_resource(found.resource, found.account.name)
             if method != "GET":
@@ -255,15 +257,16 @@ class Pipeline:
             require_answerable(method, parameters, answer_form.negotiated.refusal)
             body = b"" if method in _BODILESS else await read_body()
             decoded = DecodedRequest(request, address, parameters, body, step.stamp.version)
-            operation = decode_operation(method, decoded)
+            asked = decode_operation(method, decoded)
             if record is not None:
-                record.operation = operation
+                record.operation = asked
         except StorageError as error:
-            if error.table is not None and caller is OWNER:
-                await self._service.catalog.require(found.account, error.table)
-            raise
-        if caller is not OWNER:
-            operation = caller.permit(operation)
+            asked = error  # nothing is awaited inside an `except`: decision 7
+        if isinstance(asked, StorageError):
+            if asked.table is not None and caller is OWNER:
+                await self._service.catalog.require(found.account, asked.table)
+            raise asked
+        operation = asked if caller is OWNER else caller.permit(asked)
         result = await self._service.execute(found.account, operation)
         if record is not None:
             record.result = result
