@@ -55,7 +55,7 @@ def run_with_kills(
         kills += 1
 
 
-@pytest.mark.parametrize("rule", ["fail", "replace"])
+@pytest.mark.parametrize("rule", ["fail", "replace", "merge", "skip"])
 def test_an_import_that_is_killed_ends_equal(tools: DataTools, table: str, rule: str) -> None:
     path = tools.write_lines("a.jsonl", ENTITIES)
     command = ("import", str(path), table, "--on-conflict", rule, "--quiet")

@@ -33,6 +33,7 @@ from tablestone import __version__, limits
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.model.keys import EntityKey
 from tablestone.transfer.endpoint_connection import Connection, Scheme
+from tablestone.transfer.keep_alive_transport import KeepAliveTransport
 from tablestone.transfer.refusals import TransferFailed, TransferRefused
 from tablestone.transfer.service_errors import (
     ServiceError,
@@ -327,16 +328,17 @@ def _credential(connection: Connection) -> Any:
 
 
 def _from_environment(url: str) -> dict[str, Any]:
-    """Proxies and certificates that the environment names, looked up once: requests does it for every request."""
-    settings: dict[str, Any] = {"transport": RequestsTransport(use_env_settings=False)}
-    proxies = get_environ_proxies(url)
-    if proxies:
-        settings["proxies"] = proxies
+    """The transport, by the proxies and certificates that the environment names, looked up once.
+
+    Only requests knows how to speak to a proxy. It would look both up for every request.
+    """
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-    if bundle:
-        settings["connection_verify"] = bundle
-        settings["transport"] = RequestsTransport(use_env_settings=False, connection_verify=bundle)
-    return settings
+    proxies = get_environ_proxies(url)
+    if not proxies:
+        return {"transport": KeepAliveTransport(bundle)}
+    verified = {"connection_verify": bundle} if bundle else {}
+    transport = RequestsTransport(use_env_settings=False, **verified)
+    return {"transport": transport, "proxies": proxies, **verified}
 
 
 def _entity_path(table: str, key: EntityKey) -> str:

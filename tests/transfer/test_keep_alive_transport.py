@@ -1,0 +1,183 @@
+"""The tools' own transport: every form of an answer, connections that are used again, and every way to lose one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from azure.core.exceptions import AzureError, IncompleteReadError, ServiceResponseError
+from azure.core.rest import HttpRequest
+
+from tablestone.transfer.endpoint_connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
+from tablestone.transfer.keep_alive_transport import KeepAliveTransport
+from tablestone.transfer.wire import TableEndpoint
+
+HEAD = b"HTTP/1.1 202 Accepted\r\nContent-Type: multipart/mixed; boundary=b\r\n"
+WHOLE = HEAD + b"Content-Length: 5\r\n\r\nhello"
+END, RESET = b"END", b"RESET"
+"""In the place of an answer, the service closes the connection, or resets it."""
+
+
+class Service:
+    """It sends these bytes for each request, one list of pieces for each connection; `requests` has what came."""
+
+    def __init__(self, *connections: list[bytes]) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/account/Table()?$top=1"
+        self.requests: list[bytes] = []
+        self.closed = threading.Event()
+        self._connections = connections
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        for answers in self._connections:
+            connection, _ = self.listener.accept()
+            with connection:
+                connection.settimeout(30)
+                self._answer(connection, answers)
+            self.closed.set()
+
+    def _answer(self, connection: socket.socket, answers: list[bytes]) -> None:
+        for answer in answers:
+            if answer == END:
+                return
+            request = b""
+            while not request.endswith((b"\r\n\r\n", b"body")):
+                request += connection.recv(65536)
+            self.requests.append(request)
+            if answer == RESET:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                return
+            for piece in (answer[:20], answer[20:]):
+                connection.sendall(piece)
+
+
+@contextmanager
+def served(*connections: list[bytes]) -> Iterator[tuple[Service, KeepAliveTransport]]:
+    service = Service(*connections)
+    with KeepAliveTransport() as transport:
+        yield service, transport
+    service.listener.close()
+
+
+def get(url: str) -> HttpRequest:
+    return HttpRequest("GET", url, headers={"Accept": "x"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (WHOLE, b"hello"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", b"hello"),
+        (HEAD + b"Content-Length: 0\r\n\r\n", b""),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE, b"hello"),
+        (HEAD + b"Content-Length: 300000\r\n\r\n" + b"x" * 300_000, b"x" * 300_000),
+    ],
+)
+def test_an_answer_is_read_and_its_connection_used_again(answer: bytes, body: bytes) -> None:
+    with served([answer, answer]) as (service, transport):
+        for _ in range(2):
+            response = transport.send(get(service.url))
+            assert response.content == body
+            assert response.status_code == (204 if b" 204 " in answer else 202)
+    expected = f"Host: {service.url.split('/')[2]}\r\nAccept: x\r\n\r\n".encode()
+    assert service.requests == [
+        b"GET /account/Table()?$top=1 HTTP/1.1\r\n" + expected for _ in range(2)
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        HEAD + b"Connection: close\r\nContent-Length: 5\r\n\r\nhello",
+        HEAD + b"\r\nhello",
+        b"HTTP/1.0 202 Accepted\r\nContent-Length: 5\r\n\r\nhello",
+        WHOLE,
+    ],
+)
+def test_a_connection_that_the_service_closes_is_not_used_again(answer: bytes) -> None:
+    with served([answer], [WHOLE]) as (service, transport):
+        for _ in range(2):
+            assert transport.send(get(service.url)).content == b"hello"
+            assert service.closed.wait(30)
+    assert len(service.requests) == 2
+
+
+def test_a_body_is_sent_with_its_length() -> None:
+    with served([WHOLE]) as (service, transport):
+        transport.send(HttpRequest("POST", service.url, content=b"the body"))
+    assert service.requests[0].endswith(b"\r\nContent-Length: 8\r\n\r\nthe body")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (WHOLE[:-1], IncompleteReadError),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n", IncompleteReadError),
+        (HEAD, IncompleteReadError),
+        (RESET, ServiceResponseError),
+        (b"SMTP 220 hello, this is no HTTP\r\n\r\n", ServiceResponseError),
+        (b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", AzureError),
+        (HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!", ServiceResponseError),
+    ],
+)
+def test_an_answer_that_is_lost(answer: bytes, error: type[Exception]) -> None:
+    """The next request gets a connection of its own."""
+    with served([answer], [WHOLE]) as (service, transport):
+        with pytest.raises(error):
+            transport.send(get(service.url))
+        assert transport.send(get(service.url)).content == b"hello"
+
+
+def test_no_service() -> None:
+    with served() as (service, transport):
+        service.listener.close()
+        with pytest.raises(AzureError, match=r"^127\.0\.0\.1:\d+: Connection refused$"):
+            transport.send(get(service.url))
+
+
+def test_a_service_that_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, KeepAliveTransport() as transport:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        with pytest.raises(ServiceResponseError, match="timed out"):
+            transport.send(get(url), read_timeout=0.05)
+
+
+def test_a_request_that_is_refused_before_it_is_read() -> None:
+    """The client is still sending when the answer comes and the connection ends."""
+    refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"
+    with socket.create_server(("127.0.0.1", 0)) as listener, KeepAliveTransport() as transport:
+
+        def refuse() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(refusal)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1_000_000):
+                    pass
+
+        thread = threading.Thread(target=refuse, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        answer = transport.send(HttpRequest("POST", url, content=b"x" * 5_000_000))
+        thread.join(30)
+    assert (answer.status_code, answer.content) == (413, b"no")
+
+
+def test_a_proxy_of_the_environment_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests does that; the tools' own transport speaks to no proxy."""
+    missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+    service = Service([missing])
+    monkeypatch.setenv("http_proxy", "/".join(service.url.split("/")[:3]))
+    monkeypatch.setenv("no_proxy", "")
+    url = "http://tables.invalid/account"
+    given = Connection(url, LOCAL_ACCOUNT, Scheme.ACCOUNT_KEY, LOCAL_KEY)
+    with TableEndpoint(given) as endpoint:
+        assert not endpoint.table_exists("Weather")
+    service.listener.close()
+    assert service.requests[0].startswith(b"GET http://tables.invalid/account/Weather()?")
