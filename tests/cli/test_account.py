@@ -33,6 +33,7 @@ def statuses(server: ServerProcess, name: str, key: str) -> set[int]:
         return {status_of(connection, name, key) for connection in opened}
 
 
+@pytest.mark.slow
 def test_accounts_are_known_refused_and_changed_on_the_next_request_of_every_process(
     private_server: StartServer, tmp_path: Path
 ) -> None:

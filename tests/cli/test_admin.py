@@ -106,6 +106,7 @@ def test_other_paths_and_methods(private_server: StartServer, tmp_path: Path) ->
         assert "x-ms-request-id" in answer.headers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_pages_while_every_worker_is_stuck(
     private_server: StartServer, tmp_path: Path, workers: int

@@ -110,6 +110,7 @@ def test_a_backup_beside_workers_under_writes_is_one_moment(
     copied.create_entity({"PartitionKey": "q", "RowKey": "new"})
 
 
+@pytest.mark.slow
 def test_every_command_of_the_guide_works(private_server: StartServer, tmp_path: Path) -> None:
     places = {name: tmp_path / name.lower() for name in ("DIR", "BACKUPS", "NEW", "COPY", "OUT")}
     server = private_server(places["DIR"])

@@ -34,6 +34,7 @@ HELD_BACK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HELD_BACK)
 def test_a_request_that_outlives_its_account_ends_in_no_other(
     private_server: StartServer, tmp_path: Path, name: str

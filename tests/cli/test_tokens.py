@@ -100,6 +100,7 @@ def code_of(error: HttpResponseError) -> str:
     return getattr(error, "error_code", None) or ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", WORKERS)
 def test_the_sdk_with_a_token_of_the_server_s_own(
     private_server: StartServer, tmp_path: Path, workers: str

@@ -183,6 +183,7 @@ def test_the_standard_variables(private_server: StartServer, tmp_path: Path) -> 
     assert resource["deployment.environment.name"] == "test"
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_gone_costs_no_answer(
     private_server: StartServer, tmp_path: Path
 ) -> None:

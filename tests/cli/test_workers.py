@@ -61,6 +61,7 @@ def test_a_table_is_there_or_gone_for_every_process_at_once(
                 each.send("GET", path, expected=404)
 
 
+@pytest.mark.slow
 def test_updates_of_one_entity_through_every_process_lose_nothing(
     private_server: StartServer, tmp_path: Path
 ) -> None:
@@ -349,6 +350,7 @@ def test_a_worker_told_to_stop_before_it_has_begun_stops() -> None:
     ), ended.stderr
 
 
+@pytest.mark.slow
 def test_workers_that_do_not_live_are_replaced_once_a_second() -> None:
     running = subprocess.Popen(
         [sys.executable, "-c", SUPERVISED.format(work="end.tell_ready(); time.sleep(0.05)")],

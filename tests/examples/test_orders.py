@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from testing.pytest_runs import run_pytest
 
 PROJECT = Path(__file__).parents[2] / "examples" / "orders"
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_sample_project_pass(tmp_path: Path) -> None:
     shutil.copy(PROJECT / "orders.py", tmp_path)
     shutil.copytree(PROJECT / "fixtures", tmp_path / "fixtures")

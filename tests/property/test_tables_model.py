@@ -140,6 +140,7 @@ class ChecksBeforeItInserts(TableService):
         return await super().execute(owner, operation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faulty",
     [

@@ -43,6 +43,7 @@ def compared(exchange: Exchange, answer: Answer, bindings: Bindings) -> list[Dif
     return Comparison(exchange, request, answer, TARGET, bindings).run()
 
 
+@pytest.mark.slow
 @pytest.mark.network
 def test_the_live_service_passes_its_own_replay(recordings: list[Recording]) -> None:
     for recording in recordings:

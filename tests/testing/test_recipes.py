@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from testing.pytest_runs import run_pytest
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "testing.md"
@@ -29,6 +31,7 @@ NOT_OF_THE_EXTRA = [
 ]
 
 
+@pytest.mark.slow
 def test_every_recipe_passes(tmp_path: Path) -> None:
     # Of what is installed here, the extra `testing` does not bring these packages.
     (tmp_path / "conftest.py").write_text(

@@ -169,6 +169,7 @@ def test_a_copy_since_a_time_takes_only_what_changed(
     assert "--since 'soon' is not a time" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_copy_goes_on_where_it_was(
     tools: DataTools, table: str, places: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_copy_goes_on_where_it_was(
     assert "  Verified: 3,500 entities on both sides, and they are equal." in told
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_done_again_finds_everything_there(
     tools: DataTools, table: str, places: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

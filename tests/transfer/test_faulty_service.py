@@ -37,6 +37,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tablestone.transfer.retrying.FIRST_PAUSE_SECONDS", 0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("rule", ["fail", "replace"])
 def test_an_import_stores_each_row_once(
@@ -56,6 +57,7 @@ def test_an_import_stores_each_row_once(
     assert tools.all_of(table) == entities
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_export_is_whole(
     tools: DataTools, table: str, tablestone_server: ServerProcess, fault: str

@@ -221,6 +221,7 @@ def nearest(form: Form, forms: set[Form]) -> tuple[Form, list[Form]]:
     return form, [each for each in forms if each[:2] == form[:2]]
 
 
+@pytest.mark.slow
 def test_every_recorded_page_is_read(
     recorded: Recorded, canned: tuple[Canned, TableEndpoint]
 ) -> None:
@@ -253,6 +254,7 @@ def test_every_recorded_page_is_read(
     assert tokens >= 5
 
 
+@pytest.mark.slow
 def test_every_recorded_error_is_told(
     recorded: Recorded, canned: tuple[Canned, TableEndpoint]
 ) -> None:
@@ -275,6 +277,7 @@ def test_every_recorded_error_is_told(
             assert endpoint.get("T", KEY) is None
 
 
+@pytest.mark.slow
 def test_every_recorded_transaction_is_read(
     recorded: Recorded, canned: tuple[Canned, TableEndpoint]
 ) -> None:

@@ -50,6 +50,7 @@ async def is_served(client: TableClient) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("synchronous", [True, False], ids=["sync", "aio"])
 @pytest.mark.parametrize("workers", ["1", "2"])
 async def test_a_rotated_key_is_refused_and_the_credential_is_updated(
