@@ -62,7 +62,8 @@ def _compile(source: Path, work: Path, modules: list[str]) -> None:
     ended = subprocess.run(  # noqa: S603 - this file
         [sys.executable, __file__, *modules],
         cwd=work,
-        env=os.environ | {"PYTHONHASHSEED": "0"},
+        env={name: value for name, value in os.environ.items() if name != "MYPYPATH"}
+        | {"PYTHONHASHSEED": "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -80,7 +81,10 @@ def _compile_here(modules: list[str]) -> None:
             "--config-file=",
             "--no-namespace-packages",  # or a checkout below somebody's package would be a part of that
             "--cache-dir=cache",
-            "--ignore-missing-imports",  # of the libraries, which are absent during the build
+            # The libraries are absent where a wheel is built in an environment of its own. Their types would change the
+            # result where they are present.
+            "--no-site-packages",
+            "--ignore-missing-imports",
             *(f"src/{module}.py" for module in modules),
         ],
         # More takes longer to compile, and the result is no quicker.

@@ -1,8 +1,8 @@
 """The cost of metrics: the CPU of a point read without them and with them, and of counting one request.
 
-Started as `python -m bench.metrics_cost [--rounds 1000]`. On and off take turns in one process, without sockets, so
-that a busy machine slows both alike. Counting is compared with Prometheus' own client in its multi-process mode:
-docs/decisions/0013-metrics.md says why the workers count without it.
+Started as `python -m bench.metrics_cost [--rounds 1000]`. On and off take turns in one application, without sockets, so
+that a busy machine slows both alike; "off again" shows how much of a difference is chance. Counting is compared with
+Prometheus' own client in its multi-process mode: docs/decisions/0013-metrics.md says why the workers count without it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from bench.steps import Load, ask, connections, cpu_of
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
 from tablestone.model.keys import EntityKey
-from tablestone.model.operations import EntityFound, GetEntity
+from tablestone.model.operations import GetEntity
 from tablestone.server.application import Application
+from tablestone.server.worker_reporter import WorkerReporter
 from tablestone.telemetry.request_counts import DURATION_BOUNDS, RequestCounts
 from tablestone.telemetry.request_record import RequestRecord
 from tablestone.telemetry.worker_reports import WorkerReports
@@ -83,10 +84,9 @@ def point_reads() -> Load:
 
 def a_point_read() -> RequestRecord:
     """The record of a point read whose answer is ready."""
-    record = RequestRecord("GET", "127.0.0.1", 100.0)
+    record = RequestRecord(100.0)
     record.ended, record.status, record.bytes_out = 100.0005, 200, 1000
     record.operation = GetEntity("bench", EntityKey("p", "1"), None)
-    record.result = EntityFound(b"{}")
     return record
 
 
@@ -104,32 +104,50 @@ def counting_us(count: Callable[[RequestRecord], None], rounds: int) -> float:
 
 
 async def measure(directory: Path, rounds: int) -> None:
-    ways = {
-        "off": connections(await prepared(directory / "off", WorkerSlot()), 1),
-        "on": connections(
-            await prepared(directory / "on", WorkerSlot(reports=WorkerReports(1))), 1
-        ),
-    }
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+    reports = WorkerReports(1)
+    application = await prepared(directory / "data", WorkerSlot(reports=reports))
+    connection = connections(application, 1)
     load = point_reads()
+    ways = ("off", "off again", "on")
+    taken: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(rounds):
-        for name in list(ways)[:: 1 if number % 2 else -1]:  # so that neither is always first
-            taken[name].append((await cpu_of(load, ways[name]))[0])
-    more = [on - off for off, on in zip(taken["off"], taken["on"], strict=True)]
+        first = number % len(ways)  # so that none is always first
+        for way in (*ways[first:], *ways[:first]):
+            application._is_watched = way == "on"  # noqa: SLF001 - there is no other way to measure both in one process
+            taken[way].append((await cpu_of(load, connection))[0])
     print(
         f"Tablestone {HOW_IT_RUNS}; µs of CPU for a point read without sockets, {rounds} rounds:\n"
     )
-    print("| metrics | a tenth are below | median |")
-    print("|---|---|---|")
-    for name, each in (*taken.items(), ("on beside off, in one round", more)):
+    print("| metrics | a tenth are below | median | more than off, median of the rounds |")
+    print("|---|---|---|---|")
+    for way, each in taken.items():
         tenth, *_ = statistics.quantiles(each, n=10)
-        print(f"| {name} | {tenth:.2f} | {statistics.median(each):.2f} |")
+        more = statistics.median(one - off for off, one in zip(taken["off"], each, strict=True))
+        share = more / statistics.median(taken["off"])
+        shown = "" if way == "off" else f"{more:.2f}, {share:.1%}"
+        print(f"| {way} | {tenth:.2f} | {statistics.median(each):.2f} | {shown} |")
     shared = directory / "shared"
     shared.mkdir()
-    print("\n| counting one request | µs |")
+    print("\n| step | µs |")
     print("|---|---|")
-    print(f"| RequestCounts | {counting_us(RequestCounts().count, 100):.2f} |")
-    print(f"| prometheus_client | {counting_us(ClientLibraryCounts(shared).count, 100):.2f} |")
+    print(f"| counting one request | {counting_us(RequestCounts().count, 100):.2f} |")
+    library = counting_us(ClientLibraryCounts(shared).count, 100)
+    print(f"| the same with prometheus_client | {library:.2f} |")
+    print(f"| the report of a worker, once a second | {reporting_us(application, reports):.0f} |")
+
+
+def reporting_us(application: Application, reports: WorkerReports) -> float:
+    """Microseconds of one report, the median of 100."""
+    measures = application._measures  # noqa: SLF001 - the same
+    assert measures is not None
+    reporter = WorkerReporter(reports, 0, measures)
+
+    def once() -> float:
+        started = time.process_time_ns()
+        reporter.report()
+        return (time.process_time_ns() - started) / 1e3
+
+    return statistics.median(once() for _ in range(100))
 
 
 def main() -> None:

@@ -257,7 +257,7 @@ class Day:
         compare(f"{pages} pages with continuation", answer, self.readings.values())
 
     def update_under_etag(self) -> None:
-        """Two people correct the same reading; the second is told that it has changed meanwhile."""
+        """Two people correct the same reading; the second is told that it has changed since."""
         key = ("JFK", row_key(datetime(2013, 2, 9, 3, tzinfo=UTC)))
         mine = self.table.get_entity(*key)
         theirs = self.table.get_entity(*key)

@@ -79,7 +79,7 @@ class Orders:
         )
 
     def _change(self, customer: str, number: str, change: Callable[[Order], Order | None]) -> None:
-        """Merge a change into an order that nobody has changed since it was read; None: nothing is left to do."""
+        """Merge a change into an order; `change` decides again if the order was changed since, None is no change."""
 
         def attempt() -> None:
             order = self._orders.get_entity(customer, number)

@@ -14,7 +14,6 @@ from tablestone.model.keys import EntityKey
 from tablestone.model.operations import (
     CreateTable,
     EntitiesPage,
-    EntityFound,
     EntityGroupTransaction,
     EntityWritten,
     GetEntity,
@@ -45,7 +44,7 @@ def record_of(
     seconds: float = 0.002,
     account: str = "weather",
 ) -> RequestRecord:
-    record = RequestRecord("GET", "127.0.0.1", 100.0)
+    record = RequestRecord(100.0)
     record.ended = 100.0 + seconds
     record.account = account
     record.operation, record.result, record.failure = operation, result, failure
@@ -85,7 +84,7 @@ class Row:
 TRANSACTION = EntityGroupTransaction("Readings", "p", (INSERT, INSERT, INSERT))
 ROWS = {
     "a point read": Row(
-        record_of(POINT, EntityFound(b"{}")),
+        record_of(POINT),
         {
             "requests": {("GetEntity", "200", ""): 1},
             "queries": {("point",): 1},
@@ -168,7 +167,7 @@ def test_a_request(row: Row) -> None:
 
 def test_requests_of_one_operation_share_a_histogram() -> None:
     slow = record_of(POINT, None, StorageError("ServerBusy"), status=503, seconds=99)
-    read = counted(*(record_of(POINT, EntityFound(b"{}")) for _ in range(3)), slow)
+    read = counted(*(record_of(POINT) for _ in range(3)), slow)
     assert read["requests"] == {
         ("GetEntity", "200", ""): 3,
         ("GetEntity", "503", "ServerBusy"): 1,
@@ -178,10 +177,29 @@ def test_requests_of_one_operation_share_a_histogram() -> None:
     assert (numbers[DURATION_BOUNDS.index(0.0025)], numbers[-1]) == (3, 1)
 
 
+def test_quick_point_reads_are_counted_once_in_each_report() -> None:
+    """They are counted apart, and moved into their series by a report."""
+    quick = request_counts.QUICK_SECONDS
+    counts = RequestCounts()
+    for reports in (1, 2):
+        for seconds in (0.4 * quick, 0.6 * quick, 1.6 * quick):
+            counts.count(record_of(POINT, seconds=seconds))
+        for _ in range(2):
+            read = shown(metrics.samples_of_requests(counts.totals()))
+            assert read["requests"] == {("GetEntity", "200", ""): 3 * reports}
+            assert read["entities_returned"] == {("GetEntity",): 3 * reports}
+            assert read["query_entities_read"] == {("point",): 3 * reports}
+            assert read["request_bytes"] == {("GetEntity",): 30 * reports}
+            assert read["response_bytes"] == {("GetEntity",): 1500 * reports}
+            (seconds, *numbers) = read["request_duration_seconds"]["GetEntity",]
+            assert seconds == pytest.approx(2.6 * quick * reports)
+            assert numbers[:2] == [2 * reports, reports]
+
+
 def test_tables_are_named_only_if_asked_for_and_found() -> None:
     records = [
-        record_of(POINT, EntityFound(b"{}")),
-        record_of(GetEntity("READINGS", POINT.key, None), EntityFound(b"{}")),
+        record_of(POINT),
+        record_of(GetEntity("READINGS", POINT.key, None)),
         record_of(POINT, None, StorageError("ResourceNotFound"), status=404),
         record_of(
             GetEntity("MadeUp", POINT.key, None), None, StorageError("TableNotFound"), status=404
@@ -198,10 +216,7 @@ def test_tables_are_named_only_if_asked_for_and_found() -> None:
 def test_series_have_a_bound() -> None:
     """A client that makes up tables or reasons does not fill the memory, nor the monitoring's."""
     many = request_counts.TABLES_MAX + 10
-    tables = [
-        record_of(GetEntity(f"T{number}", POINT.key, None), EntityFound(b"{}"))
-        for number in range(many)
-    ]
+    tables = [record_of(GetEntity(f"T{number}", POINT.key, None)) for number in range(many)]
     read = counted(*tables, names_tables=True)["table_requests"]
     assert len(read) == request_counts.TABLES_MAX + 1
     assert sum(read.values()) == many

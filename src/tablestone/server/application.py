@@ -40,7 +40,7 @@ from tablestone.tables.sweeper import Sweeper
 from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_counts import RequestCounts
-from tablestone.telemetry.request_record import RequestRecord
+from tablestone.telemetry.request_record import RequestDetails, RequestRecord
 from tablestone.wire.http.messages import RawRequest, RawResponse, single_headers
 
 log = logging.getLogger(__name__)
@@ -84,6 +84,8 @@ class Application:
             else RequestCounts(names_tables=configuration.metrics_tables)
         )
         self._is_watched = self._counts is not None
+        """Whether requests have a record, for metrics, an access log or traces."""
+        self._wants_details = False
         self._measures: WorkerMeasures | None = None
         self._tracing: OpenTracing | None = None
 
@@ -92,7 +94,7 @@ class Application:
         configuration = self._configuration
         if configuration.access_log is not None:
             self._access_log = AccessLog(configuration.access_log, monotonic_seconds)
-            self._is_watched = True
+            self._is_watched = self._wants_details = True
         clock, seconds = self._parts.clock, self._parts.seconds
         service = self._open_service()
         assert self._engine is not None
@@ -147,7 +149,7 @@ class Application:
         )
         self._tracing = open_tracing(logs_warnings=self._slot.worker == 0)
         if self._tracing is not None:
-            self._is_watched = True
+            self._is_watched = self._wants_details = True
             self._engine = traced_engine(self._engine, configuration.engine)
             make_service = traced_tables(make_service)
         return make_service(
@@ -207,15 +209,14 @@ class Application:
         request = request_of(scope, by_name, duplicated)
         body = RequestBody(receive, by_name, self._body_time_limit)
         if self._is_watched:
-            record = RequestRecord(
-                request.method,
-                request.client,
-                monotonic_seconds(),
-                names_caller=self._access_log is not None,
+            details = (
+                RequestDetails(request.method, request.client) if self._wants_details else None
             )
+            record = RequestRecord(monotonic_seconds(), details)
             if self._tracing is None:
                 response = await self._pipeline.answer(request, body.read, record)
-                record.bytes_in = body.size
+                if request.method != "GET":  # its body is not read
+                    record.bytes_in = body.size
                 self._note(record, response)
             else:
                 response = await self._answer_traced(self._tracing, request, body, record)
@@ -234,7 +235,6 @@ class Application:
         self, tracing: OpenTracing, request: RawRequest, body: RequestBody, record: RequestRecord
     ) -> RawResponse:
         assert self._pipeline is not None
-        record.times_steps = True
         trace = tracing.begin(record, request.scheme, request.headers)
         try:
             response = await self._pipeline.answer(request, body.read, record)
@@ -248,7 +248,8 @@ class Application:
         """Answer that the server is busy, because there are too many connections; then close this one."""
         assert self._pipeline is not None
         headers = dict(scope["headers"])
-        record = RequestRecord(scope["method"], _address(scope["client"]), monotonic_seconds())
+        details = RequestDetails(scope["method"], _address(scope["client"]))
+        record = RequestRecord(monotonic_seconds(), details)
         response = self._pipeline.refusal(headers, record)
         if self._is_watched:
             self._note(record, response)
@@ -269,8 +270,9 @@ class Application:
         if self._counts is not None:
             self._counts.count(record)
         if self._access_log is not None:
-            record.at_seconds = unix_seconds()
-            self._access_log.write(record)
+            assert record.details is not None
+            record.details.at_seconds = unix_seconds()
+            self._access_log.write(record, record.details)
 
     async def _tell_refused(self) -> None:
         while True:

@@ -19,7 +19,7 @@ from typing import Final
 import orjson
 
 from tablestone.telemetry.log_format import JSON, on_one_line, utc_text
-from tablestone.telemetry.request_record import RequestRecord
+from tablestone.telemetry.request_record import RequestDetails, RequestRecord
 
 logger = logging.getLogger(__name__)
 
@@ -61,9 +61,9 @@ class AccessLog:
                 f"The access log {self._path} cannot be written: {error.strerror}."
             ) from None
 
-    def write(self, record: RequestRecord) -> None:
+    def write(self, record: RequestRecord, details: RequestDetails) -> None:
         """Append the line of a request that was answered. Never raises."""
-        line = self._line(record, self._process)
+        line = self._line(record, details, self._process)
         try:
             written = os.write(self._descriptor, line)
             if written < len(line):  # the disk is full, and a part fitted
@@ -102,17 +102,19 @@ class AccessLog:
             logger.error("Lines of the access log are lost: %s.", error.strerror)
 
 
-def _fields(record: RequestRecord, process: int) -> dict[str, str | int | float]:
-    client_request_id = record.client_request_id or b""
+def _fields(
+    record: RequestRecord, details: RequestDetails, process: int
+) -> dict[str, str | int | float]:
+    client_request_id = details.client_request_id or b""
     return {
-        "time": utc_text(record.at_seconds),
+        "time": utc_text(details.at_seconds),
         "process": process,
-        "request": record.request_id,
+        "request": details.request_id,
         "client_request": client_request_id.decode("latin-1")[:_TEXT_MAX],
-        "client": record.client[:_TEXT_MAX],
-        "method": record.method,
+        "client": details.client[:_TEXT_MAX],
+        "method": details.method,
         "account": record.account,
-        "caller": record.caller,
+        "caller": details.caller,
         "operation": record.operation_name,
         "table": record.table[:_TEXT_MAX],
         "status": record.status,
@@ -126,14 +128,14 @@ def _fields(record: RequestRecord, process: int) -> dict[str, str | int | float]
     }
 
 
-def json_line(record: RequestRecord, process: int) -> bytes:
+def json_line(record: RequestRecord, details: RequestDetails, process: int) -> bytes:
     """One JSON object; a text that is not known is empty."""
-    return orjson.dumps(_fields(record, process), option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(_fields(record, details, process), option=orjson.OPT_APPEND_NEWLINE)
 
 
-def text_line(record: RequestRecord, process: int) -> bytes:
+def text_line(record: RequestRecord, details: RequestDetails, process: int) -> bytes:
     """`name=value` with blanks between, values with blanks in quotation marks; `-` for what is not known."""
-    fields = _fields(record, process)
+    fields = _fields(record, details, process)
     time = fields.pop("time")
     pairs = " ".join(f"{name}={_text(value)}" for name, value in fields.items())
     return f"{time} {pairs}\n".encode("utf-8", "backslashreplace")

@@ -1,8 +1,8 @@
 """Counts of the requests of one worker, for metrics: by operation, status, error and plan, and if asked for by table.
 
-A request costs one look-up and some additions. A report makes totals of the counts (`totals`). The names of tables are
-counted only after a request has found the table, so clients cannot make names up. Knows a `RequestRecord` and nothing
-of how it was filled; no form of output.
+A request costs some additions, and most kinds of requests a look-up. A report makes totals of the counts (`totals`).
+The names of tables are counted only after a request has found the table, so clients cannot make names up. Knows a
+`RequestRecord` and nothing of how it was filled; no form of output.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import Final
 
 from tablestone.model.operations import (
     EntitiesPage,
-    EntityFound,
     EntityGroupTransaction,
     GetEntity,
 )
 from tablestone.telemetry.refused_callers import AUTHENTICATION_FAILURES
 from tablestone.telemetry.request_record import RequestRecord, reason_of
 
+QUICK_SECONDS: Final = 0.0005
+"""The first bound of durations."""
 DURATION_BOUNDS: Final[tuple[float, ...]] = (
-    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(QUICK_SECONDS, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 """Bounds of the histogram of durations, in seconds."""
@@ -34,6 +35,8 @@ TABLES_MAX: Final = 1000
 """Tables that are counted apart; further ones are counted as `OTHER`."""
 OTHER: Final = "(other)"
 _OK: Final = 200
+Key = tuple[object, int, str, str]
+"""The type of the operation, the status, the error and the plan of a series; the type is a truth for a batch."""
 
 
 class SeriesCounts:
@@ -65,14 +68,20 @@ SERIES_NUMBERS: Final = (
 
 
 class RequestCounts:
-    """The counts of one worker since it started. With `names_tables` also by account and table."""
+    """The counts of one worker since it started. With `names_tables` also by account and table.
+
+    The most frequent request, a quick point read that finds its entity, only adds to numbers of this object; `totals`
+    moves these into their series.
+    """
 
     def __init__(self, *, names_tables: bool = False) -> None:
+        self._found = 0
+        self._found_seconds = 0.0
+        self._found_bytes_in = 0
+        self._found_bytes_out = 0
         self._names_tables = names_tables
-        self._series: dict[tuple[object, int, str, str], SeriesCounts] = {}
-        self._names: dict[tuple[object, int, str, str], str] = {}
-        self._point_reads: SeriesCounts | None = None
-        """The series of point reads that found their entity: the most frequent request is not looked up."""
+        self._series: dict[Key, SeriesCounts] = {}
+        self._names: dict[Key, str] = {}
         self._transactions = [0] * (len(TRANSACTION_BOUNDS) + 1)
         self._transaction_operations = 0
         self._refused: dict[str, int] = {}
@@ -81,33 +90,33 @@ class RequestCounts:
 
     def count(self, record: RequestRecord) -> None:
         """Count a request whose answer is ready."""
-        operation, result, failure = record.operation, record.result, record.failure
-        point_reads = self._point_reads
+        operation, failure = record.operation, record.failure
         if (
-            point_reads is not None
-            and isinstance(result, EntityFound)
+            isinstance(operation, GetEntity)
             and record.status == _OK
             and failure is None
             and not self._names_tables
         ):
-            _add(point_reads, record, 1, 1, 0)
-            return
+            seconds = record.ended - record.started
+            if seconds <= QUICK_SECONDS:
+                self._found += 1
+                self._found_seconds += seconds
+                self._found_bytes_in += record.bytes_in
+                self._found_bytes_out += record.bytes_out
+                return
+        result = record.result
         plan = ""
         returned = read = written = 0
-        if isinstance(result, EntityFound):
-            plan, returned, read = "point", 1, 1
+        if isinstance(operation, GetEntity):
+            plan = "point"
+            returned = read = record.entities
         elif isinstance(result, EntitiesPage):
             plan, returned, read = result.plan, len(result.stored), result.rows_read
-        elif isinstance(operation, GetEntity):
-            plan = "point"
         elif result is not None:
             written = record.entities
         code = "" if failure is None else failure.code
         what: object = record.is_batch if operation is None else type(operation)
-        key = (what, record.status, code, plan)
-        series = self._series.get(key)
-        if series is None:
-            series = self._new_series(key, record)
+        series = self._series_of((what, record.status, code, plan), record.operation_name)
         _add(series, record, returned, read, written)
         if isinstance(operation, EntityGroupTransaction):
             writes = len(operation.writes)
@@ -120,6 +129,7 @@ class RequestCounts:
 
     def totals(self) -> dict[str, object]:
         """All counts, as totals."""
+        self._move_found()
         return {
             "requests": {self._names[key]: each.numbers() for key, each in self._series.items()},
             "transactions": [self._transaction_operations, *self._transactions],
@@ -128,13 +138,29 @@ class RequestCounts:
             "table_failures": dict(self._table_failures),
         }
 
-    def _new_series(self, key: tuple[object, int, str, str], record: RequestRecord) -> SeriesCounts:
-        _what, status, code, plan = key
-        operation = record.operation_name or "unknown"
-        self._names[key] = SEPARATOR.join((operation, str(status), code, plan))
-        series = self._series[key] = SeriesCounts()
-        if isinstance(record.result, EntityFound) and status == _OK and not code:
-            self._point_reads = series
+    def _move_found(self) -> None:
+        """Move the quick point reads that were counted into their series."""
+        found = self._found
+        if found == 0:
+            return
+        series = self._series_of((GetEntity, _OK, "", "point"), GetEntity.__name__)
+        series.requests += found
+        series.returned += found
+        series.read += found
+        series.durations[0] += found
+        series.seconds += self._found_seconds
+        series.bytes_in += self._found_bytes_in
+        series.bytes_out += self._found_bytes_out
+        self._found = self._found_bytes_in = self._found_bytes_out = 0
+        self._found_seconds = 0.0
+
+    def _series_of(self, key: Key, operation: str) -> SeriesCounts:
+        series = self._series.get(key)
+        if series is None:
+            _what, status, code, plan = key
+            name = SEPARATOR.join((operation or "unknown", str(status), code, plan))
+            self._names[key] = name
+            series = self._series[key] = SeriesCounts()
         return series
 
     def _count_refused(self, name: str) -> None:
@@ -146,8 +172,8 @@ class RequestCounts:
         name = f"{record.account}{SEPARATOR}{record.table.lower()}"
         counts = self._tables.get(name)
         if counts is None:
-            # A failed request names any table; one with a result names a table that was there.
-            if record.result is None or len(self._tables) >= TABLES_MAX:
+            # A request that failed names any table; another one names a table that was there.
+            if record.failure is not None or len(self._tables) >= TABLES_MAX:
                 name = f"{OTHER}{SEPARATOR}{OTHER}"
             counts = self._tables.setdefault(name, SeriesCounts())
         _add(counts, record, returned, read, written)

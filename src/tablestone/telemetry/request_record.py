@@ -13,7 +13,6 @@ from typing import Final
 from tablestone.model.errors import ERRORS, StorageError
 from tablestone.model.operations import (
     EntitiesPage,
-    EntityFound,
     EntityGroupTransaction,
     GetEntity,
     Operation,
@@ -26,28 +25,35 @@ BATCH: Final = "Batch"
 """The name of a batch whose operation did not become known."""
 
 
-class RequestRecord:
-    """One request. `started` and `ended` are of a clock that never steps back, `at_seconds` of the wall.
+class RequestDetails:
+    """The part of a record that access logs and traces show, and metrics do not.
 
-    `failure` is the error that was answered, of a batch the one inside. `bytes_in` and `bytes_out` count bodies. The
-    kind of the caller is noted if `names_caller`, and the moment at which the caller was known if `times_steps`.
+    `at_seconds` is of the wall; `authenticated_at`, the moment at which the caller was known, is of the record's clock.
     """
 
-    def __init__(
-        self, method: str, client: str, started: float, *, names_caller: bool = True
-    ) -> None:
+    def __init__(self, method: str, client: str) -> None:
         self.method = method
         self.client = client
-        self.started = started
-        self.ended = started
-        self.at_seconds = 0.0
         self.request_id = ""
         self.client_request_id: bytes | None = None
-        self.account = ""
-        self.names_caller = names_caller
-        self.times_steps = False
-        self.authenticated_at = 0.0
         self.caller = ""
+        self.authenticated_at = 0.0
+        self.at_seconds = 0.0
+
+
+class RequestRecord:
+    """One request. `started` and `ended` are of a clock that never steps back.
+
+    `failure` is the error that was answered, of a batch the one inside. `bytes_in` and `bytes_out` count bodies. With
+    metrics there is a record of every request, so it is small: `details` are there for an access log or a trace only,
+    and a point read has no `result`.
+    """
+
+    def __init__(self, started: float, details: RequestDetails | None = None) -> None:
+        self.started = started
+        self.ended = started
+        self.details = details
+        self.account = ""
         self.is_batch = False
         self.operation: Operation | None = None
         self.result: Result | None = None
@@ -71,6 +77,8 @@ class RequestRecord:
     @property
     def entities(self) -> int:
         """Entities in the answer, or written."""
+        if isinstance(self.operation, GetEntity):
+            return int(self.failure is None)
         result = self.result
         if isinstance(result, EntitiesPage):
             return len(result.stored)
@@ -78,7 +86,7 @@ class RequestRecord:
             return len(result.results)
         if result is None or isinstance(result, TablesPage):
             return 0
-        return 1 if isinstance(result, EntityFound) or hasattr(result, "version") else 0
+        return 1 if hasattr(result, "version") else 0
 
     @property
     def writes(self) -> int:

@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from tablestone.clock import monotonic_seconds, unix_seconds
-from tablestone.telemetry.request_record import BATCH, RequestRecord
+from tablestone.telemetry.request_record import BATCH, RequestDetails, RequestRecord
 from tablestone.telemetry.trace_settings import exporter_names
 
 logger = logging.getLogger(__name__)
@@ -55,10 +55,13 @@ _BATCH_ROUTE: Final = "/{account}/$batch"
 class RequestTrace:
     """The span of a request that is under way. Without `is_recorded`, it only passes the context of the client on."""
 
-    def __init__(self, tracer: trace.Tracer, span: Span, record: RequestRecord) -> None:
+    def __init__(
+        self, tracer: trace.Tracer, span: Span, record: RequestRecord, details: RequestDetails
+    ) -> None:
         self._tracer = tracer
         self._span = span
         self._record = record
+        self._details = details
         self._token = _current.set(self)
         self._executed: tuple[float, float] | None = None
         self.context: Context = trace.set_span_in_context(span)
@@ -100,18 +103,18 @@ class RequestTrace:
         self._span.end()
 
     def _describe(self) -> None:
-        record, span = self._record, self._span
+        record, details, span = self._record, self._details, self._span
         operation = record.operation_name
         route = ROUTES.get(operation, _ACCOUNT_ROUTE)
         if record.is_batch:
             route = _BATCH_ROUTE
-        span.update_name(f"{record.method} {route}")
+        span.update_name(f"{details.method} {route}")
         found: dict[str, str | int] = {
             "http.route": route,
             "http.response.status_code": record.status,
             "http.request.body.size": record.bytes_in,
             "http.response.body.size": record.bytes_out,
-            "tablestone.request_id": record.request_id,
+            "tablestone.request_id": details.request_id,
             "tablestone.account": record.account,
             "tablestone.operation": operation or BATCH if record.is_batch else operation,
             "tablestone.table": record.table,
@@ -123,7 +126,7 @@ class RequestTrace:
             span.set_attribute("error.type", record.error_code)
         if record.status >= 500:  # a client's mistake is no error of the server's span
             span.set_status(Status(StatusCode.ERROR, record.reason))
-        authenticated = record.authenticated_at
+        authenticated = details.authenticated_at
         if authenticated:
             self._past("authenticate", record.started, authenticated)
             if self._executed is not None:
@@ -168,14 +171,16 @@ class Tracing:
         self, record: RequestRecord, scheme: str, headers: Mapping[bytes, bytes]
     ) -> RequestTrace:
         """The span of a request that begins; its parent is the client's, if the request names one."""
+        details = record.details
+        assert details is not None
         texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
         host, _, port = texts.get("host", "").rpartition(":")
         if not port.isdigit():
             host, port = texts.get("host", ""), ""
         attributes: dict[str, str | int] = {
-            "http.request.method": record.method,
+            "http.request.method": details.method,
             "url.scheme": scheme,
-            "client.address": record.client,
+            "client.address": details.client,
         }
         if host:
             attributes["server.address"] = host
@@ -183,8 +188,8 @@ class Tracing:
             attributes["server.port"] = int(port)
         if "user-agent" in texts:
             attributes["user_agent.original"] = texts["user-agent"]
-        span = self._tracer.start_span(record.method, extract(texts), SpanKind.SERVER, attributes)
-        return RequestTrace(self._tracer, span, record)
+        span = self._tracer.start_span(details.method, extract(texts), SpanKind.SERVER, attributes)
+        return RequestTrace(self._tracer, span, record, details)
 
     def close(self) -> None:
         """Export the last spans. Waits for the exporter, so it is not called on the event loop."""

@@ -22,6 +22,8 @@ from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import TLS_CERTIFICATE
 from tablestone.cli.parameters import Command
 from tablestone.cli.pfx_certificate import as_pem
+from tablestone.clock import monotonic_seconds
+from tablestone.telemetry.log_file import LogFile
 from tablestone.telemetry.log_format import formatter_of
 
 LISTENING = {
@@ -89,7 +91,7 @@ def _log(log_format: str, level: str, debug_log: Path | None) -> None:
     if debug_log is not None:
         try:
             debug_log.absolute().parent.mkdir(parents=True, exist_ok=True)
-            handlers.append(logging.FileHandler(debug_log, encoding="utf-8"))
+            handlers.append(LogFile(debug_log, monotonic_seconds))
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise BrokenOption(f"--debug {debug_log} cannot be written: {reason}.") from None

@@ -51,7 +51,7 @@ def _directory_option(flag: str, text: str) -> Callable[[Any], Any]:
     "--engine 'cassandra://node1,node2,node3/tablestone?datacenter=dc1'"
 )
 @with_options(CLUSTER_OPTIONS)
-@_directory_option("--from", "The data directory; no server may use it meanwhile.")
+@_directory_option("--from", "The data directory; it must not be in use by a server.")
 @quiet_option
 def load(directory: Path, *, quiet: bool, **given: Any) -> int:
     """Bring a data directory into a cluster.

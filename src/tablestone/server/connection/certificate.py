@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import mmap
 import re
 import ssl
 from collections.abc import Callable
@@ -129,14 +130,16 @@ def _look(files: CertificateFiles) -> Seen:
 class _Handshake(ssl.SSLObject):
     """One TLS connection: the log tells, once a minute, that a client speaks plain HTTP to this port."""
 
-    tells_at: ClassVar[float] = 0.0
+    tells_at: ClassVar[memoryview[float]] = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("d")
+    """Its first number is the moment of the next warning, in memory that a process shares with those it forks."""
 
     def do_handshake(self) -> None:
         try:
             super().do_handshake()
         except ssl.SSLError as error:
-            if error.reason == "HTTP_REQUEST" and monotonic_seconds() >= _Handshake.tells_at:
-                _Handshake.tells_at = monotonic_seconds() + TELL_SECONDS
+            now = monotonic_seconds()
+            if error.reason == "HTTP_REQUEST" and now >= _Handshake.tells_at[0]:
+                _Handshake.tells_at[0] = now + TELL_SECONDS
                 log.warning(
                     "A client speaks plain HTTP to the port that serves TLS: its address must begin with https."
                 )

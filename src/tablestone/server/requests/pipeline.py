@@ -23,6 +23,7 @@ from tablestone.identity.identities import Identities
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import (
     EntitiesPage,
+    GetEntity,
     GetServiceStats,
     GetUserDelegationKey,
     Operation,
@@ -140,8 +141,9 @@ class Pipeline:
         if client_request_id and len(client_request_id) > limits.CLIENT_REQUEST_ID_LENGTH_MAX:
             client_request_id = None
         request_id = next(self._request_ids)
-        if record is not None:
-            record.request_id, record.client_request_id = request_id, client_request_id
+        details = None if record is None else record.details
+        if details is not None:
+            details.request_id, details.client_request_id = request_id, client_request_id
         version = ""
         account = ""
         answer_form: Form | None = None
@@ -170,11 +172,9 @@ class Pipeline:
             caller = authenticate(request, found.account, parameters, version, now, repeated)
             if caller is not OWNER and isinstance(caller, PendingCaller):
                 caller = await self._completed(caller, request, found.account, now)
-            if record is not None:
-                if record.names_caller:
-                    record.caller = kind_of(caller, request)
-                if record.times_steps:
-                    record.authenticated_at = monotonic_seconds()
+            if details is not None:
+                details.caller = kind_of(caller, request)
+                details.authenticated_at = monotonic_seconds()
             answer_form = _form(request, found, parameters, version, now)
             step = Authenticated(
                 request, found, parameters, caller, answer_form, stamp, read_body, record
@@ -222,7 +222,9 @@ class Pipeline:
         accept = headers.get(b"accept", b"")
         busy = StorageError("ServerBusy", reason="too many connections with requests under way")
         if record is not None:
-            record.request_id, record.failure = stamp.request_id, busy
+            record.failure = busy
+            if record.details is not None:
+                record.details.request_id = stamp.request_id
         return respond_at_front_door(busy, accept, stamp, self._clock())
 
     async def _completed(
@@ -268,8 +270,8 @@ class Pipeline:
             raise asked
         operation = asked if caller is OWNER else caller.permit(asked)
         result = await self._service.execute(found.account, operation)
-        if record is not None:
-            record.result = result
+        if record is not None and not isinstance(operation, GetEntity):
+            record.result = result  # an entity is not kept: its memory serves the answer
         if isinstance(result, EntitiesPage):
             assert isinstance(operation, QueryEntities)
             return await answer_page(operation, result, answer_form, self._turns)
