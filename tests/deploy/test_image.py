@@ -135,19 +135,28 @@ def built(directory: Path, *words: str, **more: str) -> Path:
     return found
 
 
+WAYS = {
+    "a": ("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir=out", "."),
+    "b/of-another-length": ("-m", "build", "--outdir=out", "."),
+}
+"""Two ways to build a wheel, in places of their own; the second builds it from the sdist, as a release is built."""
+
+
 def test_the_compiled_wheel_has_the_same_bytes_each_time(tmp_path: Path) -> None:
-    places = [tmp_path / "a", tmp_path / "b" / "of-another-length"]
+    """Also whether the libraries that it uses are installed where it is built: pip's environment shows them to mypy."""
     builds = [
         subprocess.Popen(
-            [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir=out", "."],
-            cwd=copied(place),
+            [sys.executable, *words],
+            cwd=copied(tmp_path / place),
+            stdout=subprocess.DEVNULL,
             env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
         )
-        for place in places
+        for place, words in WAYS.items()
     ]
     for each in builds:
         assert each.wait(SECONDS_MAX) == 0
-    first, second = (next((place / "source" / "out").iterdir()) for place in places)
+    first, second = (next((tmp_path / place / "source" / "out").glob("*.whl")) for place in WAYS)
+    assert "-cp3" in first.name, "it is compiled"
     assert second.name == first.name
     assert differences(first, second) == []
     assert second.read_bytes() == first.read_bytes()

@@ -27,8 +27,8 @@ SECONDS_MAX = 60.0
 
 
 def put_into(directory: Path, places: dict[str, str], units: Path) -> dict[str, str]:
-    """Write the stand-ins into a new directory; answers the variables that they need."""
-    directory.mkdir()
+    """Write the stand-ins into a directory; answers the variables that they need."""
+    directory.mkdir(exist_ok=True)
     texts = {"sudo": SUDO, "journalctl": JOURNALCTL}
     texts |= dict.fromkeys(("apt-get", "useradd", "chown"), NOTED)
     texts["systemctl"] = SYSTEMCTL.format(python=sys.executable, module=__file__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -12,25 +13,48 @@ import pytest
 
 from deploy.deployed import ROOT
 from guides import stand_ins
-from guides.page_commands import GUIDES, run_page
+from guides.page_commands import GUIDES, free_ports, run_page
+from monitoring.install import missing, program
 
 ABSOLUTE = ("/opt/tablestone", "/usr/local/bin", "/etc", "/var/lib", "/var/log", "/var/backups")
 """The places of the page that its commands write to."""
 
 
+PORTS = ("10002", "10003", "9090")
+"""The ports of the page: for clients, for the operator, and that of Prometheus."""
+PROMETHEUS_UNIT = """[Service]
+Restart=on-failure
+ExecStart={program} --config.file=/etc/prometheus/prometheus.yml --storage.tsdb.path=/var/lib/prometheus/metrics2 \
+--web.listen-address=127.0.0.1:9090
+"""
+"""The unit of Debian's package, with its defaults; the test gives the address, because others may use the port."""
+
+
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
 def test_the_page_makes_a_service(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    places = {path: f"{root}{path}" for path in ABSOLUTE}
-    for path in ("/opt", "/usr/local/bin", "/etc/systemd/system", "/etc/logrotate.d"):
+    ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+    places = {path: f"{root}{path}" for path in ABSOLUTE} | ports
+    units = root / "etc" / "systemd" / "system"
+    for path in ("/opt", "/usr/local/bin", "/etc/logrotate.d", "/etc/prometheus"):
         (root / path.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    units.mkdir(parents=True)
+    unit = PROMETHEUS_UNIT.format(program=program("prometheus"))
+    (units / "prometheus.service").write_text(unit)
     checkout = tmp_path / "checkout"
     checkout.mkdir()
-    for name in ("deploy", "src", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+    for name in ("src", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         (checkout / name).symlink_to(ROOT / name)
-    environment = stand_ins.put_into(tmp_path / "bin", places, root / "etc" / "systemd" / "system")
+    shutil.copytree(ROOT / "deploy", checkout / "deploy")
+    scraped = checkout / "deploy" / "prometheus" / "prometheus.yml"
+    scraped.write_text(scraped.read_text().replace(":10003", f":{ports['10003']}"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "promtool").symlink_to(str(program("promtool")))
+    environment = stand_ins.put_into(tmp_path / "bin", places, units)
     environment |= {
+        "TABLESTONE_PORT": ports["10002"],
         "PATH": f"{tmp_path / 'bin'}:{root}/usr/local/bin:{os.environ['PATH']}",
         "HATCH_BUILD_NO_HOOKS": "true",  # compiling takes long, and other tests do it
         "PYTHONPATH": "",

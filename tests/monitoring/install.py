@@ -1,8 +1,8 @@
-"""Fetches the program that tests/monitoring asks: `python tests/monitoring/install.py`.
+"""Fetches the programs that tests of monitoring ask: `python tests/monitoring/install.py`.
 
-It is promtool of Debian's package prometheus. Only this program is taken from the package: nothing is installed, and no
-server is started. It runs as a script, so it imports nothing of this project. Its exit status is 0 even if it cannot
-fetch promtool: the tests are then skipped with the reason.
+They are promtool and prometheus, of Debian's package prometheus. Only these programs are taken from the package:
+nothing is installed, and no server is started. It runs as a script, so it imports nothing of this project. Its exit
+status is 0 even if it cannot fetch them: the tests are then skipped with the reason.
 """
 
 from __future__ import annotations
@@ -14,23 +14,27 @@ import sys
 import tempfile
 from pathlib import Path
 
-PROMTOOL = Path(__file__).parent / ".packages" / "promtool"
+PACKAGES = Path(__file__).parent / ".packages"
+PROGRAMS = ("promtool", "prometheus")
 
 
-def promtool() -> str | None:
-    """The path of a promtool on this machine, None if there is none."""
-    return str(PROMTOOL) if PROMTOOL.exists() else shutil.which("promtool")
+def program(name: str) -> str | None:
+    """The path of one of the programs on this machine, None if there is none."""
+    own = PACKAGES / name
+    return str(own) if own.exists() else shutil.which(name)
 
 
 def missing() -> str | None:
     """Why the tests cannot run now, or None."""
-    if promtool() is not None:
+    absent = [name for name in PROGRAMS if program(name) is None]
+    if not absent:
         return None
-    return "promtool is not installed: run python tests/monitoring/install.py on Debian, or install it yourself"
+    names = " and ".join(absent)
+    return f"{names} not installed: run python tests/monitoring/install.py on Debian, or install it yourself"
 
 
 def main() -> int:
-    if promtool() is None and shutil.which("apt-get") is not None:
+    if missing() is not None and shutil.which("apt-get") is not None:
         with tempfile.TemporaryDirectory() as directory:
             if os.geteuid() == 0:
                 subprocess.run(["apt-get", "-qq", "update"], check=False)
@@ -39,9 +43,10 @@ def main() -> int:
                 for package in Path(directory).glob("*.deb"):
                     taken = Path(directory) / "files"
                     subprocess.run(["dpkg-deb", "--extract", package, taken], check=True)
-                    PROMTOOL.parent.mkdir(exist_ok=True)
-                    shutil.copy2(taken / "usr/bin/promtool", PROMTOOL)
-    print(f"promtool: {missing() or 'ready'}")
+                    PACKAGES.mkdir(exist_ok=True)
+                    for name in PROGRAMS:
+                        shutil.copy2(taken / "usr/bin" / name, PACKAGES / name)
+    print(f"monitoring: {missing() or 'ready'}")
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from monitoring.install import missing, promtool
+from monitoring.install import missing, program
 from tablestone.engines.registry import OWN_KINDS, kind_of
 from tablestone.server.admin.prometheus_page import metric_of
 from tablestone.telemetry.metrics import OWN_METRICS, Metric, MetricKind
@@ -29,7 +29,7 @@ METRICS: list[Metric] = [
 ]
 NAME = re.compile(r"\btablestone_\w+")
 LABELS = re.compile(r"\b(tablestone_\w+)\{([^}]*)\}")
-needs_promtool = pytest.mark.skipif(promtool() is None, reason=str(missing()))
+needs_promtool = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
 def series_of(metric: Metric) -> list[str]:
@@ -138,7 +138,7 @@ def test_every_metric_is_documented() -> None:
 
 
 def run_promtool(*arguments: str, directory: Path) -> str:
-    command = [str(promtool()), *arguments]
+    command = [str(program("promtool")), *arguments]
     ended = subprocess.run(
         command, cwd=directory, capture_output=True, text=True, check=False, timeout=120
     )
@@ -148,9 +148,9 @@ def run_promtool(*arguments: str, directory: Path) -> str:
 
 @needs_promtool
 def test_promtool_accepts_the_rules_and_their_tests() -> None:
-    directory = RULES.parent
-    run_promtool("check", "config", "prometheus.yml", directory=directory)
-    assert "SUCCESS" in run_promtool("test", "rules", RULES_TEST.name, directory=directory)
+    check, test = re.findall(r"^    promtool (.*)$", GUIDE, re.MULTILINE)
+    run_promtool(*check.split(), directory=DEPLOY.parent)
+    assert "SUCCESS" in run_promtool(*test.split(), directory=DEPLOY.parent)
 
 
 @needs_promtool
