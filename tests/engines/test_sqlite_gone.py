@@ -5,48 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from engines.conftest import HeldClock
 from engines.opened import close_healthy, open_sqlite
+from engines.watched_engine import TURNS_MAX, until, watched
 from engines.write_sets import WHOLE, committed, insert, read_all
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.registry import held_for_processes, open_engine
 from tablestone.engines.sqlite import engine as sqlite_engine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from pathlib import Path
-
-    from tablestone.engines.contract import Engine
-
-TURNS_MAX = 5_000
 
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_engine, "LOOK_SECONDS", 0.0)
-
-
-@asynccontextmanager
-async def watched(engine: Engine, *, logs_warnings: bool = True) -> AsyncIterator[None]:
-    watching = asyncio.ensure_future(engine.watch(logs_warnings=logs_warnings))
-    try:
-        yield
-    finally:
-        watching.cancel()
-        await asyncio.wait({watching})
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(TURNS_MAX):
-        if holds():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it was not noticed")
 
 
 def remove(data: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import apsw
@@ -13,6 +12,7 @@ import pytest
 
 from engines.conftest import HeldClock
 from engines.opened import close_healthy, open_sqlite
+from engines.watched_engine import TURNS_MAX, until, watched
 from engines.write_sets import WHOLE, committed, insert, put, read_all, upsert
 from tablestone.engines.contract import (
     ANY,
@@ -33,13 +33,11 @@ from tablestone.engines.sqlite.group_commit import SHORT_PAGES
 from tablestone.engines.storage_size import HasSize
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from tablestone.engines.contract import Engine
     from tablestone.engines.sqlite.engine import SqliteEngine
 
-TURNS_MAX = 20_000
 ROWS = 1_200
 VALUE = b"x" * 20_000
 """Three pages, so that values in overflow pages are moved too."""
@@ -49,24 +47,6 @@ VALUE = b"x" * 20_000
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_engine, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(space_keeper, "STEP_PAUSE_SECONDS", 0.0)
-
-
-@asynccontextmanager
-async def watched(engine: Engine) -> AsyncIterator[None]:
-    watching = asyncio.ensure_future(engine.watch(logs_warnings=True))
-    try:
-        yield
-    finally:
-        watching.cancel()
-        await asyncio.wait({watching})
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(TURNS_MAX):
-        if holds():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not happen")
 
 
 async def store(engine: Engine) -> None:
