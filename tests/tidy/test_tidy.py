@@ -37,6 +37,8 @@ ASYNC_PLACES = {
     "testing",
     "identity",
     "engines",
+    "explorer/explorer_application.py",
+    "explorer/page_guard.py",
     "turns.py",
     "tables/service.py",
     "tables/reads.py",

@@ -22,6 +22,8 @@ class DataCommand(NamedTuple):
     name: str
     place: str
     summary: str
+    extra: str = "tools"
+    """The extra with the packages that it needs."""
 
 
 DATA_COMMANDS: Final = (
@@ -41,6 +43,12 @@ DATA_COMMANDS: Final = (
     DataCommand("diff", "diff:diff", "Compare the tables of two endpoints, entity by entity."),
     DataCommand("delete", "delete:delete", "Delete the entities that a filter finds."),
     DataCommand("clear", "delete:clear", "Delete all entities of a table."),
+    DataCommand(
+        "explore",
+        "explore:explore",
+        "Explore the tables of an endpoint in a browser.",
+        extra="explorer",
+    ),
     DataCommand("profile", "connection_profiles:profile", "Store connections under names."),
     DataCommand("completion", "completion:completion", "Print the completion script of a shell."),
 )
@@ -94,7 +102,8 @@ def load(command: DataCommand) -> click.Command:
         if (error.name or "").partition(".")[0] == _OWN_PACKAGE:
             raise
         raise TransferRefused(
-            f"`tablestone {command.name}` needs {error.name}, which the extra has: pip install 'tablestone[tools]'."
+            f"`tablestone {command.name}` needs {error.name}, which the extra has: "
+            f"pip install 'tablestone[{command.extra}]'."
         ) from None
     found: click.Command = getattr(loaded, attribute)
     return found

@@ -67,10 +67,14 @@ def with_endpoint(command: Command) -> Command:
         with opened(connection_for(words)) as endpoint:
             return command(endpoint, **given)
 
-    decorated: Command = run
+    return connection_options(run)
+
+
+def connection_options(command: Command) -> Command:
+    """The options of a connection, as the command's own arguments."""
     for option in reversed(_connection_options):
-        decorated = option(decorated)
-    return decorated
+        command = option(command)
+    return command
 
 
 def connection_for(words: GivenConnection) -> Connection:

@@ -10,7 +10,7 @@ from tablestone.model.filter_tree import print_filter
 from tablestone.model.keys import decode_key
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.key_set import END
-from tablestone.query.plan import KeyInterval, PlanKind, plan_query
+from tablestone.query.plan import KeyInterval, Plan, PlanKind, plan_query
 from tablestone.transfer.progress import shown_bytes
 from tablestone.transfer.reading import Cost
 
@@ -21,17 +21,27 @@ _NAMES = {PlanKind.TABLE: "table scan", PlanKind.POINT: "point"}
 def explain(filter_text: str | None, cost: Cost, *, shown: int, seconds: float) -> list[str]:
     """The lines that `--explain` prints."""
     plan = plan_query(parse_filter(filter_text) if filter_text else None)
-    lines = [f"plan: {_NAMES.get(plan.kind, plan.kind.value)}"]
-    lines += [f"  keys: {_range(interval)}" for interval in plan.ranges[:RANGES_SHOWN_MAX]]
-    if len(plan.ranges) > RANGES_SHOWN_MAX:
-        lines.append(f"  and {len(plan.ranges) - RANGES_SHOWN_MAX:,} ranges more")
-    if plan.residual is not None:
-        lines.append(f"  asked of each entity there: {print_filter(plan.residual)}")
+    lines = [f"plan: {plan_name(plan)}", *(f"  {line}" for line in plan_lines(plan))]
     lines.append(
         f"cost: {cost.requests:,} requests, {cost.entities:,} entities read for {shown:,} shown, "
         f"{shown_bytes(cost.bytes)}, {seconds * 1000:,.0f} ms"
         + (f", {cost.retries:,} retries" if cost.retries else "")
     )
+    return lines
+
+
+def plan_name(plan: Plan) -> str:
+    """The kind of a plan as the design guide calls it: point, row range, partition, partition range or table scan."""
+    return _NAMES.get(plan.kind, plan.kind.value)
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """The ranges of keys that a plan reads, and the condition that is tested on each entity there."""
+    lines = [f"keys: {_range(interval)}" for interval in plan.ranges[:RANGES_SHOWN_MAX]]
+    if len(plan.ranges) > RANGES_SHOWN_MAX:
+        lines.append(f"and {len(plan.ranges) - RANGES_SHOWN_MAX:,} ranges more")
+    if plan.residual is not None:
+        lines.append(f"asked of each entity there: {print_filter(plan.residual)}")
     return lines
 
 

@@ -14,7 +14,7 @@ from tablestone.model.errors import StorageError
 from tablestone.model.keys import PARTITION_KEY
 from tablestone.query.filter_parser import parse_filter
 from tablestone.transfer.refusals import TransferFailed, TransferRefused
-from tablestone.transfer.retrying import InFlight, Retry
+from tablestone.transfer.retrying import ATTEMPTS_MAX, InFlight, Retry
 from tablestone.transfer.service_errors import ServiceError
 from tablestone.transfer.wire import Page, Query, RawEntity, TableEndpoint
 from tablestone.transfer.writing import quoted
@@ -46,12 +46,12 @@ def checked_filter(text: str | None) -> str | None:
 
 
 class TableReader:
-    """Reads tables of one endpoint and counts what that takes."""
+    """Reads tables of one endpoint and counts what that takes. A request is tried up to `attempts` times."""
 
-    def __init__(self, endpoint: TableEndpoint) -> None:
+    def __init__(self, endpoint: TableEndpoint, *, attempts: int = ATTEMPTS_MAX) -> None:
         self.cost = Cost()
         self._endpoint = endpoint
-        self._retry = Retry(InFlight(1 + PAGES_AHEAD))
+        self._retry = Retry(InFlight(1 + PAGES_AHEAD), attempts=attempts)
 
     def page(self, query: Query, token: Token | None) -> Page:
         """One page, tried again while the service is busy."""

@@ -106,10 +106,16 @@ class Query(NamedTuple):
 
 
 class TableEndpoint:
-    """An account's tables, over the SDK's pipeline. Safe to use from several threads, as the SDK's clients are."""
+    """An account's tables, over the SDK's pipeline. Safe to use from several threads, as the SDK's clients are.
 
-    def __init__(self, connection: Connection) -> None:
+    With `is_asked_once`, the SDK tries no request of its own again: for a person who waits.
+    """
+
+    def __init__(self, connection: Connection, *, is_asked_once: bool = False) -> None:
         self.connection = connection
+        settings = _from_environment(connection.url)
+        if is_asked_once:
+            settings["retry_total"] = 0
         try:
             self._service = TableServiceClient(
                 connection.url,
@@ -117,7 +123,7 @@ class TableEndpoint:
                 user_agent=f"tablestone/{__version__}",
                 connection_timeout=TIMEOUT_SECONDS,
                 read_timeout=TIMEOUT_SECONDS,
-                **_from_environment(connection.url),
+                **settings,
             )
         except ValueError as error:
             raise TransferRefused(f"{connection.name} cannot be used: {error}") from None

@@ -1,0 +1,123 @@
+"""`tablestone explore`: a page in the browser for the tables of any endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Final
+
+import click
+import platformdirs
+import uvicorn
+
+from tablestone.cli.data_options import connection_for, connection_options
+from tablestone.explorer.explored_account import ExplorerSettings
+from tablestone.explorer.explorer_application import create_explorer
+from tablestone.explorer.page_guard import new_token
+from tablestone.explorer.saved_queries import FILE_NAME
+from tablestone.transfer.endpoint_connection import Connection, GivenConnection, parse_place
+from tablestone.transfer.profiles import DIRECTORY_VARIABLE, open_profiles
+from tablestone.transfer.refusals import TransferRefused
+
+HOST: Final = "127.0.0.1"
+USUAL_PORT: Final = 10012
+"""The port unless another is asked for: the address of a query stays the same from day to day."""
+
+
+@click.command(
+    epilog="Example: tablestone explore 'DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…'"
+)
+@click.argument("connection", metavar="[CONNECTION]", required=False)
+@connection_options
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help=f"Port of the page on {HOST}; 0 takes a free port.  [default: {USUAL_PORT}, or a free port]",
+)
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+@click.option("--read-only", is_flag=True, help="Change nothing.")
+@click.option(
+    "--admin",
+    metavar="URL",
+    help="Admin address of the server, for its heat map: http://127.0.0.1:PORT.",
+)
+def explore(
+    connection: str | None,
+    connection_string: str | None,
+    account_url: str | None,
+    sas: str | None,
+    profile: str | None,
+    port: int | None,
+    admin: str | None,
+    *,
+    no_browser: bool,
+    read_only: bool,
+) -> None:
+    """Explore the tables of an endpoint in a browser.
+
+    CONNECTION is a connection string, @FILE that holds one, the URL of an account with a shared
+    access signature, or the name of a profile. Without it, the other options and the environment
+    name the endpoint, as for every data tool.
+    """
+    words = GivenConnection(connection_string, account_url, sas, profile)
+    settings = ExplorerSettings(
+        _connection(connection, words),
+        read_only=read_only,
+        admin_url=_admin_url(admin),
+        saved_queries=saved_queries_file(),
+    )
+    token = new_token()
+    application = create_explorer(settings, token)
+    with _listen(port) as listener:
+        address = f"http://{HOST}:{listener.getsockname()[1]}/?token={token}"
+        print(f"Explorer of {settings.connection.url}: {address}", flush=True)
+        print("Ctrl+C ends it.", file=sys.stderr, flush=True)
+        if not no_browser:
+            webbrowser.open(address)
+        config = uvicorn.Config(
+            application, log_level="warning", access_log=False, server_header=False, lifespan="off"
+        )
+        with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def saved_queries_file() -> Path:
+    """The file of the saved queries, beside the profiles of the user."""
+    directory = os.environ.get(DIRECTORY_VARIABLE) or platformdirs.user_config_dir("tablestone")
+    return Path(directory) / FILE_NAME
+
+
+def _connection(place: str | None, words: GivenConnection) -> Connection:
+    if place is None:
+        return connection_for(words)
+    if any((words.connection_string, words.account_url, words.profile, words.sas)):
+        raise TransferRefused("CONNECTION and an option each name an endpoint: give one of them.")
+    return parse_place(place, open_profiles(os.environ))
+
+
+def _admin_url(text: str | None) -> str | None:
+    if text is None:
+        return None
+    text = text if "://" in text else f"http://{text if ':' in text else f'{HOST}:{text}'}"
+    if not text.startswith(("http://", "https://")):
+        raise TransferRefused("--admin must be the URL of an admin address, http://HOST:PORT.")
+    return text.rstrip("/")
+
+
+def _listen(port: int | None) -> socket.socket:
+    """The socket of the page. A busy usual port is replaced; a busy port that was asked for is refused."""
+    try:
+        return socket.create_server((HOST, USUAL_PORT if port is None else port))
+    except OSError as error:
+        if port is None:
+            return socket.create_server((HOST, 0))
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise TransferRefused(
+            f"Cannot listen on {HOST}:{port}: {reason}. --port 0 takes a free port."
+        ) from None

@@ -1,0 +1,118 @@
+// The script of the explorer: it loads parts of pages, pages the grid, and handles the keyboard. All values come from the
+// server as escaped HTML, or are set as text. Nothing is evaluated, and nothing is asked of another host.
+
+import { startGrid } from "./grid.js";
+import { startCompletion } from "./completion.js";
+
+const announced = document.getElementById("announced");
+
+export function announce(text) {
+  announced.textContent = text;
+}
+
+/** The HTML of a part of a page; a sentence in a paragraph if the explorer does not answer. */
+export async function part(url, options = {}) {
+  try {
+    const answer = await fetch(url, { ...options, headers: { "X-Part": "1" }, credentials: "same-origin" });
+    const html = await answer.text();
+    if (answer.redirected && answer.ok) location.assign(answer.url);
+    if (answer.headers.get("X-Changed")) document.dispatchEvent(new Event("changed"));
+    return html;
+  } catch {
+    return '<p class="problem" role="alert">The explorer does not answer: has it been stopped?</p>';
+  }
+}
+
+function show(place, html) {
+  place.innerHTML = html;
+  if (place.id === "panel") place.classList.toggle("open", html.trim() !== "");
+  const first = place.querySelector(".property.wrong textarea, [role=alert], h2, textarea, a, button");
+  if (place.id === "panel" && first) {
+    if (!first.matches("textarea, a, button")) first.tabIndex = -1;
+    first.focus({ preventScroll: false });
+  }
+  const said = place.querySelector("[role=alert], [role=status], h2");
+  announce(said ? said.textContent : place.textContent.slice(0, 200));
+}
+
+function placeOf(element) {
+  const name = element.dataset.into;
+  return name === "parent" ? element.parentElement : document.querySelector(name);
+}
+
+let opener = null;
+
+document.addEventListener("click", async (event) => {
+  const target = event.target instanceof Element ? event.target : null;
+  if (!target || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  const link = target.closest("a[data-into]");
+  if (link) {
+    event.preventDefault();
+    opener = link;
+    const place = placeOf(link);
+    if (place) show(place, await part(link.href));
+    else location.assign(link.href);
+  } else if (target.closest(".close")) {
+    closePanel();
+  } else if (target.closest(".remove")) {
+    target.closest(".property").remove();
+  } else if (target.closest("#add-property")) {
+    const template = document.getElementById("new-property");
+    template.before(template.content.cloneNode(true));
+    template.previousElementSibling.querySelector("input").focus();
+  } else if (target.closest(".copy")) {
+    const text = target.closest(".copy").closest("#panel, #copied, main").querySelector("[data-copy]");
+    text.select();
+    try {
+      await navigator.clipboard.writeText(text.value);
+      announce("Copied");
+      target.closest(".copy").textContent = "Copied";
+    } catch {
+      announce("Selected: copy it with Ctrl+C");
+    }
+  }
+});
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (!form.dataset.into) return;
+  event.preventDefault();
+  const button = event.submitter;
+  const url = button?.getAttribute("formaction") || form.getAttribute("action");
+  const given = new FormData(form, button);
+  const isFile = form.enctype === "multipart/form-data";
+  const place = placeOf(form);
+  form.setAttribute("aria-busy", "true");
+  const html = await part(url, { method: "POST", body: isFile ? given : new URLSearchParams(given) });
+  form.removeAttribute("aria-busy");
+  show(place, html);
+});
+
+function closePanel() {
+  const panel = document.getElementById("panel");
+  if (!panel?.classList.contains("open")) return;
+  panel.classList.remove("open");
+  panel.replaceChildren();
+  (opener?.isConnected ? opener.closest("[role=gridcell]") ?? opener : document.getElementById("grid"))?.focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && !event.defaultPrevented) closePanel();
+  if (event.key === "/" && !event.target.closest("input, textarea, select")) {
+    event.preventDefault();
+    (document.getElementById("filter") ?? document.querySelector("input[type=search]"))?.focus();
+  }
+});
+
+const looks = document.documentElement.classList;
+const kept = localStorage.getItem("looks");
+if (kept === "light" || kept === "dark") looks.add(kept);
+document.getElementById("theme")?.addEventListener("click", () => {
+  const isDark = looks.contains("dark") || (!looks.contains("light") && matchMedia("(prefers-color-scheme: dark)").matches);
+  looks.remove("light", "dark");
+  looks.add(isDark ? "light" : "dark");
+  localStorage.setItem("looks", isDark ? "light" : "dark");
+});
+
+startGrid(part, announce);
+startCompletion();

@@ -1,0 +1,165 @@
+// The grid: pieces of rows that are loaded when they come near the window and emptied when they are far from it, so that
+// a table of any size is a few thousand elements at most. The arrow keys move from cell to cell.
+
+const NEAR = "1500px";
+const LOADED_MAX = 24;
+
+export function startGrid(part, announce) {
+  const grid = document.getElementById("grid");
+  if (!grid) return;
+  const names = grid.querySelector(".names .row");
+  const cost = document.getElementById("cost");
+  const sum = { read: 0, pages: 0, bytes: 0, milliseconds: 0, rows: 0 };
+  const near = new IntersectionObserver(seen, { root: grid, rootMargin: `${NEAR} 0px` });
+
+  function seen(changes) {
+    for (const { target, isIntersecting } of changes) {
+      target.isNear = isIntersecting;
+      if (isIntersecting && target.childElementCount === 0) fill(target);
+    }
+    const loaded = [...grid.querySelectorAll(".piece")].filter((each) => each.childElementCount > 0);
+    for (const piece of loaded) {
+      if (loaded.length <= LOADED_MAX) break;
+      if (piece.isNear || piece.contains(document.activeElement) || piece.querySelector(":checked")) continue;
+      piece.style.height = `${piece.offsetHeight}px`;
+      piece.replaceChildren();
+      loaded.pop();
+    }
+  }
+
+  async function fill(piece, url = piece.dataset.source) {
+    if (piece.isLoading) return;
+    piece.isLoading = true;
+    const html = await part(url);
+    const parsed = new DOMParser().parseFromString(html, "text/html");
+    const found = parsed.querySelector(".piece");
+    if (!found) {
+      piece.replaceChildren(...parsed.body.children);
+      piece.style.height = "";
+      announce(piece.textContent);
+      piece.isLoading = false;
+      return;
+    }
+    const isNew = piece.isKnown !== true;
+    const fresh = document.importNode(found, true);
+    near.unobserve(piece);
+    piece.replaceWith(fresh);
+    arrive(fresh, isNew);
+  }
+
+  /** A piece that has come: its columns and its cost, and the place of the next piece, if it is the last one. */
+  function arrive(piece, isNew) {
+    piece.isKnown = true;
+    const there = new Set([...names.querySelectorAll("[data-name]")].map((each) => each.dataset.name));
+    for (const name of piece.dataset.columns.split(",").filter((each) => each && !there.has(each))) {
+      const cell = document.createElement("span");
+      cell.setAttribute("role", "columnheader");
+      cell.className = "cell";
+      cell.dataset.name = name;
+      cell.textContent = name;
+      names.append(cell);
+    }
+    if (isNew) {
+      sum.rows += piece.querySelectorAll(".row:not(.further)").length;
+      for (const name of ["read", "pages", "bytes", "milliseconds"]) sum[name] += Number(piece.dataset[name]);
+      tell();
+      const next = piece.dataset.following;
+      const isEmpty = piece.querySelector(".further") !== null;
+      if (next && !isEmpty) {
+        const place = document.createElement("div");
+        place.className = "piece";
+        place.setAttribute("role", "rowgroup");
+        place.style.height = "600px";
+        place.dataset.source = next;
+        piece.after(place);
+        near.observe(place);
+      }
+    }
+    near.observe(piece);
+  }
+
+  function tell() {
+    const count = (number, noun, one = noun) => `${number.toLocaleString("en")} ${number === 1 ? one : noun}`;
+    const size = sum.bytes < 1 << 20 ? `${(sum.bytes / 1024).toFixed(1)} KiB` : `${(sum.bytes / (1 << 20)).toFixed(1)} MiB`;
+    cost.textContent = `${count(sum.rows, "shown")}, ${count(sum.read, "entities read", "entity read")} in ${count(sum.pages, "pages", "page")}, ${size}, ${count(sum.milliseconds, "ms")}`;
+  }
+
+  grid.addEventListener("click", (event) => {
+    const link = event.target.closest(".look-further");
+    if (!link) return;
+    event.preventDefault();
+    const piece = link.closest(".piece");
+    piece.isKnown = false;
+    fill(piece, link.href);
+  });
+
+  /** Entities have changed: what is in the window is read again, and what is behind it when it comes near. */
+  document.addEventListener("changed", () => {
+    const pieces = [...grid.querySelectorAll(".piece")];
+    const top = grid.getBoundingClientRect().top;
+    const first = Math.max(pieces.findIndex((each) => each.getBoundingClientRect().bottom > top), 0);
+    for (const piece of pieces.slice(first + 1)) {
+      near.unobserve(piece);
+      piece.remove();
+    }
+    if (pieces[first]) {
+      pieces[first].isKnown = false;
+      fill(pieces[first]);
+    }
+  });
+
+  // The keyboard: one cell of the grid is in the order of the tab key, and the arrows move it.
+  const rowsNow = () => [...grid.querySelectorAll(".piece .row")];
+  const cellsOf = (row) => [...row.querySelectorAll("[role=gridcell]")];
+
+  function go(row, index) {
+    const cell = cellsOf(row)[Math.max(0, Math.min(index, cellsOf(row).length - 1))];
+    if (!cell) return;
+    cell.tabIndex = -1;
+    cell.focus({ preventScroll: true });
+    cell.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  const STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20 };
+  grid.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const row = event.target.closest(".piece .row");
+    const rows = rowsNow();
+    if (!row) {
+      if (event.target === grid && (event.key in STEPS || event.key === "Enter") && rows.length) {
+        event.preventDefault();
+        go(rows.find((each) => each.getBoundingClientRect().top > names.getBoundingClientRect().bottom - 2) ?? rows[0], 1);
+      }
+      return;
+    }
+    const index = cellsOf(row).indexOf(event.target.closest("[role=gridcell]"));
+    if (event.key in STEPS) {
+      event.preventDefault();
+      const at = Math.max(0, Math.min(rows.indexOf(row) + STEPS[event.key], rows.length - 1));
+      go(rows[at], index);
+    } else if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
+      event.preventDefault();
+      go(row, index + (event.key === "ArrowRight" ? 1 : -1));
+    } else if (event.key === "Home" || event.key === "End") {
+      event.preventDefault();
+      go(row, event.key === "Home" ? 0 : cellsOf(row).length - 1);
+    } else if (event.key === "Enter" && event.target.tagName !== "A") {
+      event.preventDefault();
+      row.querySelector("a")?.click();
+    } else if (event.key === " " && event.target.tagName !== "INPUT") {
+      event.preventDefault();
+      row.querySelector("input")?.click();
+    }
+  });
+
+  const selected = document.getElementById("selected");
+  grid.addEventListener("change", (event) => {
+    if (event.target.name !== "row") return;
+    const row = event.target.closest(".row");
+    row.classList.toggle("chosen", event.target.checked);
+    row.setAttribute("aria-selected", String(event.target.checked));
+    selected.textContent = `${grid.querySelectorAll("input[name=row]:checked").length} selected`;
+  });
+
+  for (const piece of grid.querySelectorAll(".piece")) arrive(piece, true);
+}

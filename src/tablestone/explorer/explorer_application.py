@@ -1,0 +1,133 @@
+"""The ASGI application of the explorer: its routes, the guard before them, and errors told in words.
+
+A page is a function that waits, so it runs in a thread. A page that changes something is posted, and is refused if the
+explorer only reads. Knows the pages; knows no table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Scope
+
+from tablestone.explorer import (
+    entity_pages,
+    grid_pages,
+    query_pages,
+    table_pages,
+    transfer_pages,
+)
+from tablestone.explorer.explored_account import ExploredAccount, ExplorerSettings
+from tablestone.explorer.page_guard import ASSETS_PATH, PageGuard
+from tablestone.explorer.page_templates import ASSETS, account_of, bare_page, page
+from tablestone.explorer.posted_forms import FORM_FIELDS_MAX, FORM_PART_BYTES_MAX, PostedForm
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
+from tablestone.transfer.service_errors import ServiceError, Unreachable
+
+LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+READ_ONLY: Final = "The explorer was started with --read-only: it changes nothing."
+
+Show = Callable[[Request], Response]
+Change = Callable[[Request, PostedForm], Response]
+
+SHOWN: Final[Mapping[str, Show]] = {
+    **table_pages.SHOWN,
+    **grid_pages.SHOWN,
+    **query_pages.SHOWN,
+    **entity_pages.SHOWN,
+    **transfer_pages.SHOWN,
+}
+POSTED: Final[Mapping[str, Change]] = {**query_pages.POSTED, **entity_pages.POSTED}
+"""Pages that are posted and change no data: `--read-only` allows them."""
+CHANGES: Final[Mapping[str, Change]] = {
+    **table_pages.CHANGES,
+    **entity_pages.CHANGES,
+    **transfer_pages.CHANGES,
+}
+
+
+def create_explorer(
+    settings: ExplorerSettings, token: str, hosts: frozenset[str] = LOOPBACK_NAMES
+) -> ASGIApp:
+    """The explorer of one account, which answers requests that have the token and come to one of these hosts."""
+    routes: list[Route | Mount] = [
+        Route(path, _shown(show), methods=["GET"]) for path, show in SHOWN.items()
+    ]
+    routes += [
+        Route(path, _posted(change, changes=changes), methods=["POST"])
+        for table, changes in ((POSTED, False), (CHANGES, True))
+        for path, change in table.items()
+    ]
+    routes.append(Mount(ASSETS_PATH, StaticFiles(directory=ASSETS)))
+    application = Starlette(
+        routes=routes,
+        exception_handlers={HTTPException: _http_error, Exception: _bug} | _TOLD,
+    )
+    application.state.account = ExploredAccount(settings)
+    return PageGuard(application, token, hosts, _refused)
+
+
+def _shown(show: Show) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return await run_in_threadpool(show, request)
+
+    return answer
+
+
+def _posted(change: Change, *, changes: bool) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        if changes and account_of(request).settings.read_only:
+            return _problem(request, READ_ONLY, 403)
+        form: FormData = await request.form(
+            max_fields=FORM_FIELDS_MAX, max_part_size=FORM_PART_BYTES_MAX
+        )
+        try:
+            return await run_in_threadpool(change, request, PostedForm(form))
+        finally:
+            await form.close()
+
+    return answer
+
+
+def _refused(scope: Scope, sentence: str, status: int) -> Response:
+    return HTMLResponse(bare_page(scope.get("root_path", ""), sentence), status)
+
+
+def _problem(request: Request, sentence: str, status: int) -> Response:
+    return page(request, "problem.html", sentence=sentence, status=status)
+
+
+def _told(request: Request, error: Exception) -> Response:
+    """A failure of the endpoint, or a wrong input, as a sentence on a page that can be used further."""
+    url = account_of(request).settings.connection.url
+    if isinstance(error, ServiceError):
+        return _problem(
+            request, f"{url} answers {error}", error.status if error.status < 500 else 502
+        )
+    if isinstance(error, Unreachable):
+        return _problem(request, f"{url} cannot be reached: {error}", 502)
+    return _problem(request, str(error), 400 if isinstance(error, TransferRefused) else 502)
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = {404: "There is no such page.", 405: "This page cannot be used in this way."}
+    return _problem(request, words.get(error.status_code, error.detail), error.status_code)
+
+
+def _bug(request: Request, _error: Exception) -> Response:
+    return _problem(request, "The explorer failed; its log says why.", 500)
+
+
+_TOLD: Final[dict[Any, Any]] = dict.fromkeys(
+    (ServiceError, Unreachable, TransferFailed, TransferRefused), _told
+)

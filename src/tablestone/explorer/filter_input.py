@@ -1,0 +1,142 @@
+"""The filter as a person writes it: the position of its error, the plan of it, and completions at the caret. Pure.
+
+The errors are those of our own parser, which are the service's. Knows filters and properties that were seen; knows no
+page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from tablestone.explorer.explored_account import SeenProperty
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.errors import StorageError
+from tablestone.model.filter_tree import print_literal
+from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OPEN, tokens
+from tablestone.query.filter_parser import parse_filter
+from tablestone.query.plan import PlanKind, plan_query
+from tablestone.transfer.explaining import plan_lines, plan_name
+
+AROUND_LENGTH: Final = 60
+"""Characters that are shown on each side of an error."""
+COMPLETIONS_MAX: Final = 12
+_POSITION: Final = re.compile(r"position (\d+) in '|at '(\d+)' in '")
+_OPERATORS: Final = ("eq", "ne", "gt", "ge", "lt", "le")
+_JOINS: Final = ("and", "or")
+_EXAMPLES: Final = {
+    EdmType.STRING: "''",
+    EdmType.INT32: "0",
+    EdmType.INT64: "0L",
+    EdmType.DOUBLE: "0.0",
+    EdmType.BOOLEAN: "true",
+    EdmType.DATE_TIME: "datetime'2026-01-01T00:00:00Z'",
+    EdmType.GUID: "guid'00000000-0000-0000-0000-000000000000'",
+    EdmType.BINARY: "X'00'",
+    EdmType.GEOGRAPHY_POINT: "geography'SRID=4326;Point(0.0 0.0)'",
+}
+"""A literal of each type, for a property of which no short value was seen."""
+
+
+class FilterProblem(NamedTuple):
+    """An error of a filter: the sentence, and the text before and behind its position, if it has one."""
+
+    sentence: str
+    before: str
+    behind: str
+    position: int | None
+
+
+class ShownPlan(NamedTuple):
+    """The plan of a filter: its name, whether it reads more than a range of keys, and its details."""
+
+    name: str
+    is_scan: bool
+    lines: list[str]
+
+
+class Completion(NamedTuple):
+    """A text that can replace the one from `start` to the caret, and what it is."""
+
+    text: str
+    start: int
+    what: str
+
+
+def filter_problem(text: str) -> FilterProblem | None:
+    """The error of a filter, or None if it can be read."""
+    try:
+        parse_filter(text)
+    except StorageError as error:
+        return _located(text, error)
+    except RecursionError:  # pragma: no cover - the parser has its own stack
+        return FilterProblem("The filter is too deep.", "", "", None)
+    return None
+
+
+def _located(text: str, error: StorageError) -> FilterProblem:
+    found = _POSITION.search(error.text)
+    if found is None:
+        return FilterProblem(f"{error.code}: {error.text}", "", "", None)
+    position = int(found[1] or found[2])
+    # The position counts UTF-16 units, as .NET does.
+    units = text.encode("utf-16-le", "surrogatepass")
+    before = units[: 2 * position].decode("utf-16-le", "replace")
+    behind = units[2 * position :].decode("utf-16-le", "replace")
+    sentence = error.text.partition(" in '")[0]
+    shown = f"…{before[-AROUND_LENGTH:]}" if len(before) > AROUND_LENGTH else before
+    after = f"{behind[:AROUND_LENGTH]}…" if len(behind) > AROUND_LENGTH else behind
+    return FilterProblem(f"{error.code}: {sentence}.", shown, after, position)
+
+
+def plan_of(text: str) -> ShownPlan:
+    """The plan of a filter that can be read."""
+    plan = plan_query(parse_filter(text) if text else None)
+    is_scan = plan.kind in (PlanKind.TABLE, PlanKind.PARTITION_RANGE) or (
+        plan.kind is PlanKind.PARTITION and plan.residual is not None
+    )
+    return ShownPlan(plan_name(plan), is_scan and bool(text), plan_lines(plan))
+
+
+def completions(text: str, caret: int, seen: Mapping[str, SeenProperty]) -> list[Completion]:
+    """The texts that may stand at the caret: a property, an operator, a value of the property, `and` or `or`."""
+    before = text[: max(caret, 0)]
+    word = re.search(r"[\w.':-]*$", before)
+    start = word.start() if word else len(before)
+    typed = before[start:].lower()
+    found = [
+        each
+        for each in _expected(before[:start], start, seen)
+        if each.text.lower().startswith(typed) and each.text.lower() != typed
+    ]
+    return found[:COMPLETIONS_MAX]
+
+
+def _expected(before: str, start: int, seen: Mapping[str, SeenProperty]) -> Iterator[Completion]:
+    kinds: list[tuple[str, str]] = [
+        (token.kind, token.value if isinstance(token.value, str) else "")
+        for token in tokens(before)
+        if token.kind != END
+    ]
+    if any(kind == INVALID for kind, _ in kinds):
+        return
+    kind, value = kinds[-1] if kinds else (OPEN, "")
+    if kind == NAME and value in _OPERATORS:
+        name = kinds[-2][1] if len(kinds) > 1 else ""
+        for edm_type, example in seen.get(name, SeenProperty()).types.items():
+            literal = _EXAMPLES[edm_type] if example is None else _literal(example)
+            yield Completion(literal, start, edm_type.value.removeprefix("Edm."))
+    elif kind in (LITERAL, CLOSE):
+        yield from (Completion(join, start, "join") for join in _JOINS)
+    elif kind == OPEN or (kind == NAME and value in (*_JOINS, "not")):
+        for name, each in seen.items():
+            types = ", ".join(one.value.removeprefix("Edm.") for one in each.types)
+            yield Completion(name, start, types)
+        yield Completion("not", start, "negation")
+    elif kind == NAME:
+        yield from (Completion(operator, start, "comparison") for operator in _OPERATORS)
+
+
+def _literal(value: EdmValue) -> str:
+    return print_literal(value)

@@ -1,0 +1,207 @@
+"""The page of a table: the query bar and the grid, which is read piece by piece as a person scrolls.
+
+A piece begins at a continuation token, so that the whole table is never in the browser or here. Knows queries and
+their cost; `grid_rows` knows the looks of values.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import islice
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tablestone.clock import monotonic_seconds
+from tablestone.explorer.explored_account import ExploredAccount
+from tablestone.explorer.filter_input import filter_problem, plan_of
+from tablestone.explorer.grid_query import GridQuery, read_names, read_query
+from tablestone.explorer.grid_rows import columns_of, rows_of
+from tablestone.explorer.page_templates import account_of, page, path_to
+from tablestone.explorer.page_tokens import read_token, write_token
+from tablestone.explorer.query_pages import COMPARISONS
+from tablestone.explorer.saved_queries import queries_of
+from tablestone.explorer.sdk_code import LANGUAGES
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.transfer.formats.rows import TYPE_NAMES
+from tablestone.transfer.queries import Refinement
+from tablestone.transfer.reading import Cost, Token
+from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.wire import Query, RawEntity
+
+PIECE_ROWS: Final = 100
+"""Entities of a piece: about three screens."""
+PIECE_SECONDS_MAX: Final = 2.0
+"""Seconds after which a piece without any entity asks whether to look further."""
+ORDERED_MAX: Final = 10_000
+"""Entities that are put in order here: the service has one order only."""
+_ORDERS_KEPT: Final = 8
+
+
+class Piece(NamedTuple):
+    """A piece of the grid: its entities, the address of the next piece, and what it cost."""
+
+    entities: list[RawEntity]
+    next_piece: dict[str, object] | None
+    cost: Cost
+
+
+class _Orders:
+    """Entities that were put in order, by a name that cannot be guessed; the last few."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, list[RawEntity]] = OrderedDict()
+        self._lock = Lock()
+
+    def keep(self, entities: list[RawEntity]) -> str:
+        name = secrets.token_urlsafe(12)
+        with self._lock:
+            self._kept[name] = entities
+            while len(self._kept) > _ORDERS_KEPT:
+                self._kept.popitem(last=False)
+        return name
+
+    def part(self, name: str, start: int) -> Sequence[RawEntity]:
+        with self._lock:
+            entities = self._kept.get(name)
+        if entities is None:
+            raise TransferRefused("This order is not kept any more: load the page again.")
+        return entities[start : start + PIECE_ROWS]
+
+
+_orders: Final = _Orders()
+
+
+def table(request: Request) -> Response:
+    """The page of a table with the first piece of its grid."""
+    account = account_of(request)
+    name = request.path_params["table"]
+    query = read_query(request.query_params)
+    problem = filter_problem(query.filter)
+    values = {} if problem else _piece_values(request, account, name, query)
+    return page(
+        request,
+        "table.html",
+        table=name,
+        query=query,
+        problem=problem,
+        status=400 if problem else 200,
+        plan=None if problem else plan_of(query.filter),
+        comparisons=COMPARISONS,
+        kinds=tuple(TYPE_NAMES),
+        languages=LANGUAGES,
+        saved=queries_of(account.settings, name),
+        seen=account.seen.of(name),
+        ordered_max=ORDERED_MAX,
+        first=values,
+    )
+
+
+def rows(request: Request) -> Response:
+    """A piece of the grid."""
+    query = read_query(request.query_params)
+    if filter_problem(query.filter) is not None:
+        raise TransferRefused("The filter cannot be read.")
+    name = request.path_params["table"]
+    return page(request, "rows.html", **_piece_values(request, account_of(request), name, query))
+
+
+def _piece_values(
+    request: Request, account: ExploredAccount, name: str, query: GridQuery
+) -> dict[str, Any]:
+    started = monotonic_seconds()
+    parameters = request.query_params
+    if query.ordered_by:
+        piece = _ordered_piece(account, name, query, parameters.get("kept"), parameters.get("from"))
+    else:
+        left = _left(query, parameters.get("from"))
+        piece = _read_piece(account, name, query, read_token(parameters.get("after")), left)
+    account.seen.note(name, piece.entities)
+    known = read_names(parameters.get("columns", "")) or _first_columns(query)
+    columns = columns_of(piece.entities, known, query.select)
+    found = rows_of(piece.entities, columns)
+    following = None
+    if piece.next_piece is not None:
+        given = {**query.in_address, **piece.next_piece, "columns": ",".join(columns)}
+        following = path_to(request, "tables", name, "rows", **given)
+    given = dict(parameters)
+    return {
+        "table": name,
+        "columns": columns,
+        "rows": found,
+        "source": path_to(request, "tables", name, "rows", **given),
+        "following": following,
+        "cost": piece.cost,
+        "milliseconds": round((monotonic_seconds() - started) * 1000),
+    }
+
+
+def _first_columns(query: GridQuery) -> tuple[str, ...]:
+    """The columns that are first: the keys, and the property of the order."""
+    names = (PARTITION_KEY, ROW_KEY, *(name for name, _ in query.ordered_by))
+    return tuple(dict.fromkeys(names)) if query.ordered_by else ()
+
+
+def _left(query: GridQuery, start: str | None) -> int | None:
+    """The number of entities that may still be shown; None for all."""
+    if query.top is None:
+        return None
+    shown = int(start) if start and start.isascii() and start.isdecimal() else 0
+    return max(query.top - shown, 0)
+
+
+def _read_piece(
+    account: ExploredAccount, name: str, query: GridQuery, token: Token | None, left: int | None
+) -> Piece:
+    """The entities from a token on. A scan may find none for long: then the piece is empty, and has a next one."""
+    reader = account.reader()
+    wanted = PIECE_ROWS if left is None else min(PIECE_ROWS, left)
+    asked = Query(name, query.filter or None, _selected(query), wanted)
+    started = monotonic_seconds()
+    found = reader.page(asked, token)
+    while (
+        not found.entities
+        and found.next_token is not None
+        and monotonic_seconds() - started < PIECE_SECONDS_MAX
+    ):
+        found = reader.page(asked, found.next_token)
+    token = found.next_token
+    left = None if left is None else left - len(found.entities)
+    next_piece: dict[str, object] | None = None
+    if token is not None and left != 0:
+        next_piece = {"after": write_token(token)}
+        if left is not None and query.top is not None:
+            next_piece["from"] = query.top - left
+    return Piece(found.entities, next_piece, reader.cost)
+
+
+def _selected(query: GridQuery) -> tuple[str, ...]:
+    """The properties to ask for: the keys too, which name the entity."""
+    names = (PARTITION_KEY, ROW_KEY, *query.select, *(name for name, _ in query.ordered_by))
+    return tuple(dict.fromkeys(names)) if query.select else ()
+
+
+def _ordered_piece(
+    account: ExploredAccount, name: str, query: GridQuery, kept: str | None, start: str | None
+) -> Piece:
+    """A part of the first entities of the query in the order that is asked for."""
+    cost = Cost()
+    if kept is None:
+        reader = account.reader()
+        asked = Query(name, query.filter or None, _selected(query))
+        read = islice(reader.entities(asked), ORDERED_MAX)
+        ordered = Refinement(order_by=query.ordered_by, top=query.top).apply(read)
+        kept = _orders.keep(list(ordered))
+        cost = reader.cost
+    begin = int(start) if start and start.isascii() and start.isdecimal() else 0
+    part = _orders.part(kept, begin)
+    end = begin + len(part)
+    is_last = len(part) < PIECE_ROWS or not _orders.part(kept, end)
+    return Piece(list(part), None if is_last else {"kept": kept, "from": end}, cost)
+
+
+SHOWN: Final = {"/tables/{table}": table, "/tables/{table}/rows": rows}

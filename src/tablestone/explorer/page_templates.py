@@ -1,0 +1,106 @@
+"""The templates of the explorer: every value becomes text by itself, so that nothing of a table is ever run.
+
+Knows Jinja and the common parts of a page; knows no table. A request that wants a part of a page (`X-Part`) gets the
+part alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from tablestone import __version__
+from tablestone.explorer.explored_account import ExploredAccount
+
+PART_HEADER: Final = "x-part"
+CHANGED_HEADER: Final = "X-Changed"
+"""Tells the page that the entities of the table have changed, so that the grid is read again."""
+MENU: Final[tuple[tuple[tuple[str, ...], str], ...]] = (((), "Tables"),)
+"""The pages that can be opened from every page: the parts of the path, and the name."""
+_PLACE: Final = Path(__file__).parent
+ASSETS: Final = _PLACE / "assets"
+
+_environment = Environment(
+    loader=FileSystemLoader(_PLACE / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def _counted(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 table`, `2 tables`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+_environment.filters["counted"] = _counted
+
+
+def account_of(request: Request) -> ExploredAccount:
+    """The account that the application of a request shows."""
+    account: ExploredAccount = request.app.state.account
+    return account
+
+
+def path_to(request: Request, *parts: str, **parameters: object) -> str:
+    """The path of a page with its parameters; those that are None or empty are left out."""
+    path = "/".join((request.scope.get("root_path", ""), *(quote(part, safe="") for part in parts)))
+    given = {name: value for name, value in parameters.items() if value not in (None, "", False)}
+    return f"{path or '/'}" + (f"?{urlencode(given)}" if given else "")
+
+
+def wants_part(request: Request) -> bool:
+    """Whether the page's script asks for a part of a page."""
+    return PART_HEADER in request.headers
+
+
+def page(
+    request: Request,
+    template: str,
+    *,
+    status: int = 200,
+    changed: bool = False,
+    **values: Any,
+) -> HTMLResponse:
+    """The answer with a page, or with the part of a page that was asked for."""
+    account = account_of(request)
+    connection = account.settings.connection
+
+    def to(*parts: str, **parameters: object) -> str:
+        return path_to(request, *parts, **parameters)
+
+    text = _environment.get_template(template).render(
+        layout="part.html" if wants_part(request) else "page.html",
+        as_part=wants_part(request),
+        heading="h2" if wants_part(request) else "h1",
+        to=to,
+        account=connection.account,
+        url=connection.url,
+        is_production=connection.is_production,
+        read_only=account.settings.read_only,
+        has_admin=account.settings.admin_url is not None,
+        version=__version__,
+        here=request.scope["path"],
+        pages=_pages(request),
+        **values,
+    )
+    headers = {CHANGED_HEADER: "1"} if changed else {}
+    return HTMLResponse(text, status, headers)
+
+
+def _pages(request: Request) -> list[tuple[str, str]]:
+    """The pages in the menu: the path of each and its name."""
+    return [(path_to(request, *parts), word) for parts, word in MENU]
+
+
+def bare_page(root_path: str, sentence: str) -> str:
+    """A page without an account, for a request that is refused."""
+    return _environment.get_template("refused.html").render(
+        sentence=sentence, root=root_path, version=__version__
+    )

@@ -1,0 +1,36 @@
+"""Continuation tokens in addresses: the pair of texts that the service gives, as one word.
+
+A token is opaque: of Tablestone it is a key, of Azure a text of its own. Knows nothing of queries.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import orjson
+
+from tablestone.transfer.reading import Token
+from tablestone.transfer.refusals import TransferRefused
+
+
+def write_token(token: Token | None) -> str | None:
+    """The token as a word; None for none."""
+    if token is None:
+        return None
+    return base64.urlsafe_b64encode(orjson.dumps(token)).decode("ascii").rstrip("=")
+
+
+def read_token(text: str | None) -> Token | None:
+    """The token of a word; `TransferRefused` if it is none."""
+    if not text:
+        return None
+    try:
+        read = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (binascii.Error, ValueError):
+        read = None
+    if not (
+        isinstance(read, list) and len(read) == 2 and all(isinstance(part, str) for part in read)
+    ):
+        raise TransferRefused("The address names a page that does not exist.")
+    return read[0], read[1]

@@ -1,0 +1,167 @@
+"""The properties of an entity as fields of a form, and the fields as typed values: nothing is lost in between. Pure.
+
+A browser changes the line ends of a text area. So a text with a carriage return or another control character is edited
+as a JSON string. Knows types and their texts; knows no HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from tablestone.explorer.explored_account import property_names
+from tablestone.explorer.grid_rows import value_as_text
+from tablestone.model import typed_json
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
+from tablestone.transfer import odata
+from tablestone.transfer.formats.rows import TYPE_NAMES
+from tablestone.transfer.odata import TypedEntity
+from tablestone.transfer.wire import RawEntity
+
+ESCAPED: Final = "String as JSON"
+"""The type of a field whose text is a JSON string."""
+FIELD_TYPES: Final = (*TYPE_NAMES, ESCAPED)
+HINTS: Final = {
+    "String": "text",
+    "Int32": "-2147483648 to 2147483647",
+    "Int64": "a whole number of 64 bits",
+    "Double": "1.5, NaN, Infinity",
+    "Boolean": "true or false",
+    "DateTime": "2026-01-31T12:00:00.1234567Z",
+    "Guid": "00000000-0000-0000-0000-000000000000",
+    "Binary": "base64",
+    "GeographyPoint": '{"type":"Point","coordinates":[longitude,latitude]}',
+    ESCAPED: '"text with \\r\\n"',
+}
+
+
+class PropertyField(NamedTuple):
+    """A property as it is edited. `problem` says why its text is no value of its type."""
+
+    name: str
+    kind: str
+    text: str
+    problem: str = ""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the text needs more than a line."""
+        return len(self.text) > 60 or "\n" in self.text
+
+
+class ReadForm(NamedTuple):
+    """The fields of a form: the entity if all of them are right, and the fields with their problems if not."""
+
+    entity: TypedEntity | None
+    fields: list[PropertyField]
+    problem: str
+
+
+def fields_of(raw: RawEntity) -> list[PropertyField]:
+    """The properties of an entity as fields; one that our types refuse keeps its text, with the reason."""
+    found = []
+    for name in property_names(raw):
+        if raw[name] is None:
+            continue
+        try:
+            value = odata.property_of(raw, name)
+        except ValueError as error:
+            found.append(PropertyField(name, "String", str(raw[name]), str(error)))
+            continue
+        assert value is not None
+        found.append(field_of(name, value))
+    return found
+
+
+def field_of(name: str, value: EdmValue) -> PropertyField:
+    """A property as a field."""
+    if isinstance(value.value, str) and value.type is EdmType.STRING and needs_escapes(value.value):
+        return PropertyField(name, ESCAPED, typed_json.quote(value.value))
+    return PropertyField(name, value.type.value.removeprefix("Edm."), value_as_text(value))
+
+
+def needs_escapes(text: str) -> bool:
+    """Whether a text area would change the text, or hide a part of it."""
+    return any(character < " " and character not in "\n\t" for character in text)
+
+
+def read_form(
+    key: EntityKey, names: Sequence[str], kinds: Sequence[str], texts: Sequence[str]
+) -> ReadForm:
+    """The entity of a form. A field without a name and without a text is left out."""
+    properties: dict[str, EdmValue] = {}
+    fields: list[PropertyField] = []
+    for name, kind, text in zip(names, kinds, texts, strict=False):
+        if not name.strip() and not text:
+            continue
+        field = PropertyField(name.strip(), kind, text)
+        try:
+            if field.name in properties:
+                raise ValueError(f"There are two properties {field.name}.")  # noqa: TRY301 - as the others
+            properties[field.name] = _value(field)
+        except ValueError as error:
+            field = field._replace(problem=str(error))
+        fields.append(field)
+    if any(field.problem for field in fields):
+        return ReadForm(None, fields, "Nothing is written: some values are not of their type.")
+    try:
+        odata.require_storable(key, properties)
+    except ValueError as error:
+        return ReadForm(None, fields, str(error))
+    return ReadForm(TypedEntity(key, properties), fields, "")
+
+
+def _value(field: PropertyField) -> EdmValue:
+    if not field.name:
+        raise ValueError("The property needs a name.")
+    if field.name in (PARTITION_KEY, ROW_KEY) or not odata.is_property(field.name):
+        raise ValueError(f"{field.name} cannot be the name of a property.")
+    if field.kind == ESCAPED:
+        try:
+            read = orjson.loads(field.text)
+        except ValueError:
+            read = None
+        if not isinstance(read, str):
+            raise ValueError(f"{field.name} is not a JSON string.")
+        return EdmValue(EdmType.STRING, read)
+    kind = TYPE_NAMES.get(field.kind)
+    if kind is None:
+        raise ValueError(f"{field.kind[:40]} is not a type.")
+    text = field.text if kind is EdmType.STRING else field.text.strip()
+    return odata.typed_value(field.name, text, kind)
+
+
+class Difference(NamedTuple):
+    """A property in two versions of an entity; a text is None where the property is absent."""
+
+    name: str
+    kind: str
+    yours: str | None
+    stored_kind: str
+    stored: str | None
+
+    @property
+    def differs(self) -> bool:
+        return (self.kind, self.yours) != (self.stored_kind, self.stored)
+
+
+def differences(yours: TypedEntity, stored: Mapping[str, Any]) -> list[Difference]:
+    """The properties of both versions, side by side."""
+    mine = {name: field_of(name, value) for name, value in yours.properties.items()}
+    theirs = {field.name: field for field in fields_of(dict(stored))}
+    found = []
+    for name in dict.fromkeys((*mine, *theirs)):
+        one, other = mine.get(name), theirs.get(name)
+        found.append(
+            Difference(
+                name,
+                one.kind if one else "",
+                one.text if one else None,
+                other.kind if other else "",
+                other.text if other else None,
+            )
+        )
+    return found

@@ -1,0 +1,107 @@
+"""The page with the tables of the account: find, create, delete with the name typed, and count what a table holds.
+
+Knows tables; knows no entity but its size.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from tablestone.clock import monotonic_seconds
+from tablestone.explorer.page_templates import account_of, page, path_to
+from tablestone.explorer.page_tokens import read_token, write_token
+from tablestone.explorer.posted_forms import PostedForm
+from tablestone.model.entity import entity_size
+from tablestone.transfer import odata
+from tablestone.transfer.progress import shown_bytes
+from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.wire import Query
+
+TABLES_SHOWN_MAX: Final = 2000
+COUNT_SECONDS_MAX: Final = 3.0
+"""Seconds for which a table is counted before the page asks whether to go on."""
+
+
+def tables(request: Request) -> Response:
+    """The tables whose names contain the text that is looked for."""
+    wanted = request.query_params.get("find", "").strip()
+    names = account_of(request).endpoint.table_names()
+    found = (name for name in names if wanted.lower() in name.lower())
+    shown = list(islice(found, TABLES_SHOWN_MAX + 1))
+    return page(
+        request,
+        "tables.html",
+        names=shown[:TABLES_SHOWN_MAX],
+        are_more=len(shown) > TABLES_SHOWN_MAX,
+        shown_max=TABLES_SHOWN_MAX,
+        find=wanted,
+    )
+
+
+def create(request: Request, form: PostedForm) -> Response:
+    """Create a table and open it."""
+    name = form.text("name").strip()
+    if not name:
+        raise TransferRefused("The new table needs a name.")
+    if not account_of(request).endpoint.create_table(name):
+        raise TransferRefused(f"There is a table {name} already.")
+    return RedirectResponse(path_to(request, "tables", name), 303)
+
+
+def ask_delete(request: Request) -> Response:
+    """The question before a table is deleted."""
+    return page(request, "delete_table.html", table=request.path_params["table"], problem="")
+
+
+def delete(request: Request, form: PostedForm) -> Response:
+    """Delete a table, if its name was typed."""
+    name = request.path_params["table"]
+    if form.text("typed") != name:
+        problem = f"The table is deleted when its name is typed: {name}."
+        return page(request, "delete_table.html", status=400, table=name, problem=problem)
+    account_of(request).endpoint.delete_table(name)
+    return RedirectResponse(path_to(request), 303)
+
+
+def size(request: Request) -> Response:
+    """The number of entities of a table and their size, counted for a few seconds, and on from there if asked."""
+    table = request.path_params["table"]
+    reader = account_of(request).reader()
+    token = read_token(request.query_params.get("after"))
+    entities = _whole(request.query_params.get("entities"))
+    total = _whole(request.query_params.get("bytes"))
+    started = monotonic_seconds()
+    while True:
+        found = reader.page(Query(table), token)
+        entities += len(found.entities)
+        total += sum(entity_size(*odata.read_entity(raw)) for raw in found.entities)
+        token = found.next_token
+        if token is None or monotonic_seconds() - started > COUNT_SECONDS_MAX:
+            break
+    further = None
+    if token is not None:
+        further = path_to(
+            request,
+            *("tables", table, "size"),
+            after=write_token(token),
+            entities=entities,
+            bytes=total,
+        )
+    values = {"table": table, "entities": entities, "size": shown_bytes(total), "further": further}
+    return page(request, "size.html", **values)
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 19 else 0
+
+
+SHOWN: Final = {
+    "/": tables,
+    "/tables/{table}/size": size,
+    "/tables/{table}/delete": ask_delete,
+}
+CHANGES: Final = {"/tables": create, "/tables/{table}/delete": delete}

@@ -1,0 +1,148 @@
+"""Import and export of what the grid shows, by the data tools, through files that last as long as the request.
+
+Knows forms of files by their names; `transfer` knows their contents.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from tablestone.explorer.filter_input import filter_problem
+from tablestone.explorer.grid_query import read_query
+from tablestone.explorer.page_templates import account_of, page
+from tablestone.explorer.posted_forms import PostedForm
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.transfer.columns import Mixed
+from tablestone.transfer.exporting import Export, Target
+from tablestone.transfer.formats.compressed import ReadPosition
+from tablestone.transfer.formats.reading_file import kind_of, read_rows
+from tablestone.transfer.formats.rows import Reading
+from tablestone.transfer.importing import Import, ImportReport
+from tablestone.transfer.progress import Quiet, shown_bytes
+from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.rejects import RejectFile
+from tablestone.transfer.wire import Query
+from tablestone.transfer.writing import OnConflict
+
+EXPORTED: Final = {
+    "jsonl": "JSON lines",
+    "jsonl.gz": "JSON lines, gzip",
+    "csv": "CSV with types",
+    "parquet": "Parquet",
+}
+"""The forms of an export by the end of the file's name."""
+REJECTS_SHOWN_MAX: Final = 20
+_PARALLEL: Final = 4
+_PREFIX: Final = "tablestone-explorer-"
+
+
+def ask_export(request: Request) -> Response:
+    """The form of an export of the query in the address."""
+    query = read_query(request.query_params)
+    return page(
+        request, "export.html", table=request.path_params["table"], query=query, forms=EXPORTED
+    )
+
+
+def download(request: Request) -> Response:
+    """The entities of the query as a file."""
+    query = read_query(request.query_params)
+    if filter_problem(query.filter) is not None:
+        raise TransferRefused("The filter cannot be read.")
+    table = request.path_params["table"]
+    ending = request.query_params.get("kind", "jsonl")
+    if ending not in EXPORTED:
+        raise TransferRefused(f"There is no export as {ending[:40]}.")
+    directory = tempfile.mkdtemp(prefix=_PREFIX)
+    leave = BackgroundTask(shutil.rmtree, directory, ignore_errors=True)
+    try:
+        path = Path(directory) / f"entities.{ending}"
+        kind = ending.partition(".")[0]
+        select = tuple(dict.fromkeys((PARTITION_KEY, ROW_KEY, *query.select)))
+        asked = Query(table, query.filter or None, select if query.select else ())
+        target = Target(str(path), kind, Mixed.COLUMNS)
+        reader = account_of(request).reader()
+        Export(reader, asked, target, journal=None, progress=Quiet()).run()
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return FileResponse(path, filename=f"{table}.{ending}", background=leave)
+
+
+def ask_import(request: Request) -> Response:
+    """The form of an import."""
+    return page(
+        request,
+        "import.html",
+        table=request.path_params["table"],
+        conflicts=[each.value for each in OnConflict],
+    )
+
+
+def import_file(request: Request, form: PostedForm) -> Response:
+    """Load a file into the table, and report what was stored and what could not be."""
+    table = request.path_params["table"]
+    file = form.file("file")
+    if file is None or file.filename is None:
+        raise TransferRefused("Choose a file first.")
+    try:
+        on_conflict = OnConflict(form.text("conflict", OnConflict.FAIL.value))
+    except ValueError:
+        raise TransferRefused("The action on a conflict is not known.") from None
+    reading = Reading(
+        partition_key=form.text("partition_key").strip() or None,
+        row_key=form.text("row_key").strip() or None,
+    )
+    name = Path(file.filename).name
+    kind_of(name, None)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as directory:
+        path = Path(directory) / f"file{''.join(Path(name).suffixes[-2:])}"
+        with path.open("wb") as copy:
+            shutil.copyfileobj(file.file, copy)
+        rejects = RejectFile(Path(directory) / "rejects.jsonl", 0)
+        position = ReadPosition()
+        job = Import(
+            account_of(request).endpoint,
+            table,
+            on_conflict,
+            parallel=_PARALLEL,
+            journal=None,
+            rejects=rejects,
+            progress=Quiet(),
+        )
+        try:
+            report = job.run(read_rows(str(path), reading, None, position), position)
+        finally:
+            rejects.close()
+        refused = _first_lines(Path(report.rejects)) if report.rejects else []
+    sentences = [*_sentences(name, report), *refused]
+    return page(request, "done.html", changed=True, table=table, sentences=sentences)
+
+
+def _sentences(name: str, report: ImportReport) -> list[str]:
+    told = [f"{name}: {report.stored:,} entities stored, {shown_bytes(report.bytes)}."]
+    if report.skipped:
+        told.append(f"{report.skipped:,} rows skipped: their keys were taken.")
+    if report.rejected:
+        told.append(f"{report.rejected:,} rows could not be stored. The first of them:")
+    return told
+
+
+def _first_lines(path: Path) -> list[str]:
+    with path.open(encoding="utf-8") as file:
+        return [line.strip()[:400] for line, _ in zip(file, range(REJECTS_SHOWN_MAX), strict=False)]
+
+
+SHOWN: Final = {
+    "/tables/{table}/export": ask_export,
+    "/tables/{table}/download": download,
+    "/tables/{table}/import": ask_import,
+}
+CHANGES: Final = {"/tables/{table}/import": import_file}

@@ -1,0 +1,159 @@
+"""The explorer in a real browser: a process of `tablestone explore`, and pages of Chromium that Playwright drives.
+
+Every page is watched: a request to another host, an error of the script and a dialog are remembered, and a test fails
+for them. Knows browsers and processes; knows no table.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from explorer.install import BROWSERS
+from server_process import clean_environment
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+READY_SECONDS_MAX = 60.0
+WAIT_MILLISECONDS_MAX = 60_000
+"""A page waits for a condition; this is for a busy machine."""
+KEPT = "EXPLORER_SCREENSHOTS"
+"""Names the directory that keeps the screenshots of the tests, for a person to look at."""
+COMMAND = Path(sys.executable).with_name("tablestone")
+
+
+@dataclass
+class ExplorerProcess:
+    """A running `tablestone explore` and the address that it printed, which has the token."""
+
+    process: subprocess.Popen[str]
+    address: str
+
+    @property
+    def base(self) -> str:
+        """The address without the token."""
+        parts = urlsplit(self.address)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    def stop(self) -> str:
+        """Stop it, and return what it said on standard error."""
+        self.process.terminate()
+        _, said = self.process.communicate(timeout=READY_SECONDS_MAX)
+        return said
+
+
+@contextmanager
+def running_explorer(place: str, *options: str, settings: Path) -> Iterator[ExplorerProcess]:
+    """An explorer of the connection string or URL, on a free port."""
+    environment = clean_environment() | {
+        "AZURE_STORAGE_CONNECTION_STRING": place,
+        "TABLESTONE_PROFILES": str(settings),
+    }
+    process = subprocess.Popen(
+        [str(COMMAND), "explore", "--no-browser", "--port", "0", *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if "http://127.0.0.1:" not in line:
+        raise AssertionError(process.communicate(timeout=READY_SECONDS_MAX)[1])
+    explorer = ExplorerProcess(process, line.rsplit(" ", 1)[1].strip())
+    try:
+        yield explorer
+    finally:
+        if process.poll() is None:
+            explorer.stop()
+
+
+@dataclass
+class WatchedPage:
+    """A page and what it must not do."""
+
+    page: Page
+    explorer: ExplorerProcess
+    wrong: list[str] = field(default_factory=list)
+
+    def open(self, path: str = "/") -> None:
+        """Open a page of the explorer."""
+        self.page.goto(self.explorer.base + path)
+
+    def wait_until(self, expression: str) -> None:
+        """Wait for a condition in JavaScript. Playwright's own way evaluates a text in the page, which may not be."""
+        deadline = monotonic() + WAIT_MILLISECONDS_MAX / 1000
+        while not self.page.evaluate(expression):
+            assert monotonic() < deadline, expression
+            self.page.wait_for_timeout(20)
+
+    def keep(self, name: str, path: Path | None = None) -> None:
+        """Keep a screenshot, if a directory is named."""
+        directory = os.environ.get(KEPT)
+        if directory:
+            Path(directory).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=Path(directory) / f"{name}.png")
+        if path is not None:
+            self.page.screenshot(path=path)
+
+
+@contextmanager
+def running_browser() -> Iterator[Browser]:
+    """A Chromium without a screen; root needs it outside its sandbox."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - the tests are skipped without it
+
+    path = next(filter(None, map(shutil.which, BROWSERS)))
+    arguments = ["--disable-dev-shm-usage", "--no-proxy-server"]
+    if os.geteuid() == 0:
+        arguments.append("--no-sandbox")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def watched_page(
+    browser: Browser, explorer: ExplorerProcess, width: int = 1280, height: int = 800
+) -> Iterator[WatchedPage]:
+    """A page of a new session of the browser, which has opened the address with the token."""
+    context = browser.new_context(viewport={"width": width, "height": height})
+    page = context.new_page()
+    page.set_default_timeout(WAIT_MILLISECONDS_MAX)
+    watched = WatchedPage(page, explorer)
+    host = urlsplit(explorer.address).netloc
+
+    def note_request(url: str) -> None:
+        if urlsplit(url).netloc != host:
+            watched.wrong.append(f"a request to {url}")
+
+    page.on("request", lambda request: note_request(request.url))
+    page.on("pageerror", lambda error: watched.wrong.append(f"an error of the script: {error}"))
+    page.on("console", lambda said: _note_console(watched, said.type, said.text))
+    page.on("dialog", lambda dialog: watched.wrong.append(f"a dialog: {dialog.message}"))
+    page.goto(explorer.address)
+    page.wait_for_selector("h1")
+    try:
+        yield watched
+    finally:
+        context.close()
+    assert watched.wrong == []
+
+
+def _note_console(watched: WatchedPage, kind: str, text: str) -> None:
+    # An answer with the status of an error is one of the things that are tested.
+    if kind == "error" and "Failed to load resource" not in text:
+        watched.wrong.append(f"an error on the console: {text}")

@@ -1,0 +1,307 @@
+"""The pure parts of the explorer: the filter as it is typed, forms of properties, code for SDKs, saved queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tablestone.explorer.explored_account import ExplorerSettings, SeenProperties
+from tablestone.explorer.filter_input import completions, filter_problem, plan_of
+from tablestone.explorer.grid_query import GridQuery, read_query
+from tablestone.explorer.grid_rows import COLUMNS_MAX, Cell, cell_of, columns_of
+from tablestone.explorer.page_tokens import read_token, write_token
+from tablestone.explorer.property_forms import differences, fields_of, read_form
+from tablestone.explorer.query_pages import condition_of
+from tablestone.explorer.saved_queries import forget_query, queries_of, save_query
+from tablestone.explorer.sdk_code import LANGUAGES, point_code, query_code
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.keys import EntityKey
+from tablestone.transfer import odata
+from tablestone.transfer.endpoint_connection import local_connection
+from tablestone.transfer.refusals import TransferRefused
+
+RAW: dict[str, Any] = {
+    "odata.etag": "W/\"datetime'2026-01-01T00%3A00%3A00Z'\"",
+    "PartitionKey": "JFK",
+    "RowKey": "1",
+    "Timestamp": "2026-01-01T00:00:00Z",
+    "temp": 5.0,
+    "humid": 40,
+    "passengers@odata.type": "Edm.Int64",
+    "passengers": "9007199254740993",
+    "seen@odata.type": "Edm.DateTime",
+    "seen": "2013-01-01T00:00:00.1234567Z",
+    "station@odata.type": "Edm.Guid",
+    "station": "00000000-0000-0000-0000-000000000001",
+    "raw@odata.type": "Edm.Binary",
+    "raw": "AAEC",
+    "wet": True,
+    "place@odata.type": "Edm.GeographyPoint",
+    "place": {"type": "Point", "coordinates": [-73.78, 40.64]},
+    "note": "fog\r\n<b>",
+    "__proto__": "x",
+}
+
+
+def seen() -> SeenProperties:
+    found = SeenProperties()
+    found.note("Weather", [RAW])
+    return found
+
+
+COMPLETED: list[tuple[str, list[str]]] = [
+    # the text before the caret, the first completions
+    ("", ["PartitionKey", "RowKey", "Timestamp", "temp"]),
+    ("te", ["temp"]),
+    ("temp ", ["eq", "ne", "gt", "ge", "lt", "le"]),
+    ("temp g", ["gt", "ge"]),
+    ("temp gt ", ["5.0"]),
+    ("humid eq ", ["40"]),
+    ("passengers eq ", ["9007199254740993L"]),
+    ("seen ge ", ["datetime'2013-01-01T00:00:00.1234567Z'"]),
+    ("station eq ", ["guid'00000000-0000-0000-0000-000000000001'"]),
+    ("raw eq ", ["X'000102'"]),
+    ("PartitionKey eq ", ["''"]),
+    ("temp gt 5.0 ", ["and", "or"]),
+    ("temp gt 5.0 and h", ["humid"]),
+    ("not (w", ["wet"]),
+    ("(temp gt 5.0) o", ["or"]),
+    ("nowhere eq ", []),
+    ("temp # ", []),
+    ("'an open text", []),
+]
+
+
+@pytest.mark.parametrize(("before", "expected"), COMPLETED)
+def test_completions(before: str, expected: list[str]) -> None:
+    found = completions(before + " ne 3", len(before), seen().of("weather"))
+    assert [each.text for each in found][: len(expected)] == expected
+    if not expected:
+        assert found == []
+
+
+_UNRECOGNIZED = "InvalidInput: Unrecognized 'Edm.Guid' literal 'guid'x'' at '11'."
+_TYPES = (
+    "InvalidInput: A binary operator with incompatible types was detected. Found operand types 'Edm.String' and "
+    "'Edm.Int32' for operator kind 'Equal'."
+)
+_OPEN = "InvalidInput: There is an unterminated string literal at position 10."
+PROBLEMS: list[tuple[str, str | None, str, str]] = [
+    # the filter, its error, the text before and behind the position
+    ("PartitionKey eq 'JFK'", None, "", ""),
+    ("", None, "", ""),
+    ("temp qe 1", "InvalidInput: Syntax error at position 7.", "temp qe", " 1"),
+    ("note eq '😀' qe", "InvalidInput: Syntax error at position 15.", "note eq '😀' qe", ""),
+    ("note eq 'x", _OPEN, "note eq 'x", ""),
+    ("station eq guid'x'", _UNRECOGNIZED, "station eq ", "guid'x'"),
+    ("RowKey eq 1", _TYPES, "", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence", "before", "behind"), PROBLEMS)
+def test_an_error_is_shown_at_its_position(
+    text: str, sentence: str | None, before: str, behind: str
+) -> None:
+    problem = filter_problem(text)
+    if sentence is None:
+        assert problem is None
+    else:
+        assert problem is not None
+        assert problem[:3] == (sentence, before, behind)
+
+
+def test_a_filter_of_30_kilobytes() -> None:
+    """It is planned; and the text around its error is short."""
+    text = " or ".join(f"RowKey eq '{number:08}'" for number in range(1300))
+    assert len(text) > 30_000
+    assert plan_of(text).name == "table scan"
+    problem = filter_problem(text + " qe")
+    assert problem is not None
+    assert len(problem.before) < 100
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "is_scan"),
+    [
+        ("", "table scan", False),
+        ("PartitionKey eq 'JFK' and RowKey eq '1'", "point", False),
+        ("PartitionKey eq 'JFK' and RowKey ge '1'", "row range", False),
+        ("PartitionKey eq 'JFK'", "partition", False),
+        ("PartitionKey eq 'JFK' and temp gt 3.0", "partition", True),
+        ("PartitionKey ge 'J'", "partition range", True),
+        ("temp gt 3.0", "table scan", True),
+    ],
+)
+def test_the_badge_of_a_plan(text: str, name: str, is_scan: bool) -> None:  # noqa: FBT001 - a column of the table
+    assert plan_of(text)[:2] == (name, is_scan)
+
+
+def test_an_entity_is_the_same_after_its_form() -> None:
+    """Every type, a carriage return, and a name that JavaScript's objects have."""
+    fields = fields_of(RAW)
+    key = EntityKey("JFK", "1")
+    read = read_form(key, *([each[part] for each in fields] for part in range(3)))
+    assert read.entity == odata.read_entity(RAW)
+
+
+REFUSED: list[tuple[str, str, str, str]] = [
+    # the name, the type, the text, the reason
+    ("a", "Int32", "2147483648", "a is '2147483648', not of type Edm.Int32"),
+    ("a", "Int64", "1.5", "a is '1.5', not of type Edm.Int64"),
+    ("a", "Guid", "x", "a is 'x', not of type Edm.Guid"),
+    ("a", "DateTime", "1600-01-01", "a is '1600-01-01', before 1601 or after 9999"),
+    ("a", "Binary", "=", "a is '=', not of type Edm.Binary"),
+    ("a", "Boolean", "yes", "a is 'yes', not of type Edm.Boolean"),
+    ("a", "GeographyPoint", "1 2", "a is '1 2', not of type Edm.GeographyPoint"),
+    ("a", "String as JSON", "plain", "a is not a JSON string."),
+    ("a", "Decimal", "1", "Decimal is not a type."),
+    ("", "String", "x", "The property needs a name."),
+    ("RowKey", "String", "x", "RowKey cannot be the name of a property."),
+    ("a b", "String", "x", "PropertyNameInvalid: 'a b': The property name is invalid."),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "text", "reason"), REFUSED)
+def test_a_field_that_is_no_value(name: str, kind: str, text: str, reason: str) -> None:
+    read = read_form(EntityKey("p", "r"), [name], [kind], [text])
+    assert read.entity is None
+    assert read.fields[0].problem == reason
+    assert read.fields[0].text == text
+
+
+def test_two_fields_of_one_name_are_refused() -> None:
+    read = read_form(EntityKey("p", "r"), ["a", "a"], ["String"] * 2, ["1", "2"])
+    assert read.fields[1].problem == "There are two properties a."
+
+
+def test_the_two_versions_of_a_conflict() -> None:
+    yours = odata.TypedEntity(
+        EntityKey("JFK", "1"),
+        {"humid": EdmValue(EdmType.INT64, 40), "mine": EdmValue(EdmType.STRING, "x")},
+    )
+    found = {each.name: each for each in differences(yours, RAW)}
+    assert found["humid"][1:] == ("Int64", "40", "Int32", "40")
+    assert found["humid"].differs
+    assert found["mine"].stored is None
+    assert found["temp"].yours is None
+
+
+def test_cells() -> None:
+    assert cell_of(RAW, "seen") == Cell("2013-01-01T00:00:00.1234567Z", "DateTime")
+    assert cell_of(RAW, "passengers") == Cell("9007199254740993", "Int64")
+    assert cell_of(RAW, "place") == Cell('{"type":"Point","coordinates":[-73.78,40.64]}', "GeographyPoint")  # fmt: skip
+    assert cell_of(RAW, "note") == Cell("fog␍⏎<b>", "String")
+    assert cell_of(RAW, "absent") == Cell("", "")
+    assert cell_of({"odd@odata.type": "Edm.Decimal", "odd": "1"}, "odd") == Cell("1", "Unknown")
+    assert len(cell_of({"long": "x" * 70_000}, "long").text) < 130
+
+
+def test_columns_keep_their_places_and_their_number() -> None:
+    first = columns_of([{"PartitionKey": "a", "RowKey": "b", "x": 1}], (), ())
+    assert first == ["PartitionKey", "RowKey", "x"]
+    assert columns_of([{"y": 1, "x": 2}], first, ()) == [*first, "y"]
+    assert columns_of([{"y": 1}], first, ("z",)) == ["z"]
+    wide = columns_of([{f"p{number}": number for number in range(252)}], (), ())
+    assert len(wide) == COLUMNS_MAX
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, GridQuery()),
+        ({"filter": " a eq 1 ", "top": "5"}, GridQuery("a eq 1", top=5)),
+        ({"select": "a, b,a,"}, GridQuery(select=("a", "b"))),
+        ({"order": "a desc"}, GridQuery(order="a desc")),
+        ({"top": "0"}, TransferRefused),
+        ({"top": "-1"}, TransferRefused),
+        ({"top": "٣"}, TransferRefused),
+        ({"top": "99999999999999999999"}, TransferRefused),
+        ({"order": "a upwards"}, TransferRefused),
+        ({"select": ",".join(f"p{number}" for number in range(253))}, TransferRefused),
+    ],
+)
+def test_a_query_in_an_address(
+    given: dict[str, str], expected: GridQuery | type[Exception]
+) -> None:
+    if isinstance(expected, GridQuery):
+        assert read_query(given) == expected
+    else:
+        with pytest.raises(expected):
+            read_query(given)
+
+
+@pytest.mark.parametrize("token", [None, ("a", "b"), ("😀", ""), ("1!8!", "מ")])
+def test_a_token_in_an_address(token: tuple[str, str] | None) -> None:
+    assert read_token(write_token(token)) == token
+
+
+@pytest.mark.parametrize("text", ["x", "====", "W10", "WzEsMl0", "é", "W1tdLFtdXQ"])
+def test_a_broken_token_is_refused(text: str) -> None:
+    with pytest.raises(TransferRefused):
+        read_token(text)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (("a", "eq", "String", "it's"), "a eq 'it''s'"),
+        (("a", "gt", "Int64", "5"), "a gt 5L"),
+        (("a", "le", "DateTime", "2026-01-01"), "a le datetime'2026-01-01T00:00:00Z'"),
+        (("a", "ne", "Boolean", "true"), "a ne true"),
+        (("a", "prefix", "String", "ab"), "a ge 'ab' and a lt 'ac'"),
+        (("a", "prefix", "Int32", "1"), None),
+        (("a b", "eq", "String", ""), None),
+        (("a", "contains", "String", ""), None),
+        (("a", "eq", "Int32", "x"), None),
+    ],
+)
+def test_the_builder(condition: tuple[str, str, str, str], expected: str | None) -> None:
+    if expected is None:
+        with pytest.raises(TransferRefused):
+            condition_of(*condition)
+    else:
+        assert condition_of(*condition) == expected
+        assert filter_problem(expected) is None
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_code_has_the_keys_as_literals(language: str) -> None:
+    """Quotes and backslashes cannot leave their literal, and the code is ASCII."""
+    code = point_code(language, "Weather", EntityKey('a"b\\', "😀"))
+    assert '"a\\"b\\\\"' in code
+    assert code.isascii()
+    assert ("\\U0001f600" if language in ("Python", "Go") else "\\ud83d\\ude00") in code
+    assert '"temp gt 3.0"' in query_code(language, "Weather", "temp gt 3.0")
+    assert "temp" not in query_code(language, "Weather", "")
+    if language == "Python":
+        compile(code, "code", "exec")
+        compile(query_code(language, "Weather", "a eq '\"'"), "code", "exec")
+
+
+def test_saved_queries(tmp_path: Path) -> None:
+    settings = ExplorerSettings(
+        local_connection(), saved_queries=tmp_path / "kept" / "queries.json"
+    )
+    query = GridQuery("temp gt 3.0", ("temp",), "temp desc", 5)
+    save_query(settings, "Weather", "wärm 😀", query)
+    save_query(settings, "Other", "x", GridQuery())
+    assert [(each.name, each.query) for each in queries_of(settings, "Weather")] == [
+        ("wärm 😀", query)
+    ]
+    assert settings.saved_queries is not None
+    assert settings.saved_queries.stat().st_mode & 0o077 == 0
+    forget_query(settings, "Weather", "wärm 😀")
+    assert queries_of(settings, "Weather") == []
+    for name in ("", " ", "x" * 81):
+        with pytest.raises(TransferRefused):
+            save_query(settings, "Weather", name, query)
+
+
+def test_a_file_that_is_none_of_saved_queries(tmp_path: Path) -> None:
+    settings = ExplorerSettings(local_connection(), saved_queries=tmp_path / "queries.json")
+    assert settings.saved_queries is not None
+    settings.saved_queries.write_text("{", encoding="utf-8")
+    with pytest.raises(TransferRefused):
+        queries_of(settings, "Weather")
