@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from cluster.distribution import NoCluster
 from cluster.nodes import Cluster, Node
 from histories.checker import Verdict, judge
 from histories.clients import Crowd, Timing
@@ -213,12 +214,15 @@ def run_faults(
     cluster = Cluster.create(directory, NODES)
     try:
         tell(f"{NODES} nodes run")
-        subprocess.run(
+        made = subprocess.run(
             [COMMAND, "cluster", "init", "--engine", f"{cluster.url}&replication={NODES}"],
-            check=True,
+            check=False,
             capture_output=True,
+            text=True,
             env=clean_environment(),
         )
+        if made.returncode:
+            raise NoCluster(f"`tablestone cluster init` said: {made.stderr.strip()}")
         return FaultRun(cluster, directory, seed, is_short, bug, tell).run()
     finally:
         cluster.remove()
