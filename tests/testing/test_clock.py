@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -131,6 +132,11 @@ def test_skipped_time_is_time_that_a_page_has_used() -> None:
         (lambda clock: clock.advance(hours=-1), "not negative: use set"),
         (lambda clock: clock.advance(days=9_000_000), "does not advance beyond 9999-12-31"),
         (lambda clock: clock.tick(-1), "at a rate from 0"),
+        (lambda clock: clock.tick("fast"), "A clock goes by numbers, not by 'fast'"),
+        (lambda clock: clock.advance(hours=math.nan), "A clock goes by numbers, not by nan"),
+        (lambda clock: clock.advance(5), "A clock advances by a timedelta, not by 5: use hours="),
+        (lambda clock: clock.freeze("2030-01-01"), "not to '2030-01-01'"),
+        (lambda clock: clock.set(MOMENT.replace(year=1600)), "is not from 1601-01-01 to 9999"),
     ],
 )
 def test_a_time_that_cannot_be_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -135,7 +136,7 @@ def test_the_requests_of_the_block_are_there(storage: TableStorage, table: Table
     assert [request.partition for request in block.requests] == ["p0"]
 
 
-@pytest.mark.parametrize("budget", [{}, {"requests": -1}])
+@pytest.mark.parametrize("budget", [{}, {"requests": -1}, {"scans": "0"}, {"read_ratio": math.nan}])
 def test_an_expectation_that_means_nothing_is_refused(
     storage: TableStorage, budget: dict[str, Any]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -345,7 +346,14 @@ def test_operations_are_those_of_the_service() -> None:
         ({"status": 503, "probability": 2}, "more than 0 and at most 1"),
         ({"page_max": 0}, "an empty page every time would never end"),
         ({"truncate": -1}, "are not negative"),
-        ({"status": 503, "tables": "Orders"}, "A rule has no such part: .*tables"),
+        ({"status": 503, "tables": "Orders"}, "A rule has no part 'tables'; there are account, "),
+        ({"status": "503"}, "status is a whole number, not '503'"),
+        ({"status": 503, "nth": 1.5}, "nth is a whole number, not 1.5"),
+        ({"status": 503, "probability": None}, "probability is a number, not None"),
+        ({"status": 503, "header": "x"}, "header is a dict of texts, not 'x'"),
+        ({"conflict": "yes"}, "conflict is True or False, not 'yes'"),
+        ({"latency": math.nan}, "latency is a number of seconds, fixed"),
+        ({"latency": "long"}, "latency is a number of seconds, fixed"),
     ],
 )
 def test_a_rule_that_means_nothing_is_refused(
@@ -354,3 +362,22 @@ def test_a_rule_that_means_nothing_is_refused(
     with pytest.raises(FaultRefused, match=sentence):
         storage.faults.add(**what)
     assert storage.faults.rules == []
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: fixed(-1), "seconds of fixed is a number of seconds that is not negative, not -1"),
+        (lambda: normal(1, math.inf), "deviation of normal is .* not inf"),
+        (lambda: long_tail("x", 1), "median of long_tail is .* not 'x'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_latency_that_means_nothing_is_refused(make: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(FaultRefused, match=sentence):
+        make()
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan, "60"])
+def test_a_secondary_is_behind_by_seconds(storage: TableStorage, seconds: Any) -> None:
+    with pytest.raises(FaultRefused, match="a number of seconds that is not negative"):
+        storage.secondary.follow(seconds)

@@ -23,7 +23,8 @@ SNIPPET = """
 
 def test_the_plugin_is_found_by_its_entry_point() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"tablestone": PLUGIN}
+    # The name is that of the module, so that `-p` and `pytest_plugins` name the same plugin and not a second one.
+    assert project["entry-points"]["pytest11"] == {PLUGIN: PLUGIN}
     assert import_module(PLUGIN).table_service
 
 
@@ -120,7 +121,20 @@ def test_a_marker_with_a_bad_line_says_which(tmp_path: Path) -> None:
     (tmp_path / "fixtures").mkdir()
     (tmp_path / "fixtures" / "Orders.jsonl").write_text("no")
     output = run_pytest(tmp_path, MARKED).output
+    assert "table_data: " in output
     assert "Orders.jsonl, line 1: not JSON" in output
+    assert "plugin.py" not in output
+
+
+MARK = "    import pytest\n    @pytest.mark.table_data"
+
+
+@pytest.mark.parametrize("arguments", ["", '"fixtures", tabel="Orders"'])
+def test_a_marker_that_means_nothing_is_refused(tmp_path: Path, arguments: str) -> None:
+    run = run_pytest(
+        tmp_path, SNIPPET.replace("    def test", f"{MARK}({arguments})\n    def test")
+    )
+    assert "The marker table_data takes paths, and table= for the name of the table." in run.output
 
 
 FAILING = """
@@ -181,6 +195,11 @@ def test_a_project_that_asks_for_nothing_loads_nothing(tmp_path: Path) -> None:
             'tablestone_account_scope = "test"',
             "tablestone_account_scope is 'test': use one of function, class",
         ),
+        ('tablestone_realism = "much"', "tablestone_realism is neither true nor false."),
+        (
+            'tablestone_engine = "sqlite:/proc/no"',
+            "tablestone_engine: The data directory /proc/no cannot be used",
+        ),
     ],
 )
 def test_a_wrong_option_is_refused_in_one_sentence(
@@ -189,6 +208,12 @@ def test_a_wrong_option_is_refused_in_one_sentence(
     run = run_pytest(tmp_path, SNIPPET, options=options)
     assert run.status != 0
     assert sentence in re.sub(r"\s+", " ", run.output)
+    assert "plugin.py" not in run.output
+
+
+def test_a_plugin_that_is_named_again_is_the_same_plugin(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(f'pytest_plugins = ["{PLUGIN}"]\n')
+    assert "1 passed" in run_pytest(tmp_path, SNIPPET, plugins=(PLUGIN,)).output
 
 
 def test_a_second_plugin_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -104,6 +104,11 @@ def test_files_are_seeded(memory: TableStorage, tmp_path: Path) -> None:
         ("Orders.jsonl", LINES + "{", r"Orders\.jsonl, line 3: not JSON"),
         ("Orders.jsonl", LINES + '{"RowKey":"r"}', r"Orders\.jsonl, line 3: .*PartitionKey"),
         (
+            "Orders.jsonl",
+            LINES + '{"PartitionKey":"p/","RowKey":"r"}',
+            r"line 3: OutOfRangeInput: .* is out of range\.$",
+        ),
+        (
             "x.jsonl",
             LINES,
             "'x': OutOfRangeInput: The specified resource name length",
@@ -134,6 +139,7 @@ def test_of_a_bad_file_nothing_is_stored(
             "a: no property has a value of the type list",
         ),
         ({"PartitionKey": "p", "RowKey": "r", "a": (1, "Edm.Byte")}, "'Edm.Byte' is no type"),
+        ("PartitionKey", "entity 1 of Orders is no dict"),
         ({"PartitionKey": "p", "RowKey": "r", "a": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
     ],
 )
@@ -143,6 +149,14 @@ def test_a_bad_entity_is_refused_with_its_place(
     with pytest.raises(SeedRefused, match=sentence):
         memory.seed({"Good": ORDERS, "Orders": [entity]})
     assert memory.dump() == {}
+
+
+@pytest.mark.parametrize(
+    "seed", [5, [{"PartitionKey": "p", "RowKey": "r"}], {"Orders": 5}, {"Orders": ORDERS[0]}]
+)
+def test_a_seed_of_another_kind_is_refused(memory: TableStorage, seed: Any) -> None:
+    with pytest.raises(SeedRefused, match=r"^(A seed is a dict of lists|'Orders' has a list)"):
+        memory.seed(seed)
 
 
 def test_a_reset_empties_what_it_is_told(storage: TableStorage) -> None:

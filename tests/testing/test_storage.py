@@ -191,12 +191,17 @@ def test_what_is_refused_is_told_in_one_sentence() -> None:
         StorageRefused, match=r"^There is no engine 'disk': use memory, sqlite or a URL\.$"
     ):
         TableStorage(engine="disk")
+    for port in (-1, 65_536, "10002"):
+        with pytest.raises(StorageRefused, match=r"^A port is a number from 0 to 65535, not "):
+            TableStorage(port=port)  # type: ignore[arg-type]
     idle = TableStorage()
     with pytest.raises(StorageRefused, match="not running"):
         idle.create_account()
     with TableStorage() as storage:
         with pytest.raises(StorageRefused, match="started already"):
             storage.start()
+        with pytest.raises(StorageRefused, match=r"^There is an account devstoreaccount1 "):
+            storage.create_account("devstoreaccount1")
         with pytest.raises(StorageRefused, match="is no name of an account"):
             storage.create_account("Not a name")
         with pytest.raises(StartRefused, match="Cannot listen on 127"):

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from tablestone.advice.advising import advise_on_query, advise_on_table
 from tablestone.advice.filter_shape import read_shape
@@ -53,11 +53,14 @@ class Budget:
     account: str | None = None
 
     def __post_init__(self) -> None:
-        given = (self.scans, self.requests, self.rows_read, self.read_ratio)
+        given: tuple[Any, ...] = (self.scans, self.requests, self.rows_read, self.read_ratio)
         if all(each is None for each in given):
             raise ExpectationRefused("Expect something: scans, requests, rows_read or read_ratio.")
-        if any(each is not None and each < 0 for each in given):
-            raise ExpectationRefused("An expectation is a number that is not negative.")
+        for each in given:
+            if each is not None and not (isinstance(each, int | float) and each >= 0):
+                raise ExpectationRefused(
+                    f"An expectation is a number that is not negative, not {each!r}."
+                )
 
 
 class Expectation:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from tablestone.model import operations
 from tablestone.model.errors import ERRORS
@@ -46,11 +46,63 @@ class FaultRefused(ValueError):
     """A rule without a meaning, or with two at once; the text is one sentence."""
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        _is_text(each) for pair in value.items() for each in pair
+    )
+
+
+Kind = tuple[str, Callable[[Any], bool]]
+KINDS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(
+        ("account", "table", "operation", "plan", "error", "reset", "share"), ("a text", _is_text)
+    ),
+    **dict.fromkeys(
+        ("nth", "count", "status", "retry_after", "truncate", "page_max"),
+        ("a whole number", _is_whole),
+    ),
+    **dict.fromkeys(("probability", "rate"), ("a number", _is_number)),
+    **dict.fromkeys(
+        ("committed", "conflict"), ("True or False", lambda value: isinstance(value, bool))
+    ),
+    "header": ("a dict of texts", _are_texts),
+    "latency": (
+        "a number of seconds, fixed(...), normal(...) or long_tail(...)",
+        lambda value: _is_number(value) or callable(value),
+    ),
+}
+"""The parts of a rule: each in words, and the function that knows its values."""
+
+
+def _require_seconds(latency: fixed | normal | long_tail) -> None:
+    for part in fields(latency):
+        value = getattr(latency, part.name)
+        if not _is_number(value) or value < 0:
+            raise FaultRefused(
+                f"{part.name} of {type(latency).__name__} is a number of seconds that is not negative, not {value!r}."
+            )
+
+
 @dataclass(frozen=True)
 class fixed:  # noqa: N801 - the reader of a rule sees a latency, not a class
     """The same wait every time."""
 
     seconds: float
+
+    def __post_init__(self) -> None:
+        _require_seconds(self)
 
     def __call__(self, _draw: Draw) -> float:
         return self.seconds
@@ -62,6 +114,9 @@ class normal:  # noqa: N801 - as above
 
     mean: float
     deviation: float
+
+    def __post_init__(self) -> None:
+        _require_seconds(self)
 
     def __call__(self, draw: Draw) -> float:
         radius = math.sqrt(-2 * math.log(1 - draw()))
@@ -77,6 +132,9 @@ class long_tail:  # noqa: N801 - as above
 
     median: float
     longest: float
+
+    def __post_init__(self) -> None:
+        _require_seconds(self)
 
     def __call__(self, draw: Draw) -> float:
         return min(self.longest, self.median * 0.5 / (1 - draw()))
@@ -122,6 +180,7 @@ class Rule:
     latency: float | Latency | None = None
 
     def __post_init__(self) -> None:
+        self._require_kinds()
         self._require_known()
         actions = self.actions
         if not actions and self.latency is None:
@@ -185,6 +244,13 @@ class Rule:
         if number < first or (count is not None and number >= first + count):
             return False
         return self.probability >= 1 or draw() < self.probability
+
+    def _require_kinds(self) -> None:
+        for part in fields(self):
+            value = getattr(self, part.name)
+            words, accepts = KINDS[part.name]
+            if not (accepts(value) or (value is None and part.default is None)):
+                raise FaultRefused(f"{part.name} is {words}, not {value!r}.")
 
     def _require_known(self) -> None:
         known = (

@@ -30,7 +30,7 @@ from tablestone.model.operations import (
     entity_key,
 )
 from tablestone.tables.account_incarnation import Owner
-from tablestone.testing.fault_rules import Draw, FaultRefused, Rule, chance, long_tail
+from tablestone.testing.fault_rules import KINDS, Draw, FaultRefused, Rule, chance, long_tail
 from tablestone.testing.last_requests import Ending, RecordedRequest
 from tablestone.testing.observed_tables import Next
 from tablestone.testing.secondary import EVENTUAL_SECONDS, Secondary
@@ -68,10 +68,10 @@ class Faults:
 
     def add(self, **what: Any) -> Rule:
         """Add a rule after the others. It takes the arguments of `Rule`. Raises `FaultRefused` if they make no rule."""
-        try:
-            rule = Rule(**what)
-        except TypeError as error:
-            raise FaultRefused(f"A rule has no such part: {error}.") from None
+        for name in what:
+            if name not in KINDS:
+                raise FaultRefused(f"A rule has no part {name!r}; there are {', '.join(KINDS)}.")
+        rule = Rule(**what)
         self._added += 1
         self._rules = (*self._rules, _ActiveRule(rule, self._added, self._seconds))
         return rule

@@ -7,6 +7,7 @@ an account of its own; by an option, a class, module, package or session shares 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -72,6 +73,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "table_data(path, ..., table=None): store the entities of a file or a directory in the account of the test; "
         "a path is relative to the test file, and the name of a file is that of the table",
     )
+    try:
+        config.getini(REALISM_OPTION)
+    except (ValueError, pytest.UsageError):
+        raise pytest.UsageError(f"{REALISM_OPTION} is neither true nor false.") from None
     scope = config.getini(SCOPE_OPTION)
     if scope not in SCOPES:
         raise pytest.UsageError(f"{SCOPE_OPTION} is {scope!r}: use one of {', '.join(SCOPES)}.")
@@ -85,7 +90,8 @@ def _account_scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: 
 @pytest.fixture(scope="session")
 def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
     """The table service of this process. After each test its clock is the machine's again, and it has no faults."""
-    from tablestone.testing.storage import TableStorage  # noqa: PLC0415 - loads the server
+    from tablestone.engines.contract import EngineRefused  # noqa: PLC0415 - loads the server
+    from tablestone.testing.storage import TableStorage  # noqa: PLC0415 - as above
     from tablestone.testing.storage_service import StorageRefused  # noqa: PLC0415 - as above
 
     process = request.config.stash[_KEY]
@@ -93,10 +99,10 @@ def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
         storage = TableStorage(
             engine=request.config.getini(ENGINE_OPTION),
             realism=request.config.getini(REALISM_OPTION),
-        )
-    except StorageRefused as refused:
-        raise pytest.UsageError(f"{ENGINE_OPTION}: {refused}") from None
-    with storage:
+        ).start()
+    except (StorageRefused, EngineRefused) as refused:
+        pytest.fail(f"{ENGINE_OPTION}: {refused}", pytrace=False)
+    with contextlib.closing(storage):
         process.storage = storage
         yield storage
         process.storage = None
@@ -118,9 +124,19 @@ def _table_data(request: pytest.FixtureRequest) -> None:
         return
     storage: TableStorage = request.getfixturevalue("table_storage")
     account: StorageAccount = request.getfixturevalue("table_account")
+    from tablestone.testing.seeds import SeedRefused  # noqa: PLC0415 - loads the server
+
     for marker in reversed(markers):
+        if not marker.args or set(marker.kwargs) - {"table"}:
+            pytest.fail(
+                "The marker table_data takes paths, and table= for the name of the table.",
+                pytrace=False,
+            )
         for path in marker.args:
-            storage.seed(request.path.parent / path, account=account, **marker.kwargs)
+            try:
+                storage.seed(request.path.parent / path, account=account, **marker.kwargs)
+            except SeedRefused as refused:
+                pytest.fail(f"table_data: {refused}", pytrace=False)
 
 
 @pytest.fixture(scope=_account_scope)

@@ -12,7 +12,7 @@ import math
 import secrets
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.contract import (
@@ -31,6 +31,7 @@ from tablestone.model.operations import GetServiceStats, Operation, Result, Serv
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named, Owner
 from tablestone.tables.service import TableService
+from tablestone.testing.fault_rules import FaultRefused
 from tablestone.testing.observed_tables import Next
 from tablestone.testing.steered_clock import StorageClock
 
@@ -86,8 +87,12 @@ class Secondary:
 
     def follow(self, seconds: float | None = None) -> None:
         """Be so far behind from now on; None is as usual."""
-        seconds = self._usual_seconds if seconds is None else seconds
-        self._course = _Course(seconds, self._clock.ticks())
+        behind: Any = self._usual_seconds if seconds is None else seconds
+        if not isinstance(behind, int | float) or not behind >= 0:
+            raise FaultRefused(
+                f"The secondary is behind by a number of seconds that is not negative, not {behind!r}."
+            )
+        self._course = _Course(behind, self._clock.ticks())
 
     def freeze(self) -> None:
         """Keep the state of this moment."""

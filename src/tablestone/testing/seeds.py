@@ -42,10 +42,16 @@ def rows_of(seed: Seed, table: str | None) -> Iterator[SeedRow]:
     """The entities of a seed. If `table` is given, it is the table of a file, in the place of the file's name."""
     if isinstance(seed, Mapping):
         for name, entities in seed.items():
+            if isinstance(entities, Mapping) or not isinstance(entities, Iterable):
+                raise SeedRefused(f"{name!r} has a list of entities, each a dict.")
             for number, entity in enumerate(entities, start=1):
                 place = f"entity {number} of {name}"
                 yield SeedRow(name, _body(entity, place), place)
         return
+    if not isinstance(seed, str | Path):
+        raise SeedRefused(
+            'A seed is a dict of lists by table, such as {"Orders": [...]}, a file or a directory.'
+        )
     path = Path(seed)
     if path.is_dir():
         if table is not None:
@@ -84,7 +90,7 @@ def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
         for row in read_rows(str(path), Reading(), None, ReadPosition()):
             place = f"{path}, {'row' if path.suffix == '.csv' else 'line'} {row.number}"
             if isinstance(row, Rejected):
-                raise SeedRefused(f"{place}: {row.reason}.")
+                raise SeedRefused(f"{place}: {row.reason.removesuffix('.')}.")
             yield SeedRow(table, row.body, place)
     except TransferRefused as refused:
         raise SeedRefused(str(refused)) from None
@@ -95,6 +101,8 @@ def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
 
 
 def _body(entity: Mapping[str, Any], place: str) -> bytes:
+    if not isinstance(entity, Mapping):
+        raise SeedRefused(f"{place} is no dict.")
     members: dict[str, Any] = {}
     for name, value in entity.items():
         text, kind = _typed(value, f"{place}: {name}")

@@ -7,15 +7,18 @@ clients sign with a shared key are checked against the machine's clock, because 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _TICKS_PER_MICROSECOND: Final = TICKS_PER_SECOND // 1_000_000
+_EARLIEST: Final = datetime(1601, 1, 1, tzinfo=UTC)
+"""The earliest DateTime that the service knows."""
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
@@ -77,6 +80,10 @@ class StorageClock:
     ) -> None:  # fmt: skip
         """Skip some time. A page under way has used up that much of its time too."""
         whole = timedelta() if step is None else step
+        if not isinstance(whole, timedelta):
+            raise ClockRefused(f"A clock advances by a timedelta, not by {whole!r}: use hours=.")
+        for number in (days, hours, minutes, seconds):
+            _require_number(number)
         try:
             whole += timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
             is_too_late = self.now() + max(whole, timedelta()) > _LATEST
@@ -95,6 +102,7 @@ class StorageClock:
 
     def tick(self, rate: float = 1.0) -> None:
         """Go on from the present moment, `rate` times as fast as the machine's clock."""
+        _require_number(rate)
         if not 0 <= rate <= 1_000_000:
             raise ClockRefused(f"A clock ticks at a rate from 0 to 1,000,000, not {rate}.")
         self._course = _Course(self.ticks(), self._machine(), rate)
@@ -108,7 +116,16 @@ class StorageClock:
 
 
 def ticks_of(moment: datetime) -> int:
-    """A moment in ticks; `ClockRefused` for one that does not say its time zone."""
+    """A moment in ticks; `ClockRefused` for one that does not say its time zone, or that no Timestamp can have."""
+    if not isinstance(moment, datetime):
+        raise ClockRefused(f"A clock is set to a datetime in UTC, not to {moment!r}.")
     if moment.tzinfo is None:
         raise ClockRefused(f"{moment} has no time zone: a clock is set to a moment in UTC.")
+    if not _EARLIEST <= moment <= _LATEST:
+        raise ClockRefused(f"{moment} is not from {_EARLIEST:%Y-%m-%d} to {_LATEST:%Y-%m-%d}.")
     return (moment - _EPOCH) // _MICROSECOND * _TICKS_PER_MICROSECOND + UNIX_EPOCH_TICKS
+
+
+def _require_number(value: Any) -> None:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise ClockRefused(f"A clock goes by numbers, not by {value!r}.")

@@ -48,6 +48,7 @@ Value = TypeVar("Value")
 HOST: Final = "127.0.0.1"
 CALL_SECONDS_MAX: Final = 60
 """A call waits so long for the thread of the storage."""
+PORT_MAX: Final = 65_535
 ENGINES: Final = ("memory", "sqlite")
 """The engines that have a name; any other is given as a URL, as for `tablestone serve --engine`."""
 
@@ -62,8 +63,7 @@ class TableStorage:
     """
 
     def __init__(self, *, engine: str = "memory", port: int = 0, realism: bool = False) -> None:
-        if engine not in ENGINES and ":" not in engine:
-            raise StorageRefused(f"There is no engine {engine!r}: use memory, sqlite or a URL.")
+        _require_possible(engine, port)
         self._engine_name = engine
         self._asked_port = port
         self._directory: Path | None = None
@@ -276,6 +276,13 @@ class TableStorage:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
+
+
+def _require_possible(engine: Any, port: Any) -> None:
+    if not isinstance(engine, str) or (engine not in ENGINES and ":" not in engine):
+        raise StorageRefused(f"There is no engine {engine!r}: use memory, sqlite or a URL.")
+    if not isinstance(port, int) or not 0 <= port <= PORT_MAX:
+        raise StorageRefused(f"A port is a number from 0 to {PORT_MAX}, not {port!r}.")
 
 
 def _at_once(

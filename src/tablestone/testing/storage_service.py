@@ -97,6 +97,8 @@ class StorageService:
             raise StorageRefused(
                 f"{name[:40]!r} is no name of an account: it has 3 to 24 lower-case letters and digits."
             )
+        if name in self._configured:
+            raise StorageRefused(f"There is an account {name} already.")
         key = generate_key()
         await self.accounts.create(name, (key,))
         return name, key
