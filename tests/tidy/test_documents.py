@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import advice_rules
 import options_page
 from document_links import ROOT_PAGES, anchors, is_relative, targets
 from tablestone.cli.option_sources import CONFIG_FLAG, CONFIG_VARIABLE, read_configuration
@@ -108,6 +109,11 @@ def test_the_readme_is_short() -> None:
 def test_the_page_of_options_is_up_to_date() -> None:
     """`python docs/generate/options_page.py` writes it."""
     assert options_page.PAGE.read_text(encoding="utf-8") == options_page.page()
+
+
+def test_the_table_of_rules_is_up_to_date() -> None:
+    """`python docs/generate/advice_rules.py` writes it."""
+    assert advice_rules.PAGE.read_text(encoding="utf-8") == advice_rules.page()
 
 
 def test_every_option_is_documented() -> None:

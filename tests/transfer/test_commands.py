@@ -218,3 +218,36 @@ def test_bad_input(
     assert sentence in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert "c2VjcmV0" not in ended.stderr
+
+
+ADVICE = [
+    (("--filter", "temp gt 40.0"), "a part of temp, such as its thousands, in the PartitionKey"),
+    (
+        ("--filter", "note eq 'cold'"),
+        "under PartitionKey `{note}` and RowKey `{PartitionKey}_{RowKey}`",
+    ),
+    (
+        ("--filter", "PartitionKey eq 'JFK' and temp gt 40.0"),
+        "into its partition, under RowKey `temp_{temp:020.6f}_{RowKey}`",
+    ),
+    (("--newest", "--top", "1"), "inverted ticks"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), ADVICE, ids=str)
+def test_a_scan_is_explained_with_advice(
+    tools: DataTools, weather: str, arguments: tuple[str, ...], words: str
+) -> None:
+    told = tools.run("query", weather, *arguments, "--explain").stderr.splitlines()
+    (advice,) = [line for line in told if line.startswith("advice: ")]
+    assert words in advice
+    assert told[told.index(advice) + 1].startswith("  in writes: ")
+
+
+@pytest.mark.parametrize(("arguments", "kind"), [PLANS[0], PLANS[1], *PLANS[3:]], ids=str)
+def test_a_query_without_a_better_key_has_no_advice(
+    tools: DataTools, weather: str, arguments: tuple[str, ...], kind: str
+) -> None:
+    told = tools.run("query", weather, *arguments, "--explain").stderr
+    assert f"plan: {kind}" in told
+    assert "advice:" not in told

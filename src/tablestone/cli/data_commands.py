@@ -38,6 +38,11 @@ DATA_COMMANDS: Final = (
     DataCommand("merge", "entity:merge", "Change some properties of one entity."),
     DataCommand("delete-entity", "entity:delete_entity", "Delete one entity."),
     DataCommand("import", "import_file:import_file", "Load a file into a table."),
+    DataCommand(
+        "simulate-keys",
+        "simulate_keys:simulate_keys",
+        "Try other keys on real data, before it moves.",
+    ),
     DataCommand("export", "export:export", "Write a table into a file."),
     DataCommand("copy", "copy_tables:copy_tables", "Copy tables from one endpoint to another."),
     DataCommand("diff", "diff:diff", "Compare the tables of two endpoints, entity by entity."),

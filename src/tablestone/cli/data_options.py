@@ -56,6 +56,17 @@ def with_endpoint(command: Command) -> Command:
     """
 
     @functools.wraps(command)
+    def run(words: GivenConnection, **given: Any) -> Any:
+        with opened(connection_for(words)) as endpoint:
+            return command(endpoint, **given)
+
+    return with_connection(run)
+
+
+def with_connection(command: Command) -> Command:
+    """The options of a connection as the command's first argument: it opens an endpoint if it needs one."""
+
+    @functools.wraps(command)
     def run(
         connection_string: str | None,
         account_url: str | None,
@@ -63,9 +74,7 @@ def with_endpoint(command: Command) -> Command:
         profile: str | None,
         **given: Any,
     ) -> Any:
-        words = GivenConnection(connection_string, account_url, sas, profile)
-        with opened(connection_for(words)) as endpoint:
-            return command(endpoint, **given)
+        return command(GivenConnection(connection_string, account_url, sas, profile), **given)
 
     return connection_options(run)
 

@@ -1,11 +1,14 @@
 """A query explained in words: the plan that our planner makes of its filter, and the cost of its reads.
 
 The plan is that of Tablestone; the kinds are the service's own as Microsoft's design guide for tables calls them, and
-every endpoint reads as much or more. Knows plans and costs; does not read anything.
+every endpoint reads as much or more. A scan has advice on a key that narrows it. Knows plans and costs; does not read
+anything.
 """
 
 from __future__ import annotations
 
+from tablestone.advice.advising import advise_on_query
+from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.filter_tree import print_filter
 from tablestone.model.keys import decode_key
 from tablestone.query.filter_parser import parse_filter
@@ -13,15 +16,20 @@ from tablestone.query.key_set import END
 from tablestone.query.plan import KeyInterval, Plan, PlanKind, plan_query
 from tablestone.transfer.progress import shown_bytes
 from tablestone.transfer.reading import Cost
+from tablestone.transfer.wire import Query
 
 RANGES_SHOWN_MAX = 5
 _NAMES = {PlanKind.TABLE: "table scan", PlanKind.POINT: "point"}
 
 
-def explain(filter_text: str | None, cost: Cost, *, shown: int, seconds: float) -> list[str]:
-    """The lines that `--explain` prints."""
-    plan = plan_query(parse_filter(filter_text) if filter_text else None)
+def explain(query: Query, cost: Cost, *, shown: int, seconds: float, newest: bool) -> list[str]:
+    """The lines that `--explain` prints. `newest`: only the last entities of what is read are shown."""
+    tree = parse_filter(query.filter) if query.filter else None
+    plan = plan_query(tree)
     lines = [f"plan: {plan_name(plan)}", *(f"  {line}" for line in plan_lines(plan))]
+    use = QueryUse(tree, plan=plan.kind, reads_newest=newest)
+    for advice in advise_on_query(use, TableUse(query.table)):
+        lines += [f"advice: {advice.change}", f"  in writes: {advice.cost}"]
     lines.append(
         f"cost: {cost.requests:,} requests, {cost.entities:,} entities read for {shown:,} shown, "
         f"{shown_bytes(cost.bytes)}, {seconds * 1000:,.0f} ms"

@@ -154,11 +154,11 @@ def parse_pair(flag: str, text: str) -> tuple[str, str]:
 def prefix_filter(name: str, prefix: str) -> str:
     """Strings that start with a text are a range, for keys and other properties alike."""
     filter_text = f"{name} ge {quoted(prefix)}"
-    end = _after_prefix(prefix)
+    end = after_prefix(prefix)
     return filter_text if end is None else f"{filter_text} and {name} lt {quoted(end)}"
 
 
-def _after_prefix(prefix: str) -> str | None:
+def after_prefix(prefix: str) -> str | None:
     """The least text above all that start with the prefix, by UTF-16 unit; None where no text is that."""
     units = bytearray(prefix.encode("utf-16-be", "surrogatepass"))
     while units[-2:] == b"\xff\xff":

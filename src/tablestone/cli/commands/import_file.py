@@ -19,10 +19,10 @@ from tablestone.cli.data_options import (
     telling_how_to_go_on,
     with_endpoint,
 )
+from tablestone.cli.reading_options import reading_of, with_reading
 from tablestone.transfer.formats.azcopy_manifest import SUFFIX as MANIFEST_SUFFIX
 from tablestone.transfer.formats.compressed import STANDARD_STREAM, ReadPosition
-from tablestone.transfer.formats.reading_file import KINDS, kind_of, read_rows
-from tablestone.transfer.formats.rows import Reading, parse_types
+from tablestone.transfer.formats.reading_file import kind_of, read_rows
 from tablestone.transfer.importing import Import, ImportReport
 from tablestone.transfer.journal import Journal, open_journal
 from tablestone.transfer.progress import progress_for, shown_bytes
@@ -41,36 +41,7 @@ SOME_REJECTED = 1
 )
 @click.argument("file", metavar="FILE")
 @table_argument
-@click.option(
-    "--format", "kind", type=click.Choice(KINDS), help="[default: by the end of the name]"
-)
-@click.option(
-    "--partition-key",
-    metavar="TEMPLATE",
-    help="A column, or '{a}-{b:02}'.  [default: PartitionKey]",
-)
-@click.option("--row-key", metavar="TEMPLATE", help="The same.  [default: RowKey]")
-@click.option(
-    "--types",
-    metavar="NAME=TYPE,...",
-    multiple=True,
-    help="Types of columns; a CSV column without a type is String.",
-)
-@click.option(
-    "--null",
-    "nulls",
-    metavar="TEXT",
-    multiple=True,
-    help="A cell with this text counts as an empty cell.",
-)
-@click.option("--drop", metavar="NAMES", multiple=True, help="Do not store these columns.")
-@click.option(
-    "--encoding",
-    metavar="NAME",
-    default="utf-8",
-    show_default=True,
-    help="The encoding of a CSV file.",
-)
+@with_reading
 @click.option(
     "--on-conflict",
     type=click.Choice([each.value for each in OnConflict]),
@@ -106,14 +77,7 @@ def import_file(
     standard input. The table is created if it does not exist. After an interruption, the same
     command continues. Exit status 1: some rows were rejected.
     """
-    reading = Reading(
-        partition_key=given["partition_key"],
-        row_key=given["row_key"],
-        types=parse_types(given["types"]),
-        nulls=frozenset(given["nulls"]),
-        drop=frozenset(name for text in given["drop"] for name in text.split(",")),
-        encoding=given["encoding"],
-    )
+    reading = reading_of(given)
     if not (file.endswith(MANIFEST_SUFFIX) and kind is None):
         kind_of(file, kind)
     words = {**given, "kind": kind, "on_conflict": on_conflict}

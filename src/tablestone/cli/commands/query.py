@@ -103,7 +103,8 @@ def query(
     select_names = _needed(names, refinement, distinct, count_only=count_only)
     # The service is asked for no more than is shown, where nothing is left out or put in order here.
     enough = None if refinement.looks_at_more else top
-    entities = refinement.apply(reader.entities(Query(table, asked, select_names, enough)))
+    wanted = Query(table, asked, select_names, enough)
+    entities = refinement.apply(reader.entities(wanted))
     if distinct is not None:
         found = dict.fromkeys(shown_value(property_of(raw, distinct)) for raw in entities)
         shown = len(found)
@@ -115,7 +116,7 @@ def query(
     else:
         shown = show(entities, output or default_output(), names)
     sys.stdout.flush()
-    _tell(reader, asked, shown, started, refinement, explained=explained, summed=count_only)
+    _tell(reader, wanted, shown, started, refinement, explained=explained, summed=count_only)
 
 
 def _needed(
@@ -134,7 +135,7 @@ def _needed(
 
 def _tell(
     reader: TableReader,
-    asked: str | None,
+    wanted: Query,
     shown: int,
     started: float,
     refinement: Refinement,
@@ -145,7 +146,8 @@ def _tell(
     """Print the cost of the query: with --explain, or if the client read much more than it shows."""
     if explained:
         seconds = monotonic_seconds() - started
-        for line in explain(asked, reader.cost, shown=shown, seconds=seconds):
+        newest = refinement.newest and refinement.top is not None
+        for line in explain(wanted, reader.cost, shown=shown, seconds=seconds, newest=newest):
             print(line, file=sys.stderr)
     elif not summed and (refinement.contains or refinement.reads_everything):
         print(f"{reader.cost.entities:,} entities read for {shown:,} shown.", file=sys.stderr)

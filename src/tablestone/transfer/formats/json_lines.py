@@ -44,7 +44,11 @@ def read_json(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | R
 
 
 def _needs_maker(reading: Reading) -> bool:
-    return reading.keys_are_made or bool(reading.types or reading.drop or reading.nulls)
+    return (
+        reading.keys_are_made
+        or reading.keeps_columns
+        or bool(reading.types or reading.drop or reading.nulls)
+    )
 
 
 def _is_whole_document(first_line: bytes) -> bool:
@@ -98,13 +102,13 @@ def _read_object(
         if maker is None:
             key, is_sent_as_it_is = odata.require_valid(raw, len(text))
             return Row(number, key, text if is_sent_as_it_is else odata.body_of(raw))
-        return maker.make(number, _typed(raw, reading))
+        return maker.make(number, typed_members(raw, reading))
     except ValueError as error:
         return Rejected(number, str(error), text.decode("utf-8", "replace"))
 
 
-def _typed(raw: Mapping[str, Any], reading: Reading) -> dict[str, EdmValue]:
-    """All members with their types: keys and Timestamp too, from which keys may be made."""
+def typed_members(raw: Mapping[str, Any], reading: Reading) -> dict[str, EdmValue]:
+    """All members with their types, keys and Timestamp too: keys may be made of them. `ValueError` is the reason."""
     found = {}
     for name, value in raw.items():
         if value is None or "@" in name or name.startswith("odata."):

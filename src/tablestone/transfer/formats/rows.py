@@ -19,11 +19,15 @@ from tablestone.transfer.refusals import TransferRefused
 
 
 class Row(NamedTuple):
-    """A row that can be stored: its number in the file, its key, and the JSON that writes it."""
+    """A row that can be stored: its number in the file, its key, and the JSON that writes it.
+
+    `columns` are the values that it is made of, if the reading keeps them; then there is no JSON.
+    """
 
     number: int
     key: EntityKey
     body: bytes
+    columns: Mapping[str, EdmValue] | None = None
 
 
 class Rejected(NamedTuple):
@@ -57,19 +61,29 @@ class Reading:
     """Texts of a cell that mean that the property is absent, besides an empty cell."""
     drop: frozenset[str] = frozenset()
     encoding: str = "utf-8"
+    keeps_columns: bool = False
+    """Rows have their values instead of the JSON that writes them."""
 
     @property
     def keys_are_made(self) -> bool:
         return self.partition_key is not None or self.row_key is not None
 
 
+class Piece(NamedTuple):
+    """A part of a template: a text, and a column behind it with its format; `name` is None for a text at the end."""
+
+    text: str
+    name: str | None
+    spec: str
+
+
 class KeyTemplate:
     """A key made of other columns: the name of one, or a text like `{year}-{month:02}`."""
 
     def __init__(self, text: str, source: str) -> None:
-        self._pieces: list[tuple[str, str | None, str]] = []
+        self.pieces: list[Piece] = []
         if "{" not in text:
-            self._pieces.append(("", text, ""))
+            self.pieces.append(Piece("", text, ""))
             return
         try:
             parsed = list(Formatter().parse(text))
@@ -79,23 +93,23 @@ class KeyTemplate:
             # Names only: `{a.b}` and `{a[0]}` would reach into Python's objects.
             if name is not None and (not name.isidentifier() or conversion):
                 raise TransferRefused(f"{source} {text!r}: {name!r} is not the name of a column.")
-            self._pieces.append((literal, name, spec or ""))
+            self.pieces.append(Piece(literal, name, spec or ""))
 
     @property
     def names(self) -> list[str]:
-        return [name for _, name, _ in self._pieces if name is not None]
+        return [name for _, name, _ in self.pieces if name is not None]
 
     def render(self, properties: Mapping[str, EdmValue]) -> str:
         """The key; `ValueError` for a column that is absent, or that its format does not fit."""
         parts = []
-        for literal, name, spec in self._pieces:
+        for literal, name, spec in self.pieces:
             parts.append(literal)
             if name is None:
                 continue
             value = properties.get(name)
             if value is None:
                 raise ValueError(f"the key needs {name}, which this row does not have")
-            parts.append(_formatted(name, value, spec))
+            parts.append(formatted(name, value, spec))
         return "".join(parts)
 
 
@@ -116,7 +130,8 @@ def key_text(value: EdmValue) -> str:
     return str(content)
 
 
-def _formatted(name: str, value: EdmValue, spec: str) -> str:
+def formatted(name: str, value: EdmValue, spec: str) -> str:
+    """A value as a piece of a template writes it; `ValueError` if the format does not fit."""
     if not spec:
         return key_text(value)
     content: object = value.value
@@ -148,6 +163,7 @@ class RowMaker:
         self._partition_key = KeyTemplate(reading.partition_key or PARTITION_KEY, "--partition-key")
         self._row_key = KeyTemplate(reading.row_key or ROW_KEY, "--row-key")
         self._drop = reading.drop
+        self._keeps_columns = reading.keeps_columns
 
     @property
     def key_columns(self) -> list[str]:
@@ -163,6 +179,8 @@ class RowMaker:
             if name not in _NEVER_STORED and name not in self._drop
         }
         require_storable(key, properties)
+        if self._keeps_columns:
+            return Row(number, key, b"", given)
         return Row(number, key, write_body(TypedEntity(key, properties)))
 
 

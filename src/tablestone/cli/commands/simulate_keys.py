@@ -1,0 +1,115 @@
+"""`tablestone simulate-keys`: the partitions and the queries of real data under other keys, before it is moved."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tablestone.cli.data_options import connection_for, opened, quiet_option, with_connection
+from tablestone.cli.reading_options import reading_of, with_reading
+from tablestone.cli.simulation_report import lines_of, members_of
+from tablestone.model.table_names import TABLE_NAME
+from tablestone.transfer.endpoint_connection import GivenConnection
+from tablestone.transfer.formats.compressed import ReadPosition
+from tablestone.transfer.formats.reading_file import kind_of, read_rows
+from tablestone.transfer.formats.rows import Reading, Rejected, Row
+from tablestone.transfer.progress import progress_for
+from tablestone.transfer.reading import TableReader
+from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.simulated_queries import GivenQuery, distinct
+from tablestone.transfer.simulating import rows_of_table, simulate
+
+CANNOT_BE_LOADED = 1
+
+
+@click.command(
+    name="simulate-keys",
+    epilog="Example: tablestone simulate-keys weather.csv --partition-key origin --row-key time_hour "
+    "--query \"origin eq 'JFK' and time_hour ge '2013-07'\"",
+)
+@click.argument("source", metavar="FILE|TABLE")
+@with_reading
+@click.option(
+    "--query",
+    "filters",
+    metavar="FILTER",
+    multiple=True,
+    help="A filter on the present properties, or its shape with ? for values.",
+)
+@click.option("--queries", metavar="FILE", help="A file with a filter in each line.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0),
+    metavar="N",
+    help="Entities a second that the table takes, for hot partitions.",
+)
+@quiet_option
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@with_connection
+def simulate_keys(
+    words: GivenConnection,
+    source: str,
+    kind: str | None,
+    filters: tuple[str, ...],
+    queries: str | None,
+    rate: float | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Try other keys on real data, before it moves.
+
+    Prints the partitions that the keys make, rows that would have the same key, and what each
+    query would read. FILE is one that `import` reads; a name without a dot is a TABLE. Nothing is
+    written. Exit status 1: an import would reject rows.
+    """
+    reading = reading_of(given, keeps_columns=True)
+    asked = distinct([GivenQuery(text) for text in (*filters, *_lines_of(queries))])
+    position = ReadPosition()
+    progress = progress_for(f"simulate-keys {source}", quiet=quiet)
+    try:
+        report = simulate(
+            source,
+            _rows(source, kind, reading, words, position),
+            reading,
+            asked,
+            rate=rate,
+            position=position,
+            progress=progress,
+        )
+    finally:
+        progress.close()
+    text = json.dumps(members_of(report)) if as_json else "\n".join(lines_of(report))
+    sys.stdout.write(text + "\n")
+    return 0 if report.can_be_loaded else CANNOT_BE_LOADED
+
+
+def _rows(
+    source: str, kind: str | None, reading: Reading, words: GivenConnection, position: ReadPosition
+) -> Iterator[Row | Rejected]:
+    """The rows of the file or the table; a table's name has letters and digits only, and `--format` means a file."""
+    if kind is None and TABLE_NAME.fullmatch(source):
+        with opened(connection_for(words)) as endpoint:
+            yield from rows_of_table(TableReader(endpoint), source, reading)
+    else:
+        kind_of(source, kind)
+        yield from read_rows(source, reading, kind, position)
+
+
+def _lines_of(path: str | None) -> list[str]:
+    """The filters of a file: its lines that are not empty."""
+    if path is None:
+        return []
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise TransferRefused(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise TransferRefused(f"{path} is not UTF-8.") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]

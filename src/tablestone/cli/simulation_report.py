@@ -1,0 +1,119 @@
+"""The report of `tablestone simulate-keys`, for a person and as JSON. Knows words, and counts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from tablestone.limits import PARTITION_RATE_TARGET
+from tablestone.query.plan import PlanKind
+from tablestone.transfer.progress import shown_bytes
+from tablestone.transfer.simulated_keys import PERCENTILES
+from tablestone.transfer.simulated_queries import QueryFigures
+from tablestone.transfer.simulating import Simulation
+
+_PLANS = {PlanKind.TABLE: "table scan"}
+PARTITIONS_SHOWN_MAX = 5
+REJECTED_SHOWN_MAX = 3
+
+
+def lines_of(report: Simulation) -> list[str]:
+    """The report in lines."""
+    return list(_lines(report))
+
+
+def _lines(report: Simulation) -> Iterator[str]:
+    keys = report.keys
+    yield f"{report.source}: {report.rows:,} rows, PartitionKey {report.partition_key}, RowKey {report.row_key}"
+    yield f"{keys.entities:,} entities in {keys.partitions:,} partitions, {shown_bytes(keys.bytes)}"
+    if keys.partitions:
+        sizes = ", ".join(f"{n} %: {keys.percentiles[f'p{n}']:,}" for n in PERCENTILES)
+        yield f"  entities of a partition: {sizes}, largest: {keys.percentiles['max']:,}"
+    for each in keys.largest[:PARTITIONS_SHOWN_MAX]:
+        rate = "" if report.rate is None else f"  {report.rate * each.share:,.0f} entities/s"
+        size = f"{each.entities:,} entities  {shown_bytes(each.bytes)}"
+        yield f"  {each.share:6.1%}  {size}{rate}  {each.partition_key!r}"
+    if report.rate is not None:
+        yield _told_hot(report)
+    yield from _refused(report)
+    for query in report.queries:
+        yield from _told_query(query)
+    for advice in report.advice:
+        yield f"{advice.severity.value}: {advice.text}"
+
+
+def _told_hot(report: Simulation) -> str:
+    target = f"{PARTITION_RATE_TARGET:,} entities/s"
+    if not report.hot:
+        return f"no partition above the {target} that Azure aims at, if use is spread as the entities are"
+    return f"above the {target} that Azure aims at: {', '.join(map(repr, report.hot))}"
+
+
+def _refused(report: Simulation) -> Iterator[str]:
+    keys = report.keys
+    if not keys.same_rows:
+        yield "no two rows have the same key"
+    else:
+        yield f"{keys.same_rows:,} rows have the key of an earlier row; {keys.same_keys:,} keys occur more than once:"
+        for same in keys.same:
+            more = "" if same.rows == 2 else f" and {same.rows - 2:,} more"
+            yield (
+                f"  PartitionKey {same.partition_key!r}, RowKey {same.row_key!r}: "
+                f"rows {same.first:,} and {same.second:,}{more}"
+            )
+    if report.rejected:
+        yield f"{report.rejected:,} rows cannot be stored:"
+        shown = report.rejected_rows[:REJECTED_SHOWN_MAX]
+        yield from (f"  row {each.number:,}: {each.reason}" for each in shown)
+        if report.rejected > len(shown):
+            yield f"  and {report.rejected - len(shown):,} more"
+
+
+def _told_query(query: QueryFigures) -> Iterator[str]:
+    runs = "" if query.runs is None else f"  ({query.runs:,} runs)"
+    yield f"query: {query.filter}{runs}"
+    if query.present_plan is not None:
+        yield f"  now:  {_told_plan(query.present_plan, query.present_entities_read, query.entities_returned)}"
+    read = query.entities_read
+    if query.is_shape:
+        about = "" if read is None else f", at most {read:,} entities of a typical partition"
+        if query.plan in (PlanKind.POINT, PlanKind.TABLE):
+            about = f", {read:,} entities"
+        yield f"  then: {_plan(query.plan)}{about}"
+    else:
+        yield f"  then: {_told_plan(query.plan, read, query.entities_returned)}"
+    if query.missed:
+        yield (
+            f"  {query.missed:,} of the matching entities are outside of these keys: their values have another type or "
+            "form than the filter, so the query cannot use the keys"
+        )
+    yield from (f"  {note}" for note in query.notes)
+
+
+def _told_plan(kind: PlanKind, read: int | None, returned: int | None) -> str:
+    if read is None:
+        return _plan(kind)
+    returns = "" if returned is None else f" for {returned:,} returned"
+    return f"{_plan(kind)}, {read:,} {'entity' if read == 1 else 'entities'} read{returns}"
+
+
+def _plan(kind: PlanKind) -> str:
+    return _PLANS.get(kind, kind.value)
+
+
+def members_of(report: Simulation) -> dict[str, Any]:
+    """The report as members of a JSON object."""
+    found = asdict(report)
+    found["keys"]["partition_form"] = report.keys.partition_form.value
+    found["keys"]["row_form"] = report.keys.row_form.value
+    found["queries"] = [
+        {
+            **asdict(each),
+            "plan": each.plan.value,
+            "present_plan": each.present_plan.value if each.present_plan else None,
+        }
+        for each in report.queries
+    ]
+    found["advice"] = [each.members() for each in report.advice]
+    return found
