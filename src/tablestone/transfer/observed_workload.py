@@ -1,0 +1,100 @@
+"""The report of insight as a workload for advice, and its queries for a simulation of keys.
+
+The report does not tell writes by kind, properties of entities or RowKeys, so the rules that need these are silent.
+Knows both descriptions of a workload; does not know where a report comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tablestone.advice.filter_shape import NoShape, read_shape
+from tablestone.advice.key_forms import form_of
+from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workload, WriteUse
+from tablestone.model.edm import EdmType
+from tablestone.query.plan import PlanKind
+from tablestone.telemetry.insight_report import InsightReport, QueryShape, TableInsight
+from tablestone.transfer.simulated_queries import GivenQuery
+
+
+def workload_of(report: InsightReport, period: str) -> Workload:
+    """All tables of the report and their use in a period, which is one of `insight_report.PERIODS`."""
+    rates = [account.rates[period].peak for account in report.accounts]
+    tables = tuple(_table(report, each, period) for each in report.tables)
+    return Workload(tables, max(rates, default=None))
+
+
+def queries_of(report: InsightReport, table: str, period: str) -> list[GivenQuery]:
+    """The shapes of the queries of a table that have a filter, with the number of their runs."""
+    return [
+        GivenQuery(shape.filter, _types(shape), shape.queries)
+        for shape in report.queries[period]
+        if shape.table.lower() == table.lower() and shape.filter and query_use(shape) is not None
+    ]
+
+
+def rate_of(report: InsightReport, table: str, period: str) -> float | None:
+    """The most entities of a table that were read or written in a second; None if it is not in the report."""
+    rates = [
+        each.rates[period].peak for each in report.tables if each.table.lower() == table.lower()
+    ]
+    return max(rates, default=None)
+
+
+def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
+    activity, size = table.activity[period], table.size
+    whole = activity.entities_read + activity.writes
+    partitions = [
+        each
+        for each in report.partitions[period]
+        if (each.account, each.table) == (table.account, table.table)
+    ]
+    seen = [each.partition_key for each in partitions if each.is_key_whole]
+    if size is not None:
+        seen += [each.partition_key for each in size.largest if each.is_key_whole]
+    return TableUse(
+        table.table,
+        entities=size.entities if size else None,
+        partitions=size.partitions if size else None,
+        hottest=tuple(
+            PartitionUse(
+                each.partition_key,
+                (each.activity.entities_read + each.activity.writes) / max(1, whole),
+                each.rate.peak,
+            )
+            for each in partitions
+        ),
+        partition_form=form_of(seen),
+        entity_bytes_mean=size.bytes / size.entities if size and size.entities else None,
+        point_reads=table.plans[period].get(PlanKind.POINT.value, 0),
+        queries=tuple(_queries(report, table, period)),
+        writes=WriteUse(updates=activity.writes, conflicts=activity.conflicts),
+    )
+
+
+def _queries(report: InsightReport, table: TableInsight, period: str) -> Iterator[QueryUse]:
+    for shape in report.queries[period]:
+        if (shape.account, shape.table) != (table.account, table.table):
+            continue
+        use = query_use(shape)
+        if use is not None:
+            yield use
+
+
+def query_use(shape: QueryShape) -> QueryUse | None:
+    """One shape with its numbers; None if its text is not whole, so that it cannot be read."""
+    try:
+        tree = read_shape(shape.filter, _types(shape))
+    except NoShape:
+        return None
+    return QueryUse(
+        tree,
+        max(1, shape.queries),
+        shape.entities_read,
+        shape.entities_returned,
+        PlanKind(shape.plan),
+    )
+
+
+def _types(shape: QueryShape) -> dict[str, EdmType]:
+    return {term.property: EdmType(term.type) for term in shape.terms}

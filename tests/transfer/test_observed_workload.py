@@ -1,0 +1,175 @@
+"""A report of insight as a workload: its advice, its queries, and what it does not tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tablestone.advice.advising import advise
+from tablestone.advice.key_forms import KeyForm
+from tablestone.model.edm import EdmType
+from tablestone.query.plan import PlanKind
+from tablestone.telemetry.insight_report import (
+    HOUR,
+    TARGETS,
+    AccountInsight,
+    Activity,
+    FilterTerm,
+    InsightReport,
+    PartitionActivity,
+    PartitionSize,
+    QueryShape,
+    Rate,
+    Series,
+    TableInsight,
+    TableSize,
+)
+from tablestone.transfer.observed_workload import queries_of, query_use, rate_of, workload_of
+
+ACCOUNT = "devstoreaccount1"
+NO_SERIES = Series(60, (), (), (), (), (), (), ())
+
+
+def rate(peak: float) -> Rate:
+    return Rate(peak / 2, peak, peak > TARGETS["partition"])
+
+
+def partition(key: str, peak: float, read: int) -> PartitionActivity:
+    return PartitionActivity(
+        ACCOUNT, "Flights", key, True, Activity(entities_read=read), 0, rate(peak), ()
+    )
+
+
+def shape(
+    text: str, *terms: FilterTerm, plan: str = "table", read: int = 0, returned: int = 0
+) -> QueryShape:
+    return QueryShape(
+        ACCOUNT, "Flights", text, terms, "", False, plan, 10, 12, read, returned, 1.0, 1.0, 2.0
+    )
+
+
+BY_DESTINATION = shape(
+    "dest eq ? and delay ge ?",
+    FilterTerm("dest", "eq", "Edm.String"),
+    FilterTerm("delay", "ge", "Edm.Int32"),
+    read=3_367_760,
+    returned=400,
+)
+SIZE = TableSize(
+    0.0, 16, 336_776, 100_000_000, (), (PartitionSize("UA", True, 58_665, 17_000_000),)
+)
+
+
+def report(
+    *queries: QueryShape,
+    partitions: tuple[PartitionActivity, ...] = (),
+    size: TableSize | None = SIZE,
+    points: int = 500,
+    account_peak: float = 10,
+) -> InsightReport:
+    """An hour of one table; other periods are empty."""
+    table = TableInsight(
+        ACCOUNT,
+        "Flights",
+        {HOUR: Activity(reads=600, writes=40, entities_read=1_000, conflicts=3)},
+        {HOUR: {"point": points, "table": 10}},
+        {HOUR: rate(300)},
+        NO_SERIES,
+        NO_SERIES,
+        size,
+        None,
+    )
+    return InsightReport(
+        at=10.0,
+        started=0.0,
+        workers=1,
+        targets=TARGETS,
+        accounts=(AccountInsight(ACCOUNT, {HOUR: rate(account_peak)}),),
+        tables=(table,),
+        partitions={HOUR: partitions},
+        unlisted={HOUR: 0},
+        queries={HOUR: queries},
+        other_tables=Activity(),
+        sizes_note="",
+    )
+
+
+def test_a_table_of_the_report() -> None:
+    busy = (partition("UA", 80.0, 500), partition("AA", 40.0, 260))
+    (table,) = workload_of(report(BY_DESTINATION, partitions=busy), HOUR).tables
+    assert (table.name, table.entities, table.partitions) == ("Flights", 336_776, 16)
+    assert [(each.key, each.rate, each.share) for each in table.hottest] == [
+        ("UA", 80.0, 500 / 1_040),
+        ("AA", 40.0, 260 / 1_040),
+    ]
+    assert (table.point_reads, table.writes.total, table.writes.conflicts) == (500, 40, 3)
+    (query,) = table.queries
+    assert (query.runs, query.entities_read, query.entities_returned) == (10, 3_367_760, 400)
+    assert query.kind is PlanKind.TABLE
+
+
+def test_the_advice_on_a_report() -> None:
+    (advice,) = advise(workload_of(report(BY_DESTINATION), HOUR))
+    assert advice.rule == "inter-partition-index"
+    assert (advice.partition_key, advice.row_key) == (
+        "{dest}",
+        "{delay:010}_{PartitionKey}_{RowKey}",
+    )
+    assert "Because 500 point reads use the present keys" in advice.change
+    (alone,) = advise(workload_of(report(BY_DESTINATION, points=0), HOUR))
+    assert alone.rule == "compound-key"
+
+
+@pytest.mark.parametrize(
+    ("changed", "rules"),
+    [
+        (report(), []),
+        (report(partitions=(partition("UA", 2_500.0, 500),)), ["hot-partition"]),
+        (report(account_peak=25_000), ["account-rate"]),
+        (
+            report(
+                partitions=tuple(
+                    partition(f"2013-07-{day:02}", 900.0 - day, 50) for day in range(1, 9)
+                ),
+                size=None,
+            ),
+            ["append"],
+        ),
+        (report(size=replace(SIZE, partitions=1)), ["giant-partition"]),
+        (
+            report(shape("PartitionKey eq ?", plan="partition", read=900, returned=900), size=None),
+            [],
+        ),
+    ],
+)
+def test_the_rules_that_speak(changed: InsightReport, rules: list[str]) -> None:
+    assert [each.rule for each in advise(workload_of(changed, HOUR))] == rules
+
+
+def test_a_report_without_sizes_has_unknown_numbers() -> None:
+    (table,) = workload_of(report(size=None), HOUR).tables
+    assert (table.entities, table.partitions, table.entity_bytes_mean) == (None, None, None)
+    assert table.partition_form is KeyForm.OTHER
+
+
+def test_hashed_keys_have_no_form() -> None:
+    hidden = tuple(
+        replace(partition(f"2013-07-{day:02}", 9.0, 1), is_key_whole=False) for day in range(1, 9)
+    )
+    (table,) = workload_of(report(partitions=hidden, size=None), HOUR).tables
+    assert table.partition_form is KeyForm.OTHER
+
+
+def test_the_queries_of_a_table_for_a_simulation() -> None:
+    cut = shape("dest eq ? and deleg...")
+    (query,) = queries_of(report(BY_DESTINATION, cut, shape("")), "flights", HOUR)
+    assert (query.filter, query.runs) == ("dest eq ? and delay ge ?", 10)
+    assert query.types == {"dest": EdmType.STRING, "delay": EdmType.INT32}
+    assert query_use(cut) is None
+    assert queries_of(report(BY_DESTINATION), "Other", HOUR) == []
+
+
+def test_the_rate_of_a_table() -> None:
+    assert rate_of(report(), "Flights", HOUR) == 300
+    assert rate_of(report(), "Other", HOUR) is None
