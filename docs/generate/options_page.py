@@ -38,6 +38,7 @@ DETAILS: Final = {
     "control": "Only programs on this machine reach it. Not with another engine, with `--admin`, nor with a host that "
     "other machines reach. See [Tests in other languages](guides/testing-other-languages.md).",
     "realism": "See [Tests in other languages](guides/testing-other-languages.md).",
+    "insight": "See [Insight](guides/insight.md#keys).",
     "metrics-tables": "See [Monitoring](guides/monitoring.md#tables).",
     "access-log": "A file is written in the form of `--log-format`. See "
     "[Running the server](guides/running.md#the-access-log).",

@@ -60,6 +60,9 @@ class SelfSigned:
         return CertificateFiles(self.directory / "certificate.pem", self.directory / "key.pem")
 
 
+INSIGHT_KEYS, INSIGHT_HASHED, INSIGHT_OFF = INSIGHT_FORMS = ("keys", "hashed", "off")
+"""How the admin address tells how partitions are used: by their keys, by hashes of their keys, or not at all."""
+
 READY_TEXT, READY_JSON = READY_FORMS = ("text", "json")
 """The forms of the lines that say that the server is ready."""
 
@@ -120,8 +123,8 @@ class Configuration:
     `ACCOUNT.table.DOMAIN`; `custom_domains` are pairs of a host and its account (`ACCOUNT` or `ACCOUNT-secondary`).
     `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
     table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `metrics_tables`,
-    metrics name accounts and tables. With `any_version`, requests of versions that are not known are answered too.
-    With `control_port`, the control API of the test kit is served on this port of the loopback address. With `realism`,
+    metrics name accounts and tables. `insight` is one of `INSIGHT_FORMS`. With `any_version`, requests of versions that
+    are not known are answered too. With `control_port`, the control API of the test kit is served on this port of the loopback address. With `realism`,
     a server for tests differs from a service on one machine where Azure does. `ready_form` is one of `READY_FORMS`.
     """
 
@@ -145,6 +148,7 @@ class Configuration:
     access_log: AccessLogTarget | None = None
     admin: AdminAddress | None = None
     metrics_tables: bool = False
+    insight: str = INSIGHT_KEYS
     any_version: bool = False
     control_port: int | None = None
     ready_form: str = READY_TEXT
@@ -156,7 +160,8 @@ class WorkerSlot:
     """The number of this worker process, from 0 to `workers` - 1.
 
     If several processes use one storage, `storage` names it. A worker that replaces another gets the same value.
-    `reports` takes the reports of the worker, if there is an admin address. Several workers share `quiet`.
+    `reports` takes the reports of the worker, if there is an admin address, and `insight` the counts of its partitions
+    and queries, if the address tells them. Several workers share `quiet`.
     """
 
     worker: int = 0
@@ -164,3 +169,4 @@ class WorkerSlot:
     storage: StorageId | None = None
     reports: WorkerReports | None = None
     quiet: QuietAddresses | None = None
+    insight: WorkerReports | None = None

@@ -299,7 +299,7 @@ REFUSED = {
     ),
     "unknown key": Refused(
         "FILE has the unknown key 'shards'; the keys are access-log, accounts, admin, any-version, control, "
-        "custom-domain, data, domain, engine, host, https-only, log-format, log-level, metrics-tables, port, "
+        "custom-domain, data, domain, engine, host, https-only, insight, log-format, log-level, metrics-tables, port, "
         "print, realism, table-deletion-seconds, tls, tls-certificate, tls-key, "
         "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
         file="shards = 1",

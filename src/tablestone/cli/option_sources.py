@@ -29,6 +29,7 @@ from tablestone.cli.options import (
     ENGINE,
     HOST,
     HTTPS_ONLY,
+    INSIGHT,
     LOG_FORMAT,
     LOG_LEVEL,
     METRICS_TABLES,
@@ -51,6 +52,8 @@ from tablestone.cli.options import (
     Option,
 )
 from tablestone.configuration import (
+    INSIGHT_HASHED,
+    INSIGHT_KEYS,
     AccountKeys,
     AdminAddress,
     CertificateFiles,
@@ -139,6 +142,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         ready_form=given.get(PRINT.name, PRINT.default),
         realism=_realism(given, named),
         metrics_tables=given.get(METRICS_TABLES.name, False),
+        insight=_insight(given),
     )
 
 
@@ -249,6 +253,14 @@ def _access_log(given: Mapping[str, Any]) -> AccessLogTarget | None:
         return AccessLogTarget(target)
     log_format = given.get(LOG_FORMAT.name, LOG_FORMAT.default)
     return AccessLogTarget(log_format, path_from(target, Path.cwd()))
+
+
+def _insight(given: Mapping[str, Any]) -> str:
+    """The form of insight. Keys may tell of people: other machines see hashes, unless the option says otherwise."""
+    admin: AdminAddress | None = given.get(ADMIN.name)
+    is_local = admin is None or is_loopback(admin.host)
+    form: str = given.get(INSIGHT.name, INSIGHT_KEYS if is_local else INSIGHT_HASHED)
+    return form
 
 
 def _admin(given: Mapping[str, Any], named: Named) -> AdminAddress | None:

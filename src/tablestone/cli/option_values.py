@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from tablestone.auth.account_keys import KEYS_MAX, decode_key, is_account_name
 from tablestone.configuration import (
+    INSIGHT_FORMS,
     LOCAL_DOMAIN,
     READY_FORMS,
     AccountKeys,
@@ -77,6 +78,14 @@ def parse_control_port(text: str) -> int:
 def parse_ready_form(text: str) -> str:
     if text.lower() not in READY_FORMS:
         raise BrokenOption(f"must be {' or '.join(READY_FORMS)}, not {text!r}")
+    return text.lower()
+
+
+def parse_insight(text: str) -> str:
+    if text.lower() not in INSIGHT_FORMS:
+        raise BrokenOption(
+            f"must be {', '.join(INSIGHT_FORMS[:-1])} or {INSIGHT_FORMS[-1]}, not {text!r}"
+        )
     return text.lower()
 
 

@@ -23,6 +23,7 @@ from tablestone.cli.option_values import (
     parse_deletion_seconds,
     parse_domain,
     parse_engine,
+    parse_insight,
     parse_issuer,
     parse_log_format,
     parse_log_level,
@@ -35,7 +36,13 @@ from tablestone.cli.option_values import (
     parse_truth,
     parse_workers,
 )
-from tablestone.configuration import DEVELOPMENT_TENANT, ENTRA_ID, READY_FORMS, READY_TEXT
+from tablestone.configuration import (
+    DEVELOPMENT_TENANT,
+    ENTRA_ID,
+    INSIGHT_FORMS,
+    READY_FORMS,
+    READY_TEXT,
+)
 from tablestone.telemetry.log_format import LOG_FORMATS, TEXT
 
 VARIABLE_PREFIX = "TABLESTONE_"
@@ -262,6 +269,14 @@ METRICS_TABLES = Option(
     parse_truth,
 )
 
+INSIGHT = Option(
+    "insight",
+    "|".join(INSIGHT_FORMS),
+    "How the admin address tells of partitions: by their keys, by hashes of their keys, or not at all.",
+    "keys if --admin is on a loopback address, else hashed",
+    parse_insight,
+)
+
 CHECK_OPTIONS = (
     replace(DATA, help="Directory that holds the data; it is only read."),
     replace(
@@ -279,6 +294,6 @@ SERVER_OPTIONS = (
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS, LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
-    *(ADMIN, METRICS_TABLES, PRINT, CONTROL, REALISM),
+    *(ADMIN, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),
 )
 """The options of `tablestone serve`; their names are the keys of the file."""

@@ -38,6 +38,7 @@ from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH
 from tablestone.tables.sweeper import Sweeper
 from tablestone.telemetry.access_log import AccessLog
+from tablestone.telemetry.insight_window import Windows
 from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.request_record import RequestDetails, RequestRecord
@@ -78,10 +79,14 @@ class Application:
         self._background: list[asyncio.Task[None]] = []
         self._refused = RefusedCallers(monotonic_seconds, slot.quiet)
         self._access_log: AccessLog | None = None
+        self._windows = None if slot.insight is None else Windows(unix_seconds())
         self._counts = (
             None
             if slot.reports is None
-            else RequestCounts(names_tables=configuration.metrics_tables)
+            else RequestCounts(
+                names_tables=configuration.metrics_tables,
+                insight=None if self._windows is None else self._windows.counts,
+            )
         )
         self._is_watched = self._counts is not None
         """Whether requests have a record, for metrics, an access log or traces."""
@@ -133,7 +138,13 @@ class Application:
             self._measures = WorkerMeasures(
                 self._counts, self._engine, figures, service, documents, sweeper
             )
-            reporter = WorkerReporter(self._slot.reports, self._slot.worker, self._measures)
+            reporter = WorkerReporter(
+                self._slot.reports,
+                self._slot.worker,
+                self._measures,
+                self._windows,
+                self._slot.insight,
+            )
             reporter.report()  # before the server says that it is ready
             self._background.append(asyncio.create_task(reporter.run()))
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tablestone.clock import monotonic_seconds
+from tablestone.clock import monotonic_seconds, unix_seconds
+from tablestone.telemetry.insight_window import Windows
 from tablestone.telemetry.totals import added
 from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
 
@@ -27,7 +28,7 @@ REPORT_SECONDS: Final = 1.0
 class WorkerReporter:
     """Leaves the reports of a worker. `measure` gives its counts since the start, as totals, and its present values.
 
-    The totals of the worker that this one replaces go on.
+    The totals of the worker that this one replaces go on. The `windows` of insight go into the reports `insight`.
     """
 
     def __init__(
@@ -35,10 +36,14 @@ class WorkerReporter:
         reports: WorkerReports,
         worker: int,
         measure: Callable[[], tuple[dict[str, Any], dict[str, Any]]],
+        windows: Windows | None = None,
+        insight: WorkerReports | None = None,
     ) -> None:
         self._reports = reports
         self._worker = worker
         self._measure = measure
+        self._windows = windows
+        self._insight = insight
         before = reports.newest(worker)
         self._before: dict[str, Any] = {} if before is None else before.content["totals"]
 
@@ -49,11 +54,15 @@ class WorkerReporter:
         totals["cpu_seconds"] = used.ru_utime + used.ru_stime
         now |= {"resident_bytes": resident_bytes(), "lag_seconds": lag}
         content = {"totals": added(self._before, totals), "now": now}
-        report = WorkerReport(os.getpid(), monotonic_seconds(), content)
+        self._leave(self._reports, content, "Metrics are")
+        if self._windows is not None and self._insight is not None:
+            self._leave(self._insight, self._windows.content(unix_seconds()), "Insight is")
+
+    def _leave(self, reports: WorkerReports, content: dict[str, Any], what: str) -> None:
         try:
-            self._reports.leave(self._worker, report)
+            reports.leave(self._worker, WorkerReport(os.getpid(), monotonic_seconds(), content))
         except ValueError as error:
-            logger.error("Metrics are out of date: %s.", error)  # noqa: TRY400 - the sentence says it all
+            logger.error("%s out of date: %s.", what, error)  # noqa: TRY400 - the sentence says it all
 
     async def run(self) -> None:
         """Report until this is cancelled. A report that fails does not end the next one."""

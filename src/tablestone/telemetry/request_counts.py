@@ -15,6 +15,7 @@ from tablestone.model.operations import (
     EntityGroupTransaction,
     GetEntity,
 )
+from tablestone.telemetry.insight_counts import InsightCounts
 from tablestone.telemetry.refused_callers import AUTHENTICATION_FAILURES
 from tablestone.telemetry.request_record import RequestRecord, reason_of
 
@@ -71,10 +72,11 @@ class RequestCounts:
     """The counts of one worker since it started. With `names_tables` also by account and table.
 
     The most frequent request, a quick point read that finds its entity, only adds to numbers of this object; `totals`
-    moves these into their series.
+    moves these into their series. `insight`, if there is one, counts the same requests by partition and query shape.
     """
 
-    def __init__(self, *, names_tables: bool = False) -> None:
+    def __init__(self, *, names_tables: bool = False, insight: InsightCounts | None = None) -> None:
+        self._insight = insight
         self._found = 0
         self._found_seconds = 0.0
         self._found_bytes_in = 0
@@ -103,6 +105,8 @@ class RequestCounts:
                 self._found_seconds += seconds
                 self._found_bytes_in += record.bytes_in
                 self._found_bytes_out += record.bytes_out
+                if self._insight is not None:
+                    self._insight.count_point_read(record, operation)
                 return
         result = record.result
         plan = ""
@@ -126,6 +130,8 @@ class RequestCounts:
             self._count_refused(f"{code}{SEPARATOR}{reason_of(failure)}")
         if self._names_tables and record.table:
             self._count_table(record, returned, read, written)
+        if self._insight is not None:
+            self._insight.count(record, plan, read, returned, written)
 
     def totals(self) -> dict[str, object]:
         """All counts, as totals."""

@@ -18,6 +18,7 @@ from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, St
 from tablestone.engines.contract import EngineUnavailable, Put
 from tablestone.engines.kind import EngineKind, Opening
 from tablestone.engines.sqlite.commit_lock import CommitLock
+from tablestone.engines.sqlite.counted_rows import counted_rows
 from tablestone.engines.sqlite.data_directory import LOG_NAME, DataDirectory
 from tablestone.engines.sqlite.disk_room import DiskRoom
 from tablestone.engines.sqlite.free_space import size_of
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         WriteSet,
     )
     from tablestone.engines.figures import Values
+    from tablestone.engines.row_counts import RowsCounted
     from tablestone.engines.sqlite.generation import Generation
     from tablestone.engines.storage_size import StorageSize
 
@@ -150,6 +152,14 @@ class SqliteEngine:
         self._require_open()
         try:
             return size_of(self._reader, self._directory.path / LOG_NAME)
+        except apsw.Error as error:
+            raise unavailable("read", error) from error
+
+    def count_rows(self, key_range: KeyRange, rows_max: int) -> RowsCounted:
+        """Count rows by partition, on the caller's thread (`CountsRows`)."""
+        self._require_open()
+        try:
+            return counted_rows(self._reader, key_range, rows_max)
         except apsw.Error as error:
             raise unavailable("read", error) from error
 

@@ -11,8 +11,10 @@ from tablestone.server.admin.admin_application import Page, PageAnswer, PageRequ
 from tablestone.server.admin.readiness import Readiness
 
 
-def pages(configuration: Configuration, readiness: Readiness, metrics: Page) -> dict[str, Page]:
-    """The pages of a server with this configuration; `metrics` is the page of its metrics."""
+def pages(
+    configuration: Configuration, readiness: Readiness, metrics: Page, insight: Page
+) -> dict[str, Page]:
+    """The pages of a server with this configuration; `metrics` and `insight` are the pages of these names."""
 
     async def live(_request: PageRequest) -> PageAnswer:
         reason = readiness.why_not_live()
@@ -41,6 +43,7 @@ def pages(configuration: Configuration, readiness: Readiness, metrics: Page) -> 
     return {
         "/health/live": live,
         "/health/ready": ready,
+        "/insight": insight,
         "/metrics": metrics,
         "/version": version,
     }

@@ -7,13 +7,15 @@ answer. Knows reports and an engine, and no HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from threading import Thread
-from typing import Final
+from typing import Final, TypeVar
 
 from tablestone.engines.contract import Engine, EngineRefused
 from tablestone.tables.storage_probe import probe_storage
 from tablestone.telemetry.worker_reports import WorkerReports
+
+Answer = TypeVar("Answer")
 
 PROBE_SECONDS_MAX: Final = 5.0
 """Seconds after which storage counts as not answering."""
@@ -54,6 +56,14 @@ class StorageProbe:
         except TimeoutError:
             return f"Storage has not answered within {PROBE_SECONDS_MAX:g} s."
 
+    async def ask(self, question: Callable[[Engine], Awaitable[Answer]]) -> Answer:
+        """The answer to a question that storage is asked in the thread; `EngineRefused` if it cannot be opened.
+
+        The thread does nothing else until the question waits for something.
+        """
+        asking = asyncio.run_coroutine_threadsafe(self._ask(question), self._loop)
+        return await asyncio.wrap_future(asking)
+
     async def close(self) -> None:
         """Release storage, if it answers soon."""
         if self._engine is not None:
@@ -68,13 +78,20 @@ class StorageProbe:
     # In the thread.
 
     async def _probe(self) -> str | None:
+        try:
+            engine = self._opened()
+        except EngineRefused as refused:
+            return str(refused)
+        return await probe_storage(engine)
+
+    async def _ask(self, question: Callable[[Engine], Awaitable[Answer]]) -> Answer:
+        return await question(self._opened())
+
+    def _opened(self) -> Engine:
         if self._engine is None:
-            try:
-                self._engine = self._open_engine()
-            except EngineRefused as refused:
-                return str(refused)
+            self._engine = self._open_engine()
             self._watching = asyncio.create_task(self._engine.watch(logs_warnings=False))
-        return await probe_storage(self._engine)
+        return self._engine
 
     async def _close(self, engine: Engine) -> None:
         if self._watching is not None:

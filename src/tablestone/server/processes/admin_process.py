@@ -16,12 +16,13 @@ from typing import Final
 
 import uvloop
 
-from tablestone.clock import monotonic_seconds, system_clock
+from tablestone.clock import monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import StorageId
 from tablestone.engines.registry import open_engine
 from tablestone.server.admin.admin_application import AdminApplication
 from tablestone.server.admin.admin_pages import pages
+from tablestone.server.admin.insight_page import InsightPage
 from tablestone.server.admin.prometheus_page import PrometheusPage
 from tablestone.server.admin.readiness import Readiness, StorageProbe
 from tablestone.server.processes.handover import WorkerEnd
@@ -40,15 +41,17 @@ def run_admin(
     configuration: Configuration,
     storage: StorageId | None,
     reports: WorkerReports,
+    insight: WorkerReports | None,
     started: float,
     end: WorkerEnd,
 ) -> None:
     """Serve the admin address until SIGTERM. Without a `storage`, the rows are in the memory of a worker.
 
+    `reports` are those of metrics, `insight` those of insight, if it is on.
     `started` is the start of the server, in seconds since 1970.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(listener, configuration, storage, reports, started, end))
+        runner.run(_serve(listener, configuration, storage, reports, insight, started, end))
 
 
 async def _serve(
@@ -56,6 +59,7 @@ async def _serve(
     configuration: Configuration,
     storage: StorageId | None,
     reports: WorkerReports,
+    insight: WorkerReports | None,
     started: float,
     end: WorkerEnd,
 ) -> None:
@@ -71,11 +75,14 @@ async def _serve(
         probe = StorageProbe(opening, monotonic_seconds)
     readiness = Readiness(reports, probe, monotonic_seconds)
     metrics = PrometheusPage(configuration, reports, readiness, monotonic_seconds, started)
-    application = AdminApplication(pages(configuration, readiness, metrics))
+    insight_page = InsightPage(configuration, insight, probe, unix_seconds, monotonic_seconds)
+    watching = asyncio.create_task(insight_page.run())
+    application = AdminApplication(pages(configuration, readiness, metrics, insight_page))
     config = uvicorn_config(configuration, application, None, ADMIN_CONNECTIONS_MAX)
     try:
         await serve_until(stop_asked, HttpServer(config, listener, end.tell_ready))
     finally:
+        watching.cancel()
         if probe is not None:
             await probe.close()
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from tablestone.clock import system_clock, unix_seconds
 from tablestone.configuration import (
+    INSIGHT_OFF,
     CertificateFiles,
     Configuration,
     SelfSigned,
@@ -107,12 +108,14 @@ def _serve_together(
     is_shared = capabilities_of(configuration.engine).processes
     quiet = QuietAddresses()
     reports = None if admin is None else WorkerReports(configuration.workers)
+    has_insight = admin is not None and configuration.insight != INSIGHT_OFF
+    insight = WorkerReports(configuration.workers) if has_insight else None
     with hold(configuration.engine) if is_shared else nullcontext() as storage:
         # All workers share one certificate context, so a TLS session that began at one worker can resume at another.
         certificate = None if configuration.tls is None else open_certificate(configuration.tls)
 
         def run(number: int, end: WorkerEnd) -> None:
-            slot = WorkerSlot(number, configuration.workers, storage, reports, quiet)
+            slot = WorkerSlot(number, configuration.workers, storage, reports, quiet, insight)
             Worker(configuration, slot, create, lambda: certificate).run(end, end.tell_ready)
 
         # The supervisor follows the files too, so a replacement worker begins with the last good pair.
@@ -120,7 +123,9 @@ def _serve_together(
         beside: BesideProcess | None = None
         if admin is not None and reports is not None:
             started = unix_seconds()
-            run_admin = partial(_run_admin, admin, configuration, storage, reports, started)
+            run_admin = partial(
+                _run_admin, admin, configuration, storage, reports, insight, started
+            )
             beside = BesideProcess(admin, run_admin)
         Supervisor(
             listener,
@@ -138,12 +143,13 @@ def _run_admin(
     configuration: Configuration,
     storage: StorageId | None,
     reports: WorkerReports,
+    insight: WorkerReports | None,
     started: float,
     end: WorkerEnd,
 ) -> None:
     from tablestone.server.processes.admin_process import run_admin  # noqa: PLC0415 - only its own process needs it
 
-    run_admin(listener, configuration, storage, reports, started, end)
+    run_admin(listener, configuration, storage, reports, insight, started, end)
 
 
 def listen(host: str, port: int, flag: str = "--port") -> socket.socket:

@@ -1,0 +1,225 @@
+"""The sizes of all tables and of their largest partitions: counted beside the server, again and again, in pieces.
+
+No engine keeps such a count. So rows are counted a few thousand at a time, with pauses that are much longer than the
+work, in the thread of the storage probe. Knows tables and storage; does not know how a size is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tablestone import limits
+from tablestone.engines.contract import (
+    Engine,
+    EngineRefused,
+    EngineUnavailable,
+    Key,
+    KeyRange,
+)
+from tablestone.engines.row_counts import CountsRows, RowsCounted
+from tablestone.server.admin.readiness import StorageProbe
+from tablestone.tables import storage_keys
+from tablestone.tables.catalog import read_record
+from tablestone.telemetry.insight_report import (
+    DAY_BUCKET_SECONDS,
+    DAY_SECONDS,
+    HOUR_SECONDS,
+    PartitionSize,
+    SizeSample,
+    TableSize,
+)
+from tablestone.telemetry.insight_window import HASH_MARK, hash_of, shown_key
+
+logger = logging.getLogger(__name__)
+
+ROWS_PER_PIECE: Final = 10_000
+"""Rows that are counted at a time: a few milliseconds."""
+SHARE: Final = 0.05
+"""The share of one processor that counting may take."""
+PAUSE_SECONDS: Final = 30.0
+"""Seconds between two surveys, at least."""
+TABLES_MAX: Final = 256
+"""The largest tables, whose sizes are kept."""
+PARTITIONS_SHOWN: Final = 20
+"""The largest partitions of each table."""
+
+NOT_TOLD: Final = "The engine {engine} does not tell the sizes of tables."
+IN_MEMORY: Final = "The rows are in the memory of a worker, so the sizes of tables are not known."
+NOT_YET: Final = "The sizes of tables have not been counted yet."
+
+
+@dataclass(slots=True)
+class _Counted:
+    """A table in the course of being counted. `largest` is a heap by bytes."""
+
+    account: str
+    name: str
+    table_id: bytes
+    partitions: int = 0
+    entities: int = 0
+    size: int = 0
+    last: bytes = b""
+    """The last partition so far, of which more rows may follow."""
+    last_rows: int = 0
+    last_size: int = 0
+    largest: list[tuple[int, int, bytes]] = field(default_factory=list)
+
+    def add(self, piece: RowsCounted) -> None:
+        for partition, rows, size in piece.partitions:
+            self.entities += rows
+            self.size += size
+            if partition == self.last:
+                self.last_rows += rows
+                self.last_size += size
+            else:
+                self.end_partition()
+                self.partitions += 1
+                self.last, self.last_rows, self.last_size = partition, rows, size
+
+    def end_partition(self) -> None:
+        """The last partition is whole."""
+        if not self.last:
+            return
+        entry = (self.last_size, self.last_rows, self.last)
+        if len(self.largest) < PARTITIONS_SHOWN:
+            heapq.heappush(self.largest, entry)
+        else:
+            heapq.heappushpop(self.largest, entry)
+
+
+class SizeSurvey:
+    """The sizes of the tables of one server. `now` is in seconds since 1970, `seconds` never steps back.
+
+    Without a `probe`, the rows are in the memory of a worker. Without `shows_keys`, a hash stands for each key.
+    """
+
+    def __init__(
+        self,
+        probe: StorageProbe | None,
+        engine: str,
+        now: Callable[[], float],
+        seconds: Callable[[], float],
+        *,
+        shows_keys: bool,
+    ) -> None:
+        self._probe = probe
+        self._engine_name = engine
+        self._now = now
+        self._seconds = seconds
+        self._shows_keys = shows_keys
+        self.sizes: dict[tuple[str, str], TableSize] = {}
+        """By account, and name in lower case."""
+        self.note = NOT_YET if probe is not None else IN_MEMORY
+        self._cannot = probe is None
+
+    async def run(self) -> None:
+        """Survey until this is cancelled, or at once end if storage cannot tell."""
+        while self._probe is not None and not self._cannot:
+            worked = 0.0
+            try:
+                worked = await self._survey(self._probe)
+            except (EngineUnavailable, EngineRefused) as error:
+                logger.warning("The sizes of tables cannot be counted now: %s", error)
+            except Exception:
+                logger.exception("Counting the sizes of tables failed.")
+            await asyncio.sleep(max(PAUSE_SECONDS, worked / SHARE))
+
+    async def _survey(self, probe: StorageProbe) -> float:
+        """Count all tables; the seconds of work that it took."""
+        if not await probe.ask(_can_count):
+            self.note, self._cannot = NOT_TOLD.format(engine=self._engine_name), True
+            return 0.0
+        tables = await probe.ask(_tables)
+        sizes: dict[tuple[str, str], TableSize] = {}
+        worked = 0.0
+        for table in tables:
+            rest: KeyRange | None = storage_keys.table_range(table.table_id)
+            while rest is not None:
+                took, rest = await self._count_piece(probe, table, rest)
+                worked += took
+                await asyncio.sleep(took * (1 / SHARE - 1))
+            table.end_partition()
+            key = (table.account, table.name.lower())
+            sizes[key] = self.sizes[key] = self._size(table, self.sizes.get(key))
+            if len(sizes) > TABLES_MAX:
+                del sizes[min(sizes, key=lambda each: sizes[each].bytes)]
+        self.sizes = sizes
+        self.note = ""
+        return worked
+
+    async def _count_piece(
+        self, probe: StorageProbe, table: _Counted, rest: KeyRange
+    ) -> tuple[float, KeyRange | None]:
+        """Count a piece of a table; the seconds that it took, and the rest of the range."""
+
+        async def count(engine: Engine) -> tuple[float, RowsCounted]:
+            assert isinstance(engine, CountsRows)
+            started = self._seconds()
+            counted = engine.count_rows(rest, ROWS_PER_PIECE)
+            return self._seconds() - started, counted
+
+        took, piece = await probe.ask(count)
+        table.add(piece)
+        return took, None if piece.next_key is None else KeyRange(piece.next_key, rest.end)
+
+    def _size(self, table: _Counted, before: TableSize | None) -> TableSize:
+        sample = SizeSample(round(self._now(), 3), table.entities, table.size)
+        growth = () if before is None else before.growth
+        largest = [
+            PartitionSize(
+                *self._shown(partition),
+                entities=rows,
+                bytes=size,
+            )
+            for size, rows, partition in sorted(table.largest, reverse=True)
+        ]
+        return TableSize(
+            sample.at,
+            table.partitions,
+            table.entities,
+            table.size,
+            thinned((*growth, sample)),
+            tuple(largest),
+        )
+
+    def _shown(self, partition: bytes) -> tuple[str, bool]:
+        key = shown_key(storage_keys.entity_key(Key(partition, b"")).partition_key)
+        if not self._shows_keys:
+            return hash_of(key), False
+        return key, HASH_MARK not in key
+
+
+def thinned(samples: tuple[SizeSample, ...]) -> tuple[SizeSample, ...]:
+    """The samples of the last day: each of the last hour, and before that one for each quarter of an hour."""
+    newest = samples[-1].at
+    kept: dict[int, SizeSample] = {}
+    for number, sample in enumerate(samples):
+        age = newest - sample.at
+        if age > DAY_SECONDS + DAY_BUCKET_SECONDS:
+            continue
+        is_of_hour = age <= HOUR_SECONDS
+        kept.setdefault(-number if is_of_hour else int(sample.at // DAY_BUCKET_SECONDS), sample)
+    return tuple(kept.values())
+
+
+async def _can_count(engine: Engine) -> bool:
+    return isinstance(engine, CountsRows)
+
+
+async def _tables(engine: Engine) -> list[_Counted]:
+    """The tables of all accounts."""
+    found: list[_Counted] = []
+    rest = storage_keys.catalogs_after(b"")
+    while rows := await engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
+        for row in rows:
+            if storage_keys.is_table_row(row.row):
+                record = read_record(row.value)
+                account = storage_keys.account_of(row.partition)
+                found.append(_Counted(account, record.name, record.table_id))
+        rest = KeyRange(Key(rows[-1].partition, rows[-1].row + b"\0"), rest.end)
+    return found

@@ -1,0 +1,377 @@
+"""Counts of the requests of one worker by table, partition and query shape, in windows of a minute, for insight.
+
+Memory is bounded: if there are too many partitions, the counts of those with the fewest entities are dropped. They stay
+in those of the table and its key ranges, and a partition that comes later says how many entities it may have missed.
+A request costs a look-up and some additions. Knows a `RequestRecord`; `insight_window` knows what a report has of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+from tablestone.model.entity_json import key_of, read_raw
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import encode_key
+from tablestone.model.operations import (
+    DeleteEntity,
+    EntitiesPage,
+    EntityGroupTransaction,
+    GetEntity,
+    InsertEntity,
+    InsertOrMergeEntity,
+    InsertOrReplaceEntity,
+    MergeEntity,
+    QueryEntities,
+    UpdateEntity,
+)
+from tablestone.telemetry.key_ranges import CountedRange, joined
+from tablestone.telemetry.query_shapes import ShapeKey, partition_of, shape_key
+from tablestone.telemetry.request_record import RequestRecord
+
+WINDOW_SECONDS: Final = 60
+"""Seconds of a window; windows begin at whole minutes since 1970."""
+PARTITIONS_MAX: Final = 4096
+"""Partitions that a worker counts apart in a window, of all tables."""
+TABLES_MAX: Final = 256
+"""Tables that a worker counts apart in a window."""
+SHAPES_MAX: Final = 256
+"""Query shapes that a worker counts apart in a window, of all tables."""
+RANGES_MAX: Final = 64
+"""Key ranges of the partitions of a table that are not counted apart any more."""
+SPANS_MAX: Final = 16
+"""Spans of keys that scans of a table passed; further ones are counted as the span around all."""
+PAGE_BOUNDS: Final[tuple[float, ...]] = (
+    *(0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
+    *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 30.0),
+)
+"""Bounds of the histogram of the time of a page, in seconds: narrower than those of metrics."""
+_NOT_APART: Final[ShapeKey] = ("...",)
+_OF_A_TABLE_THAT_IS_THERE: Final = frozenset(
+    ("EntityAlreadyExists", "UpdateConditionNotSatisfied", "ConditionNotMet", "ResourceNotFound")
+)
+"""Errors of operations whose table was found. Clients can make up the tables of other errors."""
+
+
+class Counts:
+    """The counts of a partition, or of the rest of a table. `points` are point reads that found their entity.
+
+    A partition may have `missed` so many more entities.
+    """
+
+    def __init__(self, missed: int) -> None:
+        self.points = 0
+        self.other_reads = 0
+        self.writes = 0
+        self.other_read = 0
+        self.other_returned = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.conflicts = 0
+        self.refused = 0
+        self.failed = 0
+        self.missed = missed
+
+    def numbers(self) -> list[int]:
+        """In the order of the members of `insight_report.Activity`."""
+        points = self.points
+        return [
+            *(points + self.other_reads, self.writes),
+            *(points + self.other_read, points + self.other_returned),
+            *(self.bytes_in, self.bytes_out),
+            *(self.conflicts, self.refused, self.failed),
+        ]
+
+    def read(self) -> int:
+        """Entities that were read."""
+        return self.points + self.other_read
+
+    def upper(self) -> int:
+        """Not less than the entities read or written, nor than the requests."""
+        entities = self.points + self.other_read + self.writes
+        return (
+            entities + self.other_reads + self.conflicts + self.refused + self.failed + self.missed
+        )
+
+    def add(self, other: Counts) -> None:
+        """Add the counts of a partition that are dropped."""
+        self.points += other.points
+        self.other_reads += other.other_reads
+        self.writes += other.writes
+        self.other_read += other.other_read
+        self.other_returned += other.other_returned
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+        self.conflicts += other.conflicts
+        self.refused += other.refused
+        self.failed += other.failed
+
+
+class ShapeCounts:
+    """The counts of the queries of one shape, with or without `$select`, that have one kind of plan."""
+
+    def __init__(self, shape: ShapeKey, plan: str, *, names_select: bool) -> None:
+        self.shape = shape
+        self.plan = plan
+        self.names_select = names_select
+        self.queries = 0
+        self.pages = 0
+        self.read = 0
+        self.returned = 0
+        self.seconds = 0.0
+        self.durations = [0] * (len(PAGE_BOUNDS) + 1)
+
+
+class TableCounts:
+    """The counts of one table: by partition, and of the rest in sums. `plans` lacks the point reads of `Counts`."""
+
+    def __init__(self, account: str, name: str) -> None:
+        self.account = account
+        self.name = name
+        self.partitions: dict[str, Counts] = {}
+        self.rest = Counts(0)
+        self.plans: dict[str, int] = {}
+        self.ranges: list[CountedRange] = []
+        """Where the partitions were whose counts are in the rest."""
+        self.spans: dict[tuple[str, str | None], int] = {}
+        """Entities read by scans, by the keys that they passed: from the first to the last, None for the end."""
+        self.shapes: dict[tuple[ShapeKey, str, bool], ShapeCounts] = {}
+
+    def add_span(self, first: str, last: str | None, read: int) -> None:
+        span = (first, last)
+        if span not in self.spans and len(self.spans) >= SPANS_MAX:
+            firsts = [key for key, _ in self.spans]
+            lasts = [key for _, key in self.spans]
+            whole = sum(self.spans.values())
+            around = (
+                min([*firsts, first], key=encode_key),
+                None
+                if None in lasts
+                else max([key for key in lasts if key is not None], key=encode_key),
+            )
+            self.spans = {around: whole}
+        self.spans[span] = self.spans.get(span, 0) + read
+
+
+class WindowCounts:
+    """The counts of one window, which began at the minute `minute` since 1970."""
+
+    def __init__(self, minute: int) -> None:
+        self.minute = minute
+        self.tables: dict[tuple[str, str], TableCounts] = {}
+        self.other = TableCounts("", "")
+        """Requests of tables that have no room, or of which it is not known whether they are there."""
+        self.missed = 0
+        """The most entities that a partition can have had without being counted apart."""
+        self.partitions = 0
+        self.shapes = 0
+
+
+class InsightCounts:
+    """The counts of one worker. `minute` is the present one, since 1970."""
+
+    def __init__(self, minute: int) -> None:
+        self.window = WindowCounts(minute)
+        self._by_name: dict[tuple[str, str], TableCounts] = {}
+        """The tables of the window by their names as clients write them."""
+        self._account = ""
+        self._name = ""
+        self._table = self.window.other
+        """The table of the last request: the next one is often of the same."""
+
+    def begin_window(self, minute: int) -> WindowCounts:
+        """Count in a new window from now on, and return the one that has ended."""
+        ended = self.window
+        self.window = WindowCounts(minute)
+        self._by_name = {}
+        self._account = self._name = ""
+        self._table = self.window.other
+        return ended
+
+    def count_point_read(self, record: RequestRecord) -> None:
+        """Count a point read that found its entity."""
+        operation = record.operation
+        if not isinstance(operation, GetEntity):
+            return
+        name, key = operation.table, operation.key.partition_key
+        table = self._table
+        if name != self._name or record.account != self._account:
+            table = self._table_of(record.account, name, is_found=True)
+        counts = table.partitions.get(key)
+        if counts is None:
+            counts = self._partition(table, key)
+        counts.points += 1
+        counts.bytes_out += record.bytes_out
+
+    def count(
+        self, record: RequestRecord, plan: str, read: int, returned: int, written: int
+    ) -> None:
+        """Count any other request on entities whose answer is ready."""
+        operation, failure = record.operation, record.failure
+        key: str | None
+        if isinstance(operation, GetEntity):
+            name, key = operation.table, operation.key.partition_key
+        elif isinstance(operation, QueryEntities):
+            name, key = operation.table, partition_of(operation.filter)
+        elif isinstance(operation, EntityGroupTransaction):
+            name, key = operation.table, operation.partition_key
+        elif isinstance(operation, DeleteEntity):
+            name, key = operation.table, operation.key.partition_key
+        elif isinstance(
+            operation,
+            InsertEntity | UpdateEntity | MergeEntity | InsertOrReplaceEntity | InsertOrMergeEntity,
+        ):
+            name, key = operation.table, operation.entity.key.partition_key
+        else:
+            return
+        is_found = record.result is not None or (
+            failure is not None and failure.code in _OF_A_TABLE_THAT_IS_THERE
+        )
+        table = self._table_of(record.account, name, is_found=is_found)
+        if isinstance(operation, QueryEntities) and record.result is not None:
+            key = self._count_page(table, operation, record, key)
+        counts = table.rest if key is None else table.partitions.get(key)
+        if counts is None:
+            assert key is not None
+            counts = self._partition(table, key)
+        counts.bytes_in += record.bytes_in
+        counts.bytes_out += record.bytes_out
+        if plan:
+            table.plans[plan] = table.plans.get(plan, 0) + 1
+        if failure is not None and not _is_answer(operation, failure):
+            _add_failure(counts, failure)
+        elif plan:
+            counts.other_reads += 1
+            counts.other_read += read
+            counts.other_returned += returned
+        else:
+            counts.writes += written
+
+    def _count_page(
+        self, table: TableCounts, query: QueryEntities, record: RequestRecord, key: str | None
+    ) -> str | None:
+        """Count a page by its shape and its span of keys. Returns its partition if all of it was of one."""
+        page = record.result
+        if not isinstance(page, EntitiesPage) or table is self.window.other:
+            return None
+        counts = self._shape(table, query, page.plan)
+        seconds = record.ended - record.started
+        counts.queries += query.token is None
+        counts.pages += 1
+        counts.read += page.rows_read
+        counts.returned += len(page.stored)
+        counts.seconds += seconds
+        counts.durations[bisect_left(PAGE_BOUNDS, seconds)] += 1
+        if key is not None or page.rows_read == 0:
+            return key
+        first, last = _span_of(query, page)
+        if first == last:
+            return first
+        table.add_span(first, last, page.rows_read)
+        return None
+
+    def _shape(self, table: TableCounts, query: QueryEntities, plan: str) -> ShapeCounts:
+        names_select = query.projection is not None and query.projection.names is not None
+        shape = shape_key(query.filter)
+        counts = table.shapes.get((shape, plan, names_select))
+        if counts is None:
+            if self.window.shapes >= SHAPES_MAX:
+                shape = _NOT_APART
+                counts = table.shapes.get((shape, plan, names_select))
+            if counts is None:
+                self.window.shapes += 1
+                counts = ShapeCounts(shape, plan, names_select=names_select)
+                table.shapes[shape, plan, names_select] = counts
+        return counts
+
+    def _table_of(self, account: str, name: str, *, is_found: bool) -> TableCounts:
+        """The counts of the table, or those of all others if there is no room for it, or it may not be there."""
+        by_name, tables = self._by_name, self.window.tables
+        table = by_name.get((account, name))
+        if table is None:
+            lower = (account, name.lower())
+            table = tables.get(lower)
+            if table is None:
+                if not is_found or len(tables) >= TABLES_MAX:
+                    return self.window.other
+                table = tables[lower] = TableCounts(account, name)
+            if len(by_name) >= 4 * TABLES_MAX:  # names in many spellings
+                by_name.clear()
+            by_name[account, name] = table
+        self._account, self._name, self._table = account, name, table
+        return table
+
+    def _partition(self, table: TableCounts, key: str) -> Counts:
+        """The counts of a partition that has none yet."""
+        window = self.window
+        if table is window.other:
+            return table.rest
+        if window.partitions >= PARTITIONS_MAX:
+            self._drop_partitions()
+        window.partitions += 1
+        counts = table.partitions[key] = Counts(window.missed)
+        return counts
+
+    def _drop_partitions(self) -> None:
+        """Make room: drop the half of the partitions that can have had the fewest entities.
+
+        So `missed` stays below 2 / `PARTITIONS_MAX` of all requests and entities of the window: each time that it
+        grows by n, at least half of the partitions have n that it did not grow by before.
+        """
+        window = self.window
+        uppers = [
+            counts.upper()
+            for table in window.tables.values()
+            for counts in table.partitions.values()
+        ]
+        uppers.sort()
+        most = uppers[(len(uppers) - 1) // 2]
+        for table in window.tables.values():
+            dropped = [item for item in table.partitions.items() if item[1].upper() <= most]
+            if not dropped:
+                continue
+            for key, counts in dropped:
+                del table.partitions[key]
+                table.rest.add(counts)
+            table.ranges = joined([*table.ranges, *map(range_of, dropped)], RANGES_MAX)
+            window.partitions -= len(dropped)
+        window.missed = most
+
+
+def range_of(partition: tuple[str, Counts]) -> CountedRange:
+    """A partition as a range of its one key."""
+    key, counts = partition
+    encoded = encode_key(key)
+    return CountedRange(encoded, encoded, counts.read(), counts.writes)
+
+
+def _span_of(query: QueryEntities, page: EntitiesPage) -> tuple[str, str | None]:
+    """The first and the last PartitionKey that a page of a scan passed; "" and None for the ends of the table."""
+    reads_all = page.plan == "table"
+    first, last = "", None
+    if query.token is not None:
+        first = query.token.next_partition_key
+    elif page.stored and not reads_all:
+        first = key_of(read_raw(page.stored[0])).partition_key
+    if page.token is not None:
+        last = page.token.next_partition_key
+    elif page.stored and not reads_all:
+        last = key_of(read_raw(page.stored[-1])).partition_key
+    return first, last
+
+
+def _is_answer(operation: object, failure: StorageError) -> bool:
+    """Whether the error only says that there is nothing to read, or nothing new: no fault of the request."""
+    return isinstance(operation, GetEntity) and (
+        failure.code == "ResourceNotFound" or failure.status == 304
+    )
+
+
+def _add_failure(counts: Counts, failure: StorageError) -> None:
+    status = failure.status
+    if status in (409, 412):
+        counts.conflicts += 1
+    elif status >= 500:
+        counts.failed += 1
+    else:
+        counts.refused += 1
