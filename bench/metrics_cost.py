@@ -1,8 +1,8 @@
-"""The cost of metrics: the CPU of a point read without them and with them, and of counting one request.
+"""The cost of metrics and insight: the CPU of a point read without them and with them, and of counting one request.
 
-Started as `python -m bench.metrics_cost [--rounds 1000]`. On and off take turns in one application, without sockets, so
-that a busy machine slows both alike; "off again" shows how much of a difference is chance. Counting is compared with
-Prometheus' own client in its multi-process mode: docs/decisions/0013-metrics.md says why the workers count without it.
+Started as `python -m bench.metrics_cost [--rounds 1000]`. The ways take turns in one application, without sockets, so
+that a busy machine slows all alike; "off again" shows how much of a difference is chance. Counting is compared with
+Prometheus' own client in its multi-process mode: docs/decisions/0013-metrics.md says why the workers count without it, docs/decisions/0014-insight.md what insight is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import orjson
 import uvloop
 
 from bench.in_process import BATCH, JSON, READ, address, request, transaction
@@ -26,6 +27,7 @@ from tablestone.model.keys import EntityKey
 from tablestone.model.operations import GetEntity
 from tablestone.server.application import Application
 from tablestone.server.worker_reporter import WorkerReporter
+from tablestone.telemetry.insight_window import Windows
 from tablestone.telemetry.request_counts import DURATION_BOUNDS, RequestCounts
 from tablestone.telemetry.request_record import RequestRecord
 from tablestone.telemetry.worker_reports import WorkerReports
@@ -82,43 +84,51 @@ def point_reads() -> Load:
     return Load("point read", lambda: request("GET", address(next(numbers) % READ)), REQUESTS, 1)
 
 
-def a_point_read() -> RequestRecord:
+def a_point_read(partition: str = "p") -> RequestRecord:
     """The record of a point read whose answer is ready."""
     record = RequestRecord(100.0)
-    record.ended, record.status, record.bytes_out = 100.0005, 200, 1000
-    record.operation = GetEntity("bench", EntityKey("p", "1"), None)
+    record.account, record.ended, record.status, record.bytes_out = "bench", 100.0005, 200, 1000
+    record.operation = GetEntity("bench", EntityKey(partition, "1"), None)
     return record
 
 
-def counting_us(count: Callable[[RequestRecord], None], rounds: int) -> float:
-    """Microseconds of counting one request, the best of the rounds."""
-    record = a_point_read()
+def counting_us(count: Callable[[RequestRecord], None], rounds: int, partitions: int = 1) -> float:
+    """Microseconds of counting one request of so many partitions in turn, the best of the rounds."""
+    records = [a_point_read(f"partition{number}") for number in range(partitions)]
+    each_time = max(1, REQUESTS // partitions)
 
     def once() -> float:
         started = time.process_time_ns()
-        for _ in range(REQUESTS):
-            count(record)
-        return (time.process_time_ns() - started) / 1e3 / REQUESTS
+        for _ in range(each_time):
+            for record in records:
+                count(record)
+        return (time.process_time_ns() - started) / 1e3 / (each_time * partitions)
 
     return min(once() for _ in range(rounds))
 
 
 async def measure(directory: Path, rounds: int) -> None:
     reports = WorkerReports(1)
-    application = await prepared(directory / "data", WorkerSlot(reports=reports))
+    slot = WorkerSlot(reports=reports, insight=WorkerReports(1))
+    application = await prepared(directory / "data", slot)
+    counts, windows = application._counts, application._windows  # noqa: SLF001 - as below
+    assert counts is not None
+    assert windows is not None
     connection = connections(application, 1)
     load = point_reads()
-    ways = ("off", "off again", "on")
+    ways = ("off", "off again", "metrics", "metrics and insight")
     taken: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(rounds):
         first = number % len(ways)  # so that none is always first
         for way in (*ways[first:], *ways[:first]):
-            application._is_watched = way == "on"  # noqa: SLF001 - there is no other way to measure both in one process
+            # There is no other way to measure all in one process.
+            application._is_watched = way.startswith("metrics")  # noqa: SLF001
+            counts._insight = windows.counts if way == "metrics and insight" else None  # noqa: SLF001
             taken[way].append((await cpu_of(load, connection))[0])
     print(
         f"Tablestone {HOW_IT_RUNS}; µs of CPU for a point read without sockets, {rounds} rounds:\n"
     )
-    print("| metrics | a tenth are below | median | more than off, median of the rounds |")
+    print("| counted | a tenth are below | median | more than off, median of the rounds |")
     print("|---|---|---|---|")
     for way, each in taken.items():
         tenth, *_ = statistics.quantiles(each, n=10)
@@ -133,7 +143,13 @@ async def measure(directory: Path, rounds: int) -> None:
     print(f"| counting one request | {counting_us(RequestCounts().count, 100):.2f} |")
     library = counting_us(ClientLibraryCounts(shared).count, 100)
     print(f"| the same with prometheus_client | {library:.2f} |")
+    for partitions in (1, 1_000, 4_000, 100_000):
+        count = RequestCounts(insight=Windows(0.0).counts).count
+        us = counting_us(count, 100 if partitions == 1 else 5, partitions)
+        print(f"| counting one with insight, {partitions:,} partitions in turn | {us:.2f} |")
     print(f"| the report of a worker, once a second | {reporting_us(application, reports):.0f} |")
+    for partitions in (10, 250, 4_000):
+        print(f"| that of insight, {partitions:,} partitions | {insight_us(partitions):.0f} |")
 
 
 def reporting_us(application: Application, reports: WorkerReports) -> float:
@@ -150,10 +166,25 @@ def reporting_us(application: Application, reports: WorkerReports) -> float:
     return statistics.median(once() for _ in range(100))
 
 
+def insight_us(partitions: int) -> float:
+    """Microseconds of the report of insight of one worker, the median of 20."""
+    windows = Windows(0.0)
+    counts = RequestCounts(insight=windows.counts)
+    for number in range(partitions):
+        counts.count(a_point_read(f"partition{number}"))
+
+    def once() -> float:
+        started = time.process_time_ns()
+        orjson.dumps(windows.content(0.0))
+        return (time.process_time_ns() - started) / 1e3
+
+    return statistics.median(once() for _ in range(20))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.metrics_cost",
-        description="What metrics cost a point read, by who counts.",
+        description="What metrics and insight cost a point read, by who counts.",
     )
     parser.add_argument("--rounds", type=how_many, default=1000, help="default: %(default)s")
     options = parser.parse_args()
