@@ -237,7 +237,7 @@ async def test_ranges_of_one_partition_are_read_at_one_moment_even_where_the_fir
         KeyRange(Key(partition, b"a"), Key(partition, b"aa")),
         KeyRange(Key(partition, b"b"), Key(partition, b"bb")),
     ]
-    values, next_key = await engine.read(ranges, rows_max=10, bytes_max=1 << 20)
+    values, next_key, _ = await engine.read(ranges, rows_max=10, bytes_max=1 << 20)
     assert values in ([b"a"], [b"a", b"b"])
     rest = [] if next_key is None else [KeyRange(next_key, Key(partition, b"bb"))]
     found = await engine.read(rest, rows_max=10, bytes_max=1 << 20)

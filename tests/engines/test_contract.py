@@ -253,7 +253,7 @@ async def test_no_reader_sees_half_of_a_write_set(engine: Engine) -> None:
     async def read(ranges: list[KeyRange]) -> int:
         reads = 0
         while is_writing:
-            values, next_key = await engine.read(ranges, rows_max=100, bytes_max=1 << 20)
+            values, next_key, _ = await engine.read(ranges, rows_max=100, bytes_max=1 << 20)
             assert len(values) in {0, len(rows)} or next_key is not None
             assert len(set(values)) <= 1
             reads += 1

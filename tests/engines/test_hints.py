@@ -186,6 +186,25 @@ async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("rows_max", [3, 10, 100])
+@pytest.mark.parametrize("hint", [row[1] for row in HOLDS], ids=[row[0] for row in HOLDS])
+async def test_rows_that_are_left_out_are_counted(data: Path, hint: Hint, rows_max: int) -> None:
+    """A scan shows how many rows it examined, however few of them it found."""
+    engine = open_sqlite(data)
+    await _store(engine)
+    examined = 0
+    async with moment_of(engine) as moment:
+        at: Key | None = WHOLE.start
+        while at is not None:
+            ranges = [KeyRange(at, WHOLE.end)]
+            rows = await moment.read(ranges, rows_max=rows_max, bytes_max=1 << 20, hint=hint)
+            examined += len(rows.values) + rows.left_out
+            at = rows.next_key
+    assert examined == len(VALUES)
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
 async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path) -> None:
     """And from the beginning in those that have it before."""
     engine = open_sqlite(data)

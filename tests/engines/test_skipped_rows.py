@@ -108,7 +108,7 @@ def test_seeks_find_what_a_walk_finds(
         next_key: Key | None = key_range.start
         while next_key is not None:
             at = next_key
-            found, next_key = reader.read_hinted(
+            found, next_key, _ = reader.read_hinted(
                 KeyRange(at, key_range.end), rows_max, bytes_max, question.hint
             )
             assert [value[:20] for value in found] == [
@@ -150,7 +150,7 @@ async def _steps(engine: SqliteEngine, hint: Hint, key_range: KeyRange = WHOLE) 
         moment._connection.set_progress_handler(count, 1)
         at: Key | None = key_range.start
         while at is not None:
-            values, at = await moment.read(
+            values, at, _ = await moment.read(
                 [KeyRange(at, key_range.end)], rows_max=1_000, bytes_max=1 << 20, hint=hint
             )
             found += len(values)

@@ -94,6 +94,8 @@ class Rows(NamedTuple):
 
     values: list[bytes]
     next_key: Key | None
+    left_out: int = 0
+    """About how many rows the engine examined and left out because of a hint."""
 
 
 class StoredRow(NamedTuple):

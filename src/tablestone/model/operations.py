@@ -257,7 +257,8 @@ class EntityFound(NamedTuple):
 class EntitiesPage:
     """Entities in key order in the form of `entity_json`, and the continuation token, if there is a next page.
 
-    `plan` names the plan of the query (`query.plan.PlanKind`); `rows_read` is the number of rows that were read for it.
+    `plan` names the plan of the query (`query.plan.PlanKind`); `rows_read` is the number of rows that were examined for
+    it, also by the engine alone.
     """
 
     stored: Sequence[bytes]

@@ -96,5 +96,5 @@ class CachedRows:
         In this order, any moments will do: a change that begins after the first read waits for the present lease.
         """
         marks = (storage_keys.marks(place.partition),)
-        values, next_key = await self._engine.read(marks, rows_max=1, bytes_max=_NO_LIMIT)
+        values, next_key, _ = await self._engine.read(marks, rows_max=1, bytes_max=_NO_LIMIT)
         return await self._engine.get(place), not values and next_key is None

@@ -144,7 +144,7 @@ class FilteredScan:
         self._turn = turn
         self._deadline = 0.0
         self.rows_read = 0
-        """The rows that the filter was evaluated for."""
+        """The rows that the filter was evaluated for, with those that the engine left out by a hint."""
 
     async def page(self, ranges: list[KeyRange], top: int) -> EntitiesPage:
         """Up to `top` matching entities; fewer or none, with a token, if the limit of time or size was reached."""
@@ -161,6 +161,7 @@ class FilteredScan:
                 )
             except MomentPassed:  # never at the first read, so the ranges begin with the next key
                 return EntitiesPage(found, _token(ranges[0].start))
+            self.rows_read += rows.left_out
             for stored in rows.values:
                 self.rows_read += 1
                 raw = read_raw(stored)

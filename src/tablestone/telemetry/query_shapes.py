@@ -1,8 +1,8 @@
 """The shape of a filter: its comparisons without their values, so that queries of one kind are counted together.
 
-Two filters have one shape if they differ only in values, or in how often a term of an `and` or `or` is repeated. A key
-is made for each query, so that has to be quick; text and terms are made once for each shape. Knows the tree of a filter
-and no query.
+Two filters have one shape if they differ only in values, or in whether a term of an `and` or `or` is there twice or more
+often. A key is made for each query, so that has to be quick; text and terms are made once for each shape. The text is
+that of `advice.filter_shape`. Knows the tree of a filter and no query.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tablestone.model.filter_tree import (
 from tablestone.model.keys import PARTITION_KEY
 
 ShapeKey = tuple[object, ...]
-"""Equal for filters of one shape: a comparison is (name, operator, type), any other node (its kind, ...)."""
+"""Equal for filters of one shape: (name, operator, type) of a comparison, (kind, ...) of any other node."""
 
 TERMS_MAX: Final = 16
 """Different terms of an `and` or `or` that are told apart; further ones are `...`."""
@@ -33,6 +33,7 @@ _AND: Final = "and"
 _OR: Final = "or"
 _NOT: Final = "not"
 _CONSTANT: Final = "constant"
+_BOOLEAN: Final = "boolean"
 _MORE: Final = "..."
 _MORE_KEY: Final[ShapeKey] = (_MORE,)
 
@@ -50,27 +51,23 @@ def shape_key(node: FilterNode | None) -> ShapeKey:
     if isinstance(node, Not):
         return (_NOT, shape_key(node.term))
     if isinstance(node, BooleanProperty):
-        return (node.name, ComparisonOperator.EQUAL, EdmType.BOOLEAN)
+        return (_BOOLEAN, node.name)
     assert isinstance(node, Constant)
     return (_CONSTANT, node.value)
 
 
 def _key_of_terms(word: str, terms: tuple[FilterNode, ...]) -> ShapeKey:
     if len(terms) == 2:
-        one, other = shape_key(terms[0]), shape_key(terms[1])
-        return (word, one, other) if one != other else (word, one, _MORE_KEY)
-    keys: dict[ShapeKey, None] = {}
-    has_more = False
+        return (word, shape_key(terms[0]), shape_key(terms[1]))
+    keys: list[ShapeKey] = []
     for term in terms:
         key = shape_key(term)
-        if key in keys:
-            has_more = True
-        elif len(keys) < TERMS_MAX:
-            keys[key] = None
-        else:
-            has_more = True
-            break
-    return (word, *keys, _MORE_KEY) if has_more else (word, *keys)
+        if keys.count(key) < 2:
+            if len(keys) == TERMS_MAX:
+                keys.append(_MORE_KEY)
+                break
+            keys.append(key)
+    return (word, *keys)
 
 
 def shape_text(key: ShapeKey) -> str:
@@ -83,21 +80,22 @@ def _text(key: ShapeKey) -> str:
     if not key:
         return ""
     kind = key[0]
-    if kind == _MORE:
+    if len(key) < 2:
         return _MORE
-    if kind == _CONSTANT and len(key) == 2:
-        return "true" if key[1] else "false"
-    if kind == _NOT and len(key) == 2:
-        return f"not ({_text(_inner(key[1]))})"
     operator = key[1]
-    if isinstance(operator, ComparisonOperator):
+    if isinstance(operator, ComparisonOperator):  # first, because a property may have any name
         return f"{kind} {operator.value} ?"
+    if kind == _CONSTANT:
+        return "true" if operator else "false"
+    if kind == _BOOLEAN:
+        return str(operator)
+    if kind == _NOT:
+        return f"not ({_text(_inner(operator))})"
     parts = []
     for each in key[1:]:
         inner = _inner(each)
         text = _text(inner)
-        is_joined = bool(inner) and inner[0] in (_AND, _OR) and _is_joined(inner)
-        parts.append(f"({text})" if is_joined else text)
+        parts.append(f"({text})" if _is_joined(inner) else text)
     return f" {kind} ".join(parts)
 
 
@@ -115,13 +113,18 @@ def shape_terms(key: ShapeKey) -> tuple[list[list[str]], str]:
 
 
 def _collect(key: ShapeKey, terms: dict[tuple[str, str, str], None], words: set[str]) -> None:
-    if not key or (len(key) <= 2 and key[0] in (_MORE, _CONSTANT)):
+    if len(key) < 2:  # no filter, or more of it
         return
     operator = key[1]
     if isinstance(operator, ComparisonOperator):
         kind = key[2]
         assert isinstance(kind, EdmType)
         terms[(str(key[0]), str(operator.value), str(kind.value))] = None
+        return
+    if isinstance(operator, str):
+        terms[(operator, "eq", "Edm.Boolean")] = None
+        return
+    if isinstance(operator, bool):
         return
     words.add(str(key[0]))
     for each in key[1:]:
@@ -135,7 +138,7 @@ def _inner(value: object) -> ShapeKey:
 
 def _is_joined(key: ShapeKey) -> bool:
     """Whether it is an `and` or `or`, and no comparison of a property of that name."""
-    return len(key) < 2 or not isinstance(key[1], ComparisonOperator)
+    return key[0] in (_AND, _OR) and not isinstance(key[1], ComparisonOperator)
 
 
 def partition_of(node: FilterNode | None) -> str | None:

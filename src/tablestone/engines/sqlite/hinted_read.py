@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tablestone.engines.contract import Hint, RowBetween
     from tablestone.engines.sqlite.hint_condition import Condition
+    from tablestone.engines.sqlite.range_statements import Bindings, Walk
 
 MARKER: Final = """
 SELECT min(nullif(instr(value, ?), 0)) FROM (
@@ -86,7 +87,7 @@ class HintedReader:
             next_key = reading.look(start, end, reading.rows_left, everywhere)
         else:
             next_key = reading.walk_and_seek(start, rows, everywhere, among_rows)
-        return Rows(reading.values, next_key)
+        return Rows(reading.values, next_key, max(0, reading.examined - len(reading.values)))
 
 
 class Experience:
@@ -123,6 +124,8 @@ class _Reading:
     rows_left: int
     bytes_left: int
     values: list[bytes] = field(default_factory=list)
+    examined: int = 0
+    """The rows that were examined; a few too many if the read ended early by its bytes."""
 
     def walk_and_seek(
         self, start: Key, rows: RowBetween, everywhere: Condition, among_rows: Condition
@@ -159,6 +162,8 @@ class _Reading:
                 end = whole.end if rows.end is None else Key(partition, rows.end)
                 end = min(end, self.end)
                 if count and start < end:
+                    if limit is None:
+                        self.examined += count
                     next_key = self.look(start, end, limit, among_rows)
                     if next_key is not None or self.bytes_left <= 0:
                         return next_key
@@ -176,9 +181,10 @@ class _Reading:
         if rows is not None:
             # First the key at which to stop, which the index alone finds. It limits the next statement, even if that
             # leaves out every row.
-            key: Any = self.connection.execute(walk.key, (*bounds, rows)).get
+            key, number = self._end_of(walk, bounds, rows, is_first=not start.row)
+            self.examined += number
             if key is not None:
-                next_key = Key(*key)
+                next_key = key
                 walk, bounds = walk_of(KeyRange(start, next_key))
         found = self.connection.execute(
             walk.some.format(condition.sql),
@@ -195,6 +201,27 @@ class _Reading:
                 partition, row = self.connection.execute(PLACE, (place,)).get
                 return self._first_key(Key(partition, row + b"\0"))
         return next_key
+
+    def _end_of(
+        self, walk: Walk, bounds: Bindings, rows: int, *, is_first: bool
+    ) -> tuple[Key | None, int]:
+        """The key after the first `rows` rows, if there are more, and the number of rows before it.
+
+        Either question walks through the index. A read at the start of a partition is often the only one, and one
+        that goes on is rarely the last: so the question is asked first that is then the only one.
+        """
+        execute = self.connection.execute
+        number: Any = rows + 1
+        if is_first:
+            number = execute(walk.number, (*bounds, rows + 1)).get
+            if number <= rows:
+                return None, number
+        key: Any = execute(walk.key, (*bounds, rows)).get
+        if key is not None:
+            return Key(*key), rows
+        if not is_first:
+            number = execute(walk.number, (*bounds, rows)).get
+        return None, min(number, rows)
 
     def _has_rows(self, at: Key, rows: int) -> bool:
         """Whether the key's partition has more than `rows` rows from the key on."""

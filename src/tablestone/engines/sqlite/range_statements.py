@@ -22,6 +22,8 @@ class Walk(NamedTuple):
     key: str
     some: str
     """The values and rowids of all rows for which a condition holds; the condition has to be filled in."""
+    number: str
+    """The number of rows, up to a limit."""
 
     @classmethod
     def over(cls, bounds: str) -> Walk:
@@ -31,6 +33,7 @@ class Walk(NamedTuple):
             f"SELECT value {tail} LIMIT ?",
             f"SELECT partition, row {tail} LIMIT 1 OFFSET ?",
             f"SELECT v.value, v.rowid {named} AND {{}} ORDER BY partition, row",
+            f"SELECT count(*) FROM (SELECT 1 {tail} LIMIT ?)",  # noqa: S608 - of constants
         )
 
 

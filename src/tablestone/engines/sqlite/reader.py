@@ -98,7 +98,7 @@ class RowReader:
                 for unread in self._scan(key_range, 1):
                     return Rows(values, Key(unread.partition, unread.row))
                 continue
-            found, next_key = self._read_range(
+            found, next_key, _ = self._read_range(
                 key_range, rows_max - len(values), bytes_max - bytes_read
             )
             values += found
