@@ -124,8 +124,9 @@ class Configuration:
     `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
     table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `metrics_tables`,
     metrics name accounts and tables. `insight` is one of `INSIGHT_FORMS`. With `any_version`, requests of versions that
-    are not known are answered too. With `control_port`, the control API of the test kit is served on this port of the loopback address. With `realism`,
-    a server for tests differs from a service on one machine where Azure does. `ready_form` is one of `READY_FORMS`.
+    are not known are answered too. With `control_port`, the control API of the test kit is served on this port of the
+    loopback address. With `realism`, a server for tests differs from a service on one machine where Azure does.
+    `ready_form` is one of `READY_FORMS`.
     """
 
     host: str

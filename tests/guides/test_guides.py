@@ -17,6 +17,7 @@ PAGES = (
     "commands.md",
     "curl.md",
     "from-azurite.md",
+    "insight.md",
     "monitoring.md",
     "storage-explorer.md",
 )

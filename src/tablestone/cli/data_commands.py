@@ -17,13 +17,17 @@ from tablestone.transfer.refusals import TransferRefused
 
 
 class DataCommand(NamedTuple):
-    """A command: its name, `module:attribute` below `cli.commands`, and what it does in a line."""
+    """A command: its name, `module:attribute` below `cli.commands`, and what it does in a line.
+
+    `is_of_server`: it is listed with the commands of the server, because no other endpoint has what it shows.
+    """
 
     name: str
     place: str
     summary: str
     extra: str = "tools"
     """The extra with the packages that it needs."""
+    is_of_server: bool = False
 
 
 DATA_COMMANDS: Final = (
@@ -55,6 +59,12 @@ DATA_COMMANDS: Final = (
         extra="explorer",
     ),
     DataCommand("profile", "connection_profiles:profile", "Store connections under names."),
+    DataCommand(
+        "insight",
+        "insight:insight",
+        "Show hot partitions and scanning queries of a server.",
+        is_of_server=True,
+    ),
     DataCommand("completion", "completion:completion", "Print the completion script of a shell."),
 )
 _BY_NAME: Final = {command.name: command for command in DATA_COMMANDS}
@@ -86,15 +96,18 @@ class Commands(click.Group):
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Two lists of commands; the modules of the second list are not imported."""
         self._load_the_server()
-        own = [
-            (name, command.get_short_help_str(limit=80))
-            for name, command in sorted(self.commands.items())
+        own = {
+            name: command.get_short_help_str(limit=80)
+            for name, command in self.commands.items()
             if not command.hidden
-        ]
+        }
+        own |= {each.name: each.summary for each in DATA_COMMANDS if each.is_of_server}
         with formatter.section("The server"):
-            formatter.write_dl(own)
+            formatter.write_dl(sorted(own.items()))
         with formatter.section("The data tools, for any Azure Tables endpoint"):
-            formatter.write_dl([(each.name, each.summary) for each in DATA_COMMANDS])
+            formatter.write_dl(
+                [(each.name, each.summary) for each in DATA_COMMANDS if not each.is_of_server]
+            )
 
 
 def load(command: DataCommand) -> click.Command:

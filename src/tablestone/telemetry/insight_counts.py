@@ -25,7 +25,7 @@ from tablestone.model.operations import (
     QueryEntities,
     UpdateEntity,
 )
-from tablestone.telemetry.key_ranges import CountedRange, joined
+from tablestone.telemetry.key_ranges import CountedRange, with_points
 from tablestone.telemetry.query_shapes import ShapeKey, partition_of, shape_key
 from tablestone.telemetry.request_record import RequestRecord
 
@@ -188,11 +188,8 @@ class InsightCounts:
         self._table = self.window.other
         return ended
 
-    def count_point_read(self, record: RequestRecord) -> None:
+    def count_point_read(self, record: RequestRecord, operation: GetEntity) -> None:
         """Count a point read that found its entity."""
-        operation = record.operation
-        if not isinstance(operation, GetEntity):
-            return
         name, key = operation.table, operation.key.partition_key
         table = self._table
         if name != self._name or record.account != self._account:
@@ -203,9 +200,7 @@ class InsightCounts:
         counts.points += 1
         counts.bytes_out += record.bytes_out
 
-    def count(
-        self, record: RequestRecord, plan: str, read: int, returned: int, written: int
-    ) -> None:
+    def count(self, record: RequestRecord, plan: str, read: int, returned: int) -> None:
         """Count any other request on entities whose answer is ready."""
         operation, failure = record.operation, record.failure
         key: str | None
@@ -224,9 +219,7 @@ class InsightCounts:
             name, key = operation.table, operation.entity.key.partition_key
         else:
             return
-        is_found = record.result is not None or (
-            failure is not None and failure.code in _OF_A_TABLE_THAT_IS_THERE
-        )
+        is_found = failure is None or failure.code in _OF_A_TABLE_THAT_IS_THERE
         table = self._table_of(record.account, name, is_found=is_found)
         if isinstance(operation, QueryEntities) and record.result is not None:
             key = self._count_page(table, operation, record, key)
@@ -244,8 +237,10 @@ class InsightCounts:
             counts.other_reads += 1
             counts.other_read += read
             counts.other_returned += returned
+        elif isinstance(operation, EntityGroupTransaction):
+            counts.writes += len(operation.writes)
         else:
-            counts.writes += written
+            counts.writes += 1
 
     def _count_page(
         self, table: TableCounts, query: QueryEntities, record: RequestRecord, key: str | None
@@ -333,14 +328,14 @@ class InsightCounts:
             for key, counts in dropped:
                 del table.partitions[key]
                 table.rest.add(counts)
-            table.ranges = joined([*table.ranges, *map(range_of, dropped)], RANGES_MAX)
+            points = [point_of(key, counts) for key, counts in dropped]
+            table.ranges = with_points(table.ranges, points, RANGES_MAX)
             window.partitions -= len(dropped)
         window.missed = most
 
 
-def range_of(partition: tuple[str, Counts]) -> CountedRange:
+def point_of(key: str, counts: Counts) -> CountedRange:
     """A partition as a range of its one key."""
-    key, counts = partition
     encoded = encode_key(key)
     return CountedRange(encoded, encoded, counts.read(), counts.writes)
 

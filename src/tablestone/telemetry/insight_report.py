@@ -143,11 +143,12 @@ class FilterTerm:
 class QueryShape:
     """Queries of one table that differ only in their values, in a period.
 
-    `filter` is the text with `?` for each value, empty without a filter; a term that is repeated is there twice, however
-    often it was. A text that ends with `...` is not whole. `terms` are its comparisons, in order and without repetition; they are `joined` by "and", by "or", or in
-    a "mixed" way (also if there is a `not`), and "" if there is at most one. `names_select`: the query has `$select`.
-    `plan` is a `query.plan.PlanKind`. `queries` were begun; `pages` were answered, with those of continuation tokens.
-    `p50_ms` and `p99_ms` are of one page, in milliseconds, and up to the width of a histogram's bucket too high.
+    `filter` is the text with `?` for each value, empty without a filter. A term that is repeated is there twice,
+    however often it was; a text that ends with `...` is not whole. `terms` are its comparisons, in order and without
+    repetition. They are `joined` by "and", by "or", or in a "mixed" way (also if there is a `not`), and "" if there is
+    at most one. `names_select`: the query has `$select`. `plan` is a `query.plan.PlanKind`. `queries` were begun;
+    `pages` were answered, with those of continuation tokens. `p50_ms` and `p99_ms` are of one page, in milliseconds,
+    and up to the width of a histogram's bucket too high.
     """
 
     account: str

@@ -20,7 +20,7 @@ from tablestone.telemetry.insight_counts import (
     ShapeCounts,
     TableCounts,
     WindowCounts,
-    range_of,
+    point_of,
 )
 from tablestone.telemetry.key_ranges import CountedRange, joined
 from tablestone.telemetry.query_shapes import shape_terms, shape_text
@@ -135,7 +135,7 @@ def _content_of_table(
     whole.add(table.rest)
     for counts in table.partitions.values():
         whole.add(counts)
-    ranges = joined([*table.ranges, *map(range_of, others)], ranges_max)
+    ranges = joined([*table.ranges, *[point_of(key, counts) for key, counts in others]], ranges_max)
     plans = dict(table.plans)
     if whole.points:
         plans["point"] = plans.get("point", 0) + whole.points

@@ -1,8 +1,8 @@
 """The shape of a filter: its comparisons without their values, so that queries of one kind are counted together.
 
-Two filters have one shape if they differ only in values, or in whether a term of an `and` or `or` is there twice or more
-often. A key is made for each query, so that has to be quick; text and terms are made once for each shape. The text is
-that of `advice.filter_shape`. Knows the tree of a filter and no query.
+Two filters have one shape if they differ only in values, or in whether a term of an `and` or `or` is repeated once or
+more often. A key is made for each query, so that has to be quick; text and terms are made once for each shape. The
+text is that of `advice.filter_shape`. Knows the tree of a filter and no query.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class RequestCounts:
         if self._names_tables and record.table:
             self._count_table(record, returned, read, written)
         if self._insight is not None:
-            self._insight.count(record, plan, read, returned, written)
+            self._insight.count(record, plan, read, returned)
 
     def totals(self) -> dict[str, object]:
         """All counts, as totals."""

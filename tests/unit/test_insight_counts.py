@@ -1,0 +1,380 @@
+"""Counts for insight: each row is a request and what it adds; many partitions, with an error that is stated."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+
+from tablestone.model.entity import Entity
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import ContinuationToken, EntityKey
+from tablestone.model.operations import (
+    CreateTable,
+    Deleted,
+    DeleteEntity,
+    EntitiesPage,
+    EntityFound,
+    EntityGroupTransaction,
+    EntityWritten,
+    GetEntity,
+    InsertEntity,
+    Operation,
+    Projection,
+    QueryEntities,
+    Result,
+    TableFound,
+    TransactionCommitted,
+)
+from tablestone.query.filter_parser import parse_filter
+from tablestone.server.worker_reporter import resident_bytes
+from tablestone.telemetry.insight_bucket import Bucket, bucket_of, merged
+from tablestone.telemetry.insight_counts import (
+    PARTITIONS_MAX,
+    RANGES_MAX,
+    SHAPES_MAX,
+    SPANS_MAX,
+    TABLES_MAX,
+)
+from tablestone.telemetry.insight_report import Activity
+from tablestone.telemetry.insight_window import Windows, shown_key, window_content
+from tablestone.telemetry.request_counts import RequestCounts
+from tablestone.telemetry.request_record import RequestRecord
+from tablestone.telemetry.worker_reports import REPORT_BYTES_MAX
+
+
+def record_of(
+    operation: Operation | None,
+    result: Result | None = None,
+    failure: str = "",
+    *,
+    status: int = 200,
+    seconds: float = 0.002,
+) -> RequestRecord:
+    record = RequestRecord("GET", "127.0.0.1", 100.0)
+    record.ended, record.status = 100.0 + seconds, status
+    record.account, record.operation, record.result = "weather", operation, result
+    record.failure = StorageError(failure) if failure else None
+    record.bytes_in, record.bytes_out = 10, 500
+    return record
+
+
+def get(partition: str = "p", table: str = "Readings") -> RequestRecord:
+    """A point read that finds its entity."""
+    return record_of(GetEntity(table, EntityKey(partition, "r"), None), EntityFound(b"{}"))
+
+
+def counted(*records: RequestRecord) -> Bucket:
+    """The window of a worker, read from its report."""
+    windows = Windows(0.0)
+    counts = RequestCounts(insight=windows.counts)
+    for record in records:
+        counts.count(record)
+    content = orjson.loads(orjson.dumps(windows.content(0.0)))
+    return bucket_of(content["present"])
+
+
+def stored(partition: str) -> bytes:
+    return orjson.dumps({"odata.etag": "", "PartitionKey": partition, "RowKey": "r"})
+
+
+def query(
+    text: str | None, token: str | None = None, select: tuple[str, ...] = ()
+) -> QueryEntities:
+    node = None if text is None else parse_filter(text)
+    projection = Projection(select, "") if select else None
+    start = None if token is None else ContinuationToken(token, "")
+    return QueryEntities("Readings", node, 1000, projection, start)
+
+
+def page(plan: str, read: int, partitions: str = "", token: str | None = None) -> EntitiesPage:
+    start = None if token is None else ContinuationToken(token, "")
+    return EntitiesPage(tuple(map(stored, partitions)), start, plan, read)
+
+
+KEY = EntityKey("p", "r")
+INSERT = InsertEntity("Readings", Entity(KEY, {}))
+TRANSACTION = EntityGroupTransaction("Readings", "p", (INSERT, INSERT, INSERT))
+BYTES = {"bytes_in": 10, "bytes_out": 500}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A request; what it adds to its table and to its partition; the kinds of plans; the spans of scans."""
+
+    record: RequestRecord
+    table: Activity
+    partitions: tuple[str, ...] = ("p",)
+    plans: tuple[str, ...] = ()
+    spans: tuple[Any, ...] = ()
+
+
+ROWS = {
+    "a point read": Row(
+        get(),
+        Activity(reads=1, entities_read=1, entities_returned=1, **BYTES),
+        plans=("point",),
+    ),
+    "a point read that finds nothing": Row(
+        record_of(GetEntity("Readings", KEY, None), None, "ResourceNotFound", status=404),
+        Activity(reads=1, **BYTES),
+        plans=("point",),
+    ),
+    "a point read that is refused": Row(
+        record_of(GetEntity("Readings", KEY, None), None, "ConditionNotMet", status=412),
+        Activity(conflicts=1, **BYTES),
+        plans=("point",),
+    ),
+    "an insert": Row(record_of(INSERT, EntityWritten(5), status=204), Activity(writes=1, **BYTES)),
+    "a delete": Row(
+        record_of(DeleteEntity("Readings", KEY, -1), Deleted(), status=204),
+        Activity(writes=1, **BYTES),
+    ),
+    "a transaction": Row(
+        record_of(TRANSACTION, TransactionCommitted([EntityWritten(5)] * 3), status=202),
+        Activity(writes=3, **BYTES),
+    ),
+    "a transaction that fails, inside an answer that does not": Row(
+        record_of(TRANSACTION, None, "EntityAlreadyExists", status=202),
+        Activity(conflicts=1, **BYTES),
+    ),
+    "an insert of an entity that is there": Row(
+        record_of(INSERT, None, "EntityAlreadyExists", status=409), Activity(conflicts=1, **BYTES)
+    ),
+    "a query of a partition": Row(
+        record_of(query("PartitionKey eq 'p' and a gt 1"), page("partition", 40, "pp")),
+        Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
+        plans=("partition",),
+    ),
+    "a scan of a table": Row(
+        record_of(query("a gt 1"), page("table", 40, "pq")),
+        Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
+        partitions=(),
+        plans=("table",),
+        spans=((b"", None, 40),),
+    ),
+    "a later page of a scan": Row(
+        record_of(query(None, token="d"), page("table", 40, "ef", token="g")),
+        Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
+        partitions=(),
+        plans=("table",),
+        spans=((b"d", b"g", 40),),
+    ),
+    "a range of partitions": Row(
+        record_of(query("PartitionKey ge 'a'"), page("partition range", 40, "cde")),
+        Activity(reads=1, entities_read=40, entities_returned=3, **BYTES),
+        partitions=(),
+        plans=("partition range",),
+        spans=((b"c", b"e", 40),),
+    ),
+    "a range of partitions, with entities of one": Row(
+        record_of(query("PartitionKey ge 'a'"), page("partition range", 40, "pp")),
+        Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
+        plans=("partition range",),
+    ),
+    "a query that fails": Row(
+        record_of(query("PartitionKey eq 'p'"), None, "ServerBusy", status=503),
+        Activity(failed=1, **BYTES),
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_a_request(row: Row) -> None:
+    """It comes after one that shows that the table is there."""
+    found = counted(record_of(INSERT, EntityWritten(5)), row.record)
+    (table,) = found.tables.values()
+    before = counted(record_of(INSERT, EntityWritten(5))).tables["weather", "readings"].numbers
+    added = Activity(*(one - other for one, other in zip(table.numbers, before, strict=True)))
+    assert added == row.table
+    expected = {"p"} if row.partitions else set()
+    changed = {
+        key
+        for key, partition in table.partitions.items()
+        if partition.numbers != (before if key == "p" else [])
+    }
+    assert changed == expected
+    assert table.plans == dict.fromkeys(row.plans, 1)
+    assert tuple((span.first, span.last, span.read) for span in table.spans) == row.spans
+
+
+def test_a_table_is_named_once_it_was_found() -> None:
+    """Whatever the case of its name; a client cannot fill the memory with names that it makes up."""
+    made_up = [
+        record_of(GetEntity("MadeUp", KEY, None), None, "TableNotFound", status=404),
+        record_of(GetEntity("MadeUp", KEY, None), None, "AuthorizationPermissionMismatch"),
+        record_of(CreateTable("MadeUp"), TableFound("MadeUp", created=True), status=201),
+        record_of(None, None, "AuthenticationFailed", status=403),
+    ]
+    found = counted(*made_up, get(table="Readings"), get(table="READINGS"))
+    assert {key: table.name for key, table in found.tables.items()} == {
+        ("weather", "readings"): "Readings"
+    }
+    assert Activity(*found.tables["weather", "readings"].numbers).reads == 2
+    assert Activity(*found.other).refused == 2
+
+
+def test_queries_by_their_shape() -> None:
+    found = counted(
+        record_of(query("a gt 1"), page("table", 40, "pq", token="r"), seconds=0.004),
+        record_of(query("a gt 1", token="r"), page("table", 60, "s"), seconds=0.004),
+        record_of(query("a gt 7"), page("table", 100), seconds=0.5),
+        record_of(query("a gt 7", select=("a",)), page("table", 100)),
+        record_of(query(None), page("table", 1, "p")),
+        record_of(query("a gt 7"), None, "ServerBusy", status=503),
+    )
+    (table,) = found.tables.values()
+    shapes = {
+        name: (each.queries, each.pages, each.read, each.returned)
+        for name, each in table.shapes.items()
+    }
+    assert shapes == {
+        ("a gt ?", False, "table"): (2, 3, 200, 3),
+        ("a gt ?", True, "table"): (1, 1, 100, 0),
+        ("", False, "table"): (1, 1, 1, 1),
+    }
+    counts = table.shapes["a gt ?", False, "table"]
+    assert counts.seconds == pytest.approx(0.508)
+    assert sum(counts.durations) == 3
+
+
+def test_everything_has_a_bound() -> None:
+    many = 3 * TABLES_MAX
+    tables = counted(*(get(table=f"T{number}") for number in range(many)))
+    assert len(tables.tables) == TABLES_MAX
+    assert Activity(*tables.other).reads == many - TABLES_MAX
+    queries = counted(
+        *(record_of(query(f"a{number} gt 1"), page("table", 1)) for number in range(2 * SHAPES_MAX))
+    )
+    (table,) = queries.tables.values()
+    assert len(table.shapes) == SHAPES_MAX + 1
+    assert table.shapes["...", False, "table"].pages == SHAPES_MAX
+    scans = counted(
+        *(
+            record_of(query(None, token=f"k{number:03}"), page("table", 1, token=f"k{number:03}z"))
+            for number in range(100)
+        )
+    )
+    (table,) = scans.tables.values()
+    assert len(table.spans) <= SPANS_MAX
+    assert sum(span.read for span in table.spans) == 100
+    assert min(span.first for span in table.spans) == b"k000"
+
+
+def of_many(total: int, partitions: int, seed: int) -> tuple[Bucket, Counter[str]]:
+    """Point reads in more partitions than have room, a few of them hot; and the true counts."""
+    chance = random.Random(seed)
+    keys = [
+        f"k{int(chance.paretovariate(0.7)) if chance.random() < 0.3 else chance.randrange(partitions):06}"
+        for _ in range(total)
+    ]
+    records = {key: get(key) for key in set(keys)}
+    windows = Windows(0.0)
+    counts = RequestCounts(insight=windows.counts)
+    for key in keys:
+        counts.count(records[key])
+    assert len(windows.counts.window.tables["weather", "readings"].partitions) <= PARTITIONS_MAX
+    content = orjson.loads(orjson.dumps(window_content(windows.counts.window)))
+    return bucket_of(content), Counter(keys)
+
+
+def require_stated_error(found: Bucket, true: Counter[str]) -> None:
+    """No count is too high, none is lower than it says, and a partition without a count is small."""
+    (table,) = found.tables.values()
+    for key, count in true.items():
+        partition = table.partitions.get(key)
+        if partition is None:
+            assert count <= found.unlisted
+        else:
+            reads = Activity(*partition.numbers).reads
+            assert reads <= count <= reads + partition.missed
+    assert Activity(*table.numbers).reads == true.total()
+    apart = sum(Activity(*each.numbers).reads for each in table.partitions.values())
+    assert apart + sum(each.read for each in table.ranges) == true.total()
+    assert len(table.ranges) <= RANGES_MAX
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_error_is_stated(seed: int) -> None:
+    found, true = of_many(40_000, 20_000, seed)
+    assert len(true) > 2 * PARTITIONS_MAX
+    require_stated_error(found, true)
+    (table,) = found.tables.values()
+    assert (
+        max(each.missed for each in table.partitions.values()) <= 2 * true.total() / PARTITIONS_MAX
+    )
+    hottest = max(true, key=lambda key: true[key])
+    assert table.partitions[hottest].missed == 0
+
+
+def test_the_error_of_several_workers_and_minutes_is_stated() -> None:
+    windows = [of_many(20_000, 20_000, seed) for seed in range(4)]
+    whole: Counter[str] = Counter()
+    for _, true in windows:
+        whole += true
+    two = merged((merged(bucket for bucket, _ in windows[:2]), *(each for each, _ in windows[2:])))
+    require_stated_error(two, whole)
+
+
+@pytest.mark.slow
+def test_a_million_partitions_take_little_memory() -> None:
+    """A unique PartitionKey for each entity: the counts of the table and of its key ranges stay exact."""
+    windows = Windows(0.0)
+    before = resident_bytes()
+    total = 1_000_000
+    record = get()
+    for number in range(total):
+        key = EntityKey(f"{number * 7919 % total:06}-{'x' * 30}", "r")
+        record.operation = GetEntity("Readings", key, None)
+        windows.counts.count_point_read(record)
+    assert resident_bytes() - before < 32 * 1024 * 1024
+    written = orjson.dumps(windows.content(0.0))
+    assert len(written) < REPORT_BYTES_MAX // 4
+    found = bucket_of(orjson.loads(written)["present"])
+    (table,) = found.tables.values()
+    assert Activity(*table.numbers).reads == total
+    assert found.unlisted <= 2 * total / PARTITIONS_MAX
+    largest = max(each.read for each in table.ranges)
+    assert largest < total / 8  # even keys are in even ranges
+
+
+def test_a_window_is_a_minute() -> None:
+    windows = Windows(59.0)
+    counts = RequestCounts(insight=windows.counts)
+    counts.count(get("a"))
+    assert windows.content(59.9)["ended"] is None
+    content = orjson.loads(orjson.dumps(windows.content(60.1)))
+    assert (content["ended"]["minute"], content["present"]["minute"]) == (0, 1)
+    assert bucket_of(content["ended"]).tables
+    assert not bucket_of(content["present"]).tables
+    counts.count(get("b"))
+    later = orjson.loads(orjson.dumps(windows.content(61.0)))
+    assert later["ended"] == content["ended"]
+    assert list(bucket_of(later["present"]).tables["weather", "readings"].partitions) == ["b"]
+
+
+LONG = "k" * 400
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("", ""),
+        ("Straße 日本 😀", "Straße 日本 😀"),
+        ("k" * 128, "k" * 128),
+        ("\ud800", "?"),
+    ],
+)
+def test_a_shown_key(key: str, shown: str) -> None:
+    assert shown_key(key) == shown
+
+
+def test_long_keys_stay_different() -> None:
+    one, other = shown_key(LONG + "a"), shown_key(LONG + "b")
+    assert one != other
+    assert one.startswith("k" * 128 + "#")
+    assert len(one) < 150
