@@ -18,7 +18,6 @@ from tablestone.model.operations import (
     Deleted,
     DeleteEntity,
     EntitiesPage,
-    EntityFound,
     EntityGroupTransaction,
     EntityWritten,
     GetEntity,
@@ -55,7 +54,7 @@ def record_of(
     status: int = 200,
     seconds: float = 0.002,
 ) -> RequestRecord:
-    record = RequestRecord("GET", "127.0.0.1", 100.0)
+    record = RequestRecord(100.0)
     record.ended, record.status = 100.0 + seconds, status
     record.account, record.operation, record.result = "weather", operation, result
     record.failure = StorageError(failure) if failure else None
@@ -65,7 +64,7 @@ def record_of(
 
 def get(partition: str = "p", table: str = "Readings") -> RequestRecord:
     """A point read that finds its entity."""
-    return record_of(GetEntity(table, EntityKey(partition, "r"), None), EntityFound(b"{}"))
+    return record_of(GetEntity(table, EntityKey(partition, "r"), None))
 
 
 def counted(*records: RequestRecord) -> Bucket:
@@ -104,7 +103,7 @@ BYTES = {"bytes_in": 10, "bytes_out": 500}
 
 @dataclass(frozen=True)
 class Row:
-    """A request; what it adds to its table and to its partition; the kinds of plans; the spans of scans."""
+    """A request, the counts that it adds to its table, its partitions, the kinds of plans, and the spans of scans."""
 
     record: RequestRecord
     table: Activity
@@ -203,7 +202,7 @@ def test_a_request(row: Row) -> None:
 
 
 def test_a_table_is_named_once_it_was_found() -> None:
-    """Whatever the case of its name; a client cannot fill the memory with names that it makes up."""
+    """The case of its name does not matter. A client cannot fill the memory with names that it makes up."""
     made_up = [
         record_of(GetEntity("MadeUp", KEY, None), None, "TableNotFound", status=404),
         record_of(GetEntity("MadeUp", KEY, None), None, "AuthorizationPermissionMismatch"),
@@ -329,8 +328,7 @@ def test_a_million_partitions_take_little_memory() -> None:
     record = get()
     for number in range(total):
         key = EntityKey(f"{number * 7919 % total:06}-{'x' * 30}", "r")
-        record.operation = GetEntity("Readings", key, None)
-        windows.counts.count_point_read(record)
+        windows.counts.count_point_read(record, GetEntity("Readings", key, None))
     assert resident_bytes() - before < 32 * 1024 * 1024
     written = orjson.dumps(windows.content(0.0))
     assert len(written) < REPORT_BYTES_MAX // 4

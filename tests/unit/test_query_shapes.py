@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from tablestone.advice.filter_shape import shape_of
+from tablestone.advice.filter_shape import NoShape, read_shape, shape_of
 from tablestone.model.filter_tree import FilterNode
 from tablestone.query.filter_parser import parse_filter
 from tablestone.telemetry.query_shapes import (
@@ -55,8 +55,10 @@ SHAPES: list[tuple[str, str, list[list[str]], str]] = [
 
 @pytest.mark.parametrize(("text", "shape", "terms", "joined"), SHAPES, ids=[s[0] for s in SHAPES])
 def test_the_shape(text: str, shape: str, terms: list[list[str]], joined: str) -> None:
-    key = shape_key(parse_filter(text))
+    node = parse_filter(text)
+    key = shape_key(node)
     assert (shape_text(key), *shape_terms(key)) == (shape, terms, joined)
+    assert shape == shape_of(node)
 
 
 SAME = [
@@ -98,9 +100,14 @@ def test_a_long_filter_has_a_short_shape() -> None:
 
 
 @given(FILTERS)
-def test_the_advice_reads_the_same_shape(node: FilterNode) -> None:
+def test_the_advice_reads_the_shape(node: FilterNode) -> None:
+    """It knows no types, so a comparison with values of three types is one that is repeated."""
     text = shape_text(shape_key(node))
-    assert text == shape_of(node) or text.endswith("...")
+    try:
+        read = read_shape(text)
+    except NoShape:  # such as a key that stands alone as a condition
+        return
+    assert text.endswith("...") or shape_of(read) == shape_of(node)
 
 
 PARTITIONS = [

@@ -1,7 +1,7 @@
 """The counts of a length of time, of any number of workers: read from their windows, and merged.
 
-A bucket has limited room for tables, partitions and query shapes. What has no room stays in the sums, and `unlisted`
-says how many entities a partition can have had that is not listed. Knows windows and buckets, and no report.
+A bucket has limited room for tables, partitions and query shapes. The counts of the others stay in the sums, and
+`unlisted` says how many entities a partition can have had that is not listed. Knows windows and buckets, and no report.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from tablestone.telemetry.key_ranges import CountedRange, with_points
 from tablestone.telemetry.query_shapes import ShapeKey, partition_of, shape_key
 from tablestone.telemetry.request_record import RequestRecord
 
-WINDOW_SECONDS: Final = 60
+MINUTE_SECONDS: Final = 60
 """Seconds of a window; windows begin at whole minutes since 1970."""
 PARTITIONS_MAX: Final = 4096
 """Partitions that a worker counts apart in a window, of all tables."""

@@ -13,8 +13,8 @@ import orjson
 
 from tablestone.model.keys import decode_key
 from tablestone.telemetry.insight_counts import (
+    MINUTE_SECONDS,
     RANGES_MAX,
-    WINDOW_SECONDS,
     Counts,
     InsightCounts,
     ShapeCounts,
@@ -42,12 +42,12 @@ class Windows:
     """The windows of a worker: the present one and the one before. `now` is in seconds since 1970."""
 
     def __init__(self, now: float) -> None:
-        self.counts = InsightCounts(int(now) // WINDOW_SECONDS)
+        self.counts = InsightCounts(int(now) // MINUTE_SECONDS)
         self._ended: orjson.Fragment | None = None
 
     def content(self, now: float) -> dict[str, object]:
         """Both windows for a report. A window that has ended is written once."""
-        minute = int(now) // WINDOW_SECONDS
+        minute = int(now) // MINUTE_SECONDS
         if minute != self.counts.window.minute:
             ended = self.counts.begin_window(minute)
             self._ended = orjson.Fragment(orjson.dumps(window_content(ended)))
