@@ -7,6 +7,7 @@ Knows both descriptions of a workload; does not know where a report comes from.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from tablestone.advice.filter_shape import NoShape, read_shape
 from tablestone.advice.key_forms import form_of
@@ -92,9 +93,14 @@ def query_use(shape: QueryShape) -> QueryUse | None:
         max(1, shape.queries),
         shape.entities_read,
         shape.entities_returned,
-        PlanKind(shape.plan),
+        _KINDS.get(shape.plan),
     )
 
 
 def _types(shape: QueryShape) -> dict[str, EdmType]:
-    return {term.property: EdmType(term.type) for term in shape.terms}
+    """The types that are known here: a newer server may have others."""
+    return {term.property: _TYPES[term.type] for term in shape.terms if term.type in _TYPES}
+
+
+_KINDS: Final = {kind.value: kind for kind in PlanKind}
+_TYPES: Final = {kind.value: kind for kind in EdmType}

@@ -14,13 +14,16 @@ from tablestone.cli.data_options import connection_for, opened, quiet_option, wi
 from tablestone.cli.reading_options import reading_of, with_reading
 from tablestone.cli.simulation_report import lines_of, members_of
 from tablestone.model.table_names import TABLE_NAME
+from tablestone.telemetry.insight_report import DAY
 from tablestone.transfer.endpoint_connection import GivenConnection
 from tablestone.transfer.formats.compressed import ReadPosition
 from tablestone.transfer.formats.reading_file import kind_of, read_rows
 from tablestone.transfer.formats.rows import Reading, Rejected, Row
+from tablestone.transfer.insight_request import ask_for_insight
+from tablestone.transfer.observed_workload import queries_of, rate_of
 from tablestone.transfer.progress import progress_for
 from tablestone.transfer.reading import TableReader
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
 from tablestone.transfer.simulated_queries import GivenQuery, distinct
 from tablestone.transfer.simulating import rows_of_table, simulate
 
@@ -43,6 +46,12 @@ CANNOT_BE_LOADED = 1
 )
 @click.option("--queries", metavar="FILE", help="A file with a filter in each line.")
 @click.option(
+    "--admin", metavar="[HOST:]PORT", help="Take queries and rate of the last day from this server."
+)
+@click.option(
+    "--observed", metavar="TABLE", help="The table of --admin.  [default: the name of the source]"
+)
+@click.option(
     "--rate",
     type=click.FloatRange(0),
     metavar="N",
@@ -57,6 +66,8 @@ def simulate_keys(
     kind: str | None,
     filters: tuple[str, ...],
     queries: str | None,
+    admin: str | None,
+    observed: str | None,
     rate: float | None,
     *,
     quiet: bool,
@@ -70,7 +81,13 @@ def simulate_keys(
     written. Exit status 1: an import would reject rows.
     """
     reading = reading_of(given, keeps_columns=True)
-    asked = distinct([GivenQuery(text) for text in (*filters, *_lines_of(queries))])
+    asked = [GivenQuery(text) for text in (*filters, *_lines_of(queries))]
+    if admin is not None:
+        seen, seen_rate = _observed(admin, observed or Path(source).name.partition(".")[0])
+        asked += seen
+        rate = seen_rate if rate is None else rate
+    elif observed is not None:
+        raise TransferRefused("--observed names a table of --admin, which is not given.")
     position = ReadPosition()
     progress = progress_for(f"simulate-keys {source}", quiet=quiet)
     try:
@@ -78,7 +95,7 @@ def simulate_keys(
             source,
             _rows(source, kind, reading, words, position),
             reading,
-            asked,
+            distinct(asked),
             rate=rate,
             position=position,
             progress=progress,
@@ -88,6 +105,14 @@ def simulate_keys(
     text = json.dumps(members_of(report)) if as_json else "\n".join(lines_of(report))
     sys.stdout.write(text + "\n")
     return 0 if report.can_be_loaded else CANNOT_BE_LOADED
+
+
+def _observed(admin: str, table: str) -> tuple[list[GivenQuery], float | None]:
+    """The queries of a table that a server has seen, and the most entities a second that it took."""
+    report = ask_for_insight(admin, table).report
+    if not report.tables:
+        raise TransferFailed(f"The server of {admin} has seen no request of the table {table}.")
+    return queries_of(report, table, DAY), rate_of(report, table, DAY)
 
 
 def _rows(
