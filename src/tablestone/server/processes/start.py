@@ -60,6 +60,7 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM. `StartRefused` if the port, the data or the certificate cannot be used."""
     hangup = Hangup()
+    _leave_no_core_dump()
     if isinstance(configuration.tls, CertificateFiles):
         open_certificate(configuration.tls)  # its errors are reported before data is touched
     _require_key_files(configuration.tokens.issuers)
@@ -224,6 +225,15 @@ def _reason(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return "the address is not known"
     return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
+def _leave_no_core_dump() -> None:
+    """Let no process of this server write its memory to a file when it crashes, because keys are in it.
+
+    Only the soft limit is lowered: an operator who needs a dump raises it with `prlimit --core`.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
 def _allow_many_connections() -> None:

@@ -1,0 +1,42 @@
+"""Look for known vulnerabilities of what users install: `python -m tests.supply_chain`.
+
+pip-audit asks the Python Package Index for the advisories of each package that a server or the data tools import, in
+the version that is installed here. The status is 0 if there is no advisory, or if no advisories can be had, which a
+line says; 1 if a package has one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from supply_chain.advisories import report
+from supply_chain.installed_packages import needed_by_users
+
+
+def main() -> int:
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as packages:
+        packages.writelines(f"{name}=={number}\n" for name, number in needed_by_users().items())
+        packages.flush()
+        ended = subprocess.run(
+            [
+                *(sys.executable, "-m", "pip_audit", "--no-deps", "--disable-pip"),
+                *("--requirement", packages.name, "--format", "json"),
+                *("--progress-spinner", "off"),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+    status, lines = report(ended.stdout, ended.stderr)
+    print("\n".join(lines))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""The meaning of a report of pip-audit: packages with advisories, and packages that it could not look up."""
+
+from __future__ import annotations
+
+import json
+
+
+def report(stdout: str, stderr: str) -> tuple[int, list[str]]:
+    """The exit status and the lines for a person, of the two outputs of pip-audit.
+
+    Not reaching the index is no failure: whether a package has an advisory does not depend on the change under test.
+    """
+    try:
+        packages = json.loads(stdout)["dependencies"]
+    except ValueError:
+        why = (stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        return 0, [f"No advisories were looked up: {why}"]
+    found = [
+        f"{package['name']} {package['version']}: {advisory['id']}"
+        + (f", fixed in {', '.join(advisory['fix_versions'])}" if advisory["fix_versions"] else "")
+        for package in packages
+        for advisory in package.get("vulns", [])
+    ]
+    asked = [each["name"] for each in packages if "skip_reason" not in each]
+    unasked = [each["name"] for each in packages if "skip_reason" in each]
+    lines = [f"{len(asked)} packages were looked up, {len(found)} advisories were found."]
+    if unasked:
+        lines.append(f"No advisories can be had here for {len(unasked)} packages: {unasked[0]}, …")
+    return int(bool(found)), lines + found
