@@ -10,6 +10,7 @@ from tablestone.telemetry.insight_report import (
     DAY,
     HOUR,
     NOW,
+    NOW_SECONDS,
     InsightReport,
     PartitionActivity,
     QueryShape,
@@ -45,10 +46,13 @@ def print_insight(report: InsightReport, period: str, top: int, *, of_one_table:
     console = Console(file=sys.stdout, highlight=False)
     if not console.is_terminal:
         console = Console(file=sys.stdout, highlight=False, width=max(WIDTH_MIN, 160))
-    counted = shown_seconds(max(0.0, report.at - report.started))
-    console.print(f"Counted for {counted}, over {_number(report.workers, 'worker')}.")
-    periods = [NOW] if period == NOW else [NOW, period]
-    for each in periods:
+    counted = max(0.0, report.at - report.started)
+    console.print(
+        f"Counted for {shown_seconds(counted)}, over {_number(report.workers, 'worker')}."
+    )
+    # Of a server that has just started, a longer period has the same counts.
+    is_longer = period != NOW and counted > NOW_SECONDS
+    for each in (NOW, period) if is_longer else (NOW,):
         _print_partitions(console, report, each, top)
     _print_queries(console, report, period, top)
     _print_tables(console, report, period, top)

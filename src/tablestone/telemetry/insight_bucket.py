@@ -93,6 +93,8 @@ class TableBucket:
     spans: list[Span] = field(default_factory=list)
     shapes: dict[ShapeName, ShapeBucket] = field(default_factory=dict)
     peak: float = 0.0
+    writes: dict[str, int] = field(default_factory=dict)
+    """Writes by their kind."""
 
 
 @dataclass(slots=True)
@@ -110,6 +112,7 @@ def bucket_of(window: Mapping[str, Any]) -> Bucket:
     bucket = Bucket(unlisted=window["unlisted"], other=window["other"])
     for content in window["tables"]:
         table = TableBucket(content["table"], content["numbers"], content["plans"])
+        table.writes = content["writes"]
         for key, *numbers, missed in content["partitions"]:
             table.partitions[key] = PartitionBucket(numbers, missed)
         table.ranges = [
@@ -153,6 +156,8 @@ def _add_table(into: TableBucket, table: TableBucket, unlisted: int) -> None:
     into.peak = max(into.peak, table.peak)
     for plan, count in table.plans.items():
         into.plans[plan] = into.plans.get(plan, 0) + count
+    for kind, count in table.writes.items():
+        into.writes[kind] = into.writes.get(kind, 0) + count
     for key, partition in table.partitions.items():
         present = into.partitions.setdefault(key, PartitionBucket())
         present.numbers = list(map(add, present.numbers, partition.numbers))

@@ -131,11 +131,21 @@ class TableCounts:
         self.partitions: dict[str, Counts] = {}
         self.rest = Counts(0)
         self.plans: dict[str, int] = {}
+        self.writes: dict[str, int] = {}
+        """Writes that were carried out, by their kind."""
         self.ranges: list[CountedRange] = []
         """Where the partitions were whose counts are in the rest."""
         self.spans: dict[tuple[str, str | None], int] = {}
         """Entities read by scans, by the keys that they passed: from the first to the last, None for the end."""
         self.shapes: dict[tuple[ShapeKey, str, bool], ShapeCounts] = {}
+
+    def add_write(self, write: object) -> None:
+        kind = "update"
+        if isinstance(write, InsertEntity):
+            kind = "insert"
+        elif isinstance(write, DeleteEntity):
+            kind = "delete"
+        self.writes[kind] = self.writes.get(kind, 0) + 1
 
     def add_span(self, first: str, last: str | None, read: int) -> None:
         span = (first, last)
@@ -239,8 +249,11 @@ class InsightCounts:
             counts.other_returned += returned
         elif isinstance(operation, EntityGroupTransaction):
             counts.writes += len(operation.writes)
+            for write in operation.writes:
+                table.add_write(write)
         else:
             counts.writes += 1
+            table.add_write(operation)
 
     def _count_page(
         self, table: TableCounts, query: QueryEntities, record: RequestRecord, key: str | None

@@ -10,11 +10,13 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Final, TypeVar
 
 import orjson
+
+from tablestone import limits
 
 NOW, HOUR, DAY = PERIODS = ("now", "hour", "day")
 """The periods of a report: the last five minutes, the last hour, the last day. Each ends with the report."""
@@ -25,12 +27,6 @@ HOUR_BUCKET_SECONDS: Final = 60
 """Seconds of each time bucket of the last hour."""
 DAY_BUCKET_SECONDS: Final = 900
 """Seconds of each time bucket of the last day."""
-
-PARTITION_TARGET: Final = 2_000
-"""Entities a second of one partition, of 1 KiB each, that Azure aims to serve ("Scalability and performance targets for
-Table storage")."""
-ACCOUNT_TARGET: Final = 20_000
-"""The same for a whole storage account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +210,8 @@ class HeatMaps:
 class TableInsight:
     """One table. `activity`, `plans` (reads by the kind of their plan) and `rates` are by the names of `PERIODS`.
 
+    So are `writes`, those that were carried out: "insert", "update" (also merges and upserts) and "delete".
+
     `size` is None if it is not known (yet), `heat` if the report was not asked for this table alone.
     """
 
@@ -226,6 +224,7 @@ class TableInsight:
     day: Series
     size: TableSize | None
     heat: HeatMaps | None
+    writes: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +271,10 @@ class InsightReport:
             raise ValueError(f"this is no report of insight: {error}") from error
 
 
-TARGETS: Final = {"partition": PARTITION_TARGET, "account": ACCOUNT_TARGET}
+TARGETS: Final = {
+    "partition": limits.PARTITION_RATE_TARGET,
+    "account": limits.ACCOUNT_RATE_TARGET,
+}
 
 _T = TypeVar("_T")
 
@@ -280,7 +282,7 @@ _T = TypeVar("_T")
 @cache
 def _types_of(kind: type) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
+    return {member.name: hints[member.name] for member in fields(kind)}
 
 
 def _value_of(kind: type[_T], value: Any) -> _T:
@@ -299,7 +301,13 @@ def _made(kind: Any, value: Any) -> Any:
         return None if value is None else _made(arguments[0], value)
     if is_dataclass(kind) and isinstance(kind, type):
         members: Mapping[str, Any] = _of_type(dict, value)
-        return kind(**{name: _made(each, members[name]) for name, each in _types_of(kind).items()})
+        return kind(
+            **{
+                name: _made(each, members[name])
+                for name, each in _types_of(kind).items()
+                if name in members
+            }
+        )
     return _of_type((int, float) if kind is float else kind, value)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
+from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.model.keys import decode_key, encode_key
 from tablestone.telemetry.insight_bucket import (
     READ,
@@ -26,7 +27,6 @@ from tablestone.telemetry.insight_bucket import (
 )
 from tablestone.telemetry.insight_counts import PAGE_BOUNDS
 from tablestone.telemetry.insight_report import (
-    ACCOUNT_TARGET,
     DAY,
     DAY_BUCKET_SECONDS,
     DAY_SECONDS,
@@ -35,7 +35,6 @@ from tablestone.telemetry.insight_report import (
     HOUR_SECONDS,
     NOW,
     NOW_SECONDS,
-    PARTITION_TARGET,
     PERIODS,
     TARGETS,
     AccountInsight,
@@ -171,7 +170,7 @@ class Summary:
                 if of == account
             )
             peak = whole.account_peaks.get(account, 0.0)
-            rates[period] = self._rate(period, entities, peak, ACCOUNT_TARGET)
+            rates[period] = self._rate(period, entities, peak, ACCOUNT_RATE_TARGET)
         return AccountInsight(account, rates)
 
     def _rate(self, period: str, entities: int, peak: float, target: int) -> Rate:
@@ -191,13 +190,18 @@ class Summary:
             plans={period: dict(sorted(table.plans.items())) for period, table in present.items()},
             rates={
                 # No target is for a table: it is served by as many servers as it has partitions.
-                period: self._rate(period, entities_of(table.numbers), table.peak, ACCOUNT_TARGET)
+                period: self._rate(
+                    period, entities_of(table.numbers), table.peak, ACCOUNT_RATE_TARGET
+                )
                 for period, table in present.items()
             },
             hour=self._series(key, self._hour, self._over_time[HOUR]),
             day=self._series(key, self._day, self._over_time[DAY]),
             size=size,
             heat=None if self._only is None else self._heat_maps(key),
+            writes={
+                period: dict(sorted(table.writes.items())) for period, table in present.items()
+            },
         )
 
     def _series(self, key: TableKey, times: Times, buckets: list[Bucket | None]) -> Series:
@@ -239,7 +243,7 @@ class Summary:
             is_key_whole=self._shows_keys and HASH_MARK not in name,
             activity=Activity(*partition.numbers),
             missed=partition.missed,
-            rate=self._rate(period, entities, partition.peak, PARTITION_TARGET),
+            rate=self._rate(period, entities, partition.peak, PARTITION_RATE_TARGET),
             over_time=tuple(
                 _entities_of_partition(bucket, key, name) for bucket in self._over_time[period]
             ),

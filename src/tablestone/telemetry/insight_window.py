@@ -144,6 +144,7 @@ def _content_of_table(
         "table": table.name,
         "numbers": whole.numbers(),
         "plans": plans,
+        "writes": table.writes,
         "partitions": [
             [shown_key(key), *counts.numbers(), counts.missed] for key, counts in listed
         ],

@@ -41,7 +41,7 @@ ROWS_PER_PIECE: Final = 10_000
 """Rows that are counted at a time: a few milliseconds."""
 SHARE: Final = 0.05
 """The share of one processor that counting may take."""
-PAUSE_SECONDS: Final = 30.0
+SURVEY_PAUSE_SECONDS: Final = 30.0
 """Seconds between two surveys, at least."""
 TABLES_MAX: Final = 256
 """The largest tables, whose sizes are kept."""
@@ -127,7 +127,7 @@ class SizeSurvey:
                 logger.warning("The sizes of tables cannot be counted now: %s", error)
             except Exception:
                 logger.exception("Counting the sizes of tables failed.")
-            await asyncio.sleep(max(PAUSE_SECONDS, worked / SHARE))
+            await asyncio.sleep(max(SURVEY_PAUSE_SECONDS, worked / SHARE))
 
     async def _survey(self, probe: StorageProbe) -> float:
         """Count all tables; the seconds of work that it took."""

@@ -1,0 +1,219 @@
+"""Insight of a real server: two workers, the page, the command, and what may not be seen."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from cli.admin_pages import admin_of, page
+from cli.command_line import Ended, tablestone
+from cli.insight_workload import SECRET_VALUE, work
+from cli.worker_processes import wait_until
+from server_process import ServerProcess, start_server
+from tablestone.cli.insight_tables import spark
+from tablestone.telemetry.insight_report import DAY, HOUR, NOW, InsightReport
+
+pytestmark = pytest.mark.slow
+
+StartServer = Callable[..., ServerProcess]
+SOON = {"tablestone.server.admin.size_survey.SURVEY_PAUSE_SECONDS": 0.2}
+AT_LENGTH = 120.0
+"""Seconds that a condition may take on a busy machine."""
+
+
+def report_of(server: ServerProcess, query: str = "") -> InsightReport:
+    status, text = page(server, f"/insight{query}")
+    assert status == 200
+    return InsightReport.from_json(text.encode())
+
+
+def reads_of(server: ServerProcess) -> int:
+    return sum(table.activity[NOW].reads for table in report_of(server).tables)
+
+
+def entities_of(server: ServerProcess) -> int:
+    return sum(table.size.entities for table in report_of(server).tables if table.size)
+
+
+def insight(server: ServerProcess, *arguments: str) -> Ended:
+    return tablestone("insight", *arguments, "--admin", admin_of(server))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("insight")
+
+
+@pytest.fixture(scope="module")
+def server(directory: Path) -> Iterator[ServerProcess]:
+    """A server that has worked, and whose tables have been counted."""
+    started = start_server(directory, "--admin=0", "--workers=2", constants=SOON)
+    work(started)
+    wait_until(lambda: reads_of(started) == 28, AT_LENGTH)
+    wait_until(lambda: entities_of(started) == 30, AT_LENGTH)
+    yield started
+    started.kill()
+
+
+def test_the_report_of_all_workers(server: ServerProcess) -> None:
+    report = report_of(server)
+    assert report.workers == 2
+    (account,) = report.accounts
+    assert account.account == server.account_name
+    (table,) = report.tables
+    assert table.table == "Orders"
+    assert table.writes[HOUR] == {"delete": 1, "insert": 31, "update": 1}
+    assert table.plans[HOUR] == {"point": 25, "table": 3}
+    activity = table.activity[DAY]
+    assert (activity.writes, activity.conflicts, activity.refused) == (33, 1, 0)
+    assert activity.entities_read == 24 + 3 * 30  # also those that SQLite leaves out
+    hottest = report.partitions[NOW][0]
+    assert hottest.partition_key == "customer1"
+    assert hottest.activity.entities_read == 20
+    (query,) = report.queries[HOUR]
+    assert (query.filter, query.plan, query.queries) == ("Price gt ?", "table", 3)
+    assert (query.entities_read, query.entities_returned) == (90, 3)
+    assert query.p99_ms >= query.p50_ms > 0
+    assert table.size is not None
+    assert (table.size.entities, table.size.partitions) == (30, 3)
+    assert [each.entities for each in table.size.largest] == [10, 10, 10]
+    assert table.size.bytes == sum(each.bytes for each in table.size.largest) > 30 * 100
+
+
+def test_one_table(server: ServerProcess) -> None:
+    report = report_of(server, "?table=ORDERS")
+    heat = report.tables[0].heat
+    assert heat is not None
+    assert sum(map(sum, heat.hour.read)) == 24 + 90
+    assert report_of(server, "?table=None").tables == ()
+    assert report_of(server, "?account=other").partitions[HOUR] == ()
+
+
+def test_no_row_key_and_no_value_is_told(server: ServerProcess) -> None:
+    text = page(server, "/insight?table=Orders")[1]
+    assert "customer1" in text
+    assert SECRET_VALUE not in text
+    assert "row-" not in text
+
+
+@pytest.mark.parametrize("arguments", [(), ("orders",), ("--period", "now"), ("--top", "1")])
+def test_the_command(server: ServerProcess, arguments: tuple[str, ...]) -> None:
+    ended = insight(server, *arguments)
+    assert (ended.status, ended.stderr) == (0, "")
+    lines = [" ".join(line.split()) for line in ended.lines]
+    hot = next(line for line in lines if line.startswith("Orders customer1 "))
+    assert " 20 " in hot
+    assert any(line.startswith("Orders Price gt ? table 3 90 30.0 ") for line in lines)
+    assert any(line.startswith("Orders 30 ") for line in lines)
+    assert ("The largest partitions" in lines) == ("orders" in arguments)
+    assert len([line for line in lines if line.startswith("Orders customer2 ")]) == (
+        0 if "1" in arguments else 1
+    )
+
+
+def test_the_command_prints_json(server: ServerProcess) -> None:
+    ended = insight(server, "Orders", "--json")
+    assert ended.status == 0
+    report = InsightReport.from_json("\n".join(ended.lines).encode())
+    assert report.tables[0].table == "Orders"
+
+
+def test_a_table_that_is_not_there(server: ServerProcess) -> None:
+    ended = insight(server, "Invoices")
+    assert (ended.status, ended.lines) == (1, [])
+    assert ended.stderr == (
+        "tablestone: The server knows no table Invoices with requests of the last day.\n"
+    )
+
+
+def test_the_address_of_the_accounts_has_no_insight(server: ServerProcess) -> None:
+    address = server.endpoint.removeprefix("http://").partition("/")[0]
+    ended = tablestone("insight", "--admin", address)
+    assert (ended.status, ended.stderr) == (
+        1,
+        f"tablestone: The admin address {address} answers, but not with insight: it is no admin address of a "
+        "Tablestone server that has it.\n",
+    )
+
+
+@pytest.mark.parametrize("admin", ["x", "host:", ":1", "127.0.0.1:70000", "https://host:5"])
+def test_no_address(admin: str) -> None:
+    ended = tablestone("insight", "--admin", admin)
+    assert (ended.status, ended.stderr) == (
+        2,
+        f"tablestone: --admin must be PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003, not {admin!r}.\n",
+    )
+
+
+def test_no_server() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        ended = tablestone("insight", "--admin", str(port))
+    assert ended.status == 1
+    assert f"The admin address 127.0.0.1:{port} does not answer (" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]", b"SSH-2.0-OpenSSH_9.2\r\n"],
+    ids=["nothing", "other JSON", "another protocol"],
+)
+def test_another_server(answer: bytes) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.wfile.write(answer)
+
+    with HTTPServer(("127.0.0.1", 0), Other) as other:
+        Thread(target=other.handle_request, daemon=True).start()
+        ended = tablestone("insight", "--admin", str(other.server_port))
+    assert ended.status == 1
+    assert ended.stderr.startswith("tablestone: The admin address 127.0.0.1:")
+    assert "Traceback" not in ended.stderr
+
+
+def test_hashes_instead_of_keys(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path, "--admin=0", "--workers=1", "--insight=hashed")
+    work(server)
+    wait_until(lambda: reads_of(server) == 28, AT_LENGTH)
+    text = page(server, "/insight?table=Orders")[1]
+    assert "customer" not in text
+    assert len(json.loads(text)["partitions"][NOW]) == 4
+
+
+def test_insight_that_is_off(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path, "--admin=0", "--workers=1", "--insight=off")
+    sentence = "Insight is off: the server was started with --insight off."
+    assert page(server, "/insight") == (404, f"{sentence}\n")
+    ended = insight(server)
+    assert (ended.status, ended.stderr) == (1, f"tablestone: {sentence}\n")
+
+
+def test_rows_in_memory_have_no_sizes(private_server: StartServer, tmp_path: Path) -> None:
+    server = private_server(tmp_path, "--admin=0", "--engine=memory")
+    work(server)
+    wait_until(lambda: reads_of(server) == 28, AT_LENGTH)
+    assert report_of(server).tables[0].size is None
+    lines = insight(server).lines
+    assert "The rows are in the memory of a worker, so the sizes of tables are not known." in lines
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [
+        ((), ""),
+        ((0, 0), ""),
+        ((0, 8, 4, 1, 0), " █▄▁ "),
+        ((1,) * 60, "█" * 20),
+        ((0,) * 57 + (1, 1, 1), " " * 19 + "█"),
+    ],
+)
+def test_a_line_of_bars(counts: tuple[int, ...], shown: str) -> None:
+    assert spark(counts) == shown

@@ -1,0 +1,279 @@
+"""The history of insight: windows of several workers and minutes, as a report tells them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tablestone.limits import PARTITION_RATE_TARGET
+from tablestone.model.operations import EntityWritten, TransactionCommitted
+from tablestone.telemetry.insight_counts import PAGE_BOUNDS
+from tablestone.telemetry.insight_history import InsightHistory
+from tablestone.telemetry.insight_report import (
+    DAY,
+    HOUR,
+    NOW,
+    InsightReport,
+    PartitionActivity,
+    SizeSample,
+    TableSize,
+)
+from tablestone.telemetry.insight_summary import Summary, quantile_ms
+from tablestone.telemetry.insight_window import Windows
+from tablestone.telemetry.request_counts import RequestCounts
+from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
+from unit.test_insight_counts import TRANSACTION, get, page, query, record_of
+
+NOON = 1_800_000_000 - 1_800_000_000 % 86_400 + 43_200
+"""The beginning of an hour, in seconds since 1970."""
+TABLE = ("weather", "readings")
+
+
+class Worker:
+    """One process of a worker."""
+
+    def __init__(self, reports: WorkerReports, number: int, process: int, now: float) -> None:
+        self._reports, self._number, self._process = reports, number, process
+        self._windows = Windows(now)
+        self.counts = RequestCounts(insight=self._windows.counts)
+        self.leave(now)
+
+    def leave(self, now: float) -> None:
+        content = self._windows.content(now)
+        self._reports.leave(self._number, WorkerReport(self._process, now, content))
+
+
+class Server:
+    """Workers and the history of their reports, on a clock that a test turns."""
+
+    def __init__(self, workers: int = 2, now: float = NOON) -> None:
+        self.now = now
+        self.reports = WorkerReports(workers)
+        self.workers = [
+            Worker(self.reports, number, 100 + number, now) for number in range(workers)
+        ]
+        self.history = InsightHistory(self.reports, now)
+        self.history.look(now)
+
+    def second(self) -> None:
+        """A second passes."""
+        self.now += 1
+        for worker in self.workers:
+            worker.leave(self.now)
+        self.history.look(self.now)
+
+    def pass_by(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.second()
+
+    def report(self, **options: Any) -> InsightReport:
+        history = self.history
+        sizes = options.pop("sizes", {})
+        summary = Summary(
+            *(self.now, history.started, history.minutes(), history.quarters(), sizes), **options
+        )
+        made = summary.report(history.workers, "")
+        assert InsightReport.from_json(made.to_json()) == made
+        return made
+
+
+def partitions_of(report: InsightReport, period: str) -> dict[str, PartitionActivity]:
+    return {each.partition_key: each for each in report.partitions[period]}
+
+
+def test_workers_are_added() -> None:
+    server = Server()
+    for worker in server.workers:
+        for key in ("a", "a", "b"):
+            worker.counts.count(get(key))
+        worker.counts.count(record_of(TRANSACTION, TransactionCommitted([EntityWritten(5)] * 3)))
+    server.second()
+    report = server.report()
+    found = partitions_of(report, NOW)
+    reads = {key: each.activity.reads for key, each in found.items()}
+    assert reads == {"a": 4, "b": 2, "p": 0}
+    (table,) = report.tables
+    assert (table.table, table.activity[NOW].entities_read, table.plans[NOW]) == (
+        "Readings",
+        6,
+        {"point": 6},
+    )
+    assert table.writes == {NOW: {"insert": 6}, HOUR: {"insert": 6}, DAY: {"insert": 6}}
+    assert report.workers == 2
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_a_report_that_is_read_late_or_twice_counts_once(late: int) -> None:
+    """Also where the minute ends between two looks."""
+    server = Server(workers=1, now=NOON + 58.5)
+    (worker,) = server.workers
+    for second in range(5):
+        worker.counts.count(get("a"))
+        server.now += 1
+        worker.leave(server.now)
+        if second >= late:
+            server.history.look(server.now)
+            server.history.look(server.now)
+    assert partitions_of(server.report(), HOUR)["a"].activity.reads == 5
+    server.pass_by(70)
+    assert partitions_of(server.report(), HOUR)["a"].activity.reads == 5
+
+
+def test_periods() -> None:
+    server = Server(workers=1)
+    (worker,) = server.workers
+    expected = {}
+    for minutes in (0, 30, 80):
+        while server.now < NOON + minutes * 60:
+            server.now += 20
+            server.second()
+        worker.counts.count(get(f"at {minutes}"))
+        server.second()
+    report = server.report()
+    for period in (NOW, HOUR, DAY):
+        expected[period] = set(partitions_of(report, period))
+    assert expected == {
+        NOW: {"at 80"},
+        HOUR: {"at 30", "at 80"},
+        DAY: {"at 0", "at 30", "at 80"},
+    }
+    (table,) = report.tables
+    assert sum(table.hour.reads) == sum(table.hour.entities) == 2
+    assert sum(table.day.reads) == 3
+    assert table.hour.reads[-1] == 1
+    assert (len(table.hour.starts), table.hour.seconds) == (60, 60)
+    assert (len(table.day.starts), table.day.seconds) == (96, 900)
+    assert sum(partitions_of(report, DAY)["at 0"].over_time) == 1
+
+
+def test_old_counts_are_forgotten() -> None:
+    server = Server(workers=1)
+    server.workers[0].counts.count(get("a"))
+    server.second()
+    while server.now < NOON + 25 * 3600 + 900:
+        server.now += 50
+        server.history.look(server.now)
+    report = server.report()
+    assert (report.tables, report.partitions[DAY]) == ((), ())
+    assert not server.history.minutes()
+    assert not server.history.quarters()
+
+
+def test_the_counts_of_a_worker_that_was_replaced_stay() -> None:
+    server = Server()
+    server.workers[0].counts.count(get("a"))
+    server.second()
+    server.workers[0] = Worker(server.reports, 0, 999, server.now)
+    server.workers[0].counts.count(get("a"))
+    server.second()
+    assert partitions_of(server.report(), NOW)["a"].activity.reads == 2
+
+
+def test_the_peak_is_that_of_one_second_over_all_workers() -> None:
+    server = Server()
+    server.pass_by(10)
+    for worker in server.workers:
+        for _ in range(30):
+            worker.counts.count(get("hot"))
+    server.second()
+    server.pass_by(49)
+    (account,) = server.report().accounts
+    rate = partitions_of(server.report(), NOW)["hot"].rate
+    assert (rate.mean, rate.peak, rate.is_throttled) == (1.0, 60.0, False)
+    assert (account.account, account.rates[NOW].peak) == ("weather", 60.0)
+
+
+@pytest.mark.parametrize(("more", "is_throttled"), [(0, False), (1, True)])
+def test_the_target_of_a_partition(more: int, *, is_throttled: bool) -> None:
+    """2,000 entities a second are served: https://learn.microsoft.com/azure/storage/tables/scalability-targets."""
+    server = Server(workers=1)
+    for _ in range(PARTITION_RATE_TARGET + more):
+        server.workers[0].counts.count(get("hot"))
+    server.second()
+    assert partitions_of(server.report(), NOW)["hot"].rate.is_throttled == is_throttled
+
+
+def test_queries_that_read_most_come_first() -> None:
+    server = Server(workers=1)
+    for text, read, returned in (
+        ("a gt 1", 500, ""),
+        ("b gt 1", 600, "p" * 400),
+        ("c gt 1", 5, ""),
+    ):
+        server.workers[0].counts.count(record_of(query(text), page("table", read, returned)))
+    server.second()
+    found = server.report().queries[HOUR]
+    assert [each.filter for each in found] == ["a gt ?", "b gt ?", "c gt ?"]
+    assert (found[1].entities_read, found[1].entities_returned, found[1].plan) == (
+        600,
+        400,
+        "table",
+    )
+    assert [(term.property, term.operator, term.type) for term in found[0].terms] == [
+        ("a", "gt", "Edm.Int32")
+    ]
+
+
+def test_one_table_has_heat_maps() -> None:
+    """The sums of a column are those of the table; a hot key is alone; a scan is everywhere."""
+    server = Server(workers=1)
+    count = server.workers[0].counts.count
+    for number in range(300):
+        count(get(f"k{number:03}"))
+    for _ in range(500):
+        count(get("k150"))
+    server.pass_by(61)
+    count(record_of(query(None), page("table", 640)))
+    count(get("x", table="Other"))
+    server.second()
+    assert all(table.heat is None for table in server.report().tables)
+    (table,) = server.report(only="readings").tables
+    assert table.heat is not None
+    heat = table.heat.hour
+    firsts = [each.first for each in heat.ranges]
+    assert firsts == sorted(firsts)
+    assert len(firsts) <= 64
+    hot = next(place for place, each in enumerate(heat.ranges) if each.first == "k150")
+    assert heat.ranges[hot].last == "k150"
+    earlier, present = heat.read[-2], heat.read[-1]
+    assert (sum(earlier), sum(present)) == (800, 640)
+    assert earlier[hot] == max(earlier) == 501
+    assert max(present) - min(present) <= 1
+    assert tuple(map(sum, heat.read)) == table.hour.entities
+    assert sum(map(sum, heat.written)) == 0
+
+
+def test_hashes_stand_for_keys() -> None:
+    server = Server(workers=1)
+    server.workers[0].counts.count(get("secret"))
+    server.second()
+    report = server.report(shows_keys=False, only="readings")
+    assert b"secret" not in report.to_json()
+    (partition,) = report.partitions[NOW]
+    assert (partition.partition_key[0], len(partition.partition_key)) == ("#", 13)
+    assert not partition.is_key_whole
+
+
+def test_a_table_of_which_only_the_size_is_known() -> None:
+    size = TableSize(NOON, 1, 2, 30, (SizeSample(NOON, 2, 30),), ())
+    report = Server().report(sizes={TABLE: size})
+    (table,) = report.tables
+    assert (table.size, table.activity[DAY].reads) == (size, 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "share", "expected"),
+    [
+        ([], 0.99, 0.0),
+        ([0.0004], 0.5, 0.5),
+        ([0.0004] * 99 + [0.2], 0.99, 0.5),
+        ([0.0004] * 98 + [0.2] * 2, 0.99, 200.0),
+        ([100.0], 0.5, 30_000.0),
+    ],
+)
+def test_quantiles(seconds: list[float], share: float, expected: float) -> None:
+    durations = [0] * (len(PAGE_BOUNDS) + 1)
+    for each in seconds:
+        durations[sum(bound < each for bound in PAGE_BOUNDS)] += 1
+    assert quantile_ms(durations, share) == expected
