@@ -31,4 +31,4 @@ def table(tools: DataTools) -> Iterator[str]:
     connection_string = tools.connection_string
     yield name
     tools.connection_string = connection_string
-    tools.run("tables", "--delete", name, "--yes")
+    tools.run("tables", "--delete", name, "--yes", status=None)

@@ -44,6 +44,8 @@ QUERIES = [
     (("--newest", "--top", "2"), ["LGA's 2014-01", "JFK 2013-07"]),
     (("--contains", "note=wet"), ["EWR 2013-07", "LGA's 2014-01"]),
     (("--contains", "note=wet", "--top", "1"), ["EWR 2013-07"]),
+    (("--contains", "temp=9.0"), ["EWR 2013-01"]),
+    (("--contains", "absent=x"), []),
     (("--starts-with", "RowKey=2014"), ["LGA's 2014-01"]),
     (("--starts-with", "note=warm"), ["EWR 2013-07", "JFK 2013-07"]),
     (("--starts-with", "note=warm", "--contains", "note=wet"), ["EWR 2013-07"]),
@@ -251,3 +253,10 @@ def test_a_query_without_a_better_key_has_no_advice(
     told = tools.run("query", weather, *arguments, "--explain").stderr
     assert f"plan: {kind}" in told
     assert "advice:" not in told
+
+
+def test_a_table_that_is_not_there_is_not_deleted(tools: DataTools, table: str) -> None:
+    missing = tools.run("tables", "--delete", table, "--yes", status=1)
+    assert (missing.stdout, missing.stderr) == ("", f"tablestone: There is no table {table}.\n")
+    tools.run("tables", "--create", table)
+    assert tools.run("tables", "--delete", table, "--yes").lines == [f"Table {table} deleted."]

@@ -38,7 +38,7 @@ def places(tools: DataTools, second_server: ServerProcess, table: str) -> Iterat
         path.write_text(text)
         found.append(f"@{path}")
     yield found[0], found[1]
-    tools.run("tables", "--connection-string", found[1], "--delete", table, "--yes")
+    tools.run("tables", "--connection-string", found[1], "--delete", table, "--yes", status=None)
 
 
 def wait_until_all_are_older(tools: DataTools, table: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,10 @@ import pytest
 from azure.core.exceptions import AzureError, IncompleteReadError, ServiceResponseError
 from azure.core.rest import HttpRequest
 
+from tablestone.model.keys import EntityKey
 from tablestone.transfer.endpoint_connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
 from tablestone.transfer.keep_alive_transport import KeepAliveTransport
+from tablestone.transfer.service_errors import ServiceError
 from tablestone.transfer.wire import TableEndpoint
 
 HEAD = b"HTTP/1.1 202 Accepted\r\nContent-Type: multipart/mixed; boundary=b\r\n"
@@ -181,3 +183,27 @@ def test_a_proxy_of_the_environment_is_followed(monkeypatch: pytest.MonkeyPatch)
         assert not endpoint.table_exists("Weather")
     service.listener.close()
     assert service.requests[0].startswith(b"GET http://tables.invalid/account/Weather()?")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            b"<?xml version='1.0'?><Error><Code>InvalidUri</Code><Message>It&apos;s no name.\n"
+            b"RequestId:1</Message></Error>",
+            "InvalidUri: It's no name.",
+        ),
+        (b"<m:error><m:code>A</m:code><m:message xml:lang='en'>B</m:message></m:error>", "A: B"),
+        (b"<Error><Code/><Message>Only this.</Message></Error>", "HTTP status 400: Only this."),
+        (b"<html>", "HTTP status 400"),
+    ],
+)
+def test_an_error_in_xml_is_told(body: bytes, told: str) -> None:
+    """The service answers so where it did not get as far as the form that was asked, Azurite for a bad name."""
+    head = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with served([head + body]) as (service, _):
+        url = service.url.rpartition("/")[0]
+        given = Connection(url, LOCAL_ACCOUNT, Scheme.ACCOUNT_KEY, LOCAL_KEY)
+        with TableEndpoint(given) as endpoint, pytest.raises(ServiceError) as raised:
+            endpoint.get("Weather", EntityKey("p", "r"))
+    assert str(raised.value) == told

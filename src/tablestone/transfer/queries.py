@@ -64,7 +64,7 @@ class Refinement:
             yield from _first(kept, self.top)
 
     def _keeps(self, raw: RawEntity) -> bool:
-        return all(part in _text(raw, name) for name, part in self.contains) and all(
+        return all(part in _any_text(raw, name) for name, part in self.contains) and all(
             _text(raw, name).startswith(part) and name in raw for name, part in self.starts_with
         )
 
@@ -80,6 +80,15 @@ def _text(raw: RawEntity, name: str) -> str:
     value = raw.get(name)
     is_string = raw.get(name + odata.ANNOTATION) in (None, EdmType.STRING.value)
     return value if isinstance(value, str) and is_string else ""
+
+
+def _any_text(raw: RawEntity, name: str) -> str:
+    """A property of any type as the text of a cell; empty where it is absent."""
+    value = raw.get(name)
+    if isinstance(value, str):
+        return value
+    found = odata.property_of(raw, name)
+    return "" if found is None else key_text(found)
 
 
 def _first(entities: Iterable[RawEntity], count: int) -> Iterator[RawEntity]:

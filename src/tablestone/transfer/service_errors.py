@@ -6,6 +6,7 @@ requests, and not what is tried again.
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ import orjson
 from azure.core.exceptions import HttpResponseError
 from azure.core.rest import HttpResponse
 
+_XML_CODE: Final = re.compile(rb"<(?:\w+:)?code>([^<]+)<", re.IGNORECASE)
+_XML_MESSAGE: Final = re.compile(rb"<(?:\w+:)?message[^>]*>([^<]+)<", re.IGNORECASE)
 _INDEXED: Final = re.compile(r"(\d{1,3}):")
 
 
@@ -79,7 +82,16 @@ def _error_members(content: bytes) -> tuple[str, str]:
         text = error["message"]["value"]
         return str(error["code"]), str(text).partition("\nRequestId:")[0]
     except (ValueError, KeyError, TypeError):
-        return "", ""
+        return _xml_members(content)
+
+
+def _xml_members(content: bytes) -> tuple[str, str]:
+    """The same of an error in XML, which services answer where they did not get as far as the form that was asked."""
+    code, text = (pattern.search(content) for pattern in (_XML_CODE, _XML_MESSAGE))
+    found = [
+        html.unescape(each[1].decode("utf-8", "replace")) if each else "" for each in (code, text)
+    ]
+    return found[0], found[1].partition("\nRequestId:")[0]
 
 
 def code_of(error: HttpResponseError) -> str:

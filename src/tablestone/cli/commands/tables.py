@@ -15,7 +15,7 @@ from tablestone.cli.data_options import (
 from tablestone.transfer.measuring import TableSize, size_of
 from tablestone.transfer.progress import progress_for, shown_bytes
 from tablestone.transfer.reading import TableReader
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
 from tablestone.transfer.wire import TableEndpoint
 
 
@@ -50,7 +50,8 @@ def tables(
         print(f"Table {create} created." if made else f"Table {create} was there.")
     if delete is not None:
         require_consent(endpoint.connection, f"Deleting the table {delete}", yes=yes)
-        endpoint.delete_table(delete)
+        if not endpoint.delete_table(delete):
+            raise TransferFailed(f"There is no table {delete}.")
         print(f"Table {delete} deleted.")
     if changes:
         return
