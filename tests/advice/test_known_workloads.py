@@ -43,8 +43,7 @@ def test_a_rate_above_the_target_is_severe_and_comes_first() -> None:
         return [each.severity for each in advise_on_table(used)]
 
     assert of(PARTITION_RATE_TARGET) == [Severity.SEVERE, Severity.NOTE]
-    assert of(PARTITION_RATE_TARGET - 1) == [Severity.WARNING, Severity.NOTE]
-    assert of(PARTITION_RATE_TARGET / 2 - 1) == [Severity.NOTE]
+    assert of(PARTITION_RATE_TARGET - 1) == [Severity.NOTE]
 
 
 def test_an_account_at_its_target() -> None:

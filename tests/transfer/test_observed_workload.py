@@ -130,7 +130,7 @@ def test_the_advice_on_a_report() -> None:
         (
             report(
                 partitions=tuple(
-                    partition(f"2013-07-{day:02}", 900.0 - day, 50) for day in range(1, 9)
+                    partition(f"2013-07-{day:02}", 1_900.0 - day, 50) for day in range(1, 9)
                 ),
                 size=None,
             ),

@@ -36,7 +36,7 @@ def _hot(table: TableUse, thresholds: Thresholds) -> Iterator[tuple[PartitionUse
     busiest = sorted(table.hottest, key=lambda each: -(each.rate or 0.0))
     for partition in busiest:
         if partition.rate is not None:
-            if partition.rate >= _TARGET / 2:
+            if partition.rate >= _TARGET:
                 yield (
                     partition,
                     f"{partition.rate:,.0f} entities/s of the {_TARGET:,}/s that Azure aims at",
@@ -209,7 +209,7 @@ TABLE_RULES: Final = (
     Rule(
         "hot-partition",
         "A hot partition",
-        "A partition takes more than half of the target; or, where no rate is known, half of the use "
+        "A partition takes 2,000 entities/s; or, where no rate is known, half of the use "
         "of a table of four partitions or more.",
         Severity.WARNING,
         (rule.HOT_PARTITIONS, rule.TARGETS, rule.CHOOSING_PARTITION_KEY),
@@ -223,7 +223,7 @@ TABLE_RULES: Final = (
     Rule(
         "append",
         "PartitionKeys that follow time",
-        "PartitionKeys are dates, times or ticks, and the newest takes 200 entities/s; or, where no "
+        "PartitionKeys are dates, times or ticks, and the newest takes 1,000 entities/s; or, where no "
         "rate is known, half of the use.",
         Severity.WARNING,
         (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),

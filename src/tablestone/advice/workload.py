@@ -114,8 +114,8 @@ class Thresholds:
     """The part of a table's operations that makes a partition hot where no rate is known."""
     partitions: int = 4
     """Partitions of a table from which one can be hotter than the others."""
-    rate_part: float = 0.1
-    """The part of the service's target from which the rate of a partition counts at all."""
+    rate_part: float = 0.5
+    """The part of the service's target from which the newest partition of keys that follow time is busy."""
     giant_entities: int = 100_000
     """Entities of a table that has one partition only."""
     many_writes: int = 10_000

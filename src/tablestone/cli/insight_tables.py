@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from tablestone.advice.rule import Advice, Severity
 from tablestone.telemetry.insight_report import (
     DAY,
     HOUR,
@@ -39,7 +40,14 @@ Cell = str | tuple[str, str]
 """A text, or a text and its style."""
 
 
-def print_insight(report: InsightReport, period: str, top: int, *, of_one_table: bool) -> None:
+def print_insight(
+    report: InsightReport,
+    period: str,
+    top: int,
+    advice: Sequence[Advice],
+    *,
+    of_one_table: bool,
+) -> None:
     """Print what a person wants to know first: hot partitions, scanning queries, tables."""
     from rich.console import Console  # noqa: PLC0415 - only for this output
 
@@ -69,6 +77,21 @@ def print_insight(report: InsightReport, period: str, top: int, *, of_one_table:
             )
     if report.sizes_note:
         console.print(f"\n{report.sizes_note}")
+    _print_advice(console, advice, period)
+
+
+def _print_advice(console: Console, advice: Sequence[Advice], period: str) -> None:
+    """The advice, each with its first source; nothing if there is none."""
+    from rich.text import Text  # noqa: PLC0415 - only for this output
+
+    if advice:
+        console.print(f"\nAdvice on {IN_WORDS[period]}", style="bold")
+    for each in advice:
+        style = "bold red" if each.severity is Severity.SEVERE else ""
+        console.print(Text(f"{each.severity.value}: {each.sentence}", style), soft_wrap=True)
+        console.print(Text(f"  {each.change}"), soft_wrap=True)
+        console.print(Text(f"  in writes: {each.cost}"), soft_wrap=True)
+        console.print(Text(f"  {each.sources[0].url}", "dim"), soft_wrap=True)
 
 
 def _print_partitions(console: Console, report: InsightReport, period: str, top: int) -> None:
