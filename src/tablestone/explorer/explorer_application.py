@@ -22,7 +22,10 @@ from starlette.types import ASGIApp, Scope
 from tablestone.explorer import (
     entity_pages,
     grid_pages,
+    heat_pages,
     query_pages,
+    service_pages,
+    signature_pages,
     table_pages,
     transfer_pages,
 )
@@ -45,13 +48,22 @@ SHOWN: Final[Mapping[str, Show]] = {
     **query_pages.SHOWN,
     **entity_pages.SHOWN,
     **transfer_pages.SHOWN,
+    **heat_pages.SHOWN,
+    **service_pages.SHOWN,
+    **signature_pages.SHOWN,
 }
-POSTED: Final[Mapping[str, Change]] = {**query_pages.POSTED, **entity_pages.POSTED}
+POSTED: Final[Mapping[str, Change]] = {
+    **query_pages.POSTED,
+    **entity_pages.POSTED,
+    **signature_pages.POSTED,
+}
 """Pages that are posted and change no data: `--read-only` allows them."""
 CHANGES: Final[Mapping[str, Change]] = {
     **table_pages.CHANGES,
     **entity_pages.CHANGES,
     **transfer_pages.CHANGES,
+    **service_pages.CHANGES,
+    **signature_pages.CHANGES,
 }
 
 

@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from tablestone.advice.advising import advise_on_query
+from tablestone.advice.rule import Advice
+from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.explorer.explored_account import SeenProperty
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.errors import StorageError
@@ -97,6 +100,11 @@ def plan_of(text: str) -> ShownPlan:
         plan.kind is PlanKind.PARTITION and plan.residual is not None
     )
     return ShownPlan(plan_name(plan), is_scan and bool(text), plan_lines(plan))
+
+
+def advice_on(table: str, text: str) -> list[Advice]:
+    """Advice on the keys of a table, for a filter that can be read; empty where the filter uses the keys well."""
+    return advise_on_query(QueryUse(parse_filter(text) if text else None), TableUse(table))
 
 
 def completions(text: str, caret: int, seen: Mapping[str, SeenProperty]) -> list[Completion]:

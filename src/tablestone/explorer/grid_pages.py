@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from tablestone.clock import monotonic_seconds
 from tablestone.explorer.explored_account import ExploredAccount
-from tablestone.explorer.filter_input import filter_problem, plan_of
+from tablestone.explorer.filter_input import advice_on, filter_problem, plan_of
 from tablestone.explorer.grid_query import GridQuery, read_names, read_query
 from tablestone.explorer.grid_rows import columns_of, rows_of
 from tablestone.explorer.page_templates import account_of, page, path_to
@@ -91,6 +91,7 @@ def table(request: Request) -> Response:
         problem=problem,
         status=400 if problem else 200,
         plan=None if problem else plan_of(query.filter),
+        advice=[] if problem else advice_on(name, query.filter),
         comparisons=COMPARISONS,
         kinds=tuple(TYPE_NAMES),
         languages=LANGUAGES,

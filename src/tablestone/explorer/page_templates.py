@@ -20,7 +20,12 @@ from tablestone.explorer.explored_account import ExploredAccount
 PART_HEADER: Final = "x-part"
 CHANGED_HEADER: Final = "X-Changed"
 """Tells the page that the entities of the table have changed, so that the grid is read again."""
-MENU: Final[tuple[tuple[tuple[str, ...], str], ...]] = (((), "Tables"),)
+MENU: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
+    ((), "Tables"),
+    (("heat",), "Heat"),
+    (("service",), "Service"),
+    (("signature",), "Signatures"),
+)
 """The pages that can be opened from every page: the parts of the path, and the name."""
 _PLACE: Final = Path(__file__).parent
 ASSETS: Final = _PLACE / "assets"

@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -44,6 +44,7 @@ from tablestone.transfer.service_errors import (
     service_error,
 )
 
+Answer = TypeVar("Answer")
 RawEntity = dict[str, Any]
 """An entity as `odata=minimalmetadata` writes it, read as JSON."""
 
@@ -143,6 +144,13 @@ class TableEndpoint:
             for table in self._service.list_tables():
                 yield table.name
         except AzureError as error:
+            raise self._told(error) from None
+
+    def ask(self, request: Callable[[TableServiceClient], Answer]) -> Answer:
+        """The answer of the SDK's own client, for what is no entity; its errors become ours."""
+        try:
+            return request(self._service)
+        except (AzureError, ValueError) as error:
             raise self._told(error) from None
 
     def create_table(self, name: str) -> bool:

@@ -1,0 +1,178 @@
+"""The heat map of a table: key ranges by time as coloured cells of a picture. Pure.
+
+Brightness is the logarithm of the operations, so that one hot range does not hide all others. Knows the report of
+insight; knows no HTML.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from tablestone.telemetry.insight_report import HeatMap, KeyRange
+
+ROWS_MAX: Final = 64
+"""Rows of the picture: neighbouring ranges are added up above it."""
+CELL_WIDTH: Final = 12
+HEIGHT: Final = 480
+LEFT: Final = 170
+BOTTOM: Final = 28
+LABELS_MAX: Final = 12
+KEY_LENGTH_MAX: Final = 22
+_COLOURS: Final = (
+    (0.0, (27, 22, 66)),
+    (0.25, (94, 26, 110)),
+    (0.5, (187, 55, 84)),
+    (0.75, (245, 125, 21)),
+    (1.0, (252, 255, 164)),
+)
+"""From dark to bright, also for readers who see no difference between red and green."""
+
+
+class HeatCell(NamedTuple):
+    """A cell of the picture: its place, its colour, and its numbers in words."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str
+    words: str
+
+
+class HeatLabel(NamedTuple):
+    """A text beside the picture."""
+
+    x: float
+    y: float
+    text: str
+
+
+class HeatPicture(NamedTuple):
+    """The picture of a heat map. `hottest` is the cell with most operations, in words; empty without any."""
+
+    width: float
+    height: float
+    left: int
+    plot_width: float
+    plot_height: int
+    cells: list[HeatCell]
+    keys: list[HeatLabel]
+    times: list[HeatLabel]
+    hottest: str
+
+
+def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
+    """The picture of entities read, written, or both."""
+    ranges, rows = _rows(heat, reads=reads, writes=writes)
+    columns = len(heat.starts)
+    height = HEIGHT / max(len(ranges), 1)
+    most = max((sum(pair) for row in rows for pair in row), default=0)
+    cells = []
+    hottest = ""
+    for number, row in enumerate(rows):
+        for column, (read, written) in enumerate(row):
+            count = read + written
+            if not count:
+                continue
+            words = f"{shown_range(ranges[number])}, {_clock(heat.starts[column])}: {_words(read, written)}"
+            if count == most and not hottest:
+                hottest = words
+            cells.append(
+                HeatCell(
+                    LEFT + column * CELL_WIDTH,
+                    round(number * height, 2),
+                    CELL_WIDTH,
+                    round(height, 2),
+                    colour(count, most),
+                    words,
+                )
+            )
+    width = LEFT + columns * CELL_WIDTH
+    return HeatPicture(
+        width,
+        HEIGHT + BOTTOM,
+        LEFT,
+        columns * CELL_WIDTH,
+        HEIGHT,
+        cells,
+        _key_labels(ranges, height),
+        _time_labels(heat.starts),
+        hottest,
+    )
+
+
+def colour(count: int, most: int) -> str:
+    """The colour of a count beside the largest one."""
+    at = math.log1p(count) / math.log1p(most) if most else 0.0
+    for (low, one), (high, other) in pairwise(_COLOURS):
+        if at <= high:
+            part = (at - low) / (high - low)
+            mixed = (round(a + (b - a) * part) for a, b in zip(one, other, strict=True))
+            return "#" + "".join(f"{each:02x}" for each in mixed)
+    return "#fcffa4"
+
+
+def shown_range(keys: KeyRange) -> str:
+    """A range of keys in words."""
+    first, last = _short(keys.first), _short(keys.last)
+    return first if keys.first == keys.last else f"{first} to {last}"
+
+
+def _rows(
+    heat: HeatMap, *, reads: bool, writes: bool
+) -> tuple[list[KeyRange], list[list[tuple[int, int]]]]:
+    """The ranges of the rows, and for each row the entities read and written in each bucket."""
+    together = math.ceil(len(heat.ranges) / ROWS_MAX) or 1
+    ranges, rows = [], []
+    for start in range(0, len(heat.ranges), together):
+        part = range(start, min(start + together, len(heat.ranges)))
+        ranges.append(KeyRange(heat.ranges[part[0]].first, heat.ranges[part[-1]].last))
+        rows.append(
+            [
+                (
+                    sum(read[each] for each in part) if reads else 0,
+                    sum(written[each] for each in part) if writes else 0,
+                )
+                for read, written in zip(heat.read, heat.written, strict=True)
+            ]
+        )
+    return ranges, rows
+
+
+def _key_labels(ranges: Sequence[KeyRange], height: float) -> list[HeatLabel]:
+    step = math.ceil(len(ranges) / LABELS_MAX) or 1
+    return [
+        HeatLabel(LEFT - 8, round((number + 0.5) * height + 4, 1), _short(keys.first))
+        for number, keys in enumerate(ranges)
+        if number % step == 0
+    ]
+
+
+def _time_labels(starts: Sequence[int]) -> list[HeatLabel]:
+    step = math.ceil(len(starts) / LABELS_MAX) or 1
+    return [
+        HeatLabel(LEFT + number * CELL_WIDTH, HEIGHT + 18, _clock(start))
+        for number, start in enumerate(starts)
+        if number % step == 0
+    ]
+
+
+def _clock(start: int) -> str:
+    return datetime.fromtimestamp(start, UTC).strftime("%H:%M")
+
+
+def _short(key: str) -> str:
+    text = key or "(empty)"
+    return text if len(text) <= KEY_LENGTH_MAX else text[: KEY_LENGTH_MAX - 1] + "…"
+
+
+def _words(read: int, written: int) -> str:
+    return " and ".join(
+        f"{count:,} entities {what}"
+        for count, what in ((read, "read"), (written, "written"))
+        if count
+    )

@@ -1,0 +1,121 @@
+"""The heat page: the heat map of a table, and beside it the hot partitions and the queries that scan.
+
+Knows the report of insight and the advice; how a cell looks is in `heat_map`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tablestone.advice.advising import advise_on_query
+from tablestone.advice.filter_shape import NoShape, read_shape
+from tablestone.advice.rule import Advice
+from tablestone.advice.workload import QueryUse, TableUse
+from tablestone.explorer.heat_map import picture_of
+from tablestone.explorer.insight_source import insight_of
+from tablestone.explorer.page_templates import account_of, page
+from tablestone.model.edm import EdmType
+from tablestone.query.plan import PlanKind
+from tablestone.telemetry.insight_report import DAY, HOUR, NOW, InsightReport, QueryShape
+from tablestone.transfer.progress import shown_bytes
+from tablestone.transfer.writing import quoted
+
+PERIOD_NAMES: Final = {NOW: "the last five minutes", HOUR: "the last hour", DAY: "the last day"}
+KINDS: Final = {"all": "reads and writes", "reads": "reads", "writes": "writes"}
+LISTED_MAX: Final = 20
+SCANNED_MIN: Final = 2
+"""Entities read for each that is returned, from which a query is in the list of those that scan."""
+
+
+class ScanningQuery(NamedTuple):
+    """A shape of queries that read more than they return, with the advice on it."""
+
+    shape: QueryShape
+    ratio: float
+    advice: list[Advice]
+
+
+def heat(request: Request) -> Response:
+    """The page of one table, or of the whole account without a heat map."""
+    settings = account_of(request).settings
+    if settings.admin_url is None:
+        return page(request, "no_heat.html")
+    parameters = request.query_params
+    period = _one_of(parameters.get("period"), PERIOD_NAMES, HOUR)
+    kind = _one_of(parameters.get("show"), KINDS, "all")
+    whole = insight_of(settings.admin_url, settings.connection.account)
+    names = [each.table for each in whole.tables]
+    wanted = parameters.get("table", "")
+    table = next((name for name in names if name.lower() == wanted.lower()), None)
+    if table is None and names and not wanted:
+        table = names[0]
+    shown = whole
+    if table is not None:
+        shown = insight_of(settings.admin_url, settings.connection.account, table)
+    values: dict[str, Any] = {
+        "table": table,
+        "names": names,
+        "period": period,
+        "periods": PERIOD_NAMES,
+        "kind": kind,
+        "kinds": KINDS,
+        "picture": _picture(shown, period, kind),
+        "tables": [(each, each.activity[period], each.rates[period]) for each in whole.tables],
+        "partitions": shown.partitions.get(period, ())[:LISTED_MAX],
+        "queries": scanning_queries(shown, period),
+        "targets": whole.targets,
+        "shown_bytes": shown_bytes,
+        "pk_filter": lambda key: f"PartitionKey eq {quoted(key)}",
+    }
+    return page(request, "heat.html", **values)
+
+
+def scanning_queries(report: InsightReport, period: str) -> list[ScanningQuery]:
+    """The queries that read most beyond what they return, with the advice on each."""
+    sizes = {each.table: each.size for each in report.tables}
+    found = []
+    for shape in report.queries.get(period, ()):
+        ratio = shape.entities_read / max(shape.entities_returned, 1)
+        if ratio < SCANNED_MIN:
+            continue
+        size = sizes.get(shape.table)
+        use = TableUse(
+            shape.table,
+            entities=size.entities if size else None,
+            partitions=size.partitions if size else None,
+        )
+        found.append(ScanningQuery(shape, ratio, _advice(shape, use)))
+    return found[:LISTED_MAX]
+
+
+def _advice(shape: QueryShape, table: TableUse) -> list[Advice]:
+    types = {}
+    plan = None
+    with suppress(ValueError):
+        types = {term.property: EdmType(term.type) for term in shape.terms}
+        plan = PlanKind(shape.plan)
+    try:
+        tree = read_shape(shape.filter, types)
+    except NoShape:
+        return []
+    use = QueryUse(tree, shape.queries, shape.entities_read, shape.entities_returned, plan)
+    return advise_on_query(use, table)
+
+
+def _picture(report: InsightReport, period: str, kind: str) -> Any:
+    maps = next((each.heat for each in report.tables if each.heat is not None), None)
+    if maps is None:
+        return None
+    chosen = maps.day if period == DAY else maps.hour
+    return picture_of(chosen, reads=kind != "writes", writes=kind != "reads")
+
+
+def _one_of(text: str | None, known: dict[str, str], default: str) -> str:
+    return text if text in known else default
+
+
+SHOWN: Final = {"/heat": heat}
