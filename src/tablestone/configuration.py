@@ -122,11 +122,11 @@ class Configuration:
     development account, unless an account of its name is configured or stored. `domains` have accounts at
     `ACCOUNT.table.DOMAIN`; `custom_domains` are pairs of a host and its account (`ACCOUNT` or `ACCOUNT-secondary`).
     `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
-    table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `metrics_tables`,
-    metrics name accounts and tables. `insight` is one of `INSIGHT_FORMS`. With `any_version`, requests of versions that
-    are not known are answered too. With `control_port`, the control API of the test kit is served on this port of the
-    loopback address. With `realism`, a server for tests differs from a service on one machine where Azure does.
-    `ready_form` is one of `READY_FORMS`.
+    table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `explorer`, the
+    explorer is served on the admin address. With `metrics_tables`, metrics name accounts and tables. `insight` is one
+    of `INSIGHT_FORMS`. With `any_version`, requests of versions that are not known are answered too. With
+    `control_port`, the control API of the test kit is served on this port of the loopback address. With `realism`, a
+    server for tests differs from a service on one machine where Azure does. `ready_form` is one of `READY_FORMS`.
     """
 
     host: str
@@ -148,6 +148,7 @@ class Configuration:
     log_format: str = TEXT
     access_log: AccessLogTarget | None = None
     admin: AdminAddress | None = None
+    explorer: bool = False
     metrics_tables: bool = False
     insight: str = INSIGHT_KEYS
     any_version: bool = False

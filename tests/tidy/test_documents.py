@@ -125,7 +125,18 @@ def test_every_option_is_documented() -> None:
 
 
 OF_OTHER_VALUES = {
-    *("host", "port", "data", "engine", "account", "admin", "control", "print", "realism"),
+    *(
+        "host",
+        "port",
+        "data",
+        "engine",
+        "account",
+        "admin",
+        "control",
+        "explorer",
+        "print",
+        "realism",
+    ),
     *("tls-certificate", "tls-key"),
 }
 """The options that other values of the Helm chart stand for, or that a pod has no use for."""

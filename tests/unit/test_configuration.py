@@ -13,7 +13,7 @@ from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import SERVER_OPTIONS
 from tablestone.cli.parameters import where
-from tablestone.configuration import AccountKeys, Configuration
+from tablestone.configuration import AccountKeys, AdminAddress, Configuration
 from unit.given_options import (
     BESIDE_FILE,
     DEFAULT_DIRECTORY,
@@ -74,6 +74,10 @@ UNDERSTOOD = {
         command_line={"port": "3"},
         environment={"TABLESTONE_PORT": "2", "TABLESTONE_LOG_LEVEL": "error"},
         file="port = 1",
+    ),
+    "the explorer, in the file": Given({"explorer": True}, file="explorer = true"),
+    "the explorer, without an admin address": Given(
+        {"admin": AdminAddress("127.0.0.1", 0)}, {"explorer": "true"}
     ),
     "any version": Given(
         {"any_version": True},
@@ -299,7 +303,8 @@ REFUSED = {
     ),
     "unknown key": Refused(
         "FILE has the unknown key 'shards'; the keys are access-log, accounts, admin, any-version, control, "
-        "custom-domain, data, domain, engine, host, https-only, insight, log-format, log-level, metrics-tables, port, "
+        "custom-domain, data, domain, engine, explorer, host, https-only, insight, log-format, log-level, "
+        "metrics-tables, port, "
         "print, realism, table-deletion-seconds, tls, tls-certificate, tls-key, "
         "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
         file="shards = 1",

@@ -27,6 +27,7 @@ from tablestone.cli.options import (
     DATA,
     DOMAIN,
     ENGINE,
+    EXPLORER,
     HOST,
     HTTPS_ONLY,
     INSIGHT,
@@ -73,6 +74,7 @@ LIST_SEPARATOR = ";"
 """The separator of the values of a repeatable option in its variable."""
 AZURITE_VARIABLE = "AZURITE_ACCOUNTS"
 """Azurite's variable with accounts; it is used if no other source has accounts."""
+LOOPBACK = "127.0.0.1"
 CERTIFICATE_DIRECTORY = "tls"
 """The directory of the self-signed certificate, inside the data directory."""
 
@@ -137,6 +139,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         log_format=given.get(LOG_FORMAT.name, LOG_FORMAT.default),
         access_log=_access_log(given),
         admin=_admin(given, named),
+        explorer=given.get(EXPLORER.name, False),
         any_version=given.get(ANY_VERSION.name, False),
         control_port=_control_port(given, host, engine, named),
         ready_form=given.get(PRINT.name, PRINT.default),
@@ -266,6 +269,8 @@ def _insight(given: Mapping[str, Any]) -> str:
 def _admin(given: Mapping[str, Any], named: Named) -> AdminAddress | None:
     """The admin address. It is never the data port, where every path is an account's."""
     admin: AdminAddress | None = given.get(ADMIN.name)
+    if admin is None and given.get(EXPLORER.name, False):
+        return AdminAddress(LOOPBACK, 0)
     port = given.get(PORT.name, int(PORT.default))
     if admin is not None and admin.port == port != 0:
         raise BrokenOption(
@@ -287,6 +292,10 @@ def _control_port(given: Mapping[str, Any], host: str, engine: str, named: Named
         raise BrokenOption(
             f"{named(CONTROL)} is for tests on this machine, but other machines can reach the host {host}: "
             f"leave out {HOST.flag}."
+        )
+    if given.get(EXPLORER.name, False):
+        raise BrokenOption(
+            f"Both {named(CONTROL)} and {named(EXPLORER)} are given: a server under control has no admin address."
         )
     if ADMIN.name in given:
         raise BrokenOption(

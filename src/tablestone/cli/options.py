@@ -261,6 +261,14 @@ REALISM = Option(
     "false",
     parse_truth,
 )
+EXPLORER = Option(
+    "explorer",
+    "true|false",
+    "Serve the explorer, a page in the browser for the tables, on the admin address; without --admin on a free port of "
+    "127.0.0.1.",
+    "false",
+    parse_truth,
+)
 METRICS_TABLES = Option(
     "metrics-tables",
     "true|false",
@@ -294,6 +302,6 @@ SERVER_OPTIONS = (
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS, LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
-    *(ADMIN, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),
+    *(ADMIN, EXPLORER, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),
 )
 """The options of `tablestone serve`; their names are the keys of the file."""

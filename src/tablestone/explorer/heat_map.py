@@ -17,7 +17,7 @@ from tablestone.telemetry.insight_report import HeatMap, KeyRange
 ROWS_MAX: Final = 64
 """Rows of the picture: neighbouring ranges are added up above it."""
 CELL_WIDTH: Final = 12
-HEIGHT: Final = 480
+HEIGHT: Final = 300
 LEFT: Final = 170
 BOTTOM: Final = 28
 LABELS_MAX: Final = 12

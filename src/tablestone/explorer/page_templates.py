@@ -55,9 +55,10 @@ def account_of(request: Request) -> ExploredAccount:
 
 def path_to(request: Request, *parts: str, **parameters: object) -> str:
     """The path of a page with its parameters; those that are None or empty are left out."""
-    path = "/".join((request.scope.get("root_path", ""), *(quote(part, safe="") for part in parts)))
+    path = "/".join(quote(part, safe="") for part in parts)
     given = {name: value for name, value in parameters.items() if value not in (None, "", False)}
-    return f"{path or '/'}" + (f"?{urlencode(given)}" if given else "")
+    text = f"?{urlencode(given)}" if given else ""
+    return f"{request.scope.get('root_path', '')}/{path}{text}"
 
 
 def wants_part(request: Request) -> bool:

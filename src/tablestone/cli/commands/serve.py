@@ -20,6 +20,7 @@ from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import is_loopback
 from tablestone.cli.options import CONTROL, SERVER_OPTIONS
 from tablestone.cli.parameters import by_option_name, where, with_options
+from tablestone.cli.served_explorer import ServedExplorer
 from tablestone.cli.stored_data import shown_accounts, with_documents
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT,
@@ -56,13 +57,16 @@ def serve_until_stopped(
     for warning in configuration.warnings:
         log.warning("%s", warning)
     accounts = _known_accounts(configuration)
-    served = _Served(configuration, accounts)
+    explorer = ServedExplorer(configuration, accounts) if configuration.explorer else None
+    served = _Served(configuration, accounts, explorer)
 
     def begin(address: str, admin: str | None, control: str | None = None) -> None:
         served.begin(address, admin, control)
         tell(address)
 
-    if configuration.control_port is None:
+    if explorer is not None:
+        run_server(configuration, begin, mount=explorer.mounts)
+    elif configuration.control_port is None:
         run_server(configuration, begin)
     else:
         _run_under_control(configuration, begin)
@@ -88,9 +92,15 @@ def _run_under_control(
 class _Served:
     """The time from the ready lines to the end, with one line of the log for each of the two."""
 
-    def __init__(self, configuration: Configuration, accounts: list[AccountKeys]) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        accounts: list[AccountKeys],
+        explorer: ServedExplorer | None,
+    ) -> None:
         self._configuration = configuration
         self._accounts = accounts
+        self._explorer = explorer
         self._what = ""
 
     def begin(self, address: str, admin: str | None, control: str | None = None) -> None:
@@ -103,7 +113,8 @@ class _Served:
         if admin is not None:
             self._what += f", admin address {admin}"
         write = ready_json if configuration.ready_form == READY_JSON else ready_lines
-        print(write(configuration, self._accounts, address, admin, control), flush=True)
+        shown = None if self._explorer is None or admin is None else self._explorer.address(admin)
+        print(write(configuration, self._accounts, address, admin, control, shown), flush=True)
         log.info("started: %s", self._what)
         if control is not None:
             log.warning(
@@ -180,6 +191,7 @@ def ready_json(
     address: str,
     admin: str | None = None,
     control: str | None = None,
+    explorer: str | None = None,
 ) -> str:
     """The same in one line of JSON. A connection string whose key is secret is null."""
     shown = []
@@ -196,6 +208,7 @@ def ready_json(
         "port": _port_of(address),
         "accounts": shown,
         "admin": admin,
+        "explorer": explorer,
         "control": control,
         "control_port": None if control is None else _port_of(control),
     }
@@ -212,11 +225,14 @@ def ready_lines(
     address: str,
     admin: str | None = None,
     control: str | None = None,
+    explorer: str | None = None,
 ) -> str:
     """The place of the data; and for each account its endpoint and its connection string, ready to paste."""
     lines = [f"Tablestone {__version__}: data in {where(configuration)}"]
     if admin is not None:
         lines.append(f"Admin address: {admin}")
+    if explorer is not None:
+        lines.append(f"Explorer: {explorer}")
     if control is not None:
         lines.append(f"Control, for tests only: {control}")
     if isinstance(configuration.tls, SelfSigned):

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -20,7 +21,7 @@ from tablestone.clock import monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import StorageId
 from tablestone.engines.registry import open_engine
-from tablestone.server.admin.admin_application import AdminApplication
+from tablestone.server.admin.admin_application import AdminApplication, AsgiApplication
 from tablestone.server.admin.admin_pages import pages
 from tablestone.server.admin.insight_page import InsightPage
 from tablestone.server.admin.prometheus_page import PrometheusPage
@@ -43,6 +44,7 @@ def run_admin(
     reports: WorkerReports,
     insight: WorkerReports | None,
     started: float,
+    mounts: Callable[[], Mapping[str, AsgiApplication]],
     end: WorkerEnd,
 ) -> None:
     """Serve the admin address until SIGTERM. Without a `storage`, the rows are in the memory of a worker.
@@ -51,7 +53,7 @@ def run_admin(
     `started` is the start of the server, in seconds since 1970.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(listener, configuration, storage, reports, insight, started, end))
+        runner.run(_serve(listener, configuration, storage, reports, insight, started, mounts, end))
 
 
 async def _serve(
@@ -61,6 +63,7 @@ async def _serve(
     reports: WorkerReports,
     insight: WorkerReports | None,
     started: float,
+    mounts: Callable[[], Mapping[str, AsgiApplication]],
     end: WorkerEnd,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -77,7 +80,7 @@ async def _serve(
     metrics = PrometheusPage(configuration, reports, readiness, monotonic_seconds, started)
     insight_page = InsightPage(configuration, insight, probe, unix_seconds, monotonic_seconds)
     watching = asyncio.create_task(insight_page.run())
-    application = AdminApplication(pages(configuration, readiness, metrics, insight_page))
+    application = AdminApplication(pages(configuration, readiness, metrics, insight_page), mounts())
     config = uvicorn_config(configuration, application, None, ADMIN_CONNECTIONS_MAX)
     try:
         await serve_until(stop_asked, HttpServer(config, listener, end.tell_ready))

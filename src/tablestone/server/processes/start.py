@@ -9,7 +9,7 @@ import errno
 import os
 import resource
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Final
@@ -26,6 +26,7 @@ from tablestone.configuration import (
 from tablestone.engines.contract import EngineRefused, StorageId
 from tablestone.engines.registry import capabilities_of, held_for_processes
 from tablestone.server.application import create_application
+from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.connection.certificate import CertificateRefused, ServedCertificate
 from tablestone.server.processes.handover import WorkerEnd
 from tablestone.server.processes.signals import Hangup
@@ -47,6 +48,18 @@ ON_THIS_MACHINE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - c
 OnReady = Callable[[str, str | None], None]
 """Called with the base address, `http://HOST:PORT` or https, once connections are answered, and with that of the admin
 address, if there is one."""
+AsgiApplication = Callable[[Message, Receive, Send], Awaitable[None]]
+Mounts = Mapping[str, AsgiApplication]
+"""Applications of the admin address, each with all paths below its prefix, which ends with `/`."""
+Mount = Callable[[str, str], Mounts]
+"""Makes the applications of the address of the server and of the admin address."""
+
+
+def no_mounts(_address: str, _admin: str) -> Mounts:
+    """No application besides the pages of the admin address."""
+    return {}
+
+
 HoldStorage = Callable[[str], AbstractContextManager[StorageId | None]]
 """Holds the storage that an engine's URL names for all processes of a server, and yields its id. Raises `EngineRefused`
 if the storage cannot be held."""
@@ -57,8 +70,12 @@ def serve(
     on_ready: OnReady,
     create: CreateApplication = create_application,
     hold: HoldStorage = held_for_processes,
+    mount: Mount = no_mounts,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `StartRefused` if the port, the data or the certificate cannot be used."""
+    """Serve until SIGINT or SIGTERM. `StartRefused` if the port, the data or the certificate cannot be used.
+
+    `mount` is called in the process of the admin address.
+    """
     hangup = Hangup()
     _leave_no_core_dump()
     if isinstance(configuration.tls, CertificateFiles):
@@ -79,7 +96,9 @@ def serve(
             if configuration.workers == 1 and admin is None:
                 _serve_alone(listener, configuration, tell_ready, create, hangup)
             else:
-                _serve_together(listener, admin, configuration, tell_ready, create, hold, hangup)
+                _serve_together(
+                    listener, admin, configuration, tell_ready, create, hold, hangup, mount
+                )
         except EngineRefused as refused:
             raise StartRefused(str(refused)) from None
 
@@ -105,6 +124,7 @@ def _serve_together(
     create: CreateApplication,
     hold: HoldStorage,
     hangup: Hangup,
+    mount: Mount,
 ) -> None:
     is_shared = capabilities_of(configuration.engine).processes
     quiet = QuietAddresses()
@@ -124,8 +144,10 @@ def _serve_together(
         beside: BesideProcess | None = None
         if admin is not None and reports is not None:
             started = unix_seconds()
+            served = base_address(listener, "https" if configuration.tls else "http")
+            mounts = partial(mount, served, base_address(admin))
             run_admin = partial(
-                _run_admin, admin, configuration, storage, reports, insight, started
+                _run_admin, admin, configuration, storage, reports, insight, started, mounts
             )
             beside = BesideProcess(admin, run_admin)
         Supervisor(
@@ -146,11 +168,12 @@ def _run_admin(
     reports: WorkerReports,
     insight: WorkerReports | None,
     started: float,
+    mounts: Callable[[], Mounts],
     end: WorkerEnd,
 ) -> None:
     from tablestone.server.processes.admin_process import run_admin  # noqa: PLC0415 - only its own process needs it
 
-    run_admin(listener, configuration, storage, reports, insight, started, end)
+    run_admin(listener, configuration, storage, reports, insight, started, mounts, end)
 
 
 def listen(host: str, port: int, flag: str = "--port") -> socket.socket:

@@ -1,0 +1,82 @@
+"""The explorer beside a server, on its admin address: `tablestone serve --explorer true`.
+
+It is a client as `tablestone explore` is, so it signs its requests with a key of the first account. Its packages are an
+extra, and are imported by the process of the admin address alone. Knows the configuration and the explorer.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from tablestone.cli.configured_keys import connection_string, keys_of
+from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import EXPLORER
+from tablestone.configuration import AccountKeys, CertificateFiles, Configuration, SelfSigned
+from tablestone.server.processes.start import Mounts
+from tablestone.server.processes.worker import StartRefused
+
+PATH: Final = "/explorer/"
+TOKEN_BYTES: Final = 24
+PACKAGES: Final = ("starlette", "jinja2", "python_multipart", "azure.data.tables")
+
+
+class ServedExplorer:
+    """The explorer of one server. `StartRefused` and `BrokenOption` say why there can be none."""
+
+    def __init__(self, configuration: Configuration, accounts: list[AccountKeys]) -> None:
+        _require_packages()
+        if not accounts:
+            raise BrokenOption(
+                f"{EXPLORER.flag} shows the first account of the server, and there is none: "
+                "tablestone account create makes one."
+            )
+        self._name = accounts[0].name
+        self._key = keys_of(configuration, self._name)[0]
+        self._tls = configuration.tls
+        self._token = secrets.token_urlsafe(TOKEN_BYTES)
+
+    def address(self, admin: str) -> str:
+        """The address that a person opens, with the token."""
+        return f"{admin}{PATH}?token={self._token}"
+
+    def mounts(self, address: str, admin: str) -> Mounts:
+        """The application, in the process of the admin address."""
+        import platformdirs  # noqa: PLC0415 - only this process needs it
+
+        from tablestone.explorer.explored_account import ExplorerSettings  # noqa: PLC0415 - an extra
+        from tablestone.explorer.explorer_application import create_explorer  # noqa: PLC0415 - an extra
+        from tablestone.explorer.saved_queries import FILE_NAME  # noqa: PLC0415 - an extra
+        from tablestone.transfer.endpoint_connection import parse_connection_string  # noqa: PLC0415
+        from tablestone.transfer.profiles import DIRECTORY_VARIABLE  # noqa: PLC0415 - as above
+
+        if isinstance(self._tls, CertificateFiles | SelfSigned):
+            files = self._tls.files if isinstance(self._tls, SelfSigned) else self._tls
+            # The data tools find the certificates that they trust in the environment, here of this process alone.
+            os.environ["REQUESTS_CA_BUNDLE"] = str(files.certificate)
+        connection = connection_string(self._name, self._key, f"{address}/{self._name}")
+        directory = os.environ.get(DIRECTORY_VARIABLE) or platformdirs.user_config_dir("tablestone")
+        settings = ExplorerSettings(
+            parse_connection_string(connection),
+            admin_url=admin,
+            saved_queries=Path(directory) / FILE_NAME,
+        )
+        return {PATH: create_explorer(settings, self._token)}
+
+
+def _require_packages() -> None:
+    for name in PACKAGES:
+        if not _is_there(name):
+            raise StartRefused(
+                f"{EXPLORER.flag} needs {name}, which the extra has: pip install 'tablestone[explorer]'."
+            )
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,194 @@
+"""The pages of the account in a real browser: heat, policies, properties, CORS, signatures; the explorer of `serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.core.credentials import AzureSasCredential
+from azure.core.exceptions import HttpResponseError
+from azure.data.tables import TableClient, TableServiceClient
+
+from explorer.insight_stand_in import insight_address
+from explorer.install import AXE, axe_missing, missing
+from explorer.pages_in_browser import (
+    ExplorerProcess,
+    WatchedPage,
+    running_explorer,
+    watched_page,
+)
+from server_process import ServerProcess, start_server
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
+
+
+@pytest.fixture(scope="module")
+def explorer(
+    filled_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ExplorerProcess]:
+    """An explorer that knows an admin address."""
+    settings = tmp_path_factory.mktemp("settings")
+    place = filled_server.connection_string
+    with (
+        insight_address() as admin,
+        running_explorer(place, "--admin", admin, settings=settings) as process,
+    ):
+        yield process
+
+
+def wait_for_text(watched: WatchedPage, selector: str, text: str) -> None:
+    watched.page.locator(selector).filter(has_text=text).first.wait_for()
+
+
+def test_the_heat_map_and_its_lists(watched: WatchedPage) -> None:
+    page = watched.page
+    watched.open("/heat?table=weather")
+    assert "The brightest: JFK, " in str(page.locator("svg.heat").get_attribute("aria-label"))
+    assert page.locator("svg.heat rect").count() > 200
+    assert "JFK" in page.inner_text("[aria-labelledby=hot]")
+    assert "Azure would throttle" in page.inner_text("[aria-labelledby=hot]")
+    scans = page.inner_text("[aria-labelledby=scans]")
+    assert "temp gt ?" in scans
+    assert "1,000,000 entities read for 400 returned" in scans
+    assert "Advice:" in scans
+    watched.keep("heat")
+    page.locator("[name=period]").select_option("day")
+    page.locator("[name=show]").select_option("writes")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**show=writes")
+    assert "written" in str(page.locator("svg.heat").get_attribute("aria-label"))
+    page.get_by_role("link", name="JFK").click()
+    page.wait_for_url("**filter=PartitionKey**")
+
+
+def test_policies_are_written_and_read(watched: WatchedPage, filled_server: ServerProcess) -> None:
+    page = watched.page
+    watched.open("/tables/Weather")
+    page.get_by_role("link", name="policies").click()
+    page.get_by_label("Id").fill("readers")
+    page.get_by_label("Permissions").fill("r")
+    page.get_by_label("Ends").fill("2100-01-01T00:00:00Z")
+    page.get_by_role("button", name="Save the policies").click()
+    wait_for_text(watched, ".done", "The policies are saved.")
+    with TableServiceClient.from_connection_string(filled_server.connection_string) as service:
+        found = service.get_table_client("Weather").get_table_access_policy()
+    assert found["readers"] is not None
+    assert found["readers"].permission == "r"
+    page.get_by_label("Permissions").first.fill("wrong")
+    page.get_by_role("button", name="Save the policies").click()
+    wait_for_text(watched, ".problem", "answers")
+    watched.open("/tables/Weather/policies")
+    assert page.get_by_label("Permissions").first.input_value() == "r"
+    page.get_by_label("Id").first.fill("")
+    page.get_by_role("button", name="Save the policies").click()
+    wait_for_text(watched, ".done", "The policies are saved.")
+    assert page.get_by_label("Id").count() == 1
+
+
+def test_properties_and_cors_rules(watched: WatchedPage, filled_server: ServerProcess) -> None:
+    page = watched.page
+    watched.open("/service")
+    page.get_by_label("Origins").fill("https://example.com,https://example.org")
+    page.get_by_label("Methods").fill("GET,POST")
+    page.get_by_label("Seconds to remember").fill("60")
+    page.get_by_label("delete", exact=True).check()
+    page.get_by_label("Kept for days").first.fill("7")
+    page.get_by_role("button", name="Save the properties").click()
+    wait_for_text(watched, ".done", "The properties are saved.")
+    with TableServiceClient.from_connection_string(filled_server.connection_string) as service:
+        found: Any = service.get_service_properties()
+    assert found["cors"][0].allowed_origins == ["https://example.com", "https://example.org"]
+    assert found["cors"][0].max_age_in_seconds == 60
+    assert (found["analytics_logging"].delete, found["analytics_logging"].read) == (True, False)
+    assert found["analytics_logging"].retention_policy.days == 7
+    page.get_by_label("Seconds to remember").first.fill("soon")
+    page.get_by_role("button", name="Save the properties").click()
+    wait_for_text(watched, ".problem", "must be a whole number, not 'soon'")
+
+
+def test_a_signature_is_made_and_explained(
+    watched: WatchedPage, filled_server: ServerProcess
+) -> None:
+    page = watched.page
+    watched.open("/tables/Weather")
+    page.get_by_role("link", name="signature", exact=True).click()
+    page.get_by_label("First PartitionKey").fill("JFK")
+    page.get_by_label("Last PartitionKey").fill("JFK")
+    page.get_by_role("button", name="Make the signature").click()
+    page.wait_for_selector("#made [data-copy]")
+    signed = page.locator("#made [data-copy]").input_value()
+    assert filled_server.account_key not in page.content()
+    said = page.inner_text("#made")
+    for line in (
+        "A signature of the table Weather",
+        "It allows to read.",
+        "not expired",
+        "It is valid for the keys from PartitionKey 'JFK' through PartitionKey 'JFK'.",
+    ):
+        assert line in said
+    signature = signed.partition("?")[2]
+    with TableClient(
+        filled_server.endpoint, "Weather", credential=AzureSasCredential(signature)
+    ) as client:
+        client.get_entity("JFK", "2013-01-01T00:00")
+        with pytest.raises(HttpResponseError):
+            client.get_entity("LGA", "2013-01-01T00:00")
+    page.get_by_label("Signature, URL or connection string").fill(
+        "sv=2019-02-02&ss=t&srt=so&sp=rl&se=2020-01-01T00:00:00Z&spr=https&sig=x"
+    )
+    page.get_by_role("button", name="Explain it").click()
+    wait_for_text(watched, "#explained", "it has expired")
+    wait_for_text(watched, "#explained", "A signature of the account for tables")
+    page.get_by_label("Signature, URL or connection string").fill("nothing")
+    page.get_by_role("button", name="Explain it").click()
+    wait_for_text(watched, "#explained .problem", "This is no shared access signature")
+    page.get_by_label("Table", exact=True).fill("")
+    page.get_by_label("list", exact=True).check()
+    page.get_by_role("button", name="Make the signature").click()
+    wait_for_text(watched, "#made", "A signature of the account for tables")
+
+
+@pytest.mark.skipif(axe_missing() is not None, reason=str(axe_missing()))
+def test_the_rules_for_screen_readers(watched: WatchedPage) -> None:
+    page = watched.page
+    found = {}
+    for path in ("/heat?table=Weather", "/service", "/tables/Weather/policies", "/signature"):
+        watched.open(path)
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        result = page.evaluate("axe.run({ resultTypes: ['violations'] })")
+        broken = [
+            (each["id"], [node["html"][:150] for node in each["nodes"]][:3])
+            for each in result["violations"]
+        ]
+        if broken:
+            found[path] = broken
+    assert found == {}
+
+
+def test_the_explorer_of_a_server(browser: Any, tmp_path: Path) -> None:
+    """`serve --explorer true`: the page is below /explorer/ of the admin address, which is made for it."""
+    server = start_server(tmp_path / "data", "--workers", "1", "--explorer", "true")
+    try:
+        line = next(each for each in server.stdout if each.startswith("Explorer: "))
+        address = line.split(" ", 1)[1].strip()
+        process = ExplorerProcess(server.process, address)
+        with watched_page(browser, process) as watched:
+            page = watched.page
+            page.get_by_label("New table").fill("Made")
+            page.get_by_role("button", name="Create").click()
+            page.wait_for_url("**/explorer/tables/Made")
+            page.get_by_role("link", name="Insert").click()
+            page.get_by_label("PartitionKey", exact=True).fill("a")
+            page.get_by_role("button", name="Insert").click()
+            wait_for_text(watched, ".done", "The entity is inserted.")
+            page.get_by_role("link", name="Tables").first.click()
+            page.wait_for_url("**/explorer/")
+            assert page.locator(".tables .name").all_inner_texts() == ["Made"]
+    finally:
+        assert server.stop() == 0
+    assert address.partition("token=")[2] not in server.stderr
