@@ -3,6 +3,7 @@
     python -m bench.data_tools [--entities 200000] [--sdk-entities 5000] [--rounds 3]
     python -m bench.data_tools --profile     # where the SDK's own batches spend the client's time
     python -m bench.data_tools --memory 100000,1000000    # the memory of the import, by the number of entities
+    python -m bench.data_tools --streamed 10000000        # the same for small entities through standard input
 
     import          `tablestone import` of JSON lines, one process, from the start of the process to its end
     sdk batches     submit_transaction of 100 entities each, made by hand, one after the other
@@ -92,18 +93,25 @@ def by_import(connection_string: str, table: str, count: int) -> None:
     import_peak(connection_string, table, count)
 
 
-def import_peak(connection_string: str, table: str, count: int) -> int:
+def import_peak(
+    connection_string: str, table: str, count: int, *, is_streamed: bool = False
+) -> int:
     """The command, in a process of its own; answers the most resident memory that it had, in bytes."""
+    source = "-" if is_streamed else str(lines(count))
     command = str(Path(sys.executable).with_name("tablestone"))
     environment = os.environ | {
         "AZURE_STORAGE_CONNECTION_STRING": connection_string,
         "TABLESTONE_JOURNALS": str(paths.WORK / "journals"),
     }
     process = subprocess.Popen(
-        [command, "import", str(lines(count)), table, "--quiet"],
+        [command, "import", source, table, "--quiet"],
         env=environment,
+        stdin=subprocess.PIPE if is_streamed else None,
         stdout=subprocess.DEVNULL,
     )
+    if process.stdin is not None:
+        with process.stdin as stream:
+            stream.writelines(map(small_line, range(count)))
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
@@ -163,15 +171,23 @@ def profile_batches(connection_string: str, count: int) -> None:
     pstats.Stats(profiler).sort_stats("cumulative").print_stats("azure|requests|urllib3", 20)
 
 
-def print_memory(connection_string: str, counts: list[int]) -> None:
-    """The import's peak of resident memory and its speed, for files of these many entities."""
+def small_line(number: int) -> bytes:
+    """A small entity: what is kept for each row shows soonest with many of these."""
+    partition = number // PARTITION_ENTITIES
+    return b'{"PartitionKey":"p%06d","RowKey":"%09d","n":%d}\n' % (partition, number, number)
+
+
+def print_memory(connection_string: str, counts: list[int], *, is_streamed: bool) -> None:
+    """The import's peak of resident memory and its speed, for files or streams of these many entities."""
     service = TableServiceClient.from_connection_string(connection_string)
     print("entities    peak MiB  entities/s")
     for count in counts:
-        lines(count)
+        if not is_streamed:
+            lines(count)
         service.create_table(f"memory{count}")
         started = time.monotonic()
-        peak = import_peak(connection_string, f"memory{count}", count)
+        table = f"memory{count}"
+        peak = import_peak(connection_string, table, count, is_streamed=is_streamed)
         seconds = time.monotonic() - started
         print(f"{count:>10,}  {peak / 2**20:>8,.0f}  {count / seconds:>10,.0f}", flush=True)
 
@@ -189,6 +205,9 @@ def main() -> None:
     parser.add_argument(
         "--memory", metavar="N,N", help="only the memory of the import, for these numbers"
     )
+    parser.add_argument(
+        "--streamed", metavar="N,N", help="the same for small entities through standard input"
+    )
     options = parser.parse_args()
     paths.WORK.mkdir(exist_ok=True)
     data = paths.WORK / "data-tools"
@@ -200,8 +219,9 @@ def main() -> None:
     try:
         if options.profile:
             profile_batches(connection_string, options.sdk_entities)
-        elif options.memory:
-            print_memory(connection_string, [int(count) for count in options.memory.split(",")])
+        elif options.memory or options.streamed:
+            counts = [int(count) for count in (options.memory or options.streamed).split(",")]
+            print_memory(connection_string, counts, is_streamed=not options.memory)
         else:
             print_loads(server, connection_string, options)
     finally:

@@ -40,12 +40,10 @@ _connection_options = (
         help=f"Connection string, or @FILE that holds one.  [env: {CONNECTION_STRING_VARIABLE}]",
     ),
     click.option(
-        "--account-url", metavar="URL", help="URL of the account; without --sas, Entra signs in."
+        "--account-url", metavar="URL", help="Account URL; without --sas, Entra signs in."
     ),
-    click.option("--sas", metavar="TEXT", help="Shared access signature, or @FILE that holds one."),
-    click.option(
-        "--profile", metavar="NAME", help="A connection kept by `tablestone profile add`."
-    ),
+    click.option("--sas", metavar="TEXT", help="Signature (SAS), or @FILE that holds one."),
+    click.option("--profile", metavar="NAME", help="A connection of `tablestone profile add`."),
 )
 
 
@@ -139,7 +137,8 @@ parallel_option = click.option(
     type=click.IntRange(1, PARALLEL_MAX),
     default=4,
     show_default=True,
-    help="The maximum number of requests in flight.",
+    metavar="N",
+    help="Requests in flight.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
 json_option = click.option("--json", "as_json", is_flag=True, help="The report at the end as JSON.")

@@ -35,7 +35,7 @@ _OPTIONS = (
         "nulls",
         metavar="TEXT",
         multiple=True,
-        help="A cell with this text counts as an empty cell.",
+        help="A cell with this text counts as empty.",
     ),
     click.option("--drop", metavar="NAMES", multiple=True, help="Do not store these columns."),
     click.option(
@@ -43,7 +43,7 @@ _OPTIONS = (
         metavar="NAME",
         default="utf-8",
         show_default=True,
-        help="The encoding of a CSV file.",
+        help="Encoding of CSV.",
     ),
 )
 

@@ -24,7 +24,6 @@ from azure.core.rest import HttpRequest, HttpResponse
 
 # The only response of azure-core that needs no HTTP library. It is not public; every test of the tools uses it.
 from azure.core.rest._http_response_impl import RestHttpClientTransportResponse
-from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 TIMEOUT_SECONDS: Final = 60
 PIECE_BYTES: Final = 256 * 1024
@@ -107,6 +106,8 @@ class KeepAliveTransport(HttpTransport[HttpRequest, HttpResponse]):
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
+            from requests.utils import DEFAULT_CA_BUNDLE_PATH  # noqa: PLC0415 - only TLS needs it, and it loads slowly
+
             bundle = self._bundle or DEFAULT_CA_BUNDLE_PATH
             is_file = Path(bundle).is_file()
             self._tls = ssl.create_default_context(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode
+from urllib.request import getproxies
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import (
@@ -23,10 +24,8 @@ from azure.core.exceptions import (
     HttpResponseError,
     ResourceExistsError,
 )
-from azure.core.pipeline.transport import RequestsTransport
 from azure.core.rest import HttpRequest, HttpResponse
 from azure.data.tables import TableServiceClient
-from requests.utils import get_environ_proxies
 
 from tablestone import __version__, limits
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
@@ -347,12 +346,21 @@ def _from_environment(url: str) -> dict[str, Any]:
     Only requests knows how to speak to a proxy. It would look both up for every request.
     """
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-    proxies = get_environ_proxies(url)
+    proxies = _proxies_for(url) if getproxies() else {}
     if not proxies:
         return {"transport": KeepAliveTransport(bundle)}
     verified = {"connection_verify": bundle} if bundle else {}
+    from azure.core.pipeline.transport import RequestsTransport  # noqa: PLC0415 - loads requests
+
     transport = RequestsTransport(use_env_settings=False, **verified)
     return {"transport": transport, "proxies": proxies, **verified}
+
+
+def _proxies_for(url: str) -> dict[str, str]:
+    from requests.utils import get_environ_proxies  # noqa: PLC0415 - an eighth of the start, and seldom needed
+
+    proxies: dict[str, str] = get_environ_proxies(url)
+    return proxies
 
 
 def _entity_path(table: str, key: EntityKey) -> str:

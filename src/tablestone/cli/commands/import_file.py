@@ -47,7 +47,7 @@ SOME_REJECTED = 1
     type=click.Choice([each.value for each in OnConflict]),
     default=OnConflict.FAIL.value,
     show_default=True,
-    help="The action for a row whose entity exists already.",
+    help="If the entity exists.",
 )
 @click.option(
     "--rejects", metavar="FILE", help="Rows that cannot be stored.  [default: FILE.rejects.jsonl]"
