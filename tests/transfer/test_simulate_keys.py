@@ -7,15 +7,11 @@ import json
 import sqlite3
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import distribution
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -30,6 +26,7 @@ from tablestone.transfer.simulated_keys import SimulatedKeys
 from tablestone.transfer.simulated_queries import GivenQuery
 from tablestone.transfer.simulating import simulate
 from tablestone.transfer.wire import RawEntity
+from transfer.admin_stand_in import admin_address
 from transfer.data_tools import DataTools, entity
 from transfer.test_observed_workload import BY_DESTINATION, report
 
@@ -310,34 +307,6 @@ def test_the_rows_are_read_once_and_not_kept() -> None:
     assert most < 10
 
 
-class _Admin(BaseHTTPRequestHandler):
-    """An admin address that answers one text."""
-
-    status = 200
-    text = b""
-
-    def do_GET(self) -> None:
-        self.send_response(self.status)
-        self.end_headers()
-        self.wfile.write(self.text)
-
-    def log_message(self, *_arguments: object) -> None:
-        """Print nothing."""
-
-
-@contextmanager
-def admin_address(text: bytes, status: int = 200) -> Iterator[str]:
-    kind = type("Admin", (_Admin,), {"status": status, "text": text})
-    with HTTPServer(("127.0.0.1", 0), kind) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield str(server.server_port)
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_the_queries_of_a_running_server_and_its_rate(tools: DataTools, flights_file: Path) -> None:
     """The shapes and the types are the server's; the rate is the busiest of its last day."""
     seen = report(BY_DESTINATION)
@@ -381,3 +350,24 @@ def test_an_admin_address_that_is_none(tools: DataTools) -> None:
     assert "--admin must be PORT or HOST:PORT" in refused.stderr
     refused = tools.run("simulate-keys", path, "--quiet", "--observed", "T", status=2)
     assert "--observed names a table of --admin" in refused.stderr
+
+
+def test_every_format_gives_the_same_keys(tools: DataTools, table: str) -> None:
+    """The files are those of `export`, so the table has the same keys too; and what AzCopy 7 wrote is read."""
+    rows = [entity(f"p{n % 4}", f"{n:03}", city=f"c{n % 7}", n=n) for n in range(90)]
+    lines = tools.write_lines("rows.jsonl", rows)
+    tools.run("import", lines, table, "--quiet")
+    names = ("t.jsonl.gz", "t.jsonl.zst", "t.csv", "t.csv.gz", "t.parquet")
+    paths = [tools.directory / name for name in names]
+    for path in paths:
+        tools.run("export", table, path, "--quiet")
+    manifest = tools.directory / "t.manifest"
+    manifest.write_text('{"PayloadFormat":"Json","TotalDataFiles":1}')
+    (tools.directory / "t_0_0_C3040FE8.json").write_text(json.dumps({"value": rows}))
+    keys = ("--partition-key", "city", "--row-key", "{n:04}", "--query", "city eq 'c3' and n ge 40")
+    sources: list[str | Path] = [lines, table, *paths, manifest]
+    first, *others = [simulated(tools, source, *keys) for source in sources]
+    assert first["keys"]["entities"] == 90
+    assert first["queries"][0]["entities_read"] == 7
+    for other in others:
+        assert (other["keys"], other["queries"]) == (first["keys"], first["queries"])

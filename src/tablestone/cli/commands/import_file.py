@@ -20,9 +20,8 @@ from tablestone.cli.data_options import (
     with_endpoint,
 )
 from tablestone.cli.reading_options import reading_of, with_reading
-from tablestone.transfer.formats.azcopy_manifest import SUFFIX as MANIFEST_SUFFIX
 from tablestone.transfer.formats.compressed import STANDARD_STREAM, ReadPosition
-from tablestone.transfer.formats.reading_file import kind_of, read_rows
+from tablestone.transfer.formats.reading_file import read_rows, require_kind
 from tablestone.transfer.importing import Import, ImportReport
 from tablestone.transfer.journal import Journal, open_journal
 from tablestone.transfer.progress import progress_for, shown_bytes
@@ -78,8 +77,7 @@ def import_file(
     command continues. Exit status 1: some rows were rejected.
     """
     reading = reading_of(given)
-    if not (file.endswith(MANIFEST_SUFFIX) and kind is None):
-        kind_of(file, kind)
+    require_kind(file, kind)
     words = {**given, "kind": kind, "on_conflict": on_conflict}
     journal = _journal(endpoint, file, table, words, restart=restart)
     kept = int(journal.state.get("reject_bytes", 0)) if journal else 0

@@ -17,7 +17,7 @@ from tablestone.model.table_names import TABLE_NAME
 from tablestone.telemetry.insight_report import DAY
 from tablestone.transfer.endpoint_connection import GivenConnection
 from tablestone.transfer.formats.compressed import ReadPosition
-from tablestone.transfer.formats.reading_file import kind_of, read_rows
+from tablestone.transfer.formats.reading_file import read_rows, require_kind
 from tablestone.transfer.formats.rows import Reading, Rejected, Row
 from tablestone.transfer.insight_request import ask_for_insight
 from tablestone.transfer.observed_workload import queries_of, rate_of
@@ -123,7 +123,7 @@ def _rows(
         with opened(connection_for(words)) as endpoint:
             yield from rows_of_table(TableReader(endpoint), source, reading)
     else:
-        kind_of(source, kind)
+        require_kind(source, kind)
         yield from read_rows(source, reading, kind, position)
 
 

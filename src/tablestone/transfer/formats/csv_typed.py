@@ -40,6 +40,8 @@ from tablestone.transfer.refusals import TransferFailed, TransferRefused
 HEADER_BYTES_MAX: Final = 1024 * 1024
 BLOCK_BYTES: Final = 16 * 1024 * 1024
 """A row lies in two blocks at most, so this is also about the longest one that can be read."""
+ROWS_PER_SLICE: Final = 10_000
+"""Rows whose cells are Python texts at the same time."""
 TYPE_SUFFIX: Final = re.compile(r"(.*?)\s?@(?:odata\.)?type")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$|^$')
 _UNTYPED_NAMES: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP))
@@ -69,7 +71,7 @@ def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Re
     last_types: dict[int, EdmType] = {}
     number = 1  # the header
     batches = _batches(buffered, path, reading, len(header), note)
-    for batch in batches:
+    for batch in _slices(batches):
         for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             number += 1
             while number in ragged:
@@ -78,6 +80,13 @@ def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Re
             yield _row(number, cells, columns, maker, last_types)
     for row_number in sorted(ragged):
         yield _ragged(ragged[row_number])
+
+
+def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows a few at a time: their cells as Python texts take many times the room of a block."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS_PER_SLICE):
+            yield batch.slice(start, ROWS_PER_SLICE)
 
 
 def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> list[str]:

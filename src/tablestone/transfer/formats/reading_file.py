@@ -37,6 +37,12 @@ def kind_of(path: str, given: str | None) -> str:
     return ending
 
 
+def require_kind(path: str, given: str | None) -> None:
+    """Refuse a file whose kind is not known, before anything else is done."""
+    if given is not None or not path.endswith(azcopy_manifest.SUFFIX):
+        kind_of(path, given)
+
+
 def read_rows(
     path: str, reading: Reading, given_kind: str | None, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
