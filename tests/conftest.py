@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from engines.cluster_engine import SERVER_ARGUMENTS
 from server_process import ServerProcess, start_server
@@ -21,6 +21,8 @@ settings.register_profile(
 )
 settings.register_profile("explore", parent=settings.get_profile("fixed"), derandomize=False)
 settings.register_profile("thorough", parent=settings.get_profile("explore"), max_examples=2000)
+# For tests that are to fail (tests/mutations): no one reads their smallest example.
+settings.register_profile("unshrunk", parent=settings.get_profile("fixed"), phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # A command in the background of a shell, or under nohup, ignores these signals, and so does every process that it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,3 +119,22 @@ def test_an_actual_request_may_have_any_headers() -> None:
     """Their names are not known to the rules here: the browser asked before (auth 8.4)."""
     rule = CorsRule(("http://a",), ("GET",), (), (), 0)
     assert answered([rule], "GET", "http://a")[b"access-control-allow-origin"] == b"http://a"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin"),
+    [
+        ("http://example.com", "http://example.com.attacker.net"),
+        ("http://example.com", "http://example.co"),
+        ("http://example.com", "https://example.com"),
+        ("http://example.com", "http://example.com:8080"),
+        ("http://*.example.com", "http://attackerexample.com"),
+        ("http://*.example.com", "http://a.example.com.attacker.net"),
+        ("http://*.example.com", "http://example.com"),
+    ],
+)
+def test_an_origin_that_is_only_similar_is_another(allowed: str, origin: str) -> None:
+    response = RawResponse(200, [])
+    request = RawRequest("GET", b"/a/tab", b"", {b"origin": origin.encode()})
+    add_cors_headers([CorsRule((allowed,), ("GET",), (), (), 0)], request, response)
+    assert b"access-control-allow-origin" not in dict(response.headers)

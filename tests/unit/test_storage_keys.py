@@ -1,0 +1,47 @@
+"""The layout of storage: a range of a table, a kind or an account holds its own rows and no neighbour's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tablestone.engines.contract import Key, KeyRange
+from tablestone.model.keys import EntityKey
+from tablestone.query.plan import EVERY_KEY
+from tablestone.tables import storage_keys
+from tablestone.tables.storage_keys import TABLE_ID_LENGTH
+
+IDS = st.binary(min_size=TABLE_ID_LENGTH, max_size=TABLE_ID_LENGTH)
+KEYS = st.builds(EntityKey, st.text("a\uffff", max_size=2), st.text("a\uffff", max_size=2))
+
+
+def holds(key_range: KeyRange, key: Key) -> bool:
+    return key_range.start <= key < key_range.end
+
+
+def next_after(table_id: bytes) -> bytes:
+    """The id that differs least: its last byte is the next one."""
+    number = int.from_bytes(table_id, "big") + 1
+    return (number % 256**TABLE_ID_LENGTH).to_bytes(TABLE_ID_LENGTH, "big")
+
+
+@given(IDS, KEYS)
+def test_a_table_is_its_own_entities(table_id: bytes, key: EntityKey) -> None:
+    place = storage_keys.entity_place(table_id, key)
+    assert storage_keys.entity_key(place) == key
+    neighbour = storage_keys.entity_place(next_after(table_id), key)
+    for whole in (
+        storage_keys.table_range(table_id),
+        *storage_keys.key_ranges(table_id, EVERY_KEY),
+    ):
+        assert holds(whole, place)
+        assert not holds(whole, neighbour)
+
+
+@pytest.mark.parametrize("table_id", [b"\0" * 8, b"\xff" * 8, b"a" * 7 + b"\xff"])
+def test_a_table_at_the_end_of_its_bytes(table_id: bytes) -> None:
+    whole = storage_keys.table_range(table_id)
+    assert holds(whole, storage_keys.entity_place(table_id, EntityKey("\uffff", "\uffff")))
+    assert not holds(whole, storage_keys.document_place(b"kind", "name"))
+    assert not holds(whole, storage_keys.table_place("account", "table"))
