@@ -11,6 +11,7 @@ from advice.query_workloads import QUERIES
 from advice.table_workloads import TABLES
 from advice.workload_cases import Case, asked, table
 from tablestone.advice.advising import ACCOUNT_RATE, RULES, advise, advise_on_query, advise_on_table
+from tablestone.advice.query_findings import FREQUENT_RUNS
 from tablestone.advice.rule import Severity
 from tablestone.advice.workload import PartitionUse, Thresholds, Workload
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
@@ -44,6 +45,15 @@ def test_a_rate_above_the_target_is_severe_and_comes_first() -> None:
 
     assert of(PARTITION_RATE_TARGET) == [Severity.SEVERE, Severity.NOTE]
     assert of(PARTITION_RATE_TARGET - 1) == [Severity.NOTE]
+
+
+def test_a_query_that_was_sent_a_few_times_is_worth_a_note() -> None:
+    def of(runs: int) -> list[Severity]:
+        used = table("T", point_reads=1, queries=(asked("City eq ?", runs, 5_000, 1),))
+        return [each.severity for each in advise_on_table(used)]
+
+    assert of(FREQUENT_RUNS) == [Severity.WARNING]
+    assert of(FREQUENT_RUNS - 1) == [Severity.NOTE]
 
 
 def test_an_account_at_its_target() -> None:

@@ -103,7 +103,7 @@ def test_a_table_of_the_report() -> None:
         ("UA", 80.0, 500 / 1_040),
         ("AA", 40.0, 260 / 1_040),
     ]
-    assert (table.point_reads, table.writes.total, table.writes.conflicts) == (500, 40, 3)
+    assert (table.point_reads, table.writes.total, table.writes.conflicts) == (500, 40, 0)
     (query,) = table.queries
     assert (query.runs, query.entities_read, query.entities_returned) == (10, 3_367_760, 400)
     assert query.kind is PlanKind.TABLE

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from tablestone.advice.conditions import Conditions, conditions_of
 from tablestone.advice.filter_shape import shape_of
-from tablestone.advice.rule import Facts
+from tablestone.advice.rule import Facts, Severity
 from tablestone.advice.workload import QueryUse, TableUse, Thresholds
 from tablestone.limits import PARTITION_RATE_TARGET
 from tablestone.model.edm import EdmType
@@ -37,6 +37,8 @@ _PLANS: Final = {
     PlanKind.RANGES: "scan of several ranges",
 }
 """Kinds of plans as the design guide calls them."""
+FREQUENT_RUNS: Final = 10
+"""Runs of an observed query from which it is worth a warning: fewer may be a search by hand."""
 _PADDED: Final = {EdmType.INT32: ":010", EdmType.INT64: ":019", EdmType.DOUBLE: ":020.6f"}
 """Formats of numbers whose text sorts as the numbers do, if none is negative."""
 
@@ -96,7 +98,9 @@ def _about(use: QueryUse, **facts: object) -> dict[str, object]:
         shown = f"{returned:,.1f}".removesuffix(".0")
         reads = f"reads {read:,} entities a run and returns {shown}"
     plan = _PLANS.get(use.kind, use.kind.value)
-    return {"filter": shape_of(use.filter), "plan": plan, "reads": reads} | facts
+    about = {"filter": shape_of(use.filter), "plan": plan, "reads": reads}
+    is_rare = use.entities_read is not None and use.runs < FREQUENT_RUNS
+    return about | facts | ({"severity": Severity.NOTE} if is_rare else {})
 
 
 def _piece(name: str, conditions: Conditions) -> str:

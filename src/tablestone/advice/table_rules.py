@@ -298,7 +298,7 @@ TABLE_RULES: Final = (
     Rule(
         "contention",
         "Writers that meet",
-        "100 writes or more are refused with 409 or 412, one for every ten updates.",
+        "100 writes or more are refused with 412, one for every ten updates.",
         Severity.WARNING,
         (rule.DATA_SERIES, rule.EVENTUALLY_CONSISTENT),
         _contention,

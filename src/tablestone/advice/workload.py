@@ -38,7 +38,10 @@ class QueryUse:
 
 @dataclass(frozen=True)
 class WriteUse:
-    """Writes of entities by kind, also those inside transactions; `conflicts` were refused with 409 or 412."""
+    """Writes of entities by kind, also those inside transactions.
+
+    `conflicts` are updates and deletes that were refused because another writer came first (412).
+    """
 
     inserts: int = 0
     updates: int = 0

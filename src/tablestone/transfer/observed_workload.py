@@ -1,7 +1,8 @@
 """The report of insight as a workload for advice, and its queries for a simulation of keys.
 
-The report does not tell writes by kind, properties of entities or RowKeys, so the rules that need these are silent.
-Knows both descriptions of a workload; does not know where a report comes from.
+The report does not tell writes by kind, properties of entities or RowKeys, so the rules that need these are silent. Its
+conflicts are also inserts of entities that exist, which is no mistake. Knows both descriptions of a workload; does not
+know where a report comes from.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
         entity_bytes_mean=size.bytes / size.entities if size and size.entities else None,
         point_reads=table.plans[period].get(PlanKind.POINT.value, 0),
         queries=tuple(_queries(report, table, period)),
-        writes=WriteUse(updates=activity.writes, conflicts=activity.conflicts),
+        writes=WriteUse(updates=activity.writes),
     )
 
 
