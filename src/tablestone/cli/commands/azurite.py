@@ -19,10 +19,11 @@ from tablestone.cli.azurite_flags import FLAGS, meaning_of
 from tablestone.cli.commands.serve import serve_until_stopped
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import BrokenOption
-from tablestone.cli.options import TLS_CERTIFICATE
+from tablestone.cli.options import PORT, TLS_CERTIFICATE
 from tablestone.cli.parameters import Command
 from tablestone.cli.pfx_certificate import as_pem
 from tablestone.clock import monotonic_seconds
+from tablestone.server.processes.worker import StartRefused
 from tablestone.telemetry.log_file import LogFile
 from tablestone.telemetry.log_format import formatter_of
 
@@ -80,7 +81,12 @@ def _serve(listening: str, given: dict[str, Any], other_words: list[str]) -> Non
             authority = address.partition("://")[2]
             print(listening.format(address=address, authority=authority), flush=True)
 
-        serve_until_stopped(configuration, tell)
+        try:
+            serve_until_stopped(configuration, tell)
+        except (
+            StartRefused
+        ) as refused:  # the advice of a taken port names the option of `tablestone serve`
+            raise StartRefused(str(refused).replace(f"{PORT.flag} 0", "--tablePort 0")) from None
 
 
 def _log(log_format: str, level: str, debug_log: Path | None) -> None:
