@@ -140,7 +140,7 @@ def test_accounts_roles_and_secrets_are_read_as_the_server_reads_them(data_dir: 
     assert check(data_dir) == (
         1,
         [
-            "the document 'weather' of kind 'account': unreadable: A key is not valid base64.",
+            "the stored account weather with its keys: unreadable: A key is not valid base64.",
             f"{data_dir}: 1 problem",
         ],
         "",

@@ -206,7 +206,10 @@ def test_a_table_whose_name_is_lost_comes_out_under_its_id(data: Path, tmp_path:
     assert ended.status == 1
     (unknown,) = (out / "unknown-tables").iterdir()
     assert len(entities_in(unknown)) == len(NUMBERS)
-    assert "the catalog's 'tstations' of account devstoreaccount1 cannot be read" in ended.lines
+    assert (
+        "the description of table stations of account devstoreaccount1 cannot be read"
+        in ended.lines
+    )
     assert (
         f"the name of the table with the id {unknown.stem} cannot be read, its 300 entities can"
         in ended.lines
@@ -237,7 +240,12 @@ def test_bad_places_are_refused(data: Path, tmp_path: Path) -> None:
             data,
             tmp_path / "a" / "b",
         ): f"{tmp_path / 'a' / 'b'} cannot be made: {tmp_path / 'a'} is no directory.",
+        (
+            data,
+            data / "out",
+        ): f"{data / 'out'} would be inside the data directory: name a place outside.",
     }
     for (directory, out), sentence in refused.items():
         assert tablestone("salvage", directory, out) == Ended(2, [], f"tablestone: {sentence}\n")
+    assert not (data / "out").exists()
     assert not (tmp_path / "out").exists()

@@ -20,6 +20,7 @@ from tablestone.identity.stored_documents import DOCUMENT_READERS
 from tablestone.tables import storage_keys
 from tablestone.tables.documents import DocumentKind
 from tablestone.tables.integrity import check_rows
+from tablestone.tables.row_places import in_words
 
 KEY = base64.b64encode(b"a key that nobody may read").decode()
 SECRET = base64.b64encode(b"s3cret s3cret s3cret s3cret s3cr").decode()
@@ -146,7 +147,7 @@ def test_whole(kind: DocumentKind, name: str, members: Any) -> None:
 @pytest.mark.parametrize(("kind", "name", "members", "words"), BROKEN.values(), ids=BROKEN)
 def test_broken(kind: DocumentKind, name: str, members: Any, words: str) -> None:
     (sentence,) = problems(kind, name, members)
-    start = f"the document {name!r} of kind {kind.value.decode()!r}: unreadable: "
+    start = f"{in_words(storage_keys.document_place(kind.value, name), {})}: unreadable: "
     assert sentence.startswith(start)
     assert words in sentence
     for secret in (KEY, SECRET, make_once()["private"]["pem"]):

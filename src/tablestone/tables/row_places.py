@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tablestone.engines.contract import Key
 from tablestone.tables import storage_keys
 
@@ -20,11 +22,37 @@ def in_words(key: Key, tables: Tables) -> str:
         table = tables.get(table_id, f"of id {table_id.hex()}")
         return f"the entity PartitionKey={partition_key!r}, RowKey={row_key!r} of table {table}"
     if key.partition.startswith(storage_keys.CATALOG):
-        return f"the catalog's {_shown(key.row)} of account {key.partition[1:].decode('ascii', 'replace')}"
+        account = key.partition[1:].decode("ascii", "replace")
+        return f"{_catalog_row(key.row)} of account {account}"
     if key.partition.startswith(storage_keys.DOCUMENTS):
         kind = key.partition.removeprefix(storage_keys.DOCUMENTS).decode("ascii", "replace")
-        return f"the document {_shown(key.row)} of kind {kind!r}"
+        known = _DOCUMENTS.get(kind)
+        name = key.row.decode("ascii", "replace")
+        if known is None or not name.isprintable():
+            return f"the document {_shown(key.row)} of kind {kind!r}"
+        return known.format(name)
     return _row(key)
+
+
+_DOCUMENTS: Final = {
+    "account": "the stored account {} with its keys",
+    "properties": "the service properties of account {}",
+    "roles": "the roles of account {}",
+    "secrets": "the server's own secret {}",
+    "probe": "the row that /health/{} writes",
+}
+"""The documents by the values of `DocumentKind`."""
+
+
+def _catalog_row(row: bytes) -> str:
+    """A row of an account's catalog; tables have their names in lower case there."""
+    name = storage_keys.named_table(row)
+    if name is None and storage_keys.is_deleted_row(row):
+        return "the note of a deleted table"
+    if name is None:
+        return "the incarnation" if row == storage_keys.INCARNATION_ROW else f"row {_shown(row)}"
+    what = "the reserved name" if storage_keys.is_taken_row(row) else "the description of table"
+    return f"{what} {name}"
 
 
 def _row(key: Key) -> str:

@@ -101,6 +101,14 @@ def is_table_row(row: bytes) -> bool:
     return row.startswith(_TABLE_ROW)
 
 
+def named_table(row: bytes) -> str | None:
+    """The name in lower case of the table that a catalog row is about; None for a row without a name."""
+    row = row.removeprefix(_TAKEN_ROW)
+    if not is_table_row(row):
+        return None
+    return row.removeprefix(_TABLE_ROW).decode("utf-8", "replace")
+
+
 def is_deleted_row(row: bytes) -> bool:
     """True for the catalog row of a table that is being swept."""
     return row.startswith(_DELETED_ROW)

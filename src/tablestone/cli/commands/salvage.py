@@ -8,6 +8,7 @@ import click
 
 from tablestone.cli import damage_in_words
 from tablestone.cli.backup_files import BackupFailed
+from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.salvaged_files import SalvagedFiles
 from tablestone.engines.sqlite.salvaged_rows import damaged_storage
 from tablestone.tables.salvage import salvage as read_all
@@ -27,6 +28,8 @@ def salvage(directory: str, out: str) -> int:
     something is lost.
     """
     place = Path(out).absolute()
+    if place.resolve().is_relative_to(Path(directory).resolve()):
+        raise BrokenOption(f"{place} would be inside the data directory: name a place outside.")
     try:
         with damaged_storage(Path(directory).absolute()) as storage:
             files = SalvagedFiles(place)
