@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
+import pytest
+
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.engines.contract import ABSENT, Change, Engine, Key, KeyRange, Put, WriteSet
+from tablestone.engines.contract import (
+    ABSENT,
+    Change,
+    Engine,
+    EngineUnavailable,
+    Key,
+    KeyRange,
+    Put,
+    WriteSet,
+)
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
-from tablestone.tables import storage_keys
+from tablestone.tables import storage_keys, sweeper
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.sweeping import CLAIM_SECONDS
@@ -125,3 +136,36 @@ def test_a_sweep_goes_on_from_where_it_was_and_looks_at_everything_at_the_end() 
         assert await engine.scan(EVERYTHING, rows_max=10) == []
 
     asyncio.run(scene())
+
+
+class BrokenStorage(MemoryEngine):
+    """Storage that answers no scan."""
+
+    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list:  # type: ignore[type-arg]
+        raise EngineUnavailable(f"no answer to {rows_max} rows from {key_range.start.row!r}.")
+
+
+def test_a_failure_is_told_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The sweeper tries again at once; the log of a disk that stays full must not fill it."""
+    monkeypatch.setattr(sweeper, "SWEEP_PAUSE_SECONDS", 0)
+
+    async def scene() -> None:
+        clock = Clock()
+        engine = BrokenStorage(clock.ticks)
+        running = asyncio.create_task(
+            sweeper.Sweeper(
+                engine, Catalog(engine, clock.ticks, lambda: bytes(8)), clock.ticks
+            ).run()
+        )
+        for told in (1, 2):
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert len(caplog.messages) == told
+            clock.pass_by(sweeper.TELL_SECONDS)
+        running.cancel()
+
+    asyncio.run(scene())
+    assert set(caplog.messages) == {caplog.messages[0]}
+    assert caplog.messages[0].startswith("sweeping deleted tables waits: no answer to ")

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 SWEEP_PAUSE_SECONDS: Final = 1.0
 """Seconds between two looks of the sweeper while no deleted table has rows left."""
+TELL_SECONDS: Final = 60
+"""Seconds between two messages that sweeping fails, at least: it is tried again each second."""
 NETWORK_PAUSE_SECONDS: Final = 0.05
 """Seconds between two steps of the sweeper where storage is behind a network: the nodes also have requests to serve."""
 
@@ -36,6 +38,7 @@ class Sweeper:
         self._clock = clock
         self._busy_pause = NETWORK_PAUSE_SECONDS if engine.capabilities.waits else 0
         self._marks_were_removed_at = clock()
+        self._told_at = 0
         self.is_busy = False
         """Whether the last look found rows of deleted tables."""
 
@@ -46,10 +49,20 @@ class Sweeper:
             try:
                 is_busy = self.is_busy = await self.step()
             except EngineUnavailable as error:
-                log.warning("sweeping deleted tables waits: %s", error)
+                if self._may_tell():
+                    log.warning("sweeping deleted tables waits: %s", error)
             except Exception:
-                log.exception("sweeping deleted tables failed")
+                if self._may_tell():
+                    log.exception("sweeping deleted tables failed")
             await asyncio.sleep(self._busy_pause if is_busy else SWEEP_PAUSE_SECONDS)
+
+    def _may_tell(self) -> bool:
+        """Whether the log has not told of a failure lately; it is then told of this one."""
+        now = self._clock()
+        if 0 <= now - self._told_at < TELL_SECONDS * TICKS_PER_SECOND:
+            return False
+        self._told_at = now
+        return True
 
     async def step(self) -> bool:
         """Remove some rows of deleted tables in every account; False if there is nothing to do now."""

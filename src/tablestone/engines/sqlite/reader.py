@@ -136,5 +136,6 @@ class RowReader:
 def unavailable(what: str, error: apsw.Error) -> EngineUnavailable:
     """The contract's error for an error of SQLite: try again, or the stored data is damaged."""
     damaged = isinstance(error, apsw.CorruptError | apsw.NotADBError)
-    kind = EngineDamaged if damaged else EngineUnavailable
-    return kind(f"Storage cannot {what} now: {error}.")
+    if damaged:
+        return EngineDamaged(f"The stored data is damaged ({error}): run tablestone check.")
+    return EngineUnavailable(f"Storage cannot {what} now: {error}.")
