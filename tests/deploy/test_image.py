@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,15 +96,37 @@ def test_the_steps_make_an_image_that_serves(image: Image, started: list[Contain
     assert files_below(image.root / "opt") == before, "the root file system may be read-only"
 
 
-def test_other_commands_of_the_image(image: Image, started: list[Container]) -> None:
-    created = image.run(["account", "create", "weather"])
-    assert "Account weather created." in created.communicate(timeout=WAIT_SECONDS_MAX)[0]
+IN_A_CONTAINER = re.compile(
+    r"^    (?:docker run .* tablestone|docker compose .* exec tablestone tablestone|kubectl .* -- tablestone) (.+)$",
+    re.MULTILINE,
+)
+
+
+def test_the_commands_of_the_guide_in_a_container(
+    image: Image, started: list[Container], tmp_path: Path
+) -> None:
+    """Each once, in their order; a server without other words is another test."""
+    page = (ROOT / "docs" / "guides" / "containers.md").read_text(encoding="utf-8")
+    commands = list(dict.fromkeys(IN_A_CONTAINER.findall(page)))
+    assert [command.split()[0] for command in commands] == [
+        *("account", "account", "azurite", "backup")
+    ]
+    for command in commands:
+        words = [
+            str(tmp_path / Path(word).name) if word.startswith("/") else word
+            for word in command.split()
+        ]
+        if words[0] == "azurite":
+            started.append(Container(image, *words))
+            assert "data in memory" in started[-1].printed
+            assert started[-1].stop() == 0
+            continue
+        running = image.run(words)
+        printed = running.communicate(timeout=WAIT_SECONDS_MAX)[0]
+        assert running.returncode == 0, printed
+    assert (tmp_path / "tables.db").exists()
     version = image.run(["--version"]).communicate(timeout=WAIT_SECONDS_MAX)[0]
     assert version.endswith("compiled\n")
-    container = Container(image, "azurite", "--inMemoryPersistence", "--silent")
-    started.append(container)
-    assert "data in memory" in container.printed
-    assert container.stop() == 0
 
 
 def copied(directory: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import time
@@ -15,11 +16,17 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableClient, TableServiceClient
 
 from certificates import write_pair
-from deploy.deployed import DEPLOY, needs, run, with_places
+from cli.command_line import commands_of
+from deploy.deployed import DEPLOY, ROOT, needs, run, with_places
 from deploy.install import program
 from guides.page_commands import free_ports
 from server_process import ServerProcess
 
+SERVE, NGINX, CADDY = (
+    shlex.split(command.partition(" && ")[0])
+    for command in commands_of(ROOT / "docs" / "guides" / "proxy.md")
+)
+"""The commands of the guide, without the reload of the proxy's service."""
 SECONDS_MAX = 40.0
 StartServer = Callable[..., ServerProcess]
 KEYS = ("plain", "50%", "it's", "a b+c", "é😀", "a%2Fb", "..", "a&b=c", "(1,2)", "a;b", '"')
@@ -46,7 +53,8 @@ def nginx(server: ServerProcess, port: int, directory: Path) -> list[str]:
         f"{user}daemon off; pid {directory}/nginx.pid; error_log stderr; worker_processes 1;\n"
         f"events {{ }}\nhttp {{ access_log off; {temporary} include {sample}; }}\n"
     )
-    tested = run("nginx", "-t", "-c", str(whole), "-e", "stderr")
+    assert NGINX[:2] == ["sudo", "nginx"]
+    tested = run("nginx", *NGINX[2:], "-c", str(whole), "-e", "stderr")
     assert "test is successful" in tested.stdout, tested.stdout
     return [str(program("nginx")), "-c", str(whole), "-e", "stderr"]
 
@@ -62,10 +70,11 @@ def caddy(server: ServerProcess, port: int, directory: Path) -> list[str]:
     }
     sample = with_places(DEPLOY / "Caddyfile", places, directory)
     sample.write_text("{\n\tadmin off\n\tauto_https off\n}\n" + sample.read_text())
-    words = ["--config", str(sample), "--adapter", "caddyfile"]
-    validated = run("caddy", "validate", *words)
+    assert CADDY[:2] == ["sudo", "caddy"]
+    words = [word.replace("/etc/caddy/Caddyfile", str(sample)) for word in CADDY[2:]]
+    validated = run("caddy", *words)
     assert "Valid configuration" in validated.stdout, validated.stdout
-    return [str(program("caddy")), "run", *words]
+    return [str(program("caddy")), "run", "--config", str(sample)]
 
 
 SAMPLES = {"nginx": nginx, "caddy": caddy}
@@ -80,9 +89,8 @@ def proxy(
 ) -> Iterator[TableServiceClient]:
     """A client of a server behind a proxy, over TLS."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    server = private_server(
-        tmp_path / "data", "--trusted-proxy", "127.0.0.1", "--https-only", "true"
-    )
+    assert SERVE[:2] == ["tablestone", "serve"]
+    server = private_server(tmp_path / "data", *SERVE[2:])
     certificate, _ = write_pair(tmp_path, "proxy")
     (port,) = free_ports(1)
     command = SAMPLES[request.param](server, port, tmp_path)

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.admin_pages import page
+from cli.test_metrics import AT_LENGTH, StartServer, value, work
+from cli.worker_processes import wait_until
 from monitoring.install import missing, program
 from tablestone.engines.registry import OWN_KINDS, kind_of
 from tablestone.server.admin.prometheus_page import metric_of
@@ -151,6 +154,25 @@ def test_promtool_accepts_the_rules_and_their_tests() -> None:
     check, test = re.findall(r"^    promtool (.*)$", GUIDE, re.MULTILINE)
     run_promtool(*check.split(), directory=DEPLOY.parent)
     assert "SUCCESS" in run_promtool(*test.split(), directory=DEPLOY.parent)
+
+
+@needs_promtool
+def test_promtool_accepts_the_metrics_of_a_server(
+    private_server: StartServer, tmp_path: Path
+) -> None:
+    """It has the conventions of names, units and help."""
+    server = private_server(tmp_path, "--admin=0", "--workers=1", "--metrics-tables=true")
+    work(server)
+    wait_until(lambda: value(server, "table_requests_total") > 0, AT_LENGTH)
+    checked = subprocess.run(
+        [str(program("promtool")), "check", "metrics"],
+        input=page(server, "/metrics")[1],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
 @needs_promtool

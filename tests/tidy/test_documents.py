@@ -84,6 +84,33 @@ def test_a_missing_path_is_found(tmp_path: Path) -> None:
     assert missing_paths(page) == ["wire/gone.py", "gone.py", "tests/gone/"]
 
 
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def missing_tests(document: Path) -> list[str]:
+    """The tests that a document names, as `tests/…/test_x.py::test_y`, and that are not there."""
+    named = TEST.findall(document.read_text(encoding="utf-8"))
+    return [
+        f"{path}::{name}"
+        for path, name in named
+        if not (ROOT / path).exists()
+        or re.search(rf"^(?:async )?def {name}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE)
+        is None
+    ]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_test_named_in_a_document_is_there(document: Path) -> None:
+    assert missing_tests(document) == []
+
+
+def test_a_missing_test_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    here = "tests/tidy/test_documents.py"
+    page.write_text(f"`{here}::test_a_missing_test_is_found` `{here}::test_gone` `tests/a.py::b`\n")
+    assert missing_tests(page) == [f"{here}::test_gone", "tests/a.py::b"]
+
+
 def test_every_page_is_in_the_menu_of_the_site() -> None:
     menu = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}

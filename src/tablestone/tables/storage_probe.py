@@ -35,7 +35,7 @@ async def probe_storage(engine: Engine) -> str | None:
         # Not an invalidating commit: no process keeps this row in memory.
         await engine.commit(WriteSet(place.partition, (Change(place.row, ANY, Put(_render)),)))
     except EngineDamaged as damaged:
-        return f"Storage is damaged: {damaged}"
+        return str(damaged)
     except EngineUnavailable as refused:
         return str(refused)
     except OutcomeUnknown as unknown:
