@@ -18,6 +18,9 @@ from server_process import ServerProcess
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import BrokenOption
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
+from tablestone.transfer.journal import open_journal
+from tablestone.transfer.profiles import open_profiles
+from tablestone.transfer.refusals import TransferRefused
 
 StartServer = Callable[..., ServerProcess]
 KEY = "a2V5IG9uZQ=="
@@ -204,19 +207,40 @@ def test_help_tells_which_options_repeat_and_how_accounts_are_named() -> None:
     )
 
 
-def test_a_user_without_a_home_directory_is_told_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_directory_is_told_how_to_name_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As a container's user: no variable, and no entry among the users."""
     monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    for name in ("DATA", "CACHE", "CONFIG", "STATE"):
+        monkeypatch.delenv(f"XDG_{name}_HOME", raising=False)
 
     def no_entry(number: int) -> None:
         raise KeyError(number)
 
     monkeypatch.setattr("pwd.getpwuid", no_entry)
-    with pytest.raises(BrokenOption) as refused:
-        read_configuration({}, {})
-    sentence = "This user has no home directory: name a directory for the data with --data."
-    assert str(refused.value) == sentence
+    for ask, sentence in (
+        (
+            lambda: read_configuration({}, {}),
+            "This user has no home directory: name a directory for the data with --data.",
+        ),
+        (
+            lambda: read_configuration({"engine": "memory", "tls": "self-signed"}, {}),
+            "This user has no home directory for the certificate: XDG_CACHE_HOME can name one, or give a certificate "
+            "with --tls-certificate.",
+        ),
+        (
+            lambda: open_profiles({}),
+            "This user has no home directory: name a directory for profiles with TABLESTONE_PROFILES.",
+        ),
+        (
+            lambda: open_journal({"command": "copy"}, {}, restart=False),
+            "This user has no home directory: name a directory for journals with TABLESTONE_JOURNALS.",
+        ),
+    ):
+        with pytest.raises((BrokenOption, TransferRefused)) as refused:
+            ask()
+        assert str(refused.value) == sentence
 
 
 def test_the_usual_port_that_is_taken_is_explained() -> None:

@@ -67,6 +67,7 @@ from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.log_format import LOG_FORMATS
+from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
 
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "TABLESTONE_CONFIG"
@@ -174,17 +175,10 @@ _SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://")
 
 def default_data_directory() -> Path:
     """A directory of the user, so that the data is the same in every working directory."""
-    import platformdirs  # noqa: PLC0415 - only a start without --data needs it
-
     try:
-        directory = platformdirs.user_data_path("tablestone", appauthor=False)
-    except (RuntimeError, KeyError):
-        directory = None
-    if directory is None or not directory.is_absolute():
-        raise BrokenOption(
-            f"This user has no home directory: name a directory for the data with {DATA.flag}."
-        )
-    return directory
+        return user_directory(UserDirectory.DATA)
+    except NoHomeDirectory as none:
+        raise BrokenOption(f"{none}: name a directory for the data with {DATA.flag}.") from None
 
 
 def _accounts_of_azurite(
@@ -314,9 +308,13 @@ def _realism(given: Mapping[str, Any], named: Named) -> bool:
 
 def _cache_directory() -> Path:
     """The directory for the certificate if there is no data directory, so that it is kept from start to start."""
-    import platformdirs  # noqa: PLC0415 - as above
-
-    return platformdirs.user_cache_path("tablestone", appauthor=False)
+    try:
+        return user_directory(UserDirectory.CACHE)
+    except NoHomeDirectory as none:
+        raise BrokenOption(
+            f"{none} for the certificate: XDG_CACHE_HOME can name one, or give a certificate with "
+            f"{TLS_CERTIFICATE.flag}."
+        ) from None
 
 
 def default_workers() -> int:

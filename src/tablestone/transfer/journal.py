@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
-import platformdirs
-
 from tablestone.transfer.refusals import TransferFailed, TransferRefused
+from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
 
 DIRECTORY_VARIABLE: Final = "TABLESTONE_JOURNALS"
 """Names the directory of journals; without it they are in the user's state directory."""
@@ -118,7 +117,12 @@ def open_journal(
 ) -> Journal:
     """The journal of a transfer. The identity must not hold a secret: it is written down."""
     named = environment.get(DIRECTORY_VARIABLE)
-    directory = Path(named or Path(platformdirs.user_state_dir("tablestone")) / "transfers")
+    try:
+        directory = Path(named) if named else user_directory(UserDirectory.STATE) / "transfers"
+    except NoHomeDirectory as none:
+        raise TransferRefused(
+            f"{none}: name a directory for journals with {DIRECTORY_VARIABLE}."
+        ) from None
     text = json.dumps(identity, sort_keys=True)
     name = f"{identity.get('command')}-{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
     path = directory / name

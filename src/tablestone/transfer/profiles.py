@@ -16,10 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import platformdirs
-
 from tablestone.transfer.endpoint_connection import Connection, Scheme
 from tablestone.transfer.refusals import TransferRefused
+from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
 
 SERVICE: Final = "tablestone"
 DIRECTORY_VARIABLE: Final = "TABLESTONE_PROFILES"
@@ -97,8 +96,14 @@ class Profiles(Mapping[str, Connection]):
 
 def open_profiles(environment: Mapping[str, str]) -> Profiles:
     """The profiles of the user who runs the command."""
-    directory = environment.get(DIRECTORY_VARIABLE) or platformdirs.user_config_dir("tablestone")
-    return Profiles(Path(directory) / "profiles.json")
+    named = environment.get(DIRECTORY_VARIABLE)
+    try:
+        directory = Path(named) if named else user_directory(UserDirectory.CONFIGURATION)
+    except NoHomeDirectory as none:
+        raise TransferRefused(
+            f"{none}: name a directory for profiles with {DIRECTORY_VARIABLE}."
+        ) from None
+    return Profiles(directory / "profiles.json")
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
