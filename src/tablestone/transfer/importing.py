@@ -23,7 +23,7 @@ from tablestone.transfer.writing import OnConflict, TableWriter, Tally
 
 WINDOW_ROWS: Final = 50_000
 WINDOW_BYTES: Final = 64 * 1024 * 1024
-WINDOW_SECONDS: Final = 3.0
+WINDOW_SECONDS: Final = 2.0
 """A window ends with the first of these three. At its end, the import waits until no request is in flight."""
 _LOOK_ROWS: Final = 100
 _UPDATE_ROWS: Final = 500

@@ -145,7 +145,9 @@ class HttpConnection(HttpToolsProtocol):
 
     def _refuse_bytes(self) -> None:
         """Answer bytes that are not HTTP, as uvicorn does."""
-        self.send_400_response("Invalid HTTP request received.")
+        message = "Invalid HTTP request received."
+        self.logger.warning(message)
+        self.send_400_response(message)
 
     def on_response_complete(self) -> None:
         """As uvicorn does it, except for the time-out of idle connections: uvicorn makes a timer for each answer."""
