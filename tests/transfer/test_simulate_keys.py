@@ -190,6 +190,26 @@ def test_hot_partitions_by_rate_and_by_share(tools: DataTools) -> None:
     assert (slow["hot"], slow["advice"]) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("partition_key", "newest"), [("day", "2013-07-25"), ("inverted", "2519999999999999900")]
+)
+def test_keys_that_follow_time_send_all_writes_to_the_newest_partition(
+    tools: DataTools, partition_key: str, newest: str
+) -> None:
+    rows = [
+        {"day": f"2013-07-{1 + n % 25:02}", "inverted": str(2519999999999999999 - n), "n": n}
+        for n in range(100)
+    ]
+    path = tools.write_lines("log.jsonl", rows)
+    options = (path, "--partition-key", partition_key, "--row-key", "n")
+    (advice,) = simulated(tools, *options)["advice"]
+    assert (advice["rule"], advice["partition"]) == ("append", newest)
+    assert f"one partition: '{newest}' takes all of them." in advice["sentence"]
+    fast = simulated(tools, *options, "--rate", "2500")
+    assert (fast["hot"], fast["advice"][0]["severity"]) == ([newest], "severe")
+    assert simulated(tools, *options, "--rate", "90")["advice"] == []
+
+
 def test_a_value_of_another_type_than_the_filter_is_told(tools: DataTools) -> None:
     rows = [{"city": "Rome", "n": 5}, {"city": "Rome", "n@odata.type": "Edm.Double", "n": 5.0}]
     path = tools.write_lines("mixed.jsonl", rows)

@@ -76,7 +76,8 @@ def _append(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
         rate = partition.rate
         if rate is None:
             if partition.share is not None and partition.share >= thresholds.share:
-                heat = f"{partition.share:.0%} of the table's operations"
+                part = f"{partition.share:.0%} of the table's operations"
+                heat = part if partition.share < 1 else "all of them"
                 yield {"partition": partition.key, "heat": heat}
         elif rate >= thresholds.rate_part * _TARGET:
             heat = f"{rate:,.0f} entities/s"

@@ -31,7 +31,8 @@ def _lines(report: Simulation) -> Iterator[str]:
         sizes = ", ".join(f"{n} %: {keys.percentiles[f'p{n}']:,}" for n in PERCENTILES)
         yield f"  entities of a partition: {sizes}, largest: {keys.percentiles['max']:,}"
     for each in keys.largest[:PARTITIONS_SHOWN_MAX]:
-        rate = "" if report.rate is None else f"  {report.rate * each.share:,.0f} entities/s"
+        is_spread = report.rate is not None and keys.newest_partition is None
+        rate = f"  {(report.rate or 0) * each.share:,.0f} entities/s" if is_spread else ""
         size = f"{each.entities:,} entities  {shown_bytes(each.bytes)}"
         yield f"  {each.share:6.1%}  {size}{rate}  {each.partition_key!r}"
     if report.rate is not None:
@@ -46,7 +47,12 @@ def _lines(report: Simulation) -> Iterator[str]:
 def _told_hot(report: Simulation) -> str:
     target = f"{PARTITION_RATE_TARGET:,} entities/s"
     if not report.hot:
-        return f"no partition above the {target} that Azure aims at, if use is spread as the entities are"
+        spread = (
+            "as the entities are"
+            if report.keys.newest_partition is None
+            else "over time as it is now"
+        )
+        return f"no partition above the {target} that Azure aims at, if use is spread {spread}"
     return f"above the {target} that Azure aims at: {', '.join(map(repr, report.hot))}"
 
 

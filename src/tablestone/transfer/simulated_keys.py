@@ -67,6 +67,8 @@ class KeyFigures:
     same: tuple[SameKey, ...]
     partition_form: KeyForm
     row_form: KeyForm
+    newest_partition: str | None
+    """If PartitionKeys follow time, the one that new entities have."""
 
 
 class SimulatedKeys:
@@ -205,6 +207,11 @@ def _summed(rows: Iterator[tuple[str, str, int, int]]) -> KeyFigures:
     end_of_key()
     if last is not None:
         sizes.add(last[0], inside, inside_bytes)
+    partition_form = form_of(partitions.texts)
+    ends = {
+        KeyForm.TIME_ASCENDING: last[0] if last else None,
+        KeyForm.TIME_DESCENDING: partitions.texts[0] if partitions.texts else None,
+    }
     squares = sum(size * size * count for size, count in sizes.counts.items())
     return KeyFigures(
         entities=entities,
@@ -216,6 +223,7 @@ def _summed(rows: Iterator[tuple[str, str, int, int]]) -> KeyFigures:
         same_rows=same_rows,
         same_keys=same_keys,
         same=tuple(same),
-        partition_form=form_of(partitions.texts),
+        partition_form=partition_form,
         row_form=form_of(row_keys.texts),
+        newest_partition=ends.get(partition_form),
     )

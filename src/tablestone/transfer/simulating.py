@@ -51,7 +51,7 @@ class Simulation:
     """The result. `rate` is the busiest rate of the table, in entities a second, where it is known.
 
     `rows` were read; `rejected` of them have a bad key or a bad value. `hot` are the partitions that would take more
-    than Azure's target, if the rate is spread as the entities are.
+    than Azure's target, if the rate is spread as the entities are; of keys that follow time, the newest takes all.
     """
 
     source: str
@@ -186,15 +186,11 @@ def _ask(
         query.add(new, columns, present)
 
 
-def _report(
-    source: str,
-    reading: Reading,
-    counted: _Counted,
-    keys: KeyFigures,
-    queries: list[SimulatedQuery],
-    rate: float | None,
-) -> Simulation:
-    hottest = tuple(
+def _hottest(keys: KeyFigures, rate: float | None) -> tuple[PartitionUse, ...]:
+    """The partitions that would be used most: all writes of a moment are in the newest, if the keys follow time."""
+    if keys.newest_partition is not None:
+        return (PartitionUse(keys.newest_partition, 1.0, rate),)
+    return tuple(
         PartitionUse(
             each.partition_key,
             each.share,
@@ -203,6 +199,17 @@ def _report(
         )
         for each in keys.largest
     )
+
+
+def _report(
+    source: str,
+    reading: Reading,
+    counted: _Counted,
+    keys: KeyFigures,
+    queries: list[SimulatedQuery],
+    rate: float | None,
+) -> Simulation:
+    hottest = _hottest(keys, rate)
     use = TableUse(
         PurePath(source).name,
         entities=keys.entities,
