@@ -62,7 +62,7 @@ LINES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     ),
     "a body that is no JSON": (
         ("POST", "/Weather", b'{"sekretvalue', 400),
-        {"operation": "", "error": "InvalidInput"},
+        {"operation": "", "table": "Weather", "error": "InvalidInput"},
     ),
     "service properties": (
         ("GET", "/?restype=service&comp=properties", b"", 200),

@@ -37,6 +37,8 @@ class RequestDetails:
         self.request_id = ""
         self.client_request_id: bytes | None = None
         self.caller = ""
+        self.table = ""
+        """The table of a request that was refused before its operation was understood."""
         self.authenticated_at = 0.0
         self.at_seconds = 0.0
 

@@ -59,6 +59,7 @@ from tablestone.wire.encode import (
     respond_at_front_door,
 )
 from tablestone.wire.http.address import (
+    Address,
     AddressKind,
     Parameters,
     parse_query_string,
@@ -249,6 +250,7 @@ class Pipeline:
         request, found, parameters, caller, answer_form, _, read_body, record = step
         method = request.method
         asked: Operation | StorageError
+        address: Address | None = None
         try:
             address = parse_resource(found.resource, found.account.name)
             if method != "GET":
@@ -265,6 +267,8 @@ class Pipeline:
         except StorageError as error:
             asked = error  # nothing is awaited inside an `except`: decision 7
         if isinstance(asked, StorageError):
+            if record is not None and record.details is not None and address is not None:
+                record.details.table = address.table
             if asked.table is not None and caller is OWNER:
                 await self._service.catalog.require(found.account, asked.table)
             raise asked
