@@ -8,7 +8,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import sin
 from urllib.parse import parse_qs, urlsplit
 
 from tablestone.telemetry.insight_report import (
@@ -29,21 +31,33 @@ from tablestone.telemetry.insight_report import (
 
 AT = 1_795_000_000
 BUCKETS = 60
-AIRPORTS = ("ATL", "BOS", "EWR", "JFK", "LGA", "ORD", "SFO")
-HOT, HOT_BUCKET = 3, 40
-"""The range and the bucket with most operations: JFK."""
+AIRPORTS = (
+    *("ATL", "AUS", "BNA", "BOS", "CLT", "DEN", "DFW", "DTW", "EWR", "FLL", "HNL", "IAD", "IAH"),
+    *("JFK", "LAS", "LAX", "LGA", "MIA", "MSP", "ORD", "PHL", "PHX", "SEA", "SFO", "SLC", "TPA"),
+)
+HOT = AIRPORTS.index("JFK")
+HOT_BUCKET = 40
+"""The time with most operations, at JFK."""
 STARTS = tuple(AT - 60 * (BUCKETS - number) for number in range(BUCKETS))
 
 
 def heat_map() -> HeatMap:
-    """Airports that are read more towards noon, and one of them much more than the others."""
+    """Airports that are read in waves, one of them much more than the others, and writes that go from key to key."""
     read, written = [], []
     for bucket in range(BUCKETS):
-        wave = BUCKETS // 2 - abs(bucket - HOT_BUCKET)
-        row = [max(0, wave * (number + 1) * 3) for number in range(len(AIRPORTS))]
-        row[HOT] = row[HOT] * 40 + (100_000 if bucket == HOT_BUCKET else 0)
+        row = [
+            round(400 * (1.2 + sin(bucket / 9 + number / 2)) * (1 + number * 7 % 5))
+            for number in range(len(AIRPORTS))
+        ]
+        row[HOT] += 30_000 if 24 <= bucket < 50 else 2_000
+        row[HOT] += 60_000 if bucket == HOT_BUCKET else 0
         read.append(tuple(row))
-        written.append(tuple(number % 3 * (bucket % 10) for number in range(len(AIRPORTS))))
+        written.append(
+            tuple(
+                15_000 if number == bucket * len(AIRPORTS) // BUCKETS else 20
+                for number in range(len(AIRPORTS))
+            )
+        )
     ranges = tuple(KeyRange(name, name) for name in AIRPORTS)
     return HeatMap(60, STARTS, ranges, tuple(read), tuple(written))
 
@@ -67,6 +81,7 @@ def report(account: str, table: str | None) -> InsightReport:
         None if table is None else HeatMaps(heat, heat),
     )
     hot = PartitionActivity(account, "Weather", "JFK", True, activity, 0, rate, (0,) * BUCKETS)
+    calm = replace(hot, partition_key="EWR", rate=Rate(30.0, 410.0, is_throttled=False))
     term = FilterTerm("temp", "gt", "Edm.Double")
     scan = QueryShape(
         *(account, "Weather", "temp gt ?", (term,), "", False, "table", 40, 160),
@@ -79,7 +94,7 @@ def report(account: str, table: str | None) -> InsightReport:
         targets=TARGETS,
         accounts=(),
         tables=(weather,),
-        partitions=dict.fromkeys(PERIODS, (hot,)),
+        partitions=dict.fromkeys(PERIODS, (hot, calm)),
         unlisted=dict.fromkeys(PERIODS, 0),
         queries=dict.fromkeys(PERIODS, (scan,)),
         other_tables=Activity(),

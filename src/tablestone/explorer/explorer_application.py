@@ -122,12 +122,14 @@ def _told(request: Request, error: Exception) -> Response:
     """A failure of the endpoint, or a wrong input, as a sentence on a page that can be used further."""
     url = account_of(request).settings.connection.url
     if isinstance(error, ServiceError):
-        return _problem(
-            request, f"{url} answers {error}", error.status if error.status < 500 else 502
-        )
+        status = error.status if 400 <= error.status < 500 else 502
+        return _problem(request, f"{url} answers {error}", status)
     if isinstance(error, Unreachable):
         return _problem(request, f"{url} cannot be reached: {error}", 502)
-    return _problem(request, str(error), 400 if isinstance(error, TransferRefused) else 502)
+    if isinstance(error, TransferRefused):
+        return _problem(request, str(error), 400)
+    sentence = str(error)
+    return _problem(request, sentence if url in sentence else f"{url}: {sentence}", 502)
 
 
 def _http_error(request: Request, error: Exception) -> Response:

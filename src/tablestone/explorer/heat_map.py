@@ -1,6 +1,6 @@
 """The heat map of a table: key ranges by time as coloured cells of a picture. Pure.
 
-Brightness is the logarithm of the operations, so that one hot range does not hide all others. Knows the report of
+Brightness is the cube root of the operations, so that one hot range does not hide all others. Knows the report of
 insight; knows no HTML.
 """
 
@@ -16,7 +16,9 @@ from tablestone.telemetry.insight_report import HeatMap, KeyRange
 
 ROWS_MAX: Final = 64
 """Rows of the picture: neighbouring ranges are added up above it."""
-CELL_WIDTH: Final = 12
+BUCKETS_MIN: Final = 20
+"""Columns of the picture, at least."""
+WIDTH: Final = 720
 HEIGHT: Final = 300
 LEFT: Final = 170
 BOTTOM: Final = 28
@@ -67,9 +69,10 @@ class HeatPicture(NamedTuple):
 
 def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
     """The picture of entities read, written, or both."""
+    heat = _without_silence(heat)
     ranges, rows = _rows(heat, reads=reads, writes=writes)
     columns = len(heat.starts)
-    height = HEIGHT / max(len(ranges), 1)
+    height, wide = HEIGHT / max(len(ranges), 1), WIDTH / max(columns, 1)
     most = max((sum(pair) for row in rows for pair in row), default=0)
     cells = []
     hottest = ""
@@ -83,31 +86,31 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
                 hottest = words
             cells.append(
                 HeatCell(
-                    LEFT + column * CELL_WIDTH,
+                    round(LEFT + column * wide, 2),
                     round(number * height, 2),
-                    CELL_WIDTH,
+                    round(wide, 2),
                     round(height, 2),
                     colour(count, most),
                     words,
                 )
             )
-    width = LEFT + columns * CELL_WIDTH
+    width = LEFT + WIDTH
     return HeatPicture(
         width,
         HEIGHT + BOTTOM,
         LEFT,
-        columns * CELL_WIDTH,
+        WIDTH,
         HEIGHT,
         cells,
         _key_labels(ranges, height),
-        _time_labels(heat.starts),
+        _time_labels(heat.starts, wide),
         hottest,
     )
 
 
 def colour(count: int, most: int) -> str:
     """The colour of a count beside the largest one."""
-    at = math.log1p(count) / math.log1p(most) if most else 0.0
+    at = (count / most) ** (1 / 3) if most else 0.0
     for (low, one), (high, other) in pairwise(_COLOURS):
         if at <= high:
             part = (at - low) / (high - low)
@@ -120,6 +123,22 @@ def shown_range(keys: KeyRange) -> str:
     """A range of keys in words."""
     first, last = _short(keys.first), _short(keys.last)
     return first if keys.first == keys.last else f"{first} to {last}"
+
+
+def _without_silence(heat: HeatMap) -> HeatMap:
+    """The map from the first request on, so that a server that has just started does not show an empty hour."""
+    busy = next(
+        (
+            number
+            for number, pair in enumerate(zip(heat.read, heat.written, strict=True))
+            if any(map(any, pair))
+        ),
+        0,
+    )
+    start = max(0, min(busy - 1, len(heat.starts) - BUCKETS_MIN))
+    return HeatMap(
+        heat.seconds, heat.starts[start:], heat.ranges, heat.read[start:], heat.written[start:]
+    )
 
 
 def _rows(
@@ -152,10 +171,10 @@ def _key_labels(ranges: Sequence[KeyRange], height: float) -> list[HeatLabel]:
     ]
 
 
-def _time_labels(starts: Sequence[int]) -> list[HeatLabel]:
+def _time_labels(starts: Sequence[int], wide: float) -> list[HeatLabel]:
     step = math.ceil(len(starts) / LABELS_MAX) or 1
     return [
-        HeatLabel(LEFT + number * CELL_WIDTH, HEIGHT + 18, _clock(start))
+        HeatLabel(round(LEFT + number * wide, 1), HEIGHT + 18, _clock(start))
         for number, start in enumerate(starts)
         if number % step == 0
     ]

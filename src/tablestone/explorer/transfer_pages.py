@@ -26,7 +26,7 @@ from tablestone.transfer.formats.reading_file import kind_of, read_rows
 from tablestone.transfer.formats.rows import Reading
 from tablestone.transfer.importing import Import, ImportReport
 from tablestone.transfer.progress import Quiet, shown_bytes
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
 from tablestone.transfer.rejects import RejectFile
 from tablestone.transfer.wire import Query
 from tablestone.transfer.writing import OnConflict
@@ -119,6 +119,8 @@ def import_file(request: Request, form: PostedForm) -> Response:
         )
         try:
             report = job.run(read_rows(str(path), reading, None, position), position)
+        except (TransferRefused, TransferFailed) as told:
+            raise type(told)(str(told).replace(str(path), name)) from None
         finally:
             rejects.close()
         refused = _first_lines(Path(report.rejects)) if report.rejects else []

@@ -144,6 +144,11 @@ class TableEndpoint:
                 yield table.name
         except AzureError as error:
             raise self._told(error) from None
+        except (TypeError, ValueError, AttributeError, KeyError):
+            # The SDK does not expect that an answer may be of another service.
+            raise TransferFailed(
+                f"{self.connection.name} answered a question for tables with something else."
+            ) from None
 
     def ask(self, request: Callable[[TableServiceClient], Answer]) -> Answer:
         """The answer of the SDK's own client, for what is no entity; its errors become ours."""
@@ -204,7 +209,9 @@ class TableEndpoint:
         if token is not None:
             parameters["NextPartitionKey"], parameters["NextRowKey"] = token
         text = urlencode(parameters, quote_via=quote, safe="")
-        response, content = self._send("GET", f"/{query.table}()" + (f"?{text}" if text else ""))
+        response, content = self._send(
+            "GET", f"/{_in_path(query.table)}()" + (f"?{text}" if text else "")
+        )
         if response.status_code != 200:
             raise service_error(response, content)
         following = response.headers.get("x-ms-continuation-NextPartitionKey")
@@ -364,9 +371,7 @@ def _proxies_for(url: str) -> dict[str, str]:
 
 
 def _entity_path(table: str, key: EntityKey) -> str:
-    return (
-        f"/{table}(PartitionKey='{_in_path(key.partition_key)}',RowKey='{_in_path(key.row_key)}')"
-    )
+    return f"/{_in_path(table)}(PartitionKey='{_in_path(key.partition_key)}',RowKey='{_in_path(key.row_key)}')"
 
 
 def _in_path(text: str) -> str:

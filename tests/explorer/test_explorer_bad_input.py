@@ -1,0 +1,268 @@
+"""Bad input is told in words, nothing of it is run, and the page can be used afterwards."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.data.tables import generate_table_sas
+
+from explorer.conftest import entity_of
+from explorer.install import missing
+from explorer.pages_in_browser import WatchedPage, running_explorer, watched_page
+from server_process import ServerProcess, start_server
+from tablestone.transfer.endpoint_connection import LOCAL_KEY
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
+
+HTML = "<img src=x onerror=alert(1)>"
+SCRIPT = "</script><script>alert(1)</script>"
+
+
+def problem(watched: WatchedPage) -> str:
+    """The sentence that tells what went wrong; the rest of the page is there."""
+    page = watched.page
+    page.wait_for_selector(".problem")
+    assert page.get_by_role("link", name="Tables").first.is_visible()
+    return page.inner_text(".problem")
+
+
+@contextmanager
+def answering(answer: Callable[[str], tuple[int, str, bytes]]) -> Iterator[str]:
+    """An endpoint that is no table service; its connection string."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, content_type, body = answer(self.path)
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield connection_string(f"http://127.0.0.1:{server.server_address[1]}/devstoreaccount1")
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def connection_string(endpoint: str) -> str:
+    return f"AccountName=devstoreaccount1;AccountKey={LOCAL_KEY};TableEndpoint={endpoint}"
+
+
+STRANGERS: dict[str, tuple[int, str, bytes]] = {
+    "a page of the web": (200, "text/html", b"<!doctype html><title>Hello</title>" + SCRIPT.encode()),
+    "a page that is not found": (404, "text/html", HTML.encode()),
+    "JSON of another service": (200, "application/json", b'{"hello": "world"}'),
+    "JSON that does not end": (200, "application/json", b'{"value": [{"PartitionKey": "a"'),
+    "nothing": (204, "text/plain", b""),
+    "an error without words": (500, "text/plain", b""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", STRANGERS)
+def test_an_endpoint_that_is_no_table_service(browser: Any, tmp_path: Path, what: str) -> None:
+    with (
+        answering(lambda _path: STRANGERS[what]) as place,
+        running_explorer(place, settings=tmp_path) as process,
+        watched_page(browser, process) as watched,
+    ):
+        watched.open("/tables/Weather")
+        said = problem(watched)
+        assert len(said) > len("http://127.0.0.1:1/devstoreaccount1")
+        assert "Traceback" not in said
+        said_by_process = process.stop()
+    assert "Traceback" not in said_by_process
+
+
+def test_names_and_values_of_a_hostile_service(browser: Any, tmp_path: Path) -> None:
+    """HTML and script in the names of tables and properties, in values, keys, ETags and tokens: all of it is text."""
+    entity = {
+        "odata.etag": f'W/"{HTML}"',
+        "PartitionKey": HTML,
+        "RowKey": SCRIPT,
+        "Timestamp": HTML,
+        HTML: HTML,
+        "__proto__": {"polluted": True},
+        f'"{SCRIPT}@odata.type': "Edm.String",
+        "list": [1, 2],
+        "number@odata.type": "Edm.Int64",
+        "number": HTML,
+        "none": None,
+    }
+
+    def answer(path: str) -> tuple[int, str, bytes]:
+        if "/Tables" in path:
+            return 200, "application/json", json.dumps({"value": [{"TableName": HTML}]}).encode()
+        if "PartitionKey=" in path:
+            return 200, "application/json", json.dumps(entity).encode()
+        return 200, "application/json", json.dumps({"value": [entity] * 2}).encode()
+
+    with (
+        answering(answer) as place,
+        running_explorer(place, settings=tmp_path) as process,
+        watched_page(browser, process) as watched,
+    ):
+        page = watched.page
+        assert page.locator(".tables .name").all_inner_texts() == [HTML]
+        page.locator(".tables .name").click()
+        page.wait_for_selector("#grid")
+        assert HTML in page.locator(".piece .row").first.inner_text()
+        page.locator("#grid .piece a").first.click()
+        page.wait_for_selector("#panel.open form")
+        assert page.get_by_label(f"Value of {HTML}").input_value() == HTML
+        assert page.locator("img").count() == 0
+        assert page.evaluate("({}).polluted") is None
+
+
+def test_a_server_that_goes_away(browser: Any, tmp_path: Path) -> None:
+    """The page says so, also in the middle of the grid, and goes on when the server is back."""
+    server = start_server(tmp_path / "data", "--workers", "1")
+    host, port = server.address
+    with (
+        running_explorer(server.connection_string, settings=tmp_path / "settings") as process,
+        watched_page(browser, process) as watched,
+    ):
+        page = watched.page
+        page.get_by_label("New table").fill("Made")
+        page.get_by_role("button", name="Create").click()
+        page.wait_for_url("**/tables/Made")
+        server.stop()
+        page.get_by_role("link", name="Insert").click()
+        page.get_by_label("PartitionKey", exact=True).fill("a")
+        page.get_by_role("button", name="Insert").click()
+        page.locator("#panel .problem").filter(has_text="cannot be reached").wait_for()
+        watched.open("/tables/Made")
+        assert "cannot be reached" in problem(watched)
+        again = start_server(
+            tmp_path / "data", "--workers", "1", "--host", host, "--port", str(port)
+        )
+        try:
+            watched.open("/tables/Made")
+            page.wait_for_selector("#grid")
+        finally:
+            again.stop()
+
+
+def test_an_explorer_that_goes_away(
+    browser: Any, filled_server: ServerProcess, tmp_path: Path
+) -> None:
+    place = filled_server.connection_string
+    with running_explorer(place, settings=tmp_path) as process, watched_page(browser, process) as watched:  # fmt: skip
+        watched.open("/tables/Weather")
+        process.stop()
+        watched.page.locator("#grid .piece a").first.click()
+        watched.page.locator("#panel .problem").filter(
+            has_text="The explorer does not answer"
+        ).wait_for()
+
+
+def test_an_expired_signature(browser: Any, filled_server: ServerProcess, tmp_path: Path) -> None:
+    credential = AzureNamedKeyCredential(filled_server.account_name, filled_server.account_key)
+    signature = generate_table_sas(
+        credential, "Weather", permission="r", expiry="2020-01-01T00:00:00Z"
+    )
+    place = f"TableEndpoint={filled_server.endpoint};SharedAccessSignature={signature}"
+    with (
+        running_explorer(place, settings=tmp_path) as process,
+        watched_page(browser, process) as watched,
+    ):
+        watched.open("/tables/Weather")
+        assert "AuthenticationFailed" in problem(watched)
+        assert signature not in watched.page.content()
+        watched.open("/signature")
+        assert "this explorer has none" in watched.page.inner_text("main")
+        assert signature not in process.stop()
+
+
+@pytest.mark.parametrize(("key", "fields"), [("large", 16), ("wide", 252)])
+def test_the_largest_entities(
+    watched: WatchedPage, filled_server: ServerProcess, key: str, fields: int
+) -> None:
+    """1 MiB of text, and 252 properties: shown, saved, and all there afterwards."""
+    page = watched.page
+    watched.open(f"/tables/Odd?filter=PartitionKey eq '{key}'")
+    page.locator("#grid .piece a").first.click()
+    page.wait_for_selector("#panel.open form")
+    assert page.locator(".properties .property").count() == fields
+    before = entity_of(filled_server, "Odd", key, "1")
+    page.get_by_role("button", name="Save").click()
+    page.locator(".done").filter(has_text="The entity is saved.").wait_for()
+    assert dict(entity_of(filled_server, "Odd", key, "1")) == dict(before)
+    if key == "wide":
+        page.get_by_role("button", name="Add a property").click()
+        row = page.locator(".property").last
+        row.get_by_label("Name").fill("one_more")
+        row.get_by_role("textbox").last.fill("x")
+        page.get_by_role("button", name="Save").click()
+        page.locator("#panel .problem").filter(has_text="TooManyProperties").wait_for()
+
+
+def test_a_filter_of_30_kilobytes(watched: WatchedPage) -> None:
+    page = watched.page
+    text = " or ".join(f"RowKey eq '{number:08}'" for number in range(1300))
+    watched.open(f"/tables/Weather?filter={quote(text)}")
+    page.wait_for_selector(".badge")
+    assert page.get_by_label("Filter", exact=True).input_value() == text
+    assert (
+        "No entity matches the filter." in page.inner_text("main")
+        or page.locator(".problem").count()
+    )
+    watched.open(f"/tables/Weather?filter={quote(text + ' qe')}")
+    assert "Syntax error at position" in problem(watched)
+
+
+BROKEN_ADDRESSES = {
+    "/tables/Weather/rows?after=x": "The address names a page that does not exist.",
+    "/tables/Weather/rows?kept=x&order=temp": "This order is not kept any more",
+    "/tables/Weather?top=many": "Top must be a number",
+    "/tables/Weather?order=a b c": "is not of the form NAME or NAME desc",
+    "/tables/Weather/download?kind=exe": "There is no export as exe.",
+    "/tables/Weather/entity?pk=no&rk=no": "does not exist",
+    "/tables/%3Cimg src=x onerror=alert(1)%3E": "InvalidInput",
+    "/tables/a%2Fb": "There is no such page.",
+    "/nowhere": "There is no such page.",
+}
+
+
+@pytest.mark.parametrize("path", BROKEN_ADDRESSES)
+def test_an_address_that_is_wrong(watched: WatchedPage, path: str) -> None:
+    watched.open(path)
+    assert BROKEN_ADDRESSES[path] in watched.page.inner_text("main")
+    assert watched.page.get_by_role("link", name="Tables").first.is_visible()
+
+
+def test_a_file_that_cannot_be_imported(watched: WatchedPage, tmp_path: Path) -> None:
+    page = watched.page
+    good = '{"PartitionKey": "a", "RowKey": "1"}\n'
+    for name, text, said in (
+        ("file.exe", "x", "does not end in"),
+        ("file.json", "{", "file.json"),
+        ("some.jsonl", good + '{"RowKey": "2"}\n', "there is no PartitionKey"),
+    ):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        watched.open("/tables/Empty")
+        page.get_by_role("link", name="Import").click()
+        page.get_by_label("File", exact=True).set_input_files(path)
+        page.get_by_role("button", name="Import").click()
+        page.locator("#panel").filter(has_text=said).wait_for()

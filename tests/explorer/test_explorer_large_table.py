@@ -1,0 +1,128 @@
+"""A large table in the grid: the browser has a few pieces of it only, wherever one scrolls.
+
+`EXPLORER_ENTITIES=1000000` makes it a million. `EXPLORER_SCREENSHOTS=DIR` keeps the times of the steps of a scroll, in
+milliseconds, in DIR/scroll.json: the test judges no time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from explorer.install import missing
+from explorer.pages_in_browser import KEPT, WatchedPage, running_explorer, watched_page
+from server_process import start_server
+from tablestone.model.keys import EntityKey
+from tablestone.transfer.endpoint_connection import parse_connection_string
+from tablestone.transfer.formats.rows import Row
+from tablestone.transfer.wire import TableEndpoint
+from tablestone.transfer.writing import OnConflict, TableWriter
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
+
+ENTITIES = int(os.environ.get("EXPLORER_ENTITIES", "30000"))
+IN_PARTITION = 10_000
+STEPS = 150
+STEP_PIXELS = 800
+ELEMENTS_MAX = 60_000
+"""Elements of the page, with 24 loaded pieces of 100 rows. A page that keeps what it has shown soon has more."""
+
+STEP = """async (pixels) => {
+  const grid = document.getElementById("grid");
+  const frame = () => new Promise(requestAnimationFrame);
+  const start = performance.now();
+  grid.scrollBy(0, pixels);
+  await frame();
+  await frame();
+  return performance.now() - start;
+}"""
+
+
+def rows() -> Iterator[Row]:
+    for number in range(ENTITIES):
+        key = EntityKey(f"sensor-{number // IN_PARTITION:04}", f"{number:010}")
+        body = {
+            "PartitionKey": key.partition_key,
+            "RowKey": key.row_key,
+            "value": number * 0.5 + 0.25,
+            "count": number,
+            "place": f"hall {number % 40}",
+            "is_ok": number % 9 != 0,
+        }
+        yield Row(number + 1, key, json.dumps(body).encode())
+
+
+@pytest.fixture
+def large(browser: Any, tmp_path: Path) -> Iterator[WatchedPage]:
+    server = start_server(tmp_path / "data", "--engine", "memory")
+    with TableEndpoint(parse_connection_string(server.connection_string)) as endpoint:
+        endpoint.create_table("Readings")
+        writer = TableWriter(
+            endpoint, "Readings", OnConflict.FAIL, parallel=2, reject=lambda *_: None
+        )
+        for row in rows():
+            writer.add(row)
+        writer.drain()
+        writer.close()
+    place = server.connection_string
+    with (
+        running_explorer(place, settings=tmp_path / "settings") as process,
+        watched_page(browser, process) as watched,
+    ):
+        yield watched
+    server.stop()
+
+
+def test_the_grid_stays_small(large: WatchedPage) -> None:
+    page = large.page
+    large.open("/tables/Readings")
+    times = []
+    most = 0
+    loaded = "[...document.querySelectorAll('.piece')].some(each => each.isNear && !each.childElementCount)"
+    for _ in range(STEPS):
+        times.append(page.evaluate(STEP, STEP_PIXELS))
+        large.wait_until(f"!{loaded}")
+        most = max(most, page.evaluate("document.getElementsByTagName('*').length"))
+    assert most < ELEMENTS_MAX
+    first = "document.querySelector('.piece .row [role=gridcell] a')?.textContent"
+    assert page.evaluate("document.querySelector('.piece').childElementCount") == 0
+    assert page.evaluate("document.getElementById('grid').scrollTop") > STEPS * STEP_PIXELS * 0.9
+    assert page.evaluate(first) == "sensor-0000"
+    page.evaluate("document.getElementById('grid').scrollTo(0, 0)")
+    large.wait_until("document.querySelector('.piece').childElementCount > 0")
+    assert (
+        page.evaluate("document.querySelector('.piece input').value")
+        == '["sensor-0000","0000000000"]'
+    )
+    ordered = sorted(times)
+    measured = {
+        "entities": ENTITIES,
+        "steps": STEPS,
+        "median": round(statistics.median(times), 1),
+        "p99": round(ordered[int(len(ordered) * 0.99)], 1),
+        "most": round(ordered[-1], 1),
+        "elements": most,
+    }
+    directory = os.environ.get(KEPT)
+    if directory:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        (Path(directory) / "scroll.json").write_text(json.dumps(measured), encoding="utf-8")
+    large.keep("large")
+    page.keyboard.press("/")
+    page.get_by_label("Filter", exact=True).fill(f"count eq {ENTITIES - 1}")
+    page.get_by_role("button", name="Run").click()
+    page.wait_for_url("**count**")
+    while page.locator(".look-further").count():
+        page.locator(".look-further").click()
+        page.wait_for_timeout(200)
+    page.wait_for_selector(".piece .row")
+    assert f"{ENTITIES - 1:010}" in page.inner_text(".piece .row")
