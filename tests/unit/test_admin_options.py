@@ -23,6 +23,14 @@ GIVEN = {
         {"admin": AdminAddress("::1", 9090)}, command_line={"admin": "[::1]:9090"}
     ),
     "a number in the file": Given({"admin": AdminAddress("127.0.0.1", 9090)}, file="admin = 9090"),
+    "insight on this machine": Given({"insight": "keys"}, command_line={"admin": "127.0.0.1:9090"}),
+    "insight where other machines connect": Given(
+        {"insight": "hashed"}, command_line={"admin": "0.0.0.0:9090"}
+    ),
+    "insight with keys for other machines": Given(
+        {"insight": "keys"}, command_line={"admin": "0.0.0.0:9090", "insight": "keys"}
+    ),
+    "no insight": Given({"insight": "off"}, environment={"TABLESTONE_INSIGHT": "OFF"}),
     "a host in the file": Given(
         {"admin": AdminAddress("localhost", 9090)}, file='admin = "localhost:9090"'
     ),
@@ -41,6 +49,9 @@ REFUSED = {
         "admin in FILE names port 8000, at which the tables are served: give it another port.",
         command_line={"port": "8000"},
         file='admin = "0.0.0.0:8000"',
+    ),
+    "an unknown form of insight": Refused(
+        "--insight must be keys, hashed or off, not 'all'.", command_line={"insight": "all"}
     ),
     "in the file": Refused("admin in FILE must be a number or a string.", file="admin = true"),
 }

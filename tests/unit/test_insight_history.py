@@ -9,7 +9,7 @@ import pytest
 from tablestone.limits import PARTITION_RATE_TARGET
 from tablestone.model.operations import EntityWritten, TransactionCommitted
 from tablestone.telemetry.insight_counts import PAGE_BOUNDS
-from tablestone.telemetry.insight_history import InsightHistory
+from tablestone.telemetry.insight_history import OPEN_SECONDS, InsightHistory
 from tablestone.telemetry.insight_report import (
     DAY,
     HOUR,
@@ -116,7 +116,7 @@ def test_a_report_that_is_read_late_or_twice_counts_once(late: int) -> None:
             server.history.look(server.now)
             server.history.look(server.now)
     assert partitions_of(server.report(), HOUR)["a"].activity.reads == 5
-    server.pass_by(70)
+    server.pass_by(60 + OPEN_SECONDS)
     assert partitions_of(server.report(), HOUR)["a"].activity.reads == 5
 
 
@@ -168,6 +168,62 @@ def test_the_counts_of_a_worker_that_was_replaced_stay() -> None:
     server.workers[0].counts.count(get("a"))
     server.second()
     assert partitions_of(server.report(), NOW)["a"].activity.reads == 2
+
+
+def test_a_minute_that_ends_before_a_process_is_looked_at() -> None:
+    server = Server(workers=1, now=NOON + 58)
+    server.workers[0] = worker = Worker(server.reports, 0, 999, server.now)
+    worker.counts.count(get("a"))
+    server.now += 1
+    worker.leave(server.now)
+    server.now += 2
+    worker.leave(server.now)
+    server.history.look(server.now)
+    assert partitions_of(server.report(), NOW)["a"].activity.reads == 1
+
+
+def test_a_worker_that_is_very_late_changes_no_closed_minute() -> None:
+    server = Server()
+    late, other = server.workers
+    for key in ("a", "a", "a"):
+        other.counts.count(get(key))
+    late.counts.count(get("a"))
+    server.second()
+    late.counts.count(get("a"))
+    server.workers = [other]
+    server.pass_by(60 + OPEN_SECONDS)
+    late.leave(server.now)
+    server.pass_by(OPEN_SECONDS + 1)
+    assert partitions_of(server.report(), NOW)["a"].activity.reads == 4
+
+
+def test_the_peak_of_a_partition_that_was_not_listed_is_not_too_high() -> None:
+    server = Server(workers=1)
+    (worker,) = server.workers
+    for _ in range(5):
+        for number in range(400):
+            worker.counts.count(get(f"k{number}"))
+    server.pass_by(20)  # so that the mean is low
+    (bucket,) = server.history.minutes().values()
+    key = min({f"k{number}" for number in range(400)} - bucket.tables[TABLE].partitions.keys())
+    worker.counts.count(get(key))
+    server.second()
+    found = partitions_of(server.report(), NOW)[key]
+    assert (found.activity.reads, found.rate.peak <= 1) == (6, True)
+
+
+def test_the_peak_over_the_end_of_a_minute() -> None:
+    """The server looks after two reports: 20 requests in the minute that ended, and 10 after it."""
+    server = Server(workers=1, now=NOON + 28)
+    server.pass_by(30)
+    (worker,) = server.workers
+    for requests in (20, 10):
+        for _ in range(requests):
+            worker.counts.count(get("hot"))
+        server.now += 2
+        worker.leave(server.now)
+    server.history.look(server.now)
+    assert partitions_of(server.report(), NOW)["hot"].rate.peak == 7.5
 
 
 def test_the_peak_is_that_of_one_second_over_all_workers() -> None:

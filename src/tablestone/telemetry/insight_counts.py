@@ -88,10 +88,8 @@ class Counts:
 
     def upper(self) -> int:
         """Not less than the entities read or written, nor than the requests."""
-        entities = self.points + self.other_read + self.writes
-        return (
-            entities + self.other_reads + self.conflicts + self.refused + self.failed + self.missed
-        )
+        reads = self.points + max(self.other_reads, self.other_read)
+        return reads + self.writes + self.conflicts + self.refused + self.failed + self.missed
 
     def add(self, other: Counts) -> None:
         """Add the counts of a partition that are dropped."""

@@ -27,8 +27,8 @@ from tablestone.telemetry.insight_report import (
 )
 from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
 
-OPEN_SECONDS: Final = 5
-"""Seconds after its end for which a minute stays open: a worker may be late with its report."""
+OPEN_SECONDS: Final = 30
+"""Seconds after its end for which a minute stays open: a worker may be late with its report. Later counts are lost."""
 
 _Entities = dict[tuple[TableKey, str | None], int]
 """Entities read or written: of a table (None), and of its partitions."""
