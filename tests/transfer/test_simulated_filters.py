@@ -138,6 +138,13 @@ CASES = [
     Case("City", "Id", "City eq 'Rome' or Name eq 'Ada'", "PartitionKey eq 'Rome'", PlanKind.TABLE),
     Case("City", "Id", "City ne 'Rome'", "", PlanKind.TABLE),
     Case("City", "Id", "not (City eq 'Rome')", "", PlanKind.TABLE),
+    Case(
+        "City",
+        "Id",
+        "not (not (City eq 'Rome') or Id ne '1')",
+        "PartitionKey eq 'Rome'",
+        PlanKind.PARTITION,
+    ),
     Case("City", "Id", "Name eq 'Ada'", "", PlanKind.TABLE),
     # A file without keys: the filter may name the new ones.
     Case("City", "Id", "PartitionKey eq 'Rome' and RowKey eq '1'", "", PlanKind.POINT),

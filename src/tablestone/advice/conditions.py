@@ -1,8 +1,8 @@
 """The conditions of a filter by property: what a key could do with each of them.
 
 A key can hold a property that the filter fixes to a value (`eq`), and at its end one that the filter bounds (`ge`,
-`gt`, `le`, `lt`). It can do nothing with `ne` and `not`. An `or` over one property is several values of it; any other
-`or` is several queries. Knows the tree of a filter; does not know plans or tables.
+`gt`, `le`, `lt`) if its text sorts as its values do. It can do nothing with `ne` and `not`. An `or` over one property
+is several values of it; any other `or` is several queries. Knows the tree of a filter; does not know plans or tables.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tablestone.model.edm import EdmType
+from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.filter_tree import (
     INVERTED,
     And,
@@ -103,9 +103,19 @@ def _of_comparison(node: Comparison, *, negated: bool) -> Conditions:
         operator = INVERTED[operator]
     if operator is ComparisonOperator.EQUAL:
         return Conditions(equal=(node.name,))
-    if operator is ComparisonOperator.NOT_EQUAL:
+    if operator is ComparisonOperator.NOT_EQUAL or not _sorts_as_text(node.literal):
         return Conditions(unusable=(node.name,))
     return Conditions(ranges=(node.name,))
+
+
+def _sorts_as_text(bound: EdmValue) -> bool:
+    """Whether a bound of values is a bound of their texts: of numbers only with zeros before them, and from 0 on."""
+    if bound.type in (EdmType.STRING, EdmType.DATE_TIME):
+        return True
+    return bound.type in _NUMBERS and isinstance(bound.value, int | float) and bound.value >= 0
+
+
+_NUMBERS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
 
 
 def _all_of(parts: list[tuple[Conditions, ...]]) -> tuple[Conditions, ...]:

@@ -114,13 +114,13 @@ QUERY_RULES: Final = (
     ),
     Rule(
         "negation",
-        "Only ne or not",
-        "A scan has only conditions with `ne` or `not`.",
+        "Conditions that no key helps",
+        "A scan has only conditions with `ne` or `not`, or ranges of values whose text does not sort.",
         Severity.WARNING,
         (rule.INDEX_ENTITIES, rule.QUERY_DENSITY),
         find.negation,
         _SCAN,
-        "No key helps a condition that excludes {names}: ask with `eq` for the values that are wanted, or keep index "
+        "No key helps these conditions on {names}: ask with `eq` for the values that are wanted, or keep index "
         "entities of the wanted entities alone in a partition of their own.",
         "Index entities cost a second write when an entity begins or ceases to be wanted.",
     ),

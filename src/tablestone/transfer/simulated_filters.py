@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.filter_tree import (
+    INVERTED,
     And,
     BooleanProperty,
     Comparison,
@@ -84,8 +85,27 @@ class _Known:
 def map_filter(tree: FilterNode, templates: KeyTemplates) -> MappedFilter:
     """The filter for entities with the new keys. Present keys are `PRESENT` properties there."""
     mapping = _Mapping(templates)
-    mapped = mapping.rewrite(tree, _Known())
+    mapped = mapping.rewrite(_negations_at_leaves(tree, negated=False), _Known())
     return MappedFilter(mapped, tuple(dict.fromkeys(mapping.notes)))
+
+
+def _negations_at_leaves(node: FilterNode, *, negated: bool) -> FilterNode:
+    """The same filter with `not` at its leaves only. Keys always exist, so their negation is the inverse comparison."""
+    while isinstance(node, Not):
+        node, negated = node.term, not negated
+    if isinstance(node, And | Or):
+        terms = []
+        for term in node.terms:
+            moved = _negations_at_leaves(term, negated=negated)
+            terms.append(moved)
+        return And(tuple(terms)) if isinstance(node, And) is not negated else Or(tuple(terms))
+    if not negated:
+        return node
+    if isinstance(node, Constant):
+        return Constant(not node.value)
+    if isinstance(node, Comparison) and node.name in (PARTITION_KEY, ROW_KEY):
+        return Comparison(node.name, INVERTED[node.operator], node.literal)
+    return Not(node)
 
 
 class _Mapping:
