@@ -11,7 +11,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPSConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from urllib.parse import quote
 
@@ -35,12 +35,16 @@ WRONG_KEY = base64.b64encode(b"a key that no account has").decode()
 VERSION = "2025-07-05"
 KEY_INFO = b"<KeyInfo><Expiry>%s</Expiry></KeyInfo>"
 ENTITY = b'{"PartitionKey":"p","RowKey":"r"}'
-PAGES = ("/health/live", "/health/ready", "/version", "/metrics")
+PAGE = re.compile(r" (/\S+)")
+"""A page of the admin address, of which its first page has a list."""
+EXPLORER = re.compile(r"^Explorer: http://[^/]+(\S*[?&]token=([\w-]+))$", re.MULTILINE)
+EXPLORED = ("", "tables/Readings", "service", "heat", "no-such-page")
 KEPT = {
+    "standard output": {"the token of the explorer"},
     "tablestone.db": {"the key of a stored account"},
     "tablestone.db-wal": {"the key of a stored account"},
 }
-"""The files of a data directory with secrets, by their names; the private keys of TLS and tokens are not looked for."""
+"""The places with secrets, files by their names; the private keys of TLS and tokens are not looked for."""
 
 
 def forms(secret: str) -> set[bytes]:
@@ -156,6 +160,25 @@ def requests_with_tokens(client: Client, ran: Run, name: str, data: Path) -> Non
     client.send("GET", f"/{name}/Readings()?{query_of(refused)}", headers[:1], 403)
 
 
+def explored(server: ServerProcess, ran: Run) -> None:
+    """Pages of the explorer: without its token, with it once in the address, and then by the cookie."""
+    ((address, token),) = EXPLORER.findall("".join(server.stdout))
+    ran.secrets["the token of the explorer"] = token
+    connection = HTTPConnection(admin_of(server), timeout=30)
+    cookie = ""
+    for number, path in enumerate((address.partition("?")[0], address)):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        ran.left[f"explorer {number}"] = response.read()
+        cookie = (response.getheader("set-cookie") or "").partition(";")[0]
+    root = address.partition("?")[0]
+    for path in EXPLORED:
+        connection.request("GET", f"{root}{path}", headers={"Cookie": cookie})
+        ran.left[f"explorer {path}"] = connection.getresponse().read()
+    assert b"Tables" in ran.left["explorer "]
+    connection.close()
+
+
 def files_below(directory: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
@@ -187,7 +210,16 @@ def test_no_secret_of_a_run_is_left_behind(private_server: StartServer, tmp_path
         server = private_server(
             data,
             *("--tls", "self-signed", "--admin", "0", "--metrics-tables", "true"),
-            *("--log-level", "debug", "--access-log", str(access_log), "--workers", "1"),
+            *(
+                "--explorer",
+                "true",
+                "--log-level",
+                "debug",
+                "--access-log",
+                str(access_log),
+                "--workers",
+                "1",
+            ),
             environment={
                 "TABLESTONE_ACCOUNT": f"orders:{CONFIGURED_KEY}",
                 "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
@@ -200,8 +232,11 @@ def test_no_secret_of_a_run_is_left_behind(private_server: StartServer, tmp_path
             requests_with_signatures(client, ran, name, key)
         requests_with_tokens(client, ran, "orders", data)
         client.close()
-        for path in PAGES:
+        pages = [path for path in PAGE.findall(page(server, "/")[1]) if "explorer" not in path]
+        assert {"/metrics", "/health/ready"} <= set(pages)
+        for path in pages:
             ran.left[f"page {path}"] = page(server, path)[1].encode()
+        explored(server, ran)
         wait_until(lambda: bool(collector.raw), 60)
         ran.left |= processes_of(server)
         profile = tmp_path / "connection.txt"
@@ -224,7 +259,8 @@ def test_no_secret_of_a_run_is_left_behind(private_server: StartServer, tmp_path
     assert b"tablestone_requests_total" in ran.left["page /metrics"]
     assert ran.found() == []
     assert {each.partition(" in ")[0] for each in ran.found(kept={})} == {
-        "the key of a stored account"
+        "the key of a stored account",
+        "the token of the explorer",
     }, "the search finds what is kept"
 
 

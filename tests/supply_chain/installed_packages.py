@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).parents[2]
-EXTRAS_OF_USERS: Final = ("cassandra", "entra", "metrics", "otel", "tools")
+EXTRAS_OF_USERS: Final = ("cassandra", "entra", "explorer", "metrics", "otel", "tools")
 """The extras that a server or a data tool imports; the others are for tests and for development."""
 
 
@@ -25,7 +25,7 @@ def needed_by_users() -> dict[str, str]:
     while waiting:
         requirement = Requirement(waiting.pop())
         name = canonicalize_name(requirement.name)
-        if name in found:
+        if name in found or name == project["name"]:
             continue
         try:
             package = distribution(name)
