@@ -79,17 +79,18 @@ STRANGERS: dict[str, tuple[int, str, bytes]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", STRANGERS)
-def test_an_endpoint_that_is_no_table_service(browser: Any, tmp_path: Path, what: str) -> None:
+def test_an_endpoint_that_is_no_table_service(browser: Any, tmp_path: Path) -> None:
+    now = "nothing"
     with (
-        answering(lambda _path: STRANGERS[what]) as place,
+        answering(lambda _path: STRANGERS[now]) as place,
         running_explorer(place, settings=tmp_path) as process,
         watched_page(browser, process) as watched,
     ):
-        watched.open("/tables/Weather")
-        said = problem(watched)
-        assert len(said) > len("http://127.0.0.1:1/devstoreaccount1")
-        assert "Traceback" not in said
+        for now in STRANGERS:
+            for path in ("/", "/tables/Weather", "/service"):
+                watched.open(path)
+                said = problem(watched)
+                assert said.startswith("http://127.0.0.1:"), (now, path, said)
         said_by_process = process.stop()
     assert "Traceback" not in said_by_process
 

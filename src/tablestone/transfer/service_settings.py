@@ -5,6 +5,7 @@ Knows what the official SDK knows of them; knows no page and no entity.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -67,7 +68,12 @@ class ServiceProperties:
 
 def read_policies(endpoint: TableEndpoint, table: str) -> list[AccessPolicy]:
     """The stored access policies of a table."""
-    found = endpoint.ask(lambda sdk: sdk.get_table_client(table).get_table_access_policy())
+    return endpoint.ask(
+        lambda sdk: _policies(sdk.get_table_client(table).get_table_access_policy())
+    )
+
+
+def _policies(found: Mapping[str, TableAccessPolicy | None]) -> list[AccessPolicy]:
     return [
         AccessPolicy(name)
         if policy is None
@@ -89,7 +95,10 @@ def write_policies(endpoint: TableEndpoint, table: str, policies: list[AccessPol
 
 def read_properties(endpoint: TableEndpoint) -> ServiceProperties:
     """The properties of the service."""
-    found: dict[str, Any] = endpoint.ask(lambda sdk: sdk.get_service_properties())
+    return endpoint.ask(lambda sdk: _properties(sdk.get_service_properties()))
+
+
+def _properties(found: Mapping[str, Any]) -> ServiceProperties:
     logging = found["analytics_logging"]
     return ServiceProperties(
         frozenset(word for word in ("read", "write", "delete") if getattr(logging, word)),

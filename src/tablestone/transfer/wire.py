@@ -21,6 +21,7 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import (
     AzureError,
     ClientAuthenticationError,
+    DeserializationError,
     HttpResponseError,
     ResourceExistsError,
 )
@@ -75,6 +76,8 @@ _OF_METHODS: Final = {
     "MERGE": _WRITING,
     "DELETE": _READING,
 }
+_OF_ANOTHER_SERVICE: Final = (DeserializationError, TypeError, AttributeError, KeyError)
+"""The errors with which the SDK fails at an answer of another service."""
 _PART_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n")
 
 
@@ -144,18 +147,20 @@ class TableEndpoint:
                 yield table.name
         except AzureError as error:
             raise self._told(error) from None
-        except (TypeError, ValueError, AttributeError, KeyError):
-            # The SDK does not expect that an answer may be of another service.
-            raise TransferFailed(
-                f"{self.connection.name} answered a question for tables with something else."
-            ) from None
+        except _OF_ANOTHER_SERVICE:
+            raise self._stranger() from None
 
     def ask(self, request: Callable[[TableServiceClient], Answer]) -> Answer:
         """The answer of the SDK's own client, for what is no entity; its errors become ours."""
         try:
             return request(self._service)
+        except _OF_ANOTHER_SERVICE:
+            raise self._stranger() from None
         except (AzureError, ValueError) as error:
             raise self._told(error) from None
+
+    def _stranger(self) -> TransferFailed:
+        return TransferFailed(f"{self.connection.name} does not answer as a table service does.")
 
     def create_table(self, name: str) -> bool:
         """Create a table; False where it was there."""
