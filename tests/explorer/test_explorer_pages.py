@@ -38,6 +38,13 @@ def field(watched: WatchedPage, name: str) -> Any:
     return watched.page.get_by_label(f"Value of {name}", exact=True)
 
 
+def cell(watched: WatchedPage, name: str) -> str:
+    """The text of the first row under the name of a column."""
+    names = watched.page.locator(".names [data-name]").all_inner_texts()
+    cells = watched.page.locator(".piece .row").first.locator(".cell").all_inner_texts()
+    return str(cells[names.index(name)])
+
+
 def open_entity(watched: WatchedPage, name: str, key: tuple[str, str]) -> None:
     pk, rk = key
     watched.open(f"/tables/{name}?filter=PartitionKey eq '{pk}' and RowKey eq '{rk}'")
@@ -109,6 +116,9 @@ def test_an_entity_is_edited_under_its_etag(
     field(watched, "seen").fill("2013-01-01T00:00:00.1234567Z")
     page.get_by_role("button", name="Save").click()
     wait_for_text(watched, ".done", "The entity is saved.")
+    page.locator("#grid .Int64").filter(has_text="9007199254740993").wait_for()
+    assert (cell(watched, "humid"), cell(watched, "wet")) == ("30", "true")
+    assert "1 shown" in page.inner_text("#cost")
     after = entity_of(filled_server, "Weather", *FIRST)
     assert after["passengers"] == EntityProperty(9007199254740993, EdmType.INT64)
     assert after["seen"].tables_service_value == "2013-01-01T00:00:00.1234567Z"

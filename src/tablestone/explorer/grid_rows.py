@@ -52,11 +52,12 @@ def columns_of(
     if selected:
         return list(selected)
     found = dict.fromkeys(known or (PARTITION_KEY, ROW_KEY))
+    most = max(COLUMNS_MAX, len(known))
     for raw in entities:
-        if len(found) >= COLUMNS_MAX:
+        if len(found) >= most:
             break
         found.update(dict.fromkeys(property_names(raw)))
-    names = list(found)[:COLUMNS_MAX]
+    names = list(found)[:most]
     return names if known or not any(TIMESTAMP in raw for raw in entities) else [*names, TIMESTAMP]
 
 

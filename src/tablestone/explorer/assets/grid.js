@@ -9,7 +9,7 @@ export function startGrid(part, announce) {
   if (!grid) return;
   const names = grid.querySelector(".names .row");
   const cost = document.getElementById("cost");
-  const sum = { read: 0, pages: 0, bytes: 0, milliseconds: 0, rows: 0 };
+  const sum = { read: 0, pages: 0, bytes: 0, milliseconds: 0 };
   const near = new IntersectionObserver(seen, { root: grid, rootMargin: `${NEAR} 0px` });
 
   function seen(changes) {
@@ -30,7 +30,10 @@ export function startGrid(part, announce) {
   async function fill(piece, url = piece.dataset.source) {
     if (piece.isLoading) return;
     piece.isLoading = true;
-    const html = await part(url);
+    // The columns keep their places: the service may give the properties of an entity in another order than before.
+    const address = new URL(url, location.href);
+    address.searchParams.set("columns", columns().join(","));
+    const html = await part(address);
     const parsed = new DOMParser().parseFromString(html, "text/html");
     const found = parsed.querySelector(".piece");
     if (!found) {
@@ -47,10 +50,12 @@ export function startGrid(part, announce) {
     arrive(fresh, isNew);
   }
 
+  const columns = () => [...names.querySelectorAll("[data-name]")].map((each) => each.dataset.name);
+
   /** A piece that has come: its columns and its cost, and the place of the next piece, if it is the last one. */
   function arrive(piece, isNew) {
     piece.isKnown = true;
-    const there = new Set([...names.querySelectorAll("[data-name]")].map((each) => each.dataset.name));
+    const there = new Set(columns());
     for (const name of piece.dataset.columns.split(",").filter((each) => each && !there.has(each))) {
       const cell = document.createElement("span");
       cell.setAttribute("role", "columnheader");
@@ -60,7 +65,6 @@ export function startGrid(part, announce) {
       names.append(cell);
     }
     if (isNew) {
-      sum.rows += piece.querySelectorAll(".row:not(.further)").length;
       for (const name of ["read", "pages", "bytes", "milliseconds"]) sum[name] += Number(piece.dataset[name]);
       tell();
       const next = piece.dataset.following;
@@ -80,8 +84,9 @@ export function startGrid(part, announce) {
 
   function tell() {
     const count = (number, noun, one = noun) => `${number.toLocaleString("en")} ${number === 1 ? one : noun}`;
+    const rows = [...grid.querySelectorAll(".piece")].reduce((all, each) => all + Number(each.dataset.rows ?? 0), 0);
     const size = sum.bytes < 1 << 20 ? `${(sum.bytes / 1024).toFixed(1)} KiB` : `${(sum.bytes / (1 << 20)).toFixed(1)} MiB`;
-    cost.textContent = `${count(sum.rows, "shown")}, ${count(sum.read, "entities read", "entity read")} in ${count(sum.pages, "pages", "page")}, ${size}, ${count(sum.milliseconds, "ms")}`;
+    cost.textContent = `${count(rows, "shown")}, ${count(sum.read, "entities read", "entity read")} in ${count(sum.pages, "pages", "page")}, ${size}, ${count(sum.milliseconds, "ms")}`;
   }
 
   grid.addEventListener("click", (event) => {
