@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from tablestone.clock import system_clock
-from tablestone.engines.contract import ABSENT, Change, Engine, KeyRange, Put, WriteSet
+from tablestone.engines.contract import (
+    ABSENT,
+    Change,
+    Engine,
+    EngineRefused,
+    KeyRange,
+    Put,
+    WriteSet,
+)
 from tablestone.engines.registry import open_engine
 from tablestone.engines.row_counts import CountsRows, PartitionRows
 from tablestone.model.keys import EntityKey
@@ -121,6 +129,30 @@ def test_rows_in_memory_are_not_counted() -> None:
     survey = SizeSurvey(None, "memory", lambda: 0.0, lambda: 0.0, shows_keys=True)
     asyncio.run(survey.run())
     assert (survey.sizes, survey.note) == ({}, IN_MEMORY)
+
+
+def test_storage_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report says so, and the survey goes on."""
+    monkeypatch.setattr(size_survey, "SURVEY_PAUSE_SECONDS", 0.01)
+
+    async def surveyed() -> str:
+        loop, tried_again = asyncio.get_running_loop(), asyncio.Event()
+        tries = count()
+
+        def refused() -> Engine:
+            if next(tries):
+                loop.call_soon_threadsafe(tried_again.set)
+            raise EngineRefused("The disk is gone.")
+
+        probe = StorageProbe(refused, lambda: 0.0)
+        survey = SizeSurvey(probe, "sqlite", lambda: 0.0, lambda: 0.0, shows_keys=True)
+        running = asyncio.create_task(survey.run())
+        await tried_again.wait()
+        running.cancel()
+        return survey.note
+
+    note = asyncio.run(asyncio.wait_for(surveyed(), 60))
+    assert note == "The sizes of tables cannot be counted now: The disk is gone."
 
 
 def test_samples_are_kept_for_a_day_and_thinned() -> None:

@@ -41,7 +41,7 @@ ROWS_PER_PIECE: Final = 10_000
 """Rows that are counted at a time: a few milliseconds."""
 SHARE: Final = 0.05
 """The share of one processor that counting may take."""
-SURVEY_PAUSE_SECONDS: Final = 30.0
+SURVEY_PAUSE_SECONDS: Final = 10.0
 """Seconds between two surveys, at least."""
 TABLES_MAX: Final = 256
 """The largest tables, whose sizes are kept."""
@@ -50,6 +50,7 @@ PARTITIONS_SHOWN: Final = 20
 
 NOT_TOLD: Final = "The engine {engine} does not tell the sizes of tables."
 IN_MEMORY: Final = "The rows are in the memory of a worker, so the sizes of tables are not known."
+NOT_NOW: Final = "The sizes of tables cannot be counted now: {error}"
 NOT_YET: Final = "The sizes of tables have not been counted yet."
 
 
@@ -124,7 +125,8 @@ class SizeSurvey:
             try:
                 worked = await self._survey(self._probe)
             except (EngineUnavailable, EngineRefused) as error:
-                logger.warning("The sizes of tables cannot be counted now: %s", error)
+                # Not logged: readiness tells of storage that does not answer.
+                self.note = NOT_NOW.format(error=error)
             except Exception:
                 logger.exception("Counting the sizes of tables failed.")
             await asyncio.sleep(max(SURVEY_PAUSE_SECONDS, worked / SHARE))
@@ -134,15 +136,16 @@ class SizeSurvey:
         if not await probe.ask(_can_count):
             self.note, self._cannot = NOT_TOLD.format(engine=self._engine_name), True
             return 0.0
-        tables = await probe.ask(_tables)
         sizes: dict[tuple[str, str], TableSize] = {}
-        worked = 0.0
+        started, slept = self._seconds(), 0.0
+        tables = await probe.ask(_tables)
         for table in tables:
             rest: KeyRange | None = storage_keys.table_range(table.table_id)
             while rest is not None:
                 took, rest = await self._count_piece(probe, table, rest)
-                worked += took
-                await asyncio.sleep(took * (1 / SHARE - 1))
+                pause = took * (1 / SHARE - 1)
+                slept += pause
+                await asyncio.sleep(pause)
             table.end_partition()
             key = (table.account, table.name.lower())
             sizes[key] = self.sizes[key] = self._size(table, self.sizes.get(key))
@@ -150,7 +153,7 @@ class SizeSurvey:
                 del sizes[min(sizes, key=lambda each: sizes[each].bytes)]
         self.sizes = sizes
         self.note = ""
-        return worked
+        return max(0.0, self._seconds() - started - slept)
 
     async def _count_piece(
         self, probe: StorageProbe, table: _Counted, rest: KeyRange
