@@ -238,3 +238,17 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
     assert not {"partition_key", "row_key", "key", "client"} & set(metric.labels)
     assert bool(metric.bounds) == (metric.kind is MetricKind.HISTOGRAM)
     assert metric.help.endswith(".")
+
+
+def test_a_record_that_forgets_is_as_a_new_one() -> None:
+    """Another request gets it. The four members that each request sets itself may be of the last one."""
+    record = record_of(TRANSACTION, TransactionCommitted([]), StorageError("ServerBusy"))
+    record.is_batch = True
+    record.forget()
+    new = RequestRecord(record.started)
+    own = {"started", "ended", "status", "bytes_out"}
+    kept = {"account", "is_batch", "operation", "result", "failure", "bytes_in", "details"}
+    for name in kept:
+        assert getattr(record, name) == getattr(new, name), name
+    if hasattr(new, "__dict__"):  # a compiled one has none
+        assert vars(new).keys() == kept | own

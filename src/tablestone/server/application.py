@@ -91,6 +91,8 @@ class Application:
         self._is_watched = self._counts is not None
         """Whether requests have a record, for metrics, an access log or traces."""
         self._wants_details = False
+        self._spare: RequestRecord | None = None
+        """A record that is not in use."""
         self._measures: WorkerMeasures | None = None
         self._tracing: OpenTracing | None = None
 
@@ -220,15 +222,15 @@ class Application:
         request = request_of(scope, by_name, duplicated)
         body = RequestBody(receive, by_name, self._body_time_limit)
         if self._is_watched:
-            details = (
-                RequestDetails(request.method, request.client) if self._wants_details else None
-            )
-            record = RequestRecord(monotonic_seconds(), details)
+            record = self._new_record(request)
             if self._tracing is None:
                 response = await self._pipeline.answer(request, body.read, record)
                 if request.method != "GET":  # its body is not read
                     record.bytes_in = body.size
                 self._note(record, response)
+                if record.details is None:
+                    record.forget()
+                    self._spare = record
             else:
                 response = await self._answer_traced(self._tracing, request, body, record)
         else:
@@ -272,6 +274,19 @@ class Application:
             {"type": "http.response.start", "status": response.status, "headers": response.headers}
         )
         await send({"type": "http.response.body", "body": response.body})
+
+    def _new_record(self, request: RawRequest) -> RequestRecord:
+        """A record for a request that begins; mostly the one of the last request, which costs less than a new one."""
+        if self._wants_details:
+            return RequestRecord(
+                monotonic_seconds(), RequestDetails(request.method, request.client)
+            )
+        record = self._spare
+        if record is None:
+            return RequestRecord(monotonic_seconds())
+        self._spare = None
+        record.started = monotonic_seconds()
+        return record
 
     def _note(self, record: RequestRecord, response: RawResponse) -> None:
         """Tell the operator of a request whose answer is ready."""

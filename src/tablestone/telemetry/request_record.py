@@ -64,6 +64,15 @@ class RequestRecord:
         self.bytes_in = 0
         self.bytes_out = 0
 
+    def forget(self) -> None:
+        """Forget the request, so that another one can have this record. Each request sets the other members itself."""
+        self.account = ""
+        self.is_batch = False
+        self.operation = None
+        self.result = None
+        self.failure = None
+        self.bytes_in = 0
+
     @property
     def operation_name(self) -> str:
         """The operation by its name in `model.operations`; empty if the request did not get so far."""
