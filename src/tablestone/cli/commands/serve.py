@@ -181,6 +181,12 @@ def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str 
             "health and metrics.",
             admin,
         )
+        if configuration.explorer:
+            log.warning(
+                "The explorer is on the admin address %s, which other machines can reach over plain HTTP: a listener "
+                "on the network can read its token, and then change the data.",
+                admin,
+            )
     if configuration.https_only and not configuration.tls and not configuration.trusted_proxies:
         log.warning("--https-only refuses every request: there is neither TLS nor a trusted proxy.")
 
