@@ -118,7 +118,9 @@ def running_browser() -> Iterator[Browser]:
     if os.geteuid() == 0:
         arguments.append("--no-sandbox")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        browser = playwright.chromium.launch(
+            executable_path=path, args=arguments, timeout=2 * WAIT_MILLISECONDS_MAX
+        )
         try:
             yield browser
         finally:

@@ -29,9 +29,9 @@ pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
 ]
 
-ENTITIES = int(os.environ.get("EXPLORER_ENTITIES", "30000"))
-IN_PARTITION = 10_000
-STEPS = 150
+ENTITIES = int(os.environ.get("EXPLORER_ENTITIES", "10000"))
+IN_PARTITION = 1_000
+STEPS = int(os.environ.get("EXPLORER_STEPS", "110"))
 STEP_PIXELS = 800
 ELEMENTS_MAX = 60_000
 """Elements of the page, with 24 loaded pieces of 100 rows. A page that keeps what it has shown soon has more."""
