@@ -121,8 +121,6 @@ def test_the_grid_stays_small(large: WatchedPage) -> None:
     page.get_by_label("Filter", exact=True).fill(f"count eq {ENTITIES - 1}")
     page.get_by_role("button", name="Run").click()
     page.wait_for_url("**count**")
-    while page.locator(".look-further").count():
-        page.locator(".look-further").click()
-        page.wait_for_timeout(200)
-    page.wait_for_selector(".piece .row")
+    found = "document.querySelector('.piece .row:not(.further)') !== null"
+    large.wait_until(f"document.querySelector('.look-further')?.click(), {found}")
     assert f"{ENTITIES - 1:010}" in page.inner_text(".piece .row")
