@@ -24,9 +24,9 @@ def test_it_names_every_package_of_the_base_installation(tmp_path: Path) -> None
     bill = tmp_path / "tablestone.cdx.json"
     given = {"tablestone.cdx.json": str(bill), ".venv/bin/python": sys.executable}
     _, *arguments = (given.get(word, word) for word in command.split())
-    subprocess.run(
-        [sys.executable, "-m", "cyclonedx_py", *arguments], cwd=ROOT, check=True, timeout=300
-    )
+    # An environment of tests has 200 packages, whose description takes half a minute to validate.
+    program = [sys.executable, "-m", "cyclonedx_py", *arguments, "--no-validate"]
+    subprocess.run(program, cwd=ROOT, check=True, timeout=300)
     content = json.loads(bill.read_text())
     assert content["bomFormat"] == "CycloneDX"
     assert content["metadata"]["component"]["name"] == "tablestone"
