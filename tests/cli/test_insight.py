@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -148,6 +150,21 @@ def test_no_address(admin: str) -> None:
         2,
         f"tablestone: --admin must be PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003, not {admin!r}.\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:1", 200), ("localhost", 200), ("[::1]", 200), ("evil.example", 403), ("", 403)],
+)
+def test_the_name_of_another_site_is_refused(server: ServerProcess, host: str, status: int) -> None:
+    """DNS rebinding: a page of that site would read keys in the operator's browser."""
+    where = urlsplit(f"//{admin_of(server)}")
+    connection = HTTPConnection(str(where.hostname), where.port, timeout=30)
+    try:
+        connection.request("GET", "/insight", headers={"Host": host})
+        assert connection.getresponse().status == status
+    finally:
+        connection.close()
 
 
 def test_no_server() -> None:

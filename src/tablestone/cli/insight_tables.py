@@ -103,7 +103,7 @@ def _print_partitions(console: Console, report: InsightReport, period: str, top:
     rows = [_partition_row(each) for each in found]
     heads = (
         *(("table", _TEXT), ("PartitionKey", _TEXT), ("entities/s", _NUMBER), ("peak", _NUMBER)),
-        *(("read", _NUMBER), ("written", _NUMBER), ("bytes", _NUMBER), ("conflicts", _NUMBER)),
+        *(("read", _NUMBER), ("written", _NUMBER), ("traffic", _NUMBER), ("conflicts", _NUMBER)),
         *((f"over {'a day' if period == DAY else 'an hour'}", _TEXT), ("", _TEXT)),
     )
     _print_table(console, heads, rows)
@@ -175,11 +175,13 @@ def _print_tables(console: Console, report: InsightReport, period: str, top: int
         return
     by_size = sorted(report.tables, key=lambda each: -each.size.bytes if each.size else 0)
     heads = (
-        *(("table", _TEXT), ("entities", _NUMBER), ("bytes", _NUMBER), ("growth", _NUMBER)),
+        *(("table", _TEXT), ("entities", _NUMBER), ("stored", _NUMBER), ("growth", _NUMBER)),
         *(("partitions", _NUMBER), ("read", _NUMBER), ("returned", _NUMBER), ("written", _NUMBER)),
         *(("conflicts", _NUMBER), ("refused", _NUMBER), ("plans", _TEXT)),
     )
     _print_table(console, heads, [_table_row(each, period) for each in by_size[:top]])
+    if not report.sizes_note and any(each.size is None for each in by_size[:top]):
+        console.print("`?`: not counted yet; sizes are counted in the background.", style="dim")
 
 
 def _table_row(table: TableInsight, period: str) -> Sequence[Cell]:
@@ -227,7 +229,7 @@ def _print_largest(console: Console, table: TableInsight, top: int) -> None:
     if table.size is None or not table.size.largest:
         return
     console.print("\nThe largest partitions", style="bold")
-    heads = (("PartitionKey", _TEXT), ("entities", _NUMBER), ("bytes", _NUMBER), ("", _NUMBER))
+    heads = (("PartitionKey", _TEXT), ("entities", _NUMBER), ("stored", _NUMBER), ("", _NUMBER))
     whole = max(1, table.size.bytes)
     rows = [
         (

@@ -7,15 +7,16 @@ Knows HTTP; knows no page and no table.
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 from collections.abc import Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tablestone.host_names import is_fixed
 
 TOKEN_PARAMETER: Final = "token"  # noqa: S105 - the name of a parameter
 ASSETS_PATH: Final = "/assets"
@@ -75,7 +76,7 @@ class PageGuard:
     def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> Response | None:
         """The answer to a request that may not pass; None if it may."""
         host = headers.get("host", "")
-        if not self._knows(host):
+        if not is_fixed(host, self._hosts):
             return self._refuse(
                 scope, "The explorer does not answer to this host name: use 127.0.0.1.", 403
             )
@@ -94,20 +95,6 @@ class PageGuard:
         if scope["method"] not in READS and not _is_same_origin(headers, host):
             return self._refuse(scope, "Only a page of the explorer itself may ask for this.", 403)
         return None
-
-    def _knows(self, host: str) -> bool:
-        """Whether the host is an address, which no name server can move, or a name that is known."""
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        if name in self._hosts:
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
 
     def _opens_page(self, scope: Scope, headers: MutableMapping[str, str]) -> bool:
         """Whether a person follows a link: then nothing of the answer reaches the other site."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from tablestone.configuration import INSIGHT_KEYS, Configuration
 from tablestone.engines.engine_url import EngineUrl
+from tablestone.host_names import is_fixed
 from tablestone.server.admin.admin_application import PageAnswer, PageRequest, text_answer
 from tablestone.server.admin.readiness import StorageProbe
 from tablestone.server.admin.size_survey import SizeSurvey
@@ -25,11 +26,16 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the reports of the workers."""
+STRANGE_HOST: Final = "This page shows keys, and answers to an address or to localhost only."
+_NAMES: Final = ("localhost",)
 OFF: Final = "Insight is off: the server was started with --insight off."
 
 
 class InsightPage:
-    """The page of one server; without `reports`, insight is off. `now` is in seconds since 1970."""
+    """The page of one server; without `reports`, insight is off. `now` is in seconds since 1970.
+
+    If only this machine can ask (`is_local`), another site's name in a request is refused: it is DNS rebinding.
+    """
 
     def __init__(
         self,
@@ -38,7 +44,10 @@ class InsightPage:
         probe: StorageProbe | None,
         now: Callable[[], float],
         seconds: Callable[[], float],
+        *,
+        is_local: bool,
     ) -> None:
+        self._is_local = is_local
         self._shows_keys = configuration.insight == INSIGHT_KEYS
         self._history = None if reports is None else InsightHistory(reports, now())
         self._now = now
@@ -62,6 +71,8 @@ class InsightPage:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def __call__(self, request: PageRequest) -> PageAnswer:
+        if self._is_local and not is_fixed(request.headers.get("host", ""), _NAMES):
+            return text_answer(STRANGE_HOST, 403)
         parameters = request.parameters
         report = self.report(parameters.get("table"), parameters.get("account"))
         return text_answer(OFF, 404) if report is None else PageAnswer(report.to_json())

@@ -7,6 +7,7 @@ supervisor. Knows its channel to the supervisor, and nothing of the other proces
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import signal
@@ -78,7 +79,10 @@ async def _serve(
         probe = StorageProbe(opening, monotonic_seconds)
     readiness = Readiness(reports, probe, monotonic_seconds)
     metrics = PrometheusPage(configuration, reports, readiness, monotonic_seconds, started)
-    insight_page = InsightPage(configuration, insight, probe, unix_seconds, monotonic_seconds)
+    is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+    insight_page = InsightPage(
+        configuration, insight, probe, unix_seconds, monotonic_seconds, is_local=is_local
+    )
     watching = asyncio.create_task(insight_page.run())
     application = AdminApplication(pages(configuration, readiness, metrics, insight_page), mounts())
     config = uvicorn_config(configuration, application, None, ADMIN_CONNECTIONS_MAX)
