@@ -174,6 +174,67 @@ def test_the_next_test_finds_the_clock_as_it_was(tmp_path: Path) -> None:
     assert "2 passed" in run_pytest(tmp_path, test_file).output
 
 
+def test_faults_and_clock_end_before_the_teardown_of_fixtures(tmp_path: Path) -> None:
+    test_file = """
+        from datetime import UTC, datetime
+        import pytest
+
+        @pytest.fixture
+        def ends(table_storage, table_service):
+            yield
+            assert table_storage.clock.now().year > 2001
+            table_service.create_table("Ended")
+            table_storage.faults.add(error="ServerBusy")
+            raise ValueError("the teardown of the user")
+
+        def test_turns(table_storage, table_client, ends):
+            table_storage.clock.freeze(datetime(2001, 1, 1, tzinfo=UTC))
+            table_storage.faults.add(operation="CreateTable", error="InternalError")
+            table_storage.faults.add(operation="DeleteTable", error="InternalError")
+
+        def test_next(table_storage):
+            assert table_storage.clock.now().year > 2001
+            assert table_storage.faults.rules == []
+    """
+    output = run_pytest(tmp_path, test_file).output
+    assert "2 passed, 1 error" in output
+    assert "the teardown of the user" in output
+
+
+def test_tests_that_share_an_account_share_no_table_under_realism(tmp_path: Path) -> None:
+    test_file = """
+        import pytest
+
+        @pytest.mark.parametrize("attempt", range(3))
+        def test_again(table_client, table_service, table_storage, table_account, attempt):
+            assert list(table_client.list_entities()) == []
+            table_client.create_entity({"PartitionKey": "p", "RowKey": "r"})
+            assert list(table_storage.dump(table_account)) == [table_client.table_name]
+            if attempt == 1:
+                table_service.delete_table(table_client.table_name)
+    """
+    options = 'tablestone_realism = true\ntablestone_account_scope = "module"'
+    run = run_pytest(tmp_path, test_file, options=options)
+    assert "3 passed" in run.output, run.output
+
+
+def test_a_test_may_restore_a_snapshot_without_its_account(tmp_path: Path) -> None:
+    test_file = """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def prepared(table_storage):
+            yield table_storage.snapshot()
+
+        @pytest.mark.parametrize("attempt", range(2))
+        def test_restores(prepared, table_storage, table_account, table_client, attempt):
+            table_storage.restore(prepared)
+    """
+    run = run_pytest(tmp_path, test_file)
+    assert "2 passed" in run.output, run.output
+    assert "error" not in run.output
+
+
 def test_a_project_that_asks_for_nothing_loads_nothing(tmp_path: Path) -> None:
     test_file = """
         import sys

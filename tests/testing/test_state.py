@@ -203,6 +203,29 @@ def test_a_restored_snapshot_has_the_same_etags(memory: TableStorage) -> None:
         )
 
 
+def test_new_accounts_do_not_meet_those_of_a_snapshot(memory: TableStorage) -> None:
+    account = memory.create_account()
+    with TableStorage() as other:
+        other.restore(memory.snapshot())
+        assert other.create_account().name != account.name
+        with pytest.raises(StorageRefused, match=f"^There is an account {account.name} already"):
+            other.create_account(account.name)
+        other.delete_account(account.name)
+        with pytest.raises(StorageRefused, match=f"^There is no account '{account.name}' that was"):
+            other.delete_account(account.name)
+
+
+def test_a_table_is_deleted_without_a_request(storage: TableStorage) -> None:
+    account = storage.create_account()
+    storage.seed({"Orders": ORDERS, "Prices": []}, account=account)
+    for _ in range(2):
+        storage.delete_table("Orders", account)
+        assert storage.dump(account) == {"Prices": []}
+    with pytest.raises(StorageRefused, match="There is no account 'nobody'"):
+        storage.delete_table("Orders", "nobody")
+    assert storage.requests == []
+
+
 def test_a_snapshot_of_another_engine_is_refused() -> None:
     with (
         TableStorage(engine="sqlite") as storage,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
@@ -28,7 +29,7 @@ SCOPES: Final = ("function", "class", "module", "package", "session")
 REQUESTS_SHOWN_MAX: Final = 20
 """The report of a failing test shows at most so many of its last requests."""
 TABLE_NAME: Final = "TestTable"
-"""The table of `table_client`."""
+"""The table of the first `table_client` of an account."""
 SECTION: Final = "tablestone: last requests"
 
 Scope = Literal["session", "package", "module", "class", "function"]
@@ -111,9 +112,12 @@ def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
 @pytest.fixture(scope=_account_scope)
 def table_account(table_storage: TableStorage) -> Iterator[StorageAccount]:
     """An empty account, for this test unless `tablestone_account_scope` says otherwise."""
+    from tablestone.testing.storage_service import StorageRefused  # noqa: PLC0415 - loads the server
+
     account = table_storage.create_account()
     yield account
-    table_storage.delete_account(account.name)
+    with contextlib.suppress(StorageRefused):  # the test may have restored a snapshot without it
+        table_storage.delete_account(account.name)
 
 
 @pytest.fixture(autouse=True)
@@ -154,12 +158,29 @@ def table_service(connection_string: str) -> Iterator[TableServiceClient]:
         yield service
 
 
+@pytest.fixture(scope=_account_scope)
+def _table_names() -> Iterator[str]:
+    """The names of the tables of `table_client` in one account.
+
+    Each test that shares the account gets another one: the name of a deleted table may not be free at once.
+    """
+    return (f"{TABLE_NAME}{number}" if number > 1 else TABLE_NAME for number in count(1))
+
+
 @pytest.fixture
-def table_client(table_service: TableServiceClient) -> Iterator[TableClient]:
-    """An `azure.data.tables.TableClient` on an empty table of the account."""
-    with table_service.create_table_if_not_exists(TABLE_NAME) as client:
+def table_client(
+    table_storage: TableStorage,
+    table_account: StorageAccount,
+    table_service: TableServiceClient,
+    _table_names: Iterator[str],
+) -> Iterator[TableClient]:
+    """An `azure.data.tables.TableClient` on an empty table of the account. `table_name` is the table's name."""
+    from tablestone.testing.storage_service import StorageRefused  # noqa: PLC0415 - loads the server
+
+    with table_service.create_table(next(_table_names)) as client:
         yield client
-        table_service.delete_table(TABLE_NAME)
+        with contextlib.suppress(StorageRefused):  # as for the account
+            table_storage.delete_table(client.table_name, table_account)
 
 
 @pytest.fixture(scope=_account_scope)
@@ -194,10 +215,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     process.requests_before = 0 if process.storage is None else process.storage.requests_count
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Reset the clock and remove the faults for the next test."""
-    storage = item.config.stash[_KEY].storage
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Reset the clock and remove the faults, before the fixtures are torn down and again after that.
+
+    The first time, so that they do not act on the teardown of fixtures; the second time, for the next test, because a
+    teardown may add some. An error of a teardown does not prevent it.
+    """
+    process = item.config.stash[_KEY]
+    _reset_clock_and_faults(process.storage)
+    try:
+        return (yield)
+    finally:
+        _reset_clock_and_faults(process.storage)
+
+
+def _reset_clock_and_faults(storage: TableStorage | None) -> None:
     if storage is not None:
         storage.clock.reset()
         storage.faults.clear()

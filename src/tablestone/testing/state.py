@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -98,6 +99,11 @@ class State:
             pass
         properties: PropertiesOfAccounts = self.tables.properties
         await properties.reset(account, await catalog.incarnations.current(account))
+
+    async def delete_table(self, account: str, table: str) -> None:
+        """Delete a table if it is there; its name is free at once."""
+        with suppress(StorageError):
+            await self.tables.catalog.delete(Named(account), table)
 
     async def empty_table(self, account: str, table: str) -> None:
         """Delete all entities of a table; its policies stay."""

@@ -20,7 +20,7 @@ from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration, WorkerSlot
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
-from tablestone.identity.stored_accounts import StoredAccounts, generate_key
+from tablestone.identity.stored_accounts import AccountRefused, StoredAccounts, generate_key
 from tablestone.server.application import Application, Parts
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.requests.redaction import loggable_path
@@ -92,7 +92,7 @@ class StorageService:
     async def create_account(self, name: str | None) -> tuple[str, str]:
         """Create an account without tables. Returns its name, a new one if none is given, and its key."""
         if name is None:
-            name = f"account{next(self._numbers):06d}"
+            name = await self._free_account_name()
         elif not is_account_name(name):
             raise StorageRefused(
                 f"{name[:40]!r} is no name of an account: it has 3 to 24 lower-case letters and digits."
@@ -100,8 +100,24 @@ class StorageService:
         if name in self._configured:
             raise StorageRefused(f"There is an account {name} already.")
         key = generate_key()
-        await self.accounts.create(name, (key,))
+        try:
+            await self.accounts.create(name, (key,))
+        except AccountRefused as refused:
+            raise StorageRefused(str(refused)) from None
         return name, key
+
+    async def _free_account_name(self) -> str:
+        """The next name that no account has; a snapshot of another storage may have brought accounts."""
+        while True:
+            name = f"account{next(self._numbers):06d}"
+            if not await self.accounts.exists(name):
+                return name
+
+    async def delete_account(self, name: str) -> None:
+        """Delete an account that was created here, with its tables."""
+        if not await self.accounts.exists(name):
+            raise StorageRefused(f"There is no account {name[:40]!r} that was created here.")
+        await self.accounts.delete(name, with_tables=True)
 
     async def reset(self, account: str | None, table: str | None) -> None:
         """Delete the tables and service properties of all accounts, or of one; or the entities of one table."""
