@@ -130,6 +130,26 @@ def test_a_damaged_value_costs_one_entity_which_is_named(data: Path, tmp_path: P
     assert set(found) == {f"{number:04}" for number in NUMBERS} - {"0017"}
 
 
+@pytest.mark.parametrize("first", [2, 4])
+def test_a_database_of_which_hardly_a_page_is_left(data: Path, tmp_path: Path, first: int) -> None:
+    database = data / "tablestone.db"
+    content = database.read_bytes()
+    size = int.from_bytes(content[16:18], "big")
+    kept = content[: (first - 1) * size]
+    database.write_bytes(kept + b"Z" * (len(content) - len(kept)))
+    checked = tablestone("check", "--data", data)
+    assert (checked.status, checked.lines) == (
+        1,
+        [
+            "the database is so damaged that nothing in it can be recognized: restore a backup",
+            f"{data}: 1 problem",
+        ],
+    )
+    salvaged = tablestone("salvage", data, tmp_path / "out")
+    assert salvaged.status == 1
+    assert salvaged.lines[-1].endswith(" pages damaged, an unknown number of entities lost")
+
+
 def test_a_damaged_page_is_explained_by_check(data: Path, tmp_path: Path) -> None:
     flip_leaf(data, 100)
     checked = tablestone("check", "--data", data)

@@ -10,6 +10,9 @@ from typing import Final
 
 from tablestone.tables.salvage import LostEntity, Salvaged, SalvagedTable
 
+NOTHING_READABLE: Final = (
+    "the database is so damaged that nothing in it can be recognized: restore a backup"
+)
 KEYS_SHOWN: Final = 5
 """Lost entities of a table that a line names."""
 
@@ -36,9 +39,21 @@ def sentences(salvaged: Salvaged) -> list[str]:
 
 
 def pages(salvaged: Salvaged) -> str:
-    """The damaged pages, for a summary."""
-    number = len(salvaged.damaged_pages)
-    return f"{number:,} of {salvaged.pages:,} pages damaged"
+    """The damaged pages, for a summary; there may be more if the index is damaged, because nothing leads to them."""
+    return (
+        f"{_at_least(salvaged)}{len(salvaged.damaged_pages):,} of {salvaged.pages:,} pages damaged"
+    )
+
+
+def lost_entities(salvaged: Salvaged) -> str:
+    """The number of lost entities, for a summary, or that nothing tells it."""
+    if not salvaged.is_complete and not salvaged.lost:
+        return "an unknown number of entities lost"
+    return f"{_at_least(salvaged)}{_entities(salvaged.lost)} lost"
+
+
+def _at_least(salvaged: Salvaged) -> str:
+    return "" if salvaged.is_complete else "at least "
 
 
 def name_of(table: SalvagedTable) -> str:

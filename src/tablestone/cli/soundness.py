@@ -33,7 +33,9 @@ def problems_of(engine_url: str) -> list[str]:
         if explained is None:
             raise
         return explained
-    return found.rows if not found.structure else _explained(engine_url) or found.structure
+    if not found.structure:
+        return found.rows
+    return _explained(engine_url) or [damage_in_words.NOTHING_READABLE]
 
 
 class _Found:

@@ -51,5 +51,7 @@ def salvage(directory: str, out: str) -> int:
         )
     if salvaged.lost:
         print(f"The keys of all lost entities: {files.lost}")
-    print(f"{directory}: {damage_in_words.pages(salvaged)}, {salvaged.lost:,} entities lost")
+    print(
+        f"{directory}: {damage_in_words.pages(salvaged)}, {damage_in_words.lost_entities(salvaged)}"
+    )
     return LOST_SOMETHING if lost else 0
