@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from deploy.deployed import ROOT
 from guides import stand_ins
-from guides.page_commands import GUIDES, free_ports, run_page
+from guides.page_commands import GUIDES, commands_of, free_ports, run_page
 from monitoring.install import missing, program
 
 ABSOLUTE = ("/opt/tablestone", "/usr/local/bin", "/etc", "/var/lib", "/var/log", "/var/backups")
@@ -68,6 +69,21 @@ def test_the_page_makes_a_service(tmp_path: Path) -> None:
                 os.killpg(int(file.read_text()), signal.SIGTERM)
     called = (tmp_path / "bin" / "called").read_text()
     assert "useradd --system" in called
+    assert f"chown tablestone:tablestone {root}/var/lib/tablestone-drill" in called
+
+
+CLOSED = r"/var/(?:lib|log|backups)/tablestone|journalctl"
+"""Places and commands of root and of the server; the reader is an ordinary user with the right to sudo."""
+
+
+def test_what_is_closed_to_the_reader_is_left_to_sudo() -> None:
+    """The stand-in for sudo changes no user: `test_the_page_makes_a_service` cannot notice a missing sudo."""
+    typed = [each.typed for each in commands_of((GUIDES / "production.md").read_text("utf-8"))]
+    closed = [command for command in typed if re.search(CLOSED, command)]
+    assert len(closed) > 10
+    for command in closed:
+        assert "sudo " in re.split(CLOSED, command)[0], command
+        assert "*" not in re.sub(r"'[^']*'", "", command), f"the reader's shell expands: {command}"
 
 
 def test_the_stand_in_starts_what_the_unit_says(
