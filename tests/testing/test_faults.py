@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 import socket
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from statistics import mean, median
 from typing import Any
 
+import httpx
 import pytest
 from azure.core import MatchConditions
 from azure.core.credentials import AzureNamedKeyCredential
@@ -31,16 +30,11 @@ from azure.data.tables import (
     generate_account_sas,
 )
 
+from tablestone.model.errors import ERRORS
 from tablestone.testing import (
-    FaultRefused,
     StorageTransport,
     TableStorage,
-    fixed,
-    long_tail,
-    normal,
 )
-from tablestone.testing.fault_rules import OPERATIONS, Rule, chance
-from tablestone.testing.last_requests import RecordedRequest
 
 ENTITY = {"PartitionKey": "p", "RowKey": "r", "total": 5}
 
@@ -91,6 +85,44 @@ def test_the_nth_request_of_an_operation_gets_the_error(
         table.get_entity("p", "r")
     assert statuses == ["", "", "ServerBusy 503 1: The server is busy.", "", ""]
     assert [record.fault for record in storage.requests if record.fault] == ["ServerBusy"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "is_at_front_door"),
+    [
+        (400, "InvalidInput", False),
+        (401, "NoAuthenticationInformation", True),
+        (403, "AuthorizationFailure", False),
+        (404, "ResourceNotFound", False),
+        (405, "MethodNotAllowed", False),
+        (409, "EntityAlreadyExists", False),
+        (411, "MissingContentLengthHeader", False),
+        (412, "UpdateConditionNotSatisfied", False),
+        (413, "RequestBodyTooLarge", False),
+        (415, "MediaTypeNotSupported", False),
+        (500, "InternalError", False),
+        (501, "NotImplemented", False),
+        (503, "ServerBusy", False),
+    ],
+)
+def test_each_status_is_an_error_of_the_service(
+    storage: TableStorage,
+    status: int,
+    code: str,
+    is_at_front_door: bool,  # noqa: FBT001
+) -> None:
+    """Codes and texts of wire 11. Only the front door sends x-ms-error-code with JSON (wire 2.2, 8.3)."""
+    storage.faults.add(status=status)
+    with httpx.Client() as client:
+        answer = client.get(
+            f"{storage.endpoint}/Tables?{_sas(storage)}", headers={"Accept": "application/json"}
+        )
+    error = answer.json()["odata.error"]
+    assert (answer.status_code, error["code"]) == (status, code)
+    assert error["message"]["value"].startswith(ERRORS[code].text)
+    assert answer.headers.get("x-ms-error-code") == (code if is_at_front_door else None)
+    assert ("www-authenticate" in answer.headers) is (status == 401)
+    assert [record.error for record in storage.requests] == [code]
 
 
 def test_the_sdk_retries_what_it_may(storage: TableStorage) -> None:
@@ -238,56 +270,6 @@ def test_a_request_waits(storage: TableStorage, table: TableClient) -> None:
     assert time.perf_counter() - started >= 0.05
 
 
-def test_latencies_have_the_shape_that_they_say() -> None:
-    draws = [chance(1, 1, number) for number in range(4000)]
-    assert {fixed(0.2)(draw) for draw in draws} == {0.2}
-    around = [normal(1.0, 0.1)(draw) for draw in draws]
-    assert 0.99 < mean(around) < 1.01
-    assert 0.6 < sum(0.9 < seconds < 1.1 for seconds in around) / len(around) < 0.75
-    tail = [long_tail(0.01, 1.0)(draw) for draw in draws]
-    assert 0.009 < median(tail) < 0.011
-    assert 0.02 < sum(seconds > 0.1 for seconds in tail) / len(tail) < 0.09
-    assert max(tail) <= 1.0
-
-
-def acted(rule: Rule, seed: int, requests: int = 4000) -> list[int]:
-    return [n for n in range(1, requests + 1) if rule.acts_on(n, chance(seed, 1, n))]
-
-
-def test_a_probability_holds_by_count_and_a_seed_repeats_it() -> None:
-    rule = Rule(error="ServerBusy", probability=0.1)
-    assert 340 < len(acted(rule, 1)) < 460
-    assert acted(rule, 1) == acted(rule, 1) != acted(rule, 2)
-    assert acted(Rule(error="ServerBusy"), 1, 3) == [1, 2, 3]
-    assert acted(Rule(error="ServerBusy", nth=3), 1) == [3]
-    assert acted(Rule(error="ServerBusy", nth=3, count=2), 1) == [3, 4]
-    assert acted(Rule(error="ServerBusy", count=2), 1) == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("part", "is_meant"),
-    [
-        ({}, True),
-        ({"account": "mine"}, True),
-        ({"account": "other"}, False),
-        ({"table": "ORDERS"}, True),
-        ({"table": "Prices"}, False),
-        ({"operation": "QueryEntities"}, True),
-        ({"operation": "GetEntity"}, False),
-        ({"plan": "table"}, True),
-        ({"plan": "point"}, False),
-        ({"header": {"User-Agent": "sdk"}}, True),
-        ({"header": {"User-Agent": "other"}}, False),
-        ({"header": {"x-new": ""}}, True),
-    ],
-)
-def test_a_rule_is_about_the_requests_that_it_names(part: dict[str, Any], is_meant: bool) -> None:  # noqa: FBT001
-    record = RecordedRequest(1, "GET", "/mine/Orders()")
-    record.account, record.table, record.operation = "mine", "Orders", "QueryEntities"
-    record.plan, record.headers = "table", {"user-agent": "azsdk-python"}
-    assert Rule(error="ServerBusy", **part).concerns(record) is is_meant
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_program_that_retries_gets_through_a_bad_hour(seed: int) -> None:
     """Every write is an upsert, so that one whose outcome is unknown may be repeated."""
@@ -316,68 +298,3 @@ def test_a_program_that_retries_gets_through_a_bad_hour(seed: int) -> None:
         assert failures > 0
         faults = [record.fault for record in storage.requests if record.fault]
         assert len(set(faults)) > 1
-
-
-def test_operations_are_those_of_the_service() -> None:
-    assert {
-        "InsertEntity",
-        "QueryEntities",
-        "EntityGroupTransaction",
-        "GetServiceStats",
-    } <= OPERATIONS
-    assert len(OPERATIONS) == 19
-
-
-@pytest.mark.parametrize(
-    ("what", "sentence"),
-    [
-        ({}, "A rule needs something to do"),
-        (
-            {"operation": "Update", "status": 503},
-            "There is no operation 'Update'; there are CreateTable, ",
-        ),
-        ({"error": "Busy"}, "There is no error 'Busy'; there are "),
-        ({"reset": "now"}, "There is no reset 'now'; there are after, before, within"),
-        ({"error": "ServerBusy", "status": 500}, "status and error contradict each other"),
-        ({"status": 200}, "from 400 to 599"),
-        ({"error": "ServerBusy", "reset": "after"}, "A rule does one thing: error and reset are 2"),
-        ({"reset": "after", "retry_after": 1}, "belong to an error"),
-        ({"status": 503, "nth": 0}, "nth and count are at least 1"),
-        ({"status": 503, "probability": 2}, "more than 0 and at most 1"),
-        ({"page_max": 0}, "an empty page every time would never end"),
-        ({"truncate": -1}, "are not negative"),
-        ({"status": 503, "tables": "Orders"}, "A rule has no part 'tables'; there are account, "),
-        ({"status": "503"}, "status is a whole number, not '503'"),
-        ({"status": 503, "nth": 1.5}, "nth is a whole number, not 1.5"),
-        ({"status": 503, "probability": None}, "probability is a number, not None"),
-        ({"status": 503, "header": "x"}, "header is a dict of texts, not 'x'"),
-        ({"conflict": "yes"}, "conflict is True or False, not 'yes'"),
-        ({"latency": math.nan}, "latency is a number of seconds, fixed"),
-        ({"latency": "long"}, "latency is a number of seconds, fixed"),
-    ],
-)
-def test_a_rule_that_means_nothing_is_refused(
-    storage: TableStorage, what: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(FaultRefused, match=sentence):
-        storage.faults.add(**what)
-    assert storage.faults.rules == []
-
-
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: fixed(-1), "seconds of fixed is a number of seconds that is not negative, not -1"),
-        (lambda: normal(1, math.inf), "deviation of normal is .* not inf"),
-        (lambda: long_tail("x", 1), "median of long_tail is .* not 'x'"),  # type: ignore[arg-type]
-    ],
-)
-def test_a_latency_that_means_nothing_is_refused(make: Callable[[], object], sentence: str) -> None:
-    with pytest.raises(FaultRefused, match=sentence):
-        make()
-
-
-@pytest.mark.parametrize("seconds", [-1, math.nan, "60"])
-def test_a_secondary_is_behind_by_seconds(storage: TableStorage, seconds: Any) -> None:
-    with pytest.raises(FaultRefused, match="a number of seconds that is not negative"):
-        storage.secondary.follow(seconds)

@@ -12,27 +12,49 @@ from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Final, Literal, get_args
 
+from tablestone.auth.account_keys import is_account_name
+from tablestone.limits import PAGE_ENTITIES_MAX
 from tablestone.model import operations
 from tablestone.model.errors import ERRORS
+from tablestone.model.table_names import TABLE_NAME
 from tablestone.query.plan import PlanKind
 from tablestone.testing.last_requests import RecordedRequest
 
-OPERATIONS: Final = frozenset(
-    operation.__name__
+_OPERATIONS: Final = tuple(
+    operation
     for union in get_args(operations.Operation)
     for operation in (get_args(union) or (union,))
 )
+OPERATIONS: Final = frozenset(operation.__name__ for operation in _OPERATIONS)
 """The operations, as they are named in a record."""
 PLANS: Final = frozenset(kind.value for kind in PlanKind)
 CODE_OF_STATUS: Final = {
+    400: "InvalidInput",
+    401: "NoAuthenticationInformation",
     403: "AuthorizationFailure",
     404: "ResourceNotFound",
+    405: "MethodNotAllowed",
     409: "EntityAlreadyExists",
+    411: "MissingContentLengthHeader",
     412: "UpdateConditionNotSatisfied",
+    413: "RequestBodyTooLarge",
+    415: "MediaTypeNotSupported",
     500: "InternalError",
+    501: "NotImplemented",
     503: "ServerBusy",
 }
-"""The error for a status, where a rule names no error."""
+"""The error for a status, where a rule names no error: every status that the service has an error for (wire 11)."""
+QUERY: Final = operations.QueryEntities.__name__
+CONDITIONAL_WRITES: Final = frozenset(
+    operation.__name__
+    for operation in (operations.EntityGroupTransaction, *get_args(operations.EntityWrite))
+    if operation is operations.EntityGroupTransaction or "if_match" in operation.__annotations__
+)
+"""The writes that can have a condition on an ETag."""
+WITHOUT_TABLE: Final = frozenset(
+    operation.__name__ for operation in _OPERATIONS if "table" not in operation.__annotations__
+)
+"""The operations that are not about one table."""
 Moment = Literal["before", "within", "after"]
 Share = Literal["account", "table", "partition"]
 
@@ -215,9 +237,7 @@ class Rule:
     @property
     def code(self) -> str:
         """The code of the error."""
-        if self.error is not None:
-            return self.error
-        return CODE_OF_STATUS.get(self.status or 503, "ServerBusy")
+        return self.error or CODE_OF_STATUS[self.status or 503]
 
     def waits(self, draw: Draw) -> float:
         """Seconds to wait."""
@@ -264,12 +284,19 @@ class Rule:
             if value is not None and value not in values:
                 shown = ", ".join(sorted(values))
                 raise FaultRefused(f"There is no {name} {value!r}; there are {shown}.")
+        if self.error is None and self.status is not None and self.status not in CODE_OF_STATUS:
+            shown = ", ".join(map(str, CODE_OF_STATUS))
+            raise FaultRefused(
+                f"The service has no error with status {self.status}; it has errors with {shown}."
+            )
+        if self.table is not None and not TABLE_NAME.fullmatch(self.table):
+            raise FaultRefused(f"No table has the name {self.table[:80]!r}.")
+        if self.account is not None and not is_account_name(self.account):
+            raise FaultRefused(f"No account has the name {self.account[:40]!r}.")
 
     def _require_fitting(self, actions: list[str]) -> None:
         is_error = "error" in actions
         wrong = {
-            "status is that of an error, from 400 to 599": self.status is not None
-            and not 400 <= self.status <= 599,
             "status and error contradict each other": self.error is not None
             and self.status not in (None, ERRORS[self.error].status),
             "retry_after and committed belong to an error": not is_error
@@ -286,9 +313,33 @@ class Rule:
                 self.latency if isinstance(self.latency, int | float) else 0,
             ) < 0,
         }  # fmt: skip
-        for sentence, is_so in wrong.items():
+        for sentence, is_so in (wrong | self._never_acts()).items():
             if is_so:
                 raise FaultRefused(f"A rule that means nothing: {sentence}.")
+
+    def _never_acts(self) -> dict[str, bool]:
+        """The reasons why no request would ever meet the rule, each with whether it applies."""
+        operation = self.operation
+        is_for_queries = operation in (None, QUERY)
+        return {
+            f"only {QUERY} has a plan, and the operation is {operation}": self.plan is not None
+            and not is_for_queries,
+            f"only {QUERY} has pages of entities, and the operation is {operation}": self.page_max
+            is not None
+            and not is_for_queries,
+            f"a page never has more than {PAGE_ENTITIES_MAX} entities, and page_max is {self.page_max}": (
+                self.page_max or 0
+            )
+            > PAGE_ENTITIES_MAX,
+            f"{operation} never has a condition on an ETag that conflict could break": self.conflict
+            and operation is not None
+            and operation not in CONDITIONAL_WRITES,
+            "a query, which has a plan, never has a condition on an ETag that conflict could break": self.conflict
+            and self.plan is not None,
+            f"{operation} is not about one table": self.table is not None
+            and operation in WITHOUT_TABLE,
+            "share belongs to a rate": self.share != "partition" and self.rate is None,
+        }
 
 
 def chance(seed: int, rule: int, number: int) -> Draw:

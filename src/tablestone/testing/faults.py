@@ -38,6 +38,12 @@ from tablestone.testing.secondary import EVENTUAL_SECONDS, Secondary
 AZURE_PARTITION_RATE: Final = 2_000
 AZURE_ACCOUNT_RATE: Final = 20_000
 """Operations of 1 KiB a second: Azure's documentation of scalability targets for Table storage."""
+_AT_FRONT_DOOR: Final = frozenset(
+    ("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation")
+)
+"""The errors that are answered before an operation has a form of its own (wire 8.3)."""
+_EARLY: Final = frozenset(("MethodNotAllowed", "NotImplemented"))
+"""The errors that the service finds while it parses a request, so that the answer has other headers (wire 2.2)."""
 
 
 class Faults:
@@ -191,7 +197,7 @@ async def _carry_out(
         if rule.committed:
             await following(owner, operation)
         record.retry_after = rule.retry_after
-        raise StorageError("ServerBusy" if rule.rate is not None else rule.code, status=rule.status)
+        raise _answered("ServerBusy" if rule.rate is not None else rule.code)
     if rule.reset == "before":
         record.ending = Ending(sent=None, is_reset=True)
         raise StorageError("ServerBusy")  # the connection is reset before any client gets it
@@ -205,6 +211,11 @@ async def _carry_out(
     elif rule.truncate is not None:
         record.ending = Ending(sent=rule.truncate, is_reset=False)
     return await following(owner, operation)
+
+
+def _answered(code: str) -> StorageError:
+    """The error in the form in which the service answers it."""
+    return StorageError(code, early=code in _EARLY, at_front_door=code in _AT_FRONT_DOOR)
 
 
 async def _short_page(
