@@ -49,7 +49,11 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampl
 KEYS = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\#?"), max_size=8
 ) | st.sampled_from(["", "it's", "a b", "%41", "+", "é", "😀", " x "])
-NAMES = st.sampled_from(["a", "B", "temp", "_x", "été", "when"])
+NAMES = st.sampled_from(
+    ["a", "B", "temp", "_x", "été", "when"]
+    # Properties whose names are nearly those that the service or a tool gives itself.
+    + ["etag", "ETag", "Etag", "timestamp", "TIMESTAMP", "partitionKey", "rowkey", "odata", "type"]
+)
 VALUES = st.one_of(
     TEXT.map(lambda text: EdmValue(EdmType.STRING, text)),
     st.integers(edm.INT32_MIN, edm.INT32_MAX).map(lambda number: EdmValue(EdmType.INT32, number)),

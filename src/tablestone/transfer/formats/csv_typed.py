@@ -44,6 +44,9 @@ ROWS_PER_SLICE: Final = 10_000
 """Rows whose cells are Python texts at the same time."""
 TYPE_SUFFIX: Final = re.compile(r"(.*?)\s?@(?:odata\.)?type")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$|^$')
+_ETAG_NAMES: Final = frozenset(("etag", "ETag"))
+_ETAG: Final = re.compile(r'W/"[^"]*"')
+"""An ETag of the service, as other tools export it in a column without a type."""
 _UNTYPED_NAMES: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP))
 
 
@@ -224,6 +227,8 @@ def _value(
             kind = last_types.get(column.place)
     if cell is None:
         return None
+    if kind is None and column.name in _ETAG_NAMES and _ETAG.fullmatch(cell):
+        return None  # the service's, and no property
     if kind is None or kind is EdmType.STRING:
         return EdmValue(EdmType.STRING, cell)
     return odata.typed_value(column.name, cell, kind)

@@ -184,7 +184,8 @@ class RowMaker:
         return Row(number, key, write_body(TypedEntity(key, properties)))
 
 
-_NEVER_STORED: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP, "ETag", "etag"))
+_NEVER_STORED: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP))
+"""The names that the service itself gives; `etag` and `ETag` are good names of properties."""
 
 
 def parse_types(texts: tuple[str, ...]) -> dict[str, EdmType]:
