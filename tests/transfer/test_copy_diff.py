@@ -169,6 +169,34 @@ def test_a_copy_since_a_time_takes_only_what_changed(
     assert "--since 'soon' is not a time" in refused.stderr
 
 
+def test_a_copy_since_a_time_tells_what_was_deleted(
+    tools: DataTools, table: str, places: tuple[str, str]
+) -> None:
+    load(tools, table, ENTITIES[:10])
+    first = tools.run("copy", "--from", places[0], "--to", places[1], table).lines
+    since = first[-1].rpartition(" ")[2]
+    tools.run("delete-entity", table, "p0", "00003", "--yes")
+    copy = ("copy", "--from", places[0], "--to", places[1], table, "--since", since)
+    told = tools.run(*copy, status=1).lines
+    assert "  1 differ; 9 entities at the source, 10 at the target:" in told
+    assert any("RowKey '00003'" in line for line in told)
+    unverified = tools.run(*copy, "--no-verify").lines
+    assert any("Nothing was compared (--no-verify)" in line for line in unverified)
+
+
+@pytest.mark.parametrize("on_conflict", ["skip", "merge"])
+def test_a_copy_that_compares_nothing_says_so(
+    tools: DataTools, table: str, places: tuple[str, str], on_conflict: str
+) -> None:
+    load(tools, table, ENTITIES[:3])
+    copy = ("copy", "--from", places[0], "--to", places[1], table, "--on-conflict", on_conflict)
+    told = tools.run(*copy).lines
+    assert (
+        f"  Nothing was compared (with --on-conflict {on_conflict} the target keeps what only it has): "
+        "`tablestone diff` finds deletions and differences."
+    ) in told
+
+
 @pytest.mark.slow
 def test_a_copy_goes_on_where_it_was(
     tools: DataTools, table: str, places: tuple[str, str], monkeypatch: pytest.MonkeyPatch

@@ -3,7 +3,7 @@ verified.
 
 Some pages of the source are a window: when all their rows are stored, the journal has the token of the next one.
 Entities that the source changed since the beginning are found by Timestamp and copied again until a round finds none.
-Deleted entities are not found in this way; the comparison reports them. Knows reader, writer and comparer, and
+Deleted entities are not found in this way; the comparison of the whole tables reports them. Knows reader, writer and comparer, and
 no options.
 """
 
@@ -50,6 +50,13 @@ class Copying:
         """Whether the target is to hold what the source does."""
         return self.on_conflict in (OnConflict.FAIL, OnConflict.REPLACE)
 
+    @property
+    def reason_not_to_compare(self) -> str | None:
+        """Why there is no comparison at the end; None if there is one, also after a copy since a time."""
+        if not self.makes_equal:
+            return f"with --on-conflict {self.on_conflict.value} the target keeps what only it has"
+        return None if self.verify else "--no-verify"
+
 
 @dataclass
 class CopyReport:
@@ -64,6 +71,8 @@ class CopyReport:
     rounds: list[int] = field(default_factory=list)
     verified: Comparison | None = None
     differences: list[Difference] = field(default_factory=list)
+    not_compared: str | None = None
+    """Why nothing was compared; None if both sides were."""
     began: str = ""
     """When the copy began, for the next `--since`."""
 
@@ -109,8 +118,9 @@ class TableCopy:
         report.skipped, report.bytes = self._earlier.skipped, self._earlier.bytes
         if self._copying.makes_equal:
             report.rounds = self._follow_changes(began)
-            if self._copying.verify and self._copying.since is None:
-                self._verify(report)
+        report.not_compared = self._copying.reason_not_to_compare
+        if report.not_compared is None:
+            self._verify(report)
         return report
 
     def _source_time(self) -> int:

@@ -71,8 +71,8 @@ def copy_tables(
 
     PLACE is a profile's name, `local`, the URL of an account with its signature, a connection
     string, or @FILE that holds one of these. Without TABLE all tables are copied. Changes at the
-    source during the copy are copied too. At the end both sides are compared. Exit status 1: they
-    differ.
+    source during the copy are copied too. At the end both sides are compared, also with --since:
+    this finds what was deleted at the source. Exit status 1: they differ.
     """
     ends = _ends(source, target)
     copying = Copying(OnConflict(on_conflict), parallel, _moment(since), verify=not no_verify)
@@ -168,5 +168,9 @@ def _lines(report: CopyReport) -> list[str]:
             )
             lines += [f"    {shown_range(each)}" for each in verified.ranges if not each.is_equal]
             lines += [f"    {shown_difference(each)}" for each in report.differences]
+    if report.not_compared is not None:
+        lines.append(
+            f"  Nothing was compared ({report.not_compared}): `tablestone diff` finds deletions and differences."
+        )
     lines.append(f"  For later changes: --since {report.began}")
     return lines
