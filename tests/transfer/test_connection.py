@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
@@ -112,3 +114,29 @@ def test_no_secret_is_in_what_python_shows() -> None:
     connection = parse_connection_string("AccountName=a;AccountKey=c2VjcmV0")
     given = GivenConnection("AccountName=a;AccountKey=c2VjcmV0", sas="sig=c2VjcmV0")
     assert "c2VjcmV0" not in repr(connection) + repr(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "flag"),
+    [
+        (GivenConnection(connection_string=""), "--connection-string"),
+        (GivenConnection(connection_string=" "), "--connection-string"),
+        (GivenConnection(account_url=""), "--account-url"),
+        (GivenConnection(account_url="https://a.table.core.windows.net", sas=""), "--sas"),
+        (GivenConnection(profile=""), "--profile"),
+    ],
+)
+def test_an_empty_option_names_no_other_account(given: GivenConnection, flag: str) -> None:
+    """A script whose variable is not set must not reach the account of the environment."""
+    environment = {"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}
+    with pytest.raises(TransferRefused) as refused:
+        resolve(given, environment, PROFILES)
+    assert str(refused.value) == f"{flag} is empty: give a value, or leave the option out."
+
+
+def test_an_empty_file_names_no_other_account(tmp_path: Path) -> None:
+    empty = tmp_path / "sas.txt"
+    empty.write_text("\n")
+    given = GivenConnection(account_url="https://a.table.core.windows.net", sas=f"@{empty}")
+    with pytest.raises(TransferRefused, match="--sas is empty"):
+        resolve(given, {}, PROFILES)

@@ -86,7 +86,7 @@ def connection_options(command: Command) -> Command:
 
 def connection_for(words: GivenConnection) -> Connection:
     """The connection that options, environment and profiles name."""
-    profiles = open_profiles(os.environ) if words.profile else {}
+    profiles = open_profiles(os.environ) if words.profile is not None else {}
     return resolve(words, os.environ, profiles)
 
 

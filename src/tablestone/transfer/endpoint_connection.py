@@ -79,6 +79,35 @@ class GivenConnection:
     sas: str | None = field(repr=False, default=None)
     profile: str | None = None
 
+    @property
+    def is_given(self) -> bool:
+        """Whether any of the options is there, even if it is empty."""
+        return any(text is not None for _, text in self._by_flag())
+
+    def read_from_files(self) -> GivenConnection:
+        """The options with the contents of the files that they name.
+
+        `TransferRefused` for an empty one: a variable that is not set in a script must not lead to another account.
+        """
+        read = GivenConnection(
+            None if self.connection_string is None else from_file(self.connection_string),
+            self.account_url,
+            None if self.sas is None else from_file(self.sas),
+            self.profile,
+        )
+        for flag, text in read._by_flag():
+            if text is not None and not text.strip():
+                raise TransferRefused(f"{flag} is empty: give a value, or leave the option out.")
+        return read
+
+    def _by_flag(self) -> tuple[tuple[str, str | None], ...]:
+        return (
+            ("--connection-string", self.connection_string),
+            ("--account-url", self.account_url),
+            ("--sas", self.sas),
+            ("--profile", self.profile),
+        )
+
 
 def local_connection() -> Connection:
     """The Tablestone on this machine."""
@@ -141,6 +170,7 @@ def resolve(
 
     The order: the command's own options, a profile, AZURE_STORAGE_CONNECTION_STRING, the Tablestone on this machine.
     """
+    given = given.read_from_files()
     named = [
         flag
         for flag, value in (
@@ -148,17 +178,17 @@ def resolve(
             ("--account-url", given.account_url),
             ("--profile", given.profile),
         )
-        if value
+        if value is not None
     ]
     if len(named) > 1:
         raise TransferRefused(f"{' and '.join(named)} each name an endpoint: give one of them.")
-    if given.sas and not given.account_url:
+    if given.sas is not None and given.account_url is None:
         raise TransferRefused("--sas goes with --account-url, which is not given.")
-    if given.connection_string:
-        return parse_connection_string(from_file(given.connection_string))
-    if given.account_url:
-        return from_url(given.account_url, from_file(given.sas) if given.sas else None)
-    if given.profile:
+    if given.connection_string is not None:
+        return parse_connection_string(given.connection_string)
+    if given.account_url is not None:
+        return from_url(given.account_url, given.sas)
+    if given.profile is not None:
         return find_profile(profiles, given.profile)
     in_environment = environment.get(CONNECTION_STRING_VARIABLE)
     if in_environment:

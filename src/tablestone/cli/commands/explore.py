@@ -96,7 +96,7 @@ def saved_queries_file() -> Path:
 def _connection(place: str | None, words: GivenConnection) -> Connection:
     if place is None:
         return connection_for(words)
-    if any((words.connection_string, words.account_url, words.profile, words.sas)):
+    if words.is_given:
         raise TransferRefused("CONNECTION and an option each name an endpoint: give one of them.")
     return parse_place(place, open_profiles(os.environ))
 
