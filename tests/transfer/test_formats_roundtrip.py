@@ -50,9 +50,11 @@ KEYS = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\#?"), max_size=8
 ) | st.sampled_from(["", "it's", "a b", "%41", "+", "é", "😀", " x "])
 NAMES = st.sampled_from(
-    ["a", "B", "temp", "_x", "été", "when"]
-    # Properties whose names are nearly those that the service or a tool gives itself.
-    + ["etag", "ETag", "Etag", "timestamp", "TIMESTAMP", "partitionKey", "rowkey", "odata", "type"]
+    [
+        *("a", "B", "temp", "_x", "été", "when"),
+        # Properties whose names are nearly those that the service or a tool gives itself.
+        *("etag", "ETag", "Etag", "timestamp", "TIMESTAMP", "partitionKey", "rowkey", "odata"),
+    ]
 )
 VALUES = st.one_of(
     TEXT.map(lambda text: EdmValue(EdmType.STRING, text)),

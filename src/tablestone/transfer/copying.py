@@ -3,8 +3,8 @@ verified.
 
 Some pages of the source are a window: when all their rows are stored, the journal has the token of the next one.
 Entities that the source changed since the beginning are found by Timestamp and copied again until a round finds none.
-Deleted entities are not found in this way; the comparison of the whole tables reports them. Knows reader, writer and comparer, and
-no options.
+Deleted entities are not found in this way; the comparison of the whole tables reports them.
+Knows reader, writer and comparer, and no options.
 """
 
 from __future__ import annotations
