@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from server_process import ServerProcess
+from tablestone.model.keys import EntityKey
+from tablestone.transfer.wire import Operation, Page, TableEndpoint
 from transfer.data_tools import DataTools, entity
 from transfer.faulty_service import (
     ANSWER_LOST,
@@ -83,3 +85,47 @@ def test_an_endpoint_that_stays_away_is_a_sentence(
         failed = tools.run("count", table, status=1).stderr
     tools.connection_string = direct
     assert failed == "tablestone: The service answers HTTP status 503 (tried 10 times).\n"
+
+
+def test_a_deletion_whose_answer_is_lost_is_counted(
+    tools: DataTools, table: str, tablestone_server: ServerProcess
+) -> None:
+    entities = [entity("p", f"{n:05}") for n in range(300)]
+    tools.run("import", tools.write_lines("a.jsonl", entities), table)
+    batches = iter(range(10**9))
+
+    def second_answer(_number: int, _method: str, path: str) -> str | None:
+        return ANSWER_LOST if "$batch" in path and next(batches) == 1 else None
+
+    direct = tools.connection_string
+    with faulty_service(tablestone_server.address, second_answer) as service:
+        tools.connection_string = through(tools, tablestone_server.address, service.port)
+        told = tools.run("clear", table, "--yes", "--parallel", "1").lines
+        assert service.done == [ANSWER_LOST]
+    tools.connection_string = direct
+    assert told == [
+        "300 entities deleted.",
+        "The answer for 100 of them was lost: they are gone, and another client may have deleted some.",
+    ]
+    assert tools.all_of(table) == []
+
+
+def test_what_another_client_deletes_meanwhile_is_told(
+    tools: DataTools, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools.run(
+        "import", tools.write_lines("a.jsonl", [entity("p", f"{n}") for n in range(3)]), table
+    )
+    real = TableEndpoint.page
+
+    def page(self: TableEndpoint, *arguments: Any) -> Page:
+        found = real(self, *arguments)
+        self.transact(table, [Operation("DELETE", EntityKey("p", "1"), if_match="*")])
+        return found
+
+    monkeypatch.setattr(TableEndpoint, "page", page)
+    told = tools.run("clear", table, "--yes").lines
+    assert told == [
+        "2 entities deleted.",
+        "1 were gone already: another client deleted them.",
+    ]

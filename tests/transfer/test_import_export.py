@@ -298,7 +298,7 @@ def test_deleting_asks_and_counts(tools: DataTools, table: str) -> None:
     assert tools.run(*some, "--yes").lines == ["1,500 entities deleted."]
     assert tools.run("count", table).lines == ["1000"]
     assert tools.run("clear", table, "--yes", "--json").stdout == (
-        f'{{"table": "{table}", "deleted": 1000, "changed": 0}}\n'
+        f'{{"table": "{table}", "deleted": 1000, "changed": 0, "uncertain": 0, "gone": 0}}\n'
     )
     assert tools.run("count", table).lines == ["0"]
     assert tools.run("delete", table, status=2).stderr.startswith(

@@ -25,11 +25,18 @@ from tablestone.transfer.wire import Operation, Query, RawEntity, TableEndpoint
 
 @dataclass
 class DeleteReport:
-    """The result of a delete. `changed` counts the entities that were written after they were read, and stay."""
+    """The result of a delete.
+
+    `changed` counts the entities that were written after they were read, and stay. `uncertain` counts those of the
+    deleted whose deletion was not acknowledged: they are gone, by this command or by another client. `gone` counts
+    those that another client deleted before.
+    """
 
     table: str
     deleted: int = 0
     changed: int = 0
+    uncertain: int = 0
+    gone: int = 0
 
 
 class Delete:
@@ -66,27 +73,41 @@ class Delete:
                 raise
         return self.report
 
-    def _delete(self, entities: Sequence[RawEntity]) -> None:
+    def _delete(self, entities: Sequence[RawEntity], *, uncertain: bool = False) -> None:
+        """Delete entities of one partition. `uncertain`: an earlier attempt may have deleted them without an answer."""
         operations = [
             Operation("DELETE", odata.key_of(raw), if_match=raw.get(odata.ETAG, "*"))
             for raw in entities
         ]
+
+        def attempt(is_uncertain: bool) -> None:  # noqa: FBT001 - what `Retry.telling` calls
+            nonlocal uncertain
+            uncertain = uncertain or is_uncertain
+            self._endpoint.transact(self._query.table, operations)
+
         try:
-            self._retry(lambda: self._endpoint.transact(self._query.table, operations))
+            self._retry.telling(attempt)
         except ServiceError as error:
             if error.status not in (404, 412) or error.code == "TableNotFound":
                 raise TransferFailed(f"{self._query.table}: {error}") from None
-            if len(operations) == 1:
-                if error.status == 412:
-                    self._count(changed=1)
-                return
-            # One of them changed or is gone: each by itself has its own fate.
-            for raw in entities:
-                self._delete([raw])
+            if len(operations) > 1:
+                # One of them changed or is gone: each by itself has its own fate.
+                for raw in entities:
+                    self._delete([raw], uncertain=uncertain)
+            elif error.status == 412:
+                self._count(changed=1)
+            elif uncertain:
+                self._count(deleted=1, uncertain=1)
+            else:
+                self._count(gone=1)
             return
         self._count(deleted=len(operations))
 
-    def _count(self, *, deleted: int = 0, changed: int = 0) -> None:
+    def _count(
+        self, *, deleted: int = 0, changed: int = 0, uncertain: int = 0, gone: int = 0
+    ) -> None:
         with self._lock:
             self.report.deleted += deleted
             self.report.changed += changed
+            self.report.uncertain += uncertain
+            self.report.gone += gone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -98,5 +99,11 @@ def _delete(
     lines = [f"{report.deleted:,} entities deleted."]
     if report.changed:
         lines.append(f"{report.changed:,} changed after they were read, and are still there.")
-    members = {"table": report.table, "deleted": report.deleted, "changed": report.changed}
-    print_report(lines, members, as_json=as_json)
+    if report.uncertain:
+        lines.append(
+            f"The answer for {report.uncertain:,} of them was lost: they are gone, "
+            "and another client may have deleted some."
+        )
+    if report.gone:
+        lines.append(f"{report.gone:,} were gone already: another client deleted them.")
+    print_report(lines, asdict(report), as_json=as_json)
