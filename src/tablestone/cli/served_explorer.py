@@ -6,6 +6,7 @@ extra, and are imported by the process of the admin address alone. Knows the con
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from importlib.util import find_spec
@@ -21,6 +22,8 @@ from tablestone.server.processes.worker import StartRefused
 
 PATH: Final = "/explorer/"
 TOKEN_BYTES: Final = 24
+CLIENT_LOGGERS: Final = ("azure", "urllib3")
+"""The loggers of the official SDK: each request would be a line with the keys of the entity in its URL."""
 PACKAGES: Final = ("starlette", "jinja2", "python_multipart", "azure.data.tables")
 
 
@@ -57,6 +60,8 @@ class ServedExplorer:
             files = self._tls.files if isinstance(self._tls, SelfSigned) else self._tls
             # The data tools find the certificates that they trust in the environment, here of this process alone.
             os.environ["REQUESTS_CA_BUNDLE"] = str(files.certificate)
+        for name in CLIENT_LOGGERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
         connection = connection_string(self._name, self._key, f"{address}/{self._name}")
         directory = os.environ.get(DIRECTORY_VARIABLE) or platformdirs.user_config_dir("tablestone")
         settings = ExplorerSettings(
