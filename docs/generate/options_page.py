@@ -38,6 +38,7 @@ DETAILS: Final = {
     "control": "Only programs on this machine reach it. Not with another engine, with `--admin`, nor with a host that "
     "other machines reach. See [Tests in other languages](guides/testing-other-languages.md).",
     "realism": "See [Tests in other languages](guides/testing-other-languages.md).",
+    "explorer": "See [The explorer](guides/explorer.md#beside-a-server).",
     "insight": "See [Insight](guides/insight.md#keys).",
     "metrics-tables": "See [Monitoring](guides/monitoring.md#tables).",
     "access-log": "A file is written in the form of `--log-format`. See "
@@ -90,7 +91,8 @@ merged. An empty variable counts as not set.
 
 - The keys are the names of the options without the leading hyphens. An unknown key is an error.
 - `port`, `workers`, `table-deletion-seconds` and `control` are numbers; `https-only`, `any-version`,
-  `metrics-tables` and `realism` are `true` or `false`; `admin` is a number or a string; every other value is a string.
+  `metrics-tables` and `realism` are `true` or `false`; `explorer` is `true`, `false` or
+  `"read-only"`; `admin` is a number or a string; every other value is a string.
   An option that can be repeated takes a string or a list of strings.
 - Accounts stand in the table `[accounts]`: a name, and one key or a list of two. `accounts = "none"`, above all tables,
   is the same as `--account none`.
@@ -134,7 +136,7 @@ def _row(option: Option) -> str:
     if option.repeatable:
         sentences.append("Can be repeated.")
     cells = (
-        f"`{option.flag} {option.metavar}`",
+        f"`{option.flag} {option.shown_metavar}`",
         f"`{option.variable}`",
         option.default,
         " ".join(sentences),

@@ -63,6 +63,9 @@ class SelfSigned:
 INSIGHT_KEYS, INSIGHT_HASHED, INSIGHT_OFF = INSIGHT_FORMS = ("keys", "hashed", "off")
 """How the admin address tells how partitions are used: by their keys, by hashes of their keys, or not at all."""
 
+EXPLORER_ON, EXPLORER_READ_ONLY = EXPLORER_FORMS = ("true", "read-only")
+"""The forms of the explorer beside a server: one that changes what a person tells it to, and one that only reads."""
+
 READY_TEXT, READY_JSON = READY_FORMS = ("text", "json")
 """The forms of the lines that say that the server is ready."""
 
@@ -122,11 +125,12 @@ class Configuration:
     development account, unless an account of its name is configured or stored. `domains` have accounts at
     `ACCOUNT.table.DOMAIN`; `custom_domains` are pairs of a host and its account (`ACCOUNT` or `ACCOUNT-secondary`).
     `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
-    table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `explorer`, the
-    explorer is served on the admin address. With `metrics_tables`, metrics name accounts and tables. `insight` is one
-    of `INSIGHT_FORMS`. With `any_version`, requests of versions that are not known are answered too. With
-    `control_port`, the control API of the test kit is served on this port of the loopback address. With `realism`, a
-    server for tests differs from a service on one machine where Azure does. `ready_form` is one of `READY_FORMS`.
+    table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `explorer`,
+    one of `EXPLORER_FORMS`, the explorer is served on the admin address. With `metrics_tables`, metrics name accounts
+    and tables. `insight` is one of `INSIGHT_FORMS`. With `any_version`, requests of versions that are not known are
+    answered too. With `control_port`, the control API of the test kit is served on this port of the loopback address.
+    With `realism`, a server for tests differs from a service on one machine where Azure does. `ready_form` is one of
+    `READY_FORMS`.
     """
 
     host: str
@@ -148,7 +152,7 @@ class Configuration:
     log_format: str = TEXT
     access_log: AccessLogTarget | None = None
     admin: AdminAddress | None = None
-    explorer: bool = False
+    explorer: str | None = None
     metrics_tables: bool = False
     insight: str = INSIGHT_KEYS
     any_version: bool = False

@@ -215,16 +215,8 @@ def test_no_secret_of_a_run_is_left_behind(private_server: StartServer, tmp_path
         server = private_server(
             data,
             *("--tls", "self-signed", "--admin", "0", "--metrics-tables", "true"),
-            *(
-                "--explorer",
-                "true",
-                "--log-level",
-                "debug",
-                "--access-log",
-                str(access_log),
-                "--workers",
-                "1",
-            ),
+            *("--explorer", "--log-level", "debug", "--access-log", str(access_log)),
+            *("--workers", "1"),
             environment={
                 "TABLESTONE_ACCOUNT": f"orders:{CONFIGURED_KEY}",
                 "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,

@@ -171,8 +171,8 @@ def test_the_rules_for_screen_readers(watched: WatchedPage) -> None:
 
 
 def test_the_explorer_of_a_server(browser: Any, tmp_path: Path) -> None:
-    """`serve --explorer true`: the page is below /explorer/ of the admin address, which is made for it."""
-    server = start_server(tmp_path / "data", "--workers", "1", "--explorer", "true")
+    """`serve --explorer`: the page is below /explorer/ of the admin address, which is made for it."""
+    server = start_server(tmp_path / "data", "--explorer", "--workers", "1")
     try:
         line = next(each for each in server.stdout if each.startswith("Explorer: "))
         address = line.split(" ", 1)[1].strip()

@@ -252,6 +252,14 @@ def test_an_address_that_is_wrong(watched: WatchedPage, path: str) -> None:
     assert watched.page.get_by_role("link", name="Tables").first.is_visible()
 
 
+@pytest.mark.parametrize("rest", ["", "/rows", "/size", "/policies"])
+def test_a_table_that_is_not_there(watched: WatchedPage, rest: str) -> None:
+    answer = watched.page.goto(f"{watched.explorer.base}/tables/Nope{rest}")
+    assert answer is not None
+    assert answer.status == 404
+    assert "TableNotFound" in problem(watched)
+
+
 def test_a_file_that_cannot_be_imported(watched: WatchedPage, tmp_path: Path) -> None:
     page = watched.page
     good = '{"PartitionKey": "a", "RowKey": "1"}\n'

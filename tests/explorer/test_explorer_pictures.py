@@ -52,7 +52,7 @@ def load(server: ServerProcess) -> None:
 
 def test_the_picture_of_a_query(browser: Any, tmp_path: Path) -> None:
     """And the heat page of the same server names the hottest partition and the query that scans."""
-    server = start_server(tmp_path / "data", "--workers", "1", "--explorer", "true")
+    server = start_server(tmp_path / "data", "--explorer", "--workers", "1")
     try:
         load(server)
         line = next(each for each in server.stdout if each.startswith("Explorer: "))

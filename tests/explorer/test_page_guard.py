@@ -12,10 +12,11 @@ import httpx
 import pytest
 
 from tablestone.explorer.explored_account import ExplorerSettings
-from tablestone.explorer.explorer_application import SHOWN, create_explorer
+from tablestone.explorer.explorer_application import CHANGE_FORMS, SHOWN, create_explorer
 from tablestone.explorer.page_guard import POLICY
 from tablestone.transfer.endpoint_connection import (
     LOCAL_KEY,
+    Connection,
     local_connection,
     parse_connection_string,
 )
@@ -33,12 +34,18 @@ PASSED = 502
 
 
 def send(
-    method: str, path: str, headers: Mapping[str, str], *, root: str = "", **settings: Any
+    method: str,
+    path: str,
+    headers: Mapping[str, str],
+    *,
+    root: str = "",
+    connection: Connection = NOWHERE,
+    **settings: Any,
 ) -> httpx.Response:
     """The answer of an explorer to one request."""
 
     async def ask() -> httpx.Response:
-        application = create_explorer(ExplorerSettings(NOWHERE, **settings), TOKEN)
+        application = create_explorer(ExplorerSettings(connection, **settings), TOKEN)
         transport = httpx.ASGITransport(application, root_path=root)
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
             return await client.request(method, path, headers=headers)
@@ -126,7 +133,7 @@ def test_read_only_refuses_every_change(path: str) -> None:
     assert "read-only" in answer.text
 
 
-@pytest.mark.parametrize("path", SHOWN)
+@pytest.mark.parametrize("path", [*SHOWN, *CHANGE_FORMS])
 def test_no_page_has_a_key_or_the_token(path: str, tmp_path: Path) -> None:
     answer = send(
         "GET", path.replace("{table}", "Weather"), {"cookie": COOKIE}, saved_queries=tmp_path / "queries.json"

@@ -75,7 +75,7 @@ UNDERSTOOD = {
         environment={"TABLESTONE_PORT": "2", "TABLESTONE_LOG_LEVEL": "error"},
         file="port = 1",
     ),
-    "the explorer, in the file": Given({"explorer": True}, file="explorer = true"),
+    "the explorer, in the file": Given({"explorer": "true"}, file="explorer = true"),
     "the explorer, without an admin address": Given(
         {"admin": AdminAddress("127.0.0.1", 0)}, {"explorer": "true"}
     ),

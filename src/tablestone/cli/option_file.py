@@ -34,7 +34,7 @@ from tablestone.cli.options import (
     WORKERS,
     Option,
 )
-from tablestone.configuration import AccountKeys, TrustedIssuer
+from tablestone.configuration import EXPLORER_READ_ONLY, AccountKeys, TrustedIssuer
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of
@@ -78,7 +78,7 @@ def _instead(keys: tuple[str, ...], unknown: str) -> str:
 def _file_value(option: Option, value: object, source: str) -> Any:
     if option.repeatable and isinstance(value, list) and all(type(one) is str for one in value):
         return parsed(option, tuple(value), source)
-    if option is ADMIN and type(value) is int:
+    if (option is ADMIN and type(value) is int) or (option is EXPLORER and type(value) is str):
         return parsed(option, (str(value),), source)
     kind, wanted = _FILE_KINDS.get(option.name, _FILE_TEXT)
     if type(value) is not kind:
@@ -93,7 +93,7 @@ _FILE_KINDS: Mapping[str, tuple[type, str]] = {
     CONTROL.name: (int, "a number"),
     TABLE_DELETION_SECONDS.name: (int, "a number"),
     HTTPS_ONLY.name: (bool, "true or false"),
-    EXPLORER.name: (bool, "true or false"),
+    EXPLORER.name: (bool, f"true, false or {EXPLORER_READ_ONLY!r}"),
     METRICS_TABLES.name: (bool, "true or false"),
     REALISM.name: (bool, "true or false"),
     ADMIN.name: (str, "a number or a string"),

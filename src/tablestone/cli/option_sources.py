@@ -140,7 +140,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         log_format=given.get(LOG_FORMAT.name, LOG_FORMAT.default),
         access_log=_access_log(given),
         admin=_admin(given, named),
-        explorer=given.get(EXPLORER.name, False),
+        explorer=given.get(EXPLORER.name),
         any_version=given.get(ANY_VERSION.name, False),
         control_port=_control_port(given, host, engine, named),
         ready_form=given.get(PRINT.name, PRINT.default),
@@ -263,7 +263,7 @@ def _insight(given: Mapping[str, Any]) -> str:
 def _admin(given: Mapping[str, Any], named: Named) -> AdminAddress | None:
     """The admin address. It is never the data port, where every path is an account's."""
     admin: AdminAddress | None = given.get(ADMIN.name)
-    if admin is None and given.get(EXPLORER.name, False):
+    if admin is None and given.get(EXPLORER.name):
         return AdminAddress(LOOPBACK, 0)
     port = given.get(PORT.name, int(PORT.default))
     if admin is not None and admin.port == port != 0:
@@ -287,7 +287,7 @@ def _control_port(given: Mapping[str, Any], host: str, engine: str, named: Named
             f"{named(CONTROL)} is for tests on this machine, but other machines can reach the host {host}: "
             f"leave out {HOST.flag}."
         )
-    if given.get(EXPLORER.name, False):
+    if given.get(EXPLORER.name):
         raise BrokenOption(
             f"Both {named(CONTROL)} and {named(EXPLORER)} are given: a server under control has no admin address."
         )

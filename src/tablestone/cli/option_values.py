@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from tablestone.auth.account_keys import KEYS_MAX, decode_key, is_account_name
 from tablestone.configuration import (
+    EXPLORER_FORMS,
+    EXPLORER_READ_ONLY,
     INSIGHT_FORMS,
     LOCAL_DOMAIN,
     READY_FORMS,
@@ -210,6 +212,13 @@ def parse_truth(text: str) -> bool:
     if text.lower() not in {"true", "false"}:
         raise BrokenOption(f"must be true or false, not {text!r}")
     return text.lower() == "true"
+
+
+def parse_explorer(text: str) -> str | None:
+    """One of `EXPLORER_FORMS`; None for false."""
+    if text.lower() not in {"false", *EXPLORER_FORMS}:
+        raise BrokenOption(f"must be true, false or {EXPLORER_READ_ONLY}, not {text!r}")
+    return text.lower() if text.lower() != "false" else None
 
 
 def parse_certified_name(text: str) -> str:

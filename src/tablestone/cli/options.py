@@ -23,6 +23,7 @@ from tablestone.cli.option_values import (
     parse_deletion_seconds,
     parse_domain,
     parse_engine,
+    parse_explorer,
     parse_insight,
     parse_issuer,
     parse_log_format,
@@ -58,8 +59,15 @@ class Option:
     default: str
     parse: Callable[[str], Any]
     repeatable: bool = False
+    bare: str | None = None
+    """The value of the option if it stands on the command line without one; None if it must have one."""
     once: tuple[str, Callable[[Any], str]] | None = None
     """For a repeatable option: the part that no two values may share, as its name in messages and a function for it."""
+
+    @property
+    def shown_metavar(self) -> str:
+        """The name of the value; in brackets if the option may stand without one."""
+        return self.metavar if self.bare is None else f"[{self.metavar}]"
 
     @property
     def flag(self) -> str:
@@ -148,6 +156,7 @@ HTTPS_ONLY = Option(
     "Refuse requests over plain HTTP, as supportsHttpsTrafficOnly does.",
     "false",
     parse_truth,
+    bare="true",
 )
 TRUSTED_PROXY = Option(
     "trusted-proxy",
@@ -163,6 +172,7 @@ ANY_VERSION = Option(
     "Accept versions of the service (x-ms-version) that are not known, as the last known one before them.",
     "false",
     parse_truth,
+    bare="true",
 )
 WORKERS = Option(
     "workers",
@@ -260,14 +270,16 @@ REALISM = Option(
     "end with partition ranges, the secondary is behind.",
     "false",
     parse_truth,
+    bare="true",
 )
 EXPLORER = Option(
     "explorer",
-    "true|false",
+    "true|false|read-only",
     "Serve the explorer, a page in the browser for the tables, on the admin address; without --admin on a free port of "
-    "127.0.0.1.",
+    "127.0.0.1. With read-only it refuses every change.",
     "false",
-    parse_truth,
+    parse_explorer,
+    bare="true",
 )
 METRICS_TABLES = Option(
     "metrics-tables",
@@ -275,6 +287,7 @@ METRICS_TABLES = Option(
     "Let metrics count by account and table too, with their names.",
     "false",
     parse_truth,
+    bare="true",
 )
 
 INSIGHT = Option(

@@ -29,13 +29,18 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
             help=f"TOML file with any of these options.  [env: {CONFIG_VARIABLE}]",
         )(command)
         for option in reversed(options):
+            # Behind an option that may stand alone, a word that begins with a hyphen is the next option.
+            alone: dict[str, Any] = (
+                {} if option.bare is None else {"is_flag": False, "flag_value": option.bare}
+            )
             command = click.option(
                 option.flag,
                 option.name.replace("-", "_"),
-                metavar=option.metavar,
+                metavar=option.shown_metavar,
                 multiple=option.repeatable,
                 type=str,
                 help=_help(option),
+                **alone,
             )(command)
         return command
 

@@ -1,4 +1,4 @@
-"""The explorer beside a server, on its admin address: `tablestone serve --explorer true`.
+"""The explorer beside a server, on its admin address: `tablestone serve --explorer`.
 
 It is a client as `tablestone explore` is, so it signs its requests with a key of the first account. Its packages are an
 extra, and are imported by the process of the admin address alone. Knows the configuration and the explorer.
@@ -16,7 +16,13 @@ from typing import Final
 from tablestone.cli.configured_keys import connection_string, keys_of
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import EXPLORER
-from tablestone.configuration import AccountKeys, CertificateFiles, Configuration, SelfSigned
+from tablestone.configuration import (
+    EXPLORER_READ_ONLY,
+    AccountKeys,
+    CertificateFiles,
+    Configuration,
+    SelfSigned,
+)
 from tablestone.server.processes.start import Mounts
 from tablestone.server.processes.worker import StartRefused
 
@@ -40,6 +46,7 @@ class ServedExplorer:
         self._name = accounts[0].name
         self._key = keys_of(configuration, self._name)[0]
         self._tls = configuration.tls
+        self._read_only = configuration.explorer == EXPLORER_READ_ONLY
         self._token = secrets.token_urlsafe(TOKEN_BYTES)
 
     def address(self, admin: str) -> str:
@@ -66,6 +73,7 @@ class ServedExplorer:
         directory = os.environ.get(DIRECTORY_VARIABLE) or platformdirs.user_config_dir("tablestone")
         settings = ExplorerSettings(
             parse_connection_string(connection),
+            read_only=self._read_only,
             admin_url=admin,
             saved_queries=Path(directory) / FILE_NAME,
         )

@@ -309,9 +309,11 @@ def _gone(request: Request, table: str, key: EntityKey) -> Response:
     return page(request, "done.html", changed=True, table=table, sentences=[sentence], status=404)
 
 
-SHOWN: Final = {"/tables/{table}/entity": entity, "/tables/{table}/new": new}
-POSTED: Final = {"/tables/{table}/copy": copy, "/tables/{table}/selected": ask_selected}
+SHOWN: Final = {"/tables/{table}/entity": entity}
+POSTED: Final = {"/tables/{table}/copy": copy}
+CHANGE_FORMS: Final = {"/tables/{table}/new": new}
 CHANGES: Final = {
+    "/tables/{table}/selected": ask_selected,
     "/tables/{table}/entity": save,
     "/tables/{table}/new": insert,
     "/tables/{table}/entity/delete": delete,

@@ -37,7 +37,7 @@ from tablestone.transfer.refusals import TransferFailed, TransferRefused
 from tablestone.transfer.service_errors import ServiceError, Unreachable
 
 LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
-READ_ONLY: Final = "The explorer was started with --read-only: it changes nothing."
+READ_ONLY: Final = "The explorer is read-only: it changes nothing."
 
 Show = Callable[[Request], Response]
 Change = Callable[[Request, PostedForm], Response]
@@ -58,6 +58,12 @@ POSTED: Final[Mapping[str, Change]] = {
     **signature_pages.POSTED,
 }
 """Pages that are posted and change no data: `--read-only` allows them."""
+CHANGE_FORMS: Final[Mapping[str, Show]] = {
+    **table_pages.CHANGE_FORMS,
+    **entity_pages.CHANGE_FORMS,
+    **transfer_pages.CHANGE_FORMS,
+}
+"""Pages with a form that could only be refused if the explorer is read-only."""
 CHANGES: Final[Mapping[str, Change]] = {
     **table_pages.CHANGES,
     **entity_pages.CHANGES,
@@ -72,12 +78,14 @@ def create_explorer(
 ) -> ASGIApp:
     """The explorer of one account, which answers requests that have the token and come to one of these hosts."""
     routes: list[Route | Mount] = [
-        Route(path, _shown(show), methods=["GET"]) for path, show in SHOWN.items()
+        Route(path, _shown(show, changes=changes), methods=["GET"])
+        for table, changes in ((SHOWN, False), (CHANGE_FORMS, True))
+        for path, show in table.items()
     ]
     routes += [
         Route(path, _posted(change, changes=changes), methods=["POST"])
-        for table, changes in ((POSTED, False), (CHANGES, True))
-        for path, change in table.items()
+        for posted, changes in ((POSTED, False), (CHANGES, True))
+        for path, change in posted.items()
     ]
     routes.append(Mount(ASSETS_PATH, StaticFiles(directory=ASSETS)))
     application = Starlette(
@@ -88,8 +96,10 @@ def create_explorer(
     return PageGuard(application, token, hosts, _refused)
 
 
-def _shown(show: Show) -> Callable[[Request], Awaitable[Response]]:
+def _shown(show: Show, *, changes: bool) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
+        if changes and account_of(request).settings.read_only:
+            return _problem(request, READ_ONLY, 403)
         return await run_in_threadpool(show, request)
 
     return answer
@@ -122,14 +132,19 @@ def _told(request: Request, error: Exception) -> Response:
     """A failure of the endpoint, or a wrong input, as a sentence on a page that can be used further."""
     url = account_of(request).settings.connection.url
     if isinstance(error, ServiceError):
-        status = error.status if 400 <= error.status < 500 else 502
-        return _problem(request, f"{url} answers {error}", status)
+        return _problem(request, f"{url} answers {error}", _status_of(error))
     if isinstance(error, Unreachable):
         return _problem(request, f"{url} cannot be reached: {error}", 502)
     if isinstance(error, TransferRefused):
         return _problem(request, str(error), 400)
     sentence = str(error)
-    return _problem(request, sentence if url in sentence else f"{url}: {sentence}", 502)
+    status = _status_of(error.__cause__) if isinstance(error.__cause__, ServiceError) else 502
+    return _problem(request, sentence if url in sentence else f"{url}: {sentence}", status)
+
+
+def _status_of(error: ServiceError) -> int:
+    """The status of a page that tells an error of the endpoint: the same if the request was wrong."""
+    return error.status if 400 <= error.status < 500 else 502
 
 
 def _http_error(request: Request, error: Exception) -> Response:

@@ -16,12 +16,13 @@ from tablestone.advice.filter_shape import NoShape, read_shape
 from tablestone.advice.rule import Advice
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.explorer.heat_map import picture_of
-from tablestone.explorer.insight_source import insight_of
 from tablestone.explorer.page_templates import account_of, page
 from tablestone.model.edm import EdmType
 from tablestone.query.plan import PlanKind
 from tablestone.telemetry.insight_report import DAY, HOUR, NOW, InsightReport, QueryShape
+from tablestone.transfer.insight_request import ask_for_insight
 from tablestone.transfer.progress import shown_bytes
+from tablestone.transfer.refusals import TransferFailed
 from tablestone.transfer.writing import quoted
 
 PERIOD_NAMES: Final = {NOW: "the last five minutes", HOUR: "the last hour", DAY: "the last day"}
@@ -44,10 +45,18 @@ def heat(request: Request) -> Response:
     settings = account_of(request).settings
     if settings.admin_url is None:
         return page(request, "no_heat.html")
+    try:
+        return _heat_of(request, settings.admin_url, settings.connection.account)
+    except TransferFailed as failed:
+        # Told here: elsewhere a failure is one of the endpoint, and its URL is put before.
+        return page(request, "problem.html", sentence=str(failed), status=502)
+
+
+def _heat_of(request: Request, admin_url: str, account: str) -> Response:
     parameters = request.query_params
     period = _one_of(parameters.get("period"), PERIOD_NAMES, HOUR)
     kind = _one_of(parameters.get("show"), KINDS, "all")
-    whole = insight_of(settings.admin_url, settings.connection.account)
+    whole = ask_for_insight(admin_url, account=account).report
     names = [each.table for each in whole.tables]
     wanted = parameters.get("table", "")
     table = next((name for name in names if name.lower() == wanted.lower()), None)
@@ -55,7 +64,7 @@ def heat(request: Request) -> Response:
         table = names[0]
     shown = whole
     if table is not None:
-        shown = insight_of(settings.admin_url, settings.connection.account, table)
+        shown = ask_for_insight(admin_url, table, account).report
     values: dict[str, Any] = {
         "table": table,
         "names": names,

@@ -102,6 +102,6 @@ def _whole(text: str | None) -> int:
 SHOWN: Final = {
     "/": tables,
     "/tables/{table}/size": size,
-    "/tables/{table}/delete": ask_delete,
 }
+CHANGE_FORMS: Final = {"/tables/{table}/delete": ask_delete}
 CHANGES: Final = {"/tables": create, "/tables/{table}/delete": delete}

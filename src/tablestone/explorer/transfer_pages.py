@@ -145,6 +145,6 @@ def _first_lines(path: Path) -> list[str]:
 SHOWN: Final = {
     "/tables/{table}/export": ask_export,
     "/tables/{table}/download": download,
-    "/tables/{table}/import": ask_import,
 }
+CHANGE_FORMS: Final = {"/tables/{table}/import": ask_import}
 CHANGES: Final = {"/tables/{table}/import": import_file}

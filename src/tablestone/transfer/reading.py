@@ -58,7 +58,7 @@ class TableReader:
         try:
             page = self._retry(lambda: self._endpoint.page(query, token))
         except ServiceError as error:
-            raise TransferFailed(f"{query.table}: {error}") from None
+            raise TransferFailed(f"{query.table}: {error}") from error
         self.cost.requests += 1
         self.cost.entities += len(page.entities)
         self.cost.bytes += page.size

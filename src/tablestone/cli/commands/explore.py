@@ -105,7 +105,7 @@ def _admin_url(text: str | None) -> str | None:
     if text is None:
         return None
     text = text if "://" in text else f"http://{text if ':' in text else f'{HOST}:{text}'}"
-    if not text.startswith(("http://", "https://")):
+    if not text.startswith("http://"):
         raise TransferRefused("--admin must be the URL of an admin address, http://HOST:PORT.")
     return text.rstrip("/")
 
