@@ -135,6 +135,10 @@ def test_skipped_time_is_time_that_a_page_has_used() -> None:
         (lambda clock: clock.tick("fast"), "A clock goes by numbers, not by 'fast'"),
         (lambda clock: clock.advance(hours=math.nan), "A clock goes by numbers, not by nan"),
         (lambda clock: clock.advance(5), "A clock advances by a timedelta, not by 5: use hours="),
+        (
+            lambda clock: clock.advance(weeks=1, hours=1),
+            "^A clock advances by days, hours, minutes and seconds, not by weeks\\.$",
+        ),
         (lambda clock: clock.freeze("2030-01-01"), "not to '2030-01-01'"),
         (lambda clock: clock.set(MOMENT.replace(year=1600)), "is not from 1601-01-01 to 9999"),
     ],

@@ -140,6 +140,36 @@ def test_of_a_bad_file_nothing_is_stored(
         ),
         ({"PartitionKey": "p", "RowKey": "r", "a": (1, "Edm.Byte")}, "'Edm.Byte' is no type"),
         ("PartitionKey", "entity 1 of Orders is no dict"),
+        (
+            {"PartitionKey": "p", "RowKey": "r", "x": "a\ud800"},
+            "^entity 1 of Orders: x: 'a.ud800' has half of a surrogate pair, which is no text",
+        ),
+        (
+            {"PartitionKey": "p", "RowKey": "r", "\ud800": 1},
+            "^entity 1 of Orders: the name of a property is a text, not '.ud800'",
+        ),
+        (
+            {"PartitionKey": "p", "RowKey": "r", 5: 1},
+            "^entity 1 of Orders: the name of a property is a text, not 5",
+        ),
+        (
+            {"PartitionKey": "p", "RowKey": "r", "x": 2**63},
+            "^entity 1 of Orders: x: an Edm.Int64 is from -9223372036854775808 to 9223372036854775807, not 92233",
+        ),
+        (
+            {"PartitionKey": "p", "RowKey": "r", "x": (-(10**5000), "Edm.Int64")},
+            "x: an Edm.Int64 is from .* not a number of 16610 bits",
+        ),
+        (
+            {"PartitionKey": "p", "RowKey": "r", "x": (2**31, "Edm.Int32")},
+            "x: an Edm.Int32 is from -2147483648 to 2147483647, not 2147483648",
+        ),
+        (
+            {"PartitionKey": 5, "RowKey": "r"},
+            "^entity 1 of Orders: PartitionKey is a text, not 5",
+        ),
+        ({"PartitionKey": "p", "RowKey": 2**40}, "RowKey is a text, not 1099511627776"),
+        ({"PartitionKey": "p", "RowKey": True}, "RowKey is a text, not True"),
         ({"PartitionKey": "p", "RowKey": "r", "a": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
     ],
 )
@@ -148,6 +178,20 @@ def test_a_bad_entity_is_refused_with_its_place(
 ) -> None:
     with pytest.raises(SeedRefused, match=sentence):
         memory.seed({"Good": ORDERS, "Orders": [entity]})
+    assert memory.dump() == {}
+
+
+def test_a_key_occurs_once_in_a_seed(memory: TableStorage, tmp_path: Path) -> None:
+    with pytest.raises(SeedRefused) as refused:
+        memory.seed({"Prices": ORDERS, "Orders": [*ORDERS, ORDERS[1] | {"total": 8}]})
+    assert str(refused.value) == (
+        "entity 4 of Orders: entity 2 of Orders has this key too, PartitionKey '2026' and RowKey '2'."
+    )
+    (tmp_path / "Orders.jsonl").write_text(LINES + LINES)
+    with pytest.raises(SeedRefused, match=r"line 3: .*jsonl, line 1 has this key too"):
+        memory.seed(tmp_path)
+    with pytest.raises(SeedRefused, match=r"entity 1 of orders: entity 1 of Orders has this key"):
+        memory.seed({"Orders": ORDERS, "orders": ORDERS[:1]})
     assert memory.dump() == {}
 
 
@@ -232,6 +276,14 @@ def test_a_snapshot_of_another_engine_is_refused() -> None:
         pytest.raises(StateRefused, match="A snapshot needs the memory engine"),
     ):
         storage.snapshot()
+
+
+def test_a_path_is_no_snapshot(memory: TableStorage) -> None:
+    path: Any = "x.snap"
+    with pytest.raises(
+        StateRefused, match=r"^restore\(\) takes a Snapshot, not 'x.snap': Snapshot.load"
+    ):
+        memory.restore(path)
 
 
 def test_a_snapshot_is_kept_in_a_file(memory: TableStorage, tmp_path: Path) -> None:

@@ -10,14 +10,17 @@ import base64
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
 
-from tablestone.model.edm import INT32_MAX, INT32_MIN, EdmType
+from tablestone.model.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, EdmType
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
 ANNOTATION: Final = "@odata.type"
+_KEY: Final = (PARTITION_KEY, ROW_KEY)
 FILES: Final = (".jsonl", ".ndjson", ".json", ".csv")
 """The kinds of files, by the suffixes of their names."""
 
@@ -105,7 +108,13 @@ def _body(entity: Mapping[str, Any], place: str) -> bytes:
         raise SeedRefused(f"{place} is no dict.")
     members: dict[str, Any] = {}
     for name, value in entity.items():
+        if not _is_text(name):
+            raise SeedRefused(f"{place}: the name of a property is a text, not {name!r}.")
         text, kind = _typed(value, f"{place}: {name}")
+        if name in _KEY and not (
+            isinstance(text, str | NoneType) and kind in (None, EdmType.STRING)
+        ):
+            raise SeedRefused(f"{place}: {name} is a text, not {str(value)[:80]}.")
         members[name] = text
         if kind is not None and name + ANNOTATION not in entity:
             members[name + ANNOTATION] = kind.value
@@ -120,10 +129,17 @@ def _typed(value: Any, place: str) -> tuple[Any, EdmType | None]:
             kind = EdmType(getattr(value[1], "value", value[1]))
         except ValueError:
             raise SeedRefused(f"{place}: {value[1]!r} is no type, such as Edm.Int64.") from None
+        if kind is EdmType.INT32 and isinstance(value[0], int):
+            _require_within(value[0], kind, INT32_MIN, INT32_MAX, place)
         return (str(text) if kind is EdmType.INT64 else text), kind
+    if isinstance(value, str) and not _is_text(value):
+        raise SeedRefused(
+            f"{place}: {value[:80]!r} has half of a surrogate pair, which is no text."
+        )
     if value is None or isinstance(value, bool | str):
         return value, None
     if isinstance(value, int):
+        _require_within(value, EdmType.INT64, INT64_MIN, INT64_MAX, place)
         return (value, None) if INT32_MIN <= value <= INT32_MAX else (str(value), EdmType.INT64)
     if isinstance(value, float):
         return (
@@ -138,6 +154,30 @@ def _typed(value: Any, place: str) -> tuple[Any, EdmType | None]:
     if isinstance(value, UUID):
         return str(value), EdmType.GUID
     raise SeedRefused(f"{place}: no property has a value of the type {type(value).__name__}.")
+
+
+def _require_within(value: int, kind: EdmType, first: int, last: int, place: str) -> None:
+    if not first <= value <= last:
+        raise SeedRefused(
+            f"{place}: an {kind.value} is from {first} to {last}, not {_shown(value)}."
+        )
+
+
+def _shown(value: int) -> str:
+    """The number, unless it is too long to be read."""
+    bits = value.bit_length()
+    return str(value) if bits <= 128 else f"a number of {bits} bits"
+
+
+def _is_text(value: Any) -> bool:
+    """Whether the value is a text that UTF-8 can write: it has no half of a surrogate pair."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _not_finite(value: float) -> str:

@@ -19,7 +19,7 @@ from tablestone import limits
 from tablestone.engines.contract import ANY, DELETE, Change, Engine, WriteSet
 from tablestone.engines.memory import MemoryContents, MemoryEngine
 from tablestone.model.errors import StorageError
-from tablestone.model.keys import require_key_length
+from tablestone.model.keys import EntityKey, require_key_length
 from tablestone.model.operations import InsertOrReplaceEntity
 from tablestone.model.table_names import require_new_table_name
 from tablestone.tables import storage_keys
@@ -83,6 +83,10 @@ class State:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to the state of the snapshot, with the same ETags. Requests under way may see either state."""
+        if not isinstance(snapshot, Snapshot):
+            raise StateRefused(
+                f"restore() takes a Snapshot, not {str(snapshot)[:80]!r}: Snapshot.load(path) reads one from a file."
+            )
         self._memory().replace(snapshot.contents)
         self._secondary.replace(snapshot.contents)
 
@@ -120,6 +124,7 @@ class State:
     async def seed(self, account: str, rows: Iterable[SeedRow], tables: Sequence[str]) -> int:
         """Store entities, and create the tables that are missing. All entities are checked before one is stored."""
         writes = []
+        places: dict[tuple[str, EntityKey], str] = {}
         for table in tables:
             try:
                 require_new_table_name(table)
@@ -131,6 +136,12 @@ class State:
                 require_key_length(entity.key)
             except StorageError as error:
                 raise SeedRefused(f"{row.place}: {error.code}: {error.text}") from None
+            first = places.setdefault((row.table.lower(), entity.key), row.place)
+            if first is not row.place:
+                partition_key, row_key = entity.key
+                raise SeedRefused(
+                    f"{row.place}: {first} has this key too, PartitionKey {partition_key!r} and RowKey {row_key!r}."
+                )
             writes.append(InsertOrReplaceEntity(row.table, entity))
         owner = Named(account)
         for table in tables:

@@ -76,9 +76,13 @@ class StorageClock:
 
     def advance(
         self, step: timedelta | None = None, *, days: float = 0, hours: float = 0,
-        minutes: float = 0, seconds: float = 0,
+        minutes: float = 0, seconds: float = 0, **others: object,
     ) -> None:  # fmt: skip
         """Skip some time. A page under way has used up that much of its time too."""
+        if others:
+            raise ClockRefused(
+                f"A clock advances by days, hours, minutes and seconds, not by {', '.join(others)}."
+            )
         whole = timedelta() if step is None else step
         if not isinstance(whole, timedelta):
             raise ClockRefused(f"A clock advances by a timedelta, not by {whole!r}: use hours=.")
