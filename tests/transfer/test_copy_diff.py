@@ -12,6 +12,7 @@ import pytest
 
 from conftest import StartServer
 from server_process import ServerProcess, start_server
+from tablestone.clock import TICKS_PER_SECOND
 from tablestone.transfer import copying, odata
 from tablestone.transfer.endpoint_connection import parse_connection_string
 from tablestone.transfer.reading import TableReader
@@ -110,7 +111,19 @@ def test_differences_are_told_one_by_one(
         "copy", "--from", places[0], "--to", places[1], table, "--on-conflict", "replace", status=1
     )
     assert "  1 differ; 3 entities at the source, 4 at the target:" in copied.lines
-    assert "    only in second: PartitionKey 'q', RowKey '4'" in copied.lines
+    assert "    only at the target: PartitionKey 'q', RowKey '4'" in copied.lines
+
+
+def test_entities_written_just_before_a_copy_count_as_copied(
+    tools: DataTools, table: str, places: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if everything had been written a moment before, however slow the machine is.
+    monkeypatch.setattr(copying, "MARGIN_TICKS", 600 * TICKS_PER_SECOND)
+    load(tools, table, ENTITIES[:300])
+    told = tools.run("copy", "--from", places[0], "--to", places[1], table, "--quiet").lines
+    assert told[0].startswith(f"{table}: 300 entities copied, ")
+    assert not told[0].endswith(" 0 B.")
+    assert told[1].startswith("  300 of them were written at the source during the copy or in the ")
 
 
 def test_a_table_that_only_one_side_has(
@@ -145,7 +158,7 @@ def test_what_changes_during_the_copy_is_copied_again(
 
     monkeypatch.setattr(TableEndpoint, "page", page)
     ended = tools.run("copy", "--from", places[0], "--to", places[1], table)
-    assert "changed at the source, copied again." in ended.stderr
+    assert "2 written at the source meanwhile, copied." in ended.stderr
     assert any(line.startswith("  Verified: 3,501 entities on both sides") for line in ended.lines)
     assert {each["RowKey"] for each in at_second(tools, places[1], table) if "changed" in each} == {
         "00001",
@@ -228,9 +241,12 @@ def test_a_copy_that_is_done_again_finds_everything_there(
     tools: DataTools, table: str, places: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(tools, table, ENTITIES[:50])
-    for _ in range(2):
+    wait_until_all_are_older(tools, table, monkeypatch)
+    for first in (f"{table}: 50 entities copied, ", f"{table}: 0 entities copied, 0 B."):
         told = tools.run("copy", "--from", places[0], "--to", places[1], table, "--quiet").lines
+        assert told[0].startswith(first)
         assert "  Verified: 50 entities on both sides, and they are equal." in told
+    assert told[1] == "  50 were at the target already, as they are at the source."
     load(
         tools,
         table,
@@ -242,7 +258,7 @@ def test_a_copy_that_is_done_again_finds_everything_there(
     )
     wait_until_all_are_older(tools, table, monkeypatch)
     failed = tools.run("copy", "--from", places[0], "--to", places[1], table, status=1).stderr
-    assert "PartitionKey 'p0' and RowKey '00003' is in " in failed
+    assert "tablestone: An entity with PartitionKey 'p0' and RowKey '00003' is in " in failed
 
 
 def test_both_ends_must_be_different(tools: DataTools, places: tuple[str, str]) -> None:

@@ -60,11 +60,16 @@ class Copying:
 
 @dataclass
 class CopyReport:
-    """The result for one table. `rounds` has the number of entities that each round of changes copied."""
+    """The result for one table.
+
+    `copied` and `bytes` count what was written at the target, the rounds included. `rounds` has the number of entities
+    that each round of changes wrote. `already` counts the entities that the target had as they are at the source.
+    """
 
     table: str
     created: bool = False
     copied: int = 0
+    already: int = 0
     skipped: int = 0
     bytes: int = 0
     resumed_after: int = 0
@@ -103,6 +108,7 @@ class TableCopy:
         state: dict[str, Any] = journal.state.get("tables", {}).get(table, {})
         self._state = dict(state)
         self._earlier = Tally(**state.get("tally", {}))
+        self._followed = Tally()
 
     def run(self) -> CopyReport:
         """Copy, follow the changes, compare."""
@@ -114,10 +120,11 @@ class TableCopy:
         report.began = format_date_time(began)
         if not self._state.get("copied"):
             self._copy_all(began)
-        report.copied = self._earlier.stored + self._earlier.already
-        report.skipped, report.bytes = self._earlier.skipped, self._earlier.bytes
         if self._copying.makes_equal:
             report.rounds = self._follow_changes(began)
+        total = _sum(self._earlier, self._followed)
+        report.copied, report.already = total.stored, total.already
+        report.skipped, report.bytes = total.skipped, total.bytes - total.already_bytes
         report.not_compared = self._copying.reason_not_to_compare
         if report.not_compared is None:
             self._verify(report)
@@ -175,9 +182,12 @@ class TableCopy:
                 writer.close()
             if writer.tally.rows == 0:
                 return rounds
+            self._followed = _sum(self._followed, writer.tally)
             rounds.append(writer.tally.rows)
             since = next_since
-            self._tell(f"{self._table}: {writer.tally.rows:,} changed at the source, copied again.")
+            self._tell(
+                f"{self._table}: {writer.tally.rows:,} written at the source meanwhile, copied."
+            )
         raise TransferFailed(
             f"{self._table}: the source still changes after {ROUNDS_MAX} rounds. Stop its writers; the same command "
             "goes on."

@@ -60,6 +60,8 @@ class Tally:
     skipped: int = 0
     rejected: int = 0
     bytes: int = 0
+    already_bytes: int = 0
+    """The part of `bytes` that is of the rows in `already`."""
 
     @property
     def rows(self) -> int:
@@ -209,14 +211,16 @@ class TableWriter:
             if there is None:
                 left.append(row)
             elif compare and same_entity(there, row.body):
-                self._count(already=1, bytes=len(row.body))
+                self._count(already=1, bytes=len(row.body), already_bytes=len(row.body))
             elif self._on_conflict is OnConflict.SKIP:
                 self._count(skipped=1)
             else:
+                # A copy has no rows with numbers.
+                start = f"Row {row.number}: an" if row.number else "An"
                 raise TransferFailed(
-                    f"Row {row.number}: an entity with PartitionKey {row.key.partition_key!r} and RowKey "
+                    f"{start} entity with PartitionKey {row.key.partition_key!r} and RowKey "
                     f"{row.key.row_key!r} is in {self._table} already. --on-conflict skip, replace or merge says what "
-                    "becomes of such rows."
+                    f"becomes of such {'rows' if row.number else 'entities'}."
                 )
         return left
 

@@ -18,9 +18,10 @@ from tablestone.cli.data_options import (
     telling_how_to_go_on,
     told_as_sentences,
 )
-from tablestone.clock import system_clock
+from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time, parse_date_time
-from tablestone.transfer.copying import Copying, CopyReport, TableCopy
+from tablestone.transfer.comparing import ONLY_IN_FIRST, ONLY_IN_SECOND
+from tablestone.transfer.copying import MARGIN_TICKS, Copying, CopyReport, TableCopy
 from tablestone.transfer.endpoint_connection import Connection, parse_place
 from tablestone.transfer.journal import Journal, open_journal
 from tablestone.transfer.profiles import open_profiles
@@ -30,6 +31,7 @@ from tablestone.transfer.wire import TableEndpoint
 from tablestone.transfer.writing import OnConflict
 
 DIFFERS = 1
+_SIDES = {ONLY_IN_FIRST: "only at the source", ONLY_IN_SECOND: "only at the target"}
 
 
 @click.command(
@@ -153,9 +155,12 @@ def _lines(report: CopyReport) -> list[str]:
         lines.append(f"  An earlier run had copied {report.resumed_after:,} of them.")
     if report.skipped:
         lines.append(f"  {report.skipped:,} skipped: their keys were taken.")
+    if report.already:
+        lines.append(f"  {report.already:,} were at the target already, as they are at the source.")
     if report.rounds:
         lines.append(
-            f"  Changed at the source during the copy: {', '.join(map(str, report.rounds))}."
+            f"  {sum(report.rounds):,} of them were written at the source during the copy or in the "
+            f"{MARGIN_TICKS // TICKS_PER_SECOND} seconds before it."
         )
     verified = report.verified
     if verified is not None:
@@ -167,7 +172,7 @@ def _lines(report: CopyReport) -> list[str]:
                 f"  {verified.differing:,} differ; {first:,} entities at the source, {second:,} at the target:"
             )
             lines += [f"    {shown_range(each)}" for each in verified.ranges if not each.is_equal]
-            lines += [f"    {shown_difference(each)}" for each in report.differences]
+            lines += [f"    {shown_difference(each, _SIDES)}" for each in report.differences]
     if report.not_compared is not None:
         lines.append(
             f"  Nothing was compared ({report.not_compared}): `tablestone diff` finds deletions and differences."

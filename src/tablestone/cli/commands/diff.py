@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import islice
 
@@ -103,11 +104,12 @@ def _lines(table: str, result: Comparison, shown: list[Difference]) -> list[str]
     return lines
 
 
-def shown_difference(difference: Difference) -> str:
-    """One difference for a person."""
+def shown_difference(difference: Difference, sides: Mapping[str, str] | None = None) -> str:
+    """One difference for a person. `sides` has other words for the side that alone has an entity."""
     partition, row = difference.key
     names = f": {', '.join(difference.names)}" if difference.names else ""
-    return f"{difference.kind}: PartitionKey {partition!r}, RowKey {row!r}{names}"
+    kind = (sides or {}).get(difference.kind, difference.kind)
+    return f"{kind}: PartitionKey {partition!r}, RowKey {row!r}{names}"
 
 
 def shown_range(each: KeyRange) -> str:
