@@ -109,9 +109,13 @@ class Export:
         resumed = int(self._state.get("entities", 0))
         with _disk_errors(self._target.path):
             if not self.has_its_name:
-                if not self._state.get("read"):
-                    self._read()
-                self._finish()
+                try:
+                    if not self._state.get("read"):
+                        self._read()
+                    self._finish()
+                except BaseException:
+                    self._remove_what_nothing_goes_on_with()
+                    raise
             if self._target.needs_columns:
                 self._waiting.unlink(missing_ok=True)
         return ExportReport(
@@ -123,6 +127,19 @@ class Export:
             resumed,
             self._reader.cost.retries,
         )
+
+    def _require_columns(self) -> None:
+        """Fail before a file is made if a property has several types: another command is needed then."""
+        try:
+            self._columns.pairs(self._target.mixed)
+        except TransferFailed:
+            self._waiting.unlink(missing_ok=True)
+            raise
+
+    def _remove_what_nothing_goes_on_with(self) -> None:
+        """Remove the file of an export that failed before its first checkpoint, such as one of no table."""
+        if not self._state.get("length"):
+            self._waiting.unlink(missing_ok=True)
 
     def _holds_what_was_read(self) -> bool:
         """Whether the file that the journal speaks of is there and long enough."""
@@ -168,6 +185,7 @@ class Export:
         done = Path(self._target.path)
         whole = self._waiting
         if self._target.needs_columns:
+            self._require_columns()
             whole = done.with_name(done.name + ".part")
             with whole.open("wb") as file:
                 convert(self._waiting, file, self._target, self._columns)
