@@ -209,3 +209,40 @@ def test_a_schema_beside_an_export(tools: DataTools, loaded: str) -> None:
     target.unlink()
     refused = tools.run(*command, status=2).stderr
     assert refused == f"tablestone: {schema} is there already: --overwrite replaces it.\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.csv", b""),
+        ("x.csv", b"PartitionKey,a\np,1\n"),
+        ("x.csv", b"PartitionKey,RowKey,a,a\np,r,1,2\n"),
+        ("x.csv", "PartitionKey,RowKey,a\np,r,Zürich\n".encode("cp1252")),
+        ("x.csv", b'PartitionKey,RowKey,a\np,r,"1\np,s,2\n'),
+        ("x.jsonl", '{"PartitionKey":"p","RowKey":"r"}\n'.encode("utf-16")),
+        ("x.parquet", b"no Parquet"),
+    ],
+)
+def test_a_refused_file_leaves_no_table(
+    tools: DataTools, table: str, name: str, content: bytes
+) -> None:
+    path = tools.directory / name
+    path.write_bytes(content)
+    failed = tools.run("import", path, table, status=None)
+    assert failed.status in (1, 2)
+    assert len(failed.stderr.splitlines()) == 1
+    assert table not in tools.run("tables").lines
+
+
+@pytest.mark.parametrize("name", ["n.csv", "n.parquet", "n.jsonl"])
+def test_an_export_that_never_began_leaves_no_file(tools: DataTools, table: str, name: str) -> None:
+    tools.run("export", table, tools.directory / name, status=1)
+    assert [each.name for each in tools.directory.iterdir() if each.is_file()] == []
+
+
+def test_an_export_of_mixed_types_leaves_no_file(tools: DataTools, table: str) -> None:
+    mixed = [entity("p", "1", a=1), entity("p", "2", a="x")]
+    tools.run("import", tools.write_lines("a.jsonl", mixed), table)
+    failed = tools.run("export", table, tools.directory / "n.csv", status=1).stderr
+    assert "a has values of several types" in failed
+    assert [each.name for each in tools.directory.iterdir() if each.is_file()] == ["a.jsonl"]

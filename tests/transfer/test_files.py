@@ -216,3 +216,52 @@ def test_a_manifest_that_is_refused(tmp_path: Path, content: dict[str, Any], sen
     with pytest.raises(TransferRefused) as refused:
         read(manifest)
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('PartitionKey,RowKey,a\np,r,1\np,s,"2\np,t,3\n', 3),
+        ('PartitionKey,RowKey,a\np,r,1\np,s,"2', 3),
+        ('PartitionKey,RowKey,a\r\np,r,1\r\np,s,"2\r\n', 3),
+        ('PartitionKey,RowKey,a\np,r,"1\n2"\np,"s\np,t,3\n', 4),  # the row has too few cells
+        ('PartitionKey,RowKey,a\np,r,"1\n""2"""\n"p,s,""2""\n', 4),
+    ],
+)
+def test_a_quote_that_is_never_closed(
+    tmp_path: Path, encoding: str, content: str, line: int
+) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(content.encode(encoding))
+    with pytest.raises(TransferRefused) as refused:
+        read(path, encoding=encoding)
+    assert str(refused.value) == f"{path}: the quote that opens in line {line} is never closed."
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+@pytest.mark.parametrize("cell", ['"x\ny"', '""""', '"\n"', 'a"b', '"a"b', "x"])
+def test_closed_quotes_at_the_end_of_a_file(
+    tmp_path: Path, encoding: str, end: str, cell: str
+) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(f"PartitionKey,RowKey,a\np,r,{cell}{end}".encode(encoding))
+    plain = cell[1:].rpartition('"') if cell.startswith('"') else ("", "", cell)
+    expected = plain[0].replace('""', '"') + plain[2]
+    assert read(path, encoding=encoding) == [{"PartitionKey": "p", "RowKey": "r", "a": expected}]
+
+
+def test_a_quote_in_a_later_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of earlier blocks are given before the quote is found, so this is a failure and no refusal."""
+    monkeypatch.setattr("tablestone.transfer.formats.csv_typed.BLOCK_BYTES", 1000)
+    path = tmp_path / "x.csv"
+    rows = "".join(f"p,{n},x\n" for n in range(1000))
+    path.write_text(f'PartitionKey,RowKey,a\n{rows}p,last,"x\n')
+    with pytest.raises(
+        TransferFailed, match=r"the quote that opens in line 1002 is never closed\."
+    ):
+        read(path)
+    path.write_text(f'PartitionKey,RowKey,a\np,first,"x\n{rows}')
+    with pytest.raises(TransferFailed, match="perhaps a quote is never closed"):
+        read(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from typing import Final
 
 from tablestone.clock import monotonic_seconds
@@ -78,6 +79,8 @@ class Import:
         """Store the rows; `TransferFailed` or an interrupt leaves a journal to go on with."""
         if self._is_done:
             return self._report(self._earlier, created=False, retries=0)
+        # A header and a schema are read with the first row: a file that is refused leaves no table behind.
+        rows = chain(list(islice(rows, 1)), rows)
         created = not self._endpoint.table_exists(self._table) and self._endpoint.create_table(
             self._table
         )

@@ -26,6 +26,7 @@ from tablestone.model.typed_json import (
 from tablestone.transfer import odata
 from tablestone.transfer.formats.compressed import BinaryFile
 from tablestone.transfer.formats.csv_schema import read_schema
+from tablestone.transfer.formats.marked_end import MarkedEnd, UnclosedQuote
 from tablestone.transfer.formats.rows import (
     TYPE_NAMES,
     Reading,
@@ -64,23 +65,34 @@ def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Re
     maker = RowMaker(reading)
     ragged: dict[int, Any] = {}
 
-    def note(row: Any) -> str:
-        ragged[row.number] = row
-        return "skip"
-
     buffered = io.BufferedReader(cast("io.RawIOBase", file), HEADER_BYTES_MAX)
     header = _header(buffered, path, reading)
     columns = _columns(header, reading, maker, path)
+    marked = MarkedEnd(buffered, reading.encoding, len(header))
+
+    def note(row: Any) -> str:
+        ragged[row.number] = row
+        marked.saw_ragged(row.text)
+        return "skip"
+
     last_types: dict[int, EdmType] = {}
     number = 1  # the header
-    batches = _batches(buffered, path, reading, len(header), note)
-    for batch in _slices(batches):
-        for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            number += 1
-            while number in ragged:
-                yield _ragged(ragged.pop(number))
+    source = io.BufferedReader(marked, HEADER_BYTES_MAX)
+    batches = _batches(source, path, reading, len(header), note)
+    try:
+        for batch in _slices(marked.without_mark(batches)):
+            for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 number += 1
-            yield _row(number, cells, columns, maker, last_types)
+                while number in ragged:
+                    yield _ragged(ragged.pop(number))
+                    number += 1
+                yield _row(number, cells, columns, maker, last_types)
+    except UnclosedQuote as unclosed:
+        # Earlier blocks of a long file have been given already: then the import failed on its way.
+        failure = TransferRefused if number == 1 else TransferFailed
+        raise failure(
+            f"{path}: the quote that opens in line {unclosed.line} is never closed."
+        ) from None
     for row_number in sorted(ragged):
         yield _ragged(ragged[row_number])
 
@@ -141,6 +153,10 @@ def _batches(
             where = re.search(r"Row #\d+", text)
             raise TransferFailed(
                 _not_in(path, reading.encoding, where[0].lower() if where else "a row")
+            ) from None
+        if "straddling object" in text:
+            raise TransferFailed(
+                f"{path} has a row of more than {BLOCK_BYTES // 1024**2} MiB: perhaps a quote is never closed."
             ) from None
         raise TransferFailed(
             f"{path} cannot be read as CSV: {text.partition(chr(10))[0]}."
