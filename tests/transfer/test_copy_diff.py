@@ -246,7 +246,8 @@ def test_a_copy_that_is_done_again_finds_everything_there(
         told = tools.run("copy", "--from", places[0], "--to", places[1], table, "--quiet").lines
         assert told[0].startswith(first)
         assert "  Verified: 50 entities on both sides, and they are equal." in told
-    assert told[1] == "  50 were at the target already, as they are at the source."
+        is_again = "  50 were at the target already, as they are at the source." in told
+        assert is_again is (" 0 entities" in first)
     load(
         tools,
         table,
