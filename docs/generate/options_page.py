@@ -9,6 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from tablestone.cli.option_file import (
+    ADDRESS_FORM,
+    EXPLORER_FORM,
+    NUMBER_FORM,
+    TRUTH_FORM,
+    FileForm,
+    file_form,
+)
 from tablestone.cli.option_sources import AZURITE_VARIABLE, CONFIG_FLAG, CONFIG_VARIABLE
 from tablestone.cli.options import SERVER_OPTIONS, Option
 
@@ -90,10 +98,8 @@ merged. An empty variable counts as not set.
 {example}```
 
 - The keys are the names of the options without the leading hyphens. An unknown key is an error.
-- `port`, `workers`, `table-deletion-seconds` and `control` are numbers; `https-only`, `any-version`,
-  `metrics-tables` and `realism` are `true` or `false`; `explorer` is `true`, `false` or
-  `"read-only"`; `admin` is a number or a string; every other value is a string.
-  An option that can be repeated takes a string or a list of strings.
+{forms}
+- Every other value is a string. An option that can be repeated takes a string or a list of strings.
 - Accounts stand in the table `[accounts]`: a name, and one key or a list of two. `accounts = "none"`, above all tables,
   is the same as `--account none`.
 - A relative path is relative to the directory of the file. On the command line and in the environment it is relative to
@@ -127,8 +133,17 @@ def page() -> str:
         config_variable=CONFIG_VARIABLE,
         azurite_variable=AZURITE_VARIABLE,
         rows="\n".join(rows),
+        forms="\n".join(map(_of_form, (NUMBER_FORM, TRUTH_FORM, EXPLORER_FORM, ADDRESS_FORM))),
         example=EXAMPLE,
     )
+
+
+def _of_form(form: FileForm) -> str:
+    """The line that names all options of a form."""
+    *first, last = (f"`{option.name}`" for option in SERVER_OPTIONS if file_form(option) is form)
+    names = f"{', '.join(first)} and {last}" if first else last
+    words = form.words.replace("'", '"')  # TOML's quotation marks
+    return f"- {words[0].upper()}{words[1:]}: {names}."
 
 
 def _row(option: Option) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ import pytest
 import advice_rules
 import options_page
 from document_links import ROOT_PAGES, anchors, is_relative, targets
+from tablestone.cli.option_file import read_option_file
 from tablestone.cli.option_sources import CONFIG_FLAG, CONFIG_VARIABLE, read_configuration
+from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import SERVER_OPTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -149,6 +152,21 @@ def test_every_option_is_documented() -> None:
     options = [(option.flag, option.variable) for option in SERVER_OPTIONS]
     assert documented == [*options, (CONFIG_FLAG, CONFIG_VARIABLE)]
     assert options_page.DETAILS.keys() <= {option.name for option in SERVER_OPTIONS}
+
+
+def test_the_page_of_options_has_the_form_of_each_in_the_file(tmp_path: Path) -> None:
+    """The file takes `true` or a number for exactly the options of which the page says so."""
+    page = options_page.PAGE.read_text(encoding="utf-8")
+    file = tmp_path / "tablestone.toml"
+    for line, value in (("True", "true"), ("A number", "1")):
+        names = " ".join(re.findall(f"^- {line}[^:]*: (.*)$", page, re.MULTILINE))
+        taken = set()
+        for option in SERVER_OPTIONS:
+            file.write_text(f"{option.name} = {value}", encoding="utf-8")
+            with suppress(BrokenOption):
+                read_option_file(file)
+                taken.add(option.name)
+        assert set(re.findall("`([a-z-]+)`", names)) == taken
 
 
 OF_OTHER_VALUES = {

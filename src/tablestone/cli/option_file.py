@@ -6,32 +6,33 @@ Knows TOML and the forms of options in the file. Does not know which source wins
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from tablestone.cli.option_values import NO_ACCOUNT, BrokenOption, checked_account
+from tablestone.cli.option_values import (
+    NO_ACCOUNT,
+    BrokenOption,
+    checked_account,
+    parse_admin,
+    parse_control_port,
+    parse_deletion_seconds,
+    parse_explorer,
+    parse_port,
+    parse_truth,
+    parse_workers,
+)
 from tablestone.cli.options import (
     ACCESS_LOG,
     ACCOUNT,
-    ADMIN,
-    ANY_VERSION,
-    CONTROL,
     DATA,
     ENGINE,
-    EXPLORER,
-    HTTPS_ONLY,
-    METRICS_TABLES,
-    PORT,
-    REALISM,
     SERVER_OPTIONS,
-    TABLE_DELETION_SECONDS,
     TLS_CERTIFICATE,
     TLS_KEY,
     TOKEN_ISSUER,
-    WORKERS,
     Option,
 )
 from tablestone.configuration import EXPLORER_READ_ONLY, AccountKeys, TrustedIssuer
@@ -78,33 +79,40 @@ def _instead(keys: tuple[str, ...], unknown: str) -> str:
 def _file_value(option: Option, value: object, source: str) -> Any:
     if option.repeatable and isinstance(value, list) and all(type(one) is str for one in value):
         return parsed(option, tuple(value), source)
-    if (option is ADMIN and type(value) is int) or (option is EXPLORER and type(value) is str):
-        return parsed(option, (str(value),), source)
-    kind, wanted = _FILE_KINDS.get(option.name, _FILE_TEXT)
-    if type(value) is not kind:
-        raise BrokenOption(f"{source} must be {wanted}.")
+    form = file_form(option)
+    if type(value) not in form.kinds:
+        raise BrokenOption(f"{source} must be {form.words}.")
     return parsed(option, (str(value),), source)
 
 
-_FILE_TEXT = (str, "a string")
-_FILE_KINDS: Mapping[str, tuple[type, str]] = {
-    PORT.name: (int, "a number"),
-    WORKERS.name: (int, "a number"),
-    CONTROL.name: (int, "a number"),
-    TABLE_DELETION_SECONDS.name: (int, "a number"),
-    HTTPS_ONLY.name: (bool, "true or false"),
-    EXPLORER.name: (bool, f"true, false or {EXPLORER_READ_ONLY!r}"),
-    METRICS_TABLES.name: (bool, "true or false"),
-    REALISM.name: (bool, "true or false"),
-    ADMIN.name: (str, "a number or a string"),
-    ANY_VERSION.name: (bool, "true or false"),
-    **{
-        option.name: (str, "a string or a list of strings")
-        for option in SERVER_OPTIONS
-        if option.repeatable
-    },
+class FileForm(NamedTuple):
+    """The form of an option in the file: the types of its TOML value, and the words for messages and documents."""
+
+    kinds: tuple[type, ...]
+    words: str
+
+
+TEXT_FORM: Final = FileForm((str,), "a string")
+LIST_FORM: Final = FileForm((str,), "a string or a list of strings")
+NUMBER_FORM: Final = FileForm((int,), "a number")
+TRUTH_FORM: Final = FileForm((bool,), "true or false")
+ADDRESS_FORM: Final = FileForm((int, str), "a number or a string")
+EXPLORER_FORM: Final = FileForm((bool, str), f"true, false or {EXPLORER_READ_ONLY!r}")
+_FORMS: Final[Mapping[Callable[[str], Any], FileForm]] = {
+    parse_port: NUMBER_FORM,
+    parse_workers: NUMBER_FORM,
+    parse_control_port: NUMBER_FORM,
+    parse_deletion_seconds: NUMBER_FORM,
+    parse_truth: TRUTH_FORM,
+    parse_admin: ADDRESS_FORM,
+    parse_explorer: EXPLORER_FORM,
 }
-"""The type of an option's value in the file; most are strings."""
+"""The forms by the function that reads the text of an option; all other options are strings."""
+
+
+def file_form(option: Option) -> FileForm:
+    """The form of an option in the file."""
+    return LIST_FORM if option.repeatable else _FORMS.get(option.parse, TEXT_FORM)
 
 
 def _beside(path: Path, key: str, value: Any) -> Any:
