@@ -270,6 +270,11 @@ REFUSED = {
         f"{KEY} {OTHER_KEY}",
         "The key file - must have one key, because one is replaced.",
     ),
+    "all keys, and only a connection string": (
+        ["show", "weather", "--keys", "--connection-string"],
+        None,
+        "--keys and --connection-string exclude each other: give one of them.",
+    ),
     "a key of nobody": (
         ["rotate-key", "weather", "1"],
         None,

@@ -113,6 +113,8 @@ def show(name: str, *, with_keys: bool, as_connection_string: bool, **given: Any
     A connection string is also printed of an account that is only configured. The address in it
     follows from the options that the server is given too.
     """
+    if with_keys and as_connection_string:
+        raise BrokenOption("--keys and --connection-string exclude each other: give one of them.")
     if as_connection_string:
         configuration = read_configuration(by_option_name(given), os.environ)
         endpoint = endpoint_of(configuration, name)
