@@ -73,7 +73,7 @@ def read_sum(backup: Path) -> str | None:
         text = sum_file(backup).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except (IsADirectoryError, ValueError):
         text = ""
     digest = text.partition(" ")[0]
     if not re.fullmatch(r"[0-9a-f]{64}", digest):

@@ -16,6 +16,7 @@ from tablestone.cli.backup_files import (
     write_sum,
 )
 from tablestone.cli.byte_progress import ByteProgress
+from tablestone.cli.denied_places import naming_denied_places
 from tablestone.cli.local_directory import SCHEME, local_directory
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import CHECK_OPTIONS
@@ -50,10 +51,13 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
     file, or a directory in which the file gets a dated name. `tablestone restore` takes the file.
     """
     directory = local_directory(given, ON_SERVERS)
-    place = _place(Path(target).absolute(), directory, is_directory=keep is not None)
+    wanted = Path(target).absolute()
+    with naming_denied_places(f"The backup {wanted} was not made"):
+        place = _place(wanted, directory, is_directory=keep is not None)
     progress = ByteProgress("backup", quiet=quiet)
     try:
-        size = _make(directory, place, progress)
+        with naming_denied_places(f"The backup {place} was not made"):
+            size = _make(directory, place, progress)
         removed = remove_old(place.parent, keep) if keep is not None else []
     except (OSError, EngineUnavailable) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

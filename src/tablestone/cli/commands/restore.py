@@ -10,6 +10,7 @@ import click
 
 from tablestone.cli.backup_files import BackupFailed, dated_backups, read_sum, sum_file, sum_of
 from tablestone.cli.byte_progress import ByteProgress
+from tablestone.cli.denied_places import naming_denied_places
 from tablestone.cli.local_directory import SCHEME, local_directory
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import DATA_OPTIONS
@@ -34,20 +35,20 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
     """Make a data directory from a backup.
 
     The directory must be new or empty. The backup is checked first; if it is not whole, nothing
-    is restored. The exit status is then 1.
+    is restored. The exit status is then 1. It is 2 if a place cannot be read or written.
     """
     directory = local_directory(given, ON_SERVERS)
     source = Path(backup).absolute()
-    _require_file(source)
+    undone = f"{source} was not restored into {directory}"
     progress = ByteProgress("restore", quiet=quiet)
     try:
-        with room_for_database(directory) as place:
-            _copy(source, place, progress)
-        size = source.stat().st_size
+        with naming_denied_places(undone):
+            _require_file(source)
+            with room_for_database(directory) as place:
+                _copy(source, place, progress)
+            size = source.stat().st_size
     except OSError as error:
-        raise BackupFailed(
-            f"{source} was not restored into {directory}: {error.strerror or error}."
-        ) from None
+        raise BackupFailed(f"{undone}: {error.strerror or error}.") from None
     finally:
         progress.close()
     print(f"{directory}: restored from {source}, {shown_bytes(size)}, checked")
