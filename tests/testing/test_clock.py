@@ -61,6 +61,23 @@ def test_an_entity_never_gets_an_older_timestamp(storage: TableStorage, table: T
     assert moments == sorted(moments)
 
 
+def test_timestamps_of_different_entities_are_those_of_the_clock(
+    storage: TableStorage, table: TableClient
+) -> None:
+    """The rule of a later Timestamp holds for one entity, as long as it exists."""
+
+    def inserted(row: str) -> str:
+        return str(table.create_entity({"PartitionKey": "p", "RowKey": row})["etag"])
+
+    storage.clock.freeze(MOMENT)
+    first = inserted("a")
+    assert inserted("b") == inserted("c") == first
+    table.delete_entity("p", "a")
+    assert inserted("a") == first
+    storage.clock.set(MOMENT - timedelta(days=1000))
+    assert inserted("d") < first
+
+
 def test_a_signature_expires(storage: TableStorage, table: TableClient) -> None:
     account = storage.account
     signature = generate_table_sas(
