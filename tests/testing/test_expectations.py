@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from azure.data.tables import TableClient, TableServiceClient
 
-from tablestone.testing import ExpectationRefused, TableStorage, TooExpensive
+from tablestone.testing import ExpectationRefused, TableStorage, TooExpensive, expectations
+from tablestone.testing.control_operations import Asked, judge_cost
+from tablestone.testing.expectations import Budget, Expectation
+from tablestone.testing.last_requests import LastRequests
 
 ROWS: list[dict[str, Any]] = [
     {"PartitionKey": f"p{n % 2}", "RowKey": f"{n:03}", "total": n, "name": "Ada"} for n in range(40)
@@ -118,6 +124,68 @@ def test_what_costs_more_fails_with_advice(
         work(table)
     for sentence in sentences:
         assert sentence in str(failed.value)
+
+
+def made(requests: LastRequests, number: int, plan: str, account: str = "mine") -> None:
+    for _ in range(number):
+        record = requests.begin("GET", "/", {"host": "here"})
+        record.account, record.operation, record.plan = account, "QueryEntities", plan
+        record.rows_read, record.rows_returned = 2, 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "sentences"),
+    [
+        ({"scans": 5, "requests": 5005, "rows_read": 10_010, "read_ratio": 2}, []),
+        ({"scans": 4}, ["5 scans of a whole table, at most 4 expected"]),
+        ({"requests": 5004}, ["5005 requests, at most 5004 expected"]),
+        ({"rows_read": 10_009}, ["10010 entities read, at most 10009 expected"]),
+    ],
+)
+def test_a_long_block_is_judged_as_a_whole(budget: dict[str, Any], sentences: list[str]) -> None:
+    """Its scans are the first of its requests, which are no longer among the last thousand."""
+    requests = LastRequests()
+    made(requests, 1500, "table")
+    expected = pytest.raises(TooExpensive) if sentences else nullcontext()
+    with (
+        expected as failed,
+        Expectation(requests, Budget(**budget, account="mine")),
+        Expectation(requests, Budget(requests=10_000)) as outer,
+    ):
+        made(requests, 5, "table")
+        made(requests, 2500, "point", "other")
+        made(requests, 5000, "point")
+    assert [each.number for each in outer.requests] == list(range(1501, 9006))
+    assert len(requests.since(0)) == 1000
+    for sentence in sentences:
+        assert failed is not None
+        assert sentence in str(failed.value)
+
+
+def test_the_requests_that_a_block_is_judged_by_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(expectations, "REQUESTS_JUDGED_MAX", 3000)
+    requests = LastRequests()
+    with (
+        pytest.raises(TooExpensive, match=r"^more than 3000 requests: the others were not judged$"),
+        Expectation(requests, Budget(scans=0)),
+    ):
+        made(requests, 3001, "point")
+    with pytest.raises(ExpectationRefused, match="is judged by its first 3000 requests"):
+        Budget(requests=3001)
+
+
+@pytest.mark.parametrize(("since", "is_whole"), [(1, True), (0, False)])
+def test_over_http_only_the_last_thousand_requests_are_judged(since: int, is_whole: bool) -> None:  # noqa: FBT001
+    requests = LastRequests()
+    made(requests, 1001, "point")
+    storage: Any = SimpleNamespace(service=SimpleNamespace(requests=requests))
+    asked = Asked({}, {}, {"since": since, "scans": 0}, b"", "")
+    told = asyncio.run(judge_cost(storage, asked))["complaints"]
+    assert told == (
+        [] if is_whole else ["more than 1000 requests since then: only the last ones were judged"]
+    )
 
 
 def test_an_error_of_the_code_goes_first(storage: TableStorage, table: TableClient) -> None:

@@ -17,7 +17,7 @@ from tablestone import __version__
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
 from tablestone.testing.expectations import Budget, judge
 from tablestone.testing.fault_rules import Rule, fixed, long_tail, normal
-from tablestone.testing.last_requests import RecordedRequest
+from tablestone.testing.last_requests import REQUESTS_KEPT_MAX, RecordedRequest
 from tablestone.testing.seeds import SeedRefused, rows_of
 from tablestone.testing.snapshot_file import SnapshotUnreadable, bytes_of, contents_of
 from tablestone.testing.state import Snapshot
@@ -258,7 +258,12 @@ async def judge_cost(storage: ControlledStorage, asked: Asked) -> Any:
         for each in storage.service.requests.since(since)
         if budget.account in (None, each.account)
     ]
-    return {"complaints": judge(budget, made)}
+    complaints = judge(budget, made)
+    if storage.service.requests.count - since > REQUESTS_KEPT_MAX:
+        complaints.append(
+            f"more than {REQUESTS_KEPT_MAX} requests since then: only the last ones were judged"
+        )
+    return {"complaints": complaints}
 
 
 def json_of_rule(number: int, rule: Rule) -> dict[str, Any]:

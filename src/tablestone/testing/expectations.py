@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -17,7 +17,7 @@ from tablestone.advice.advising import advise_on_query, advise_on_table
 from tablestone.advice.filter_shape import read_shape
 from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Thresholds
 from tablestone.query.plan import PlanKind
-from tablestone.testing.last_requests import REQUESTS_KEPT_MAX, LastRequests, RecordedRequest
+from tablestone.testing.last_requests import LastRequests, RecordedRequest
 
 _WRITES: Final = frozenset(
     (
@@ -25,6 +25,8 @@ _WRITES: Final = frozenset(
         *("InsertOrReplaceEntity", "InsertOrMergeEntity"),
     )
 )
+REQUESTS_JUDGED_MAX: Final = 100_000
+"""A block is judged by so many requests at most; they take less than 100 MB."""
 SHOWN_MAX: Final = 10
 """At most so many requests are listed in a message."""
 
@@ -61,6 +63,10 @@ class Budget:
                 raise ExpectationRefused(
                     f"An expectation is a number that is not negative, not {each!r}."
                 )
+        if (self.requests or 0) > REQUESTS_JUDGED_MAX:
+            raise ExpectationRefused(
+                f"A block is judged by its first {REQUESTS_JUDGED_MAX} requests: expect no more than those."
+            )
 
 
 class Expectation:
@@ -70,9 +76,12 @@ class Expectation:
         self._requests = requests
         self._budget = budget
         self._before = 0
+        self._earlier: list[RecordedRequest] = []
+        self._is_full = False
 
     def __enter__(self) -> Self:
         self._before = self._requests.count
+        self._requests.begin_keeping(self._keep)
         return self
 
     def __exit__(
@@ -81,20 +90,37 @@ class Expectation:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
+        self._requests.end_keeping(self._keep)
         if kind is None:
-            complaints = judge(self._budget, self.requests)
-            if self._requests.count - self._before > REQUESTS_KEPT_MAX:
+            made = self.requests
+            complaints = judge(self._budget, made[:REQUESTS_JUDGED_MAX])
+            if self._is_full or len(made) > REQUESTS_JUDGED_MAX:
                 complaints.append(
-                    f"more than {REQUESTS_KEPT_MAX} requests: the others were not judged"
+                    f"more than {REQUESTS_JUDGED_MAX} requests: the others were not judged"
                 )
             if complaints:
                 raise TooExpensive("\n".join(complaints))
 
     @property
     def requests(self) -> list[RecordedRequest]:
-        """The requests of the block so far."""
-        made = self._requests.since(self._before)
-        return [each for each in made if self._budget.account in (None, each.account)]
+        """The requests of the block so far; all but the last thousand without their headers."""
+        last = [each for each in self._requests.since(self._before) if self._is_meant(each)]
+        # A request that has left the last ones since is in both.
+        return [
+            each for each in tuple(self._earlier) if not last or each.number < last[0].number
+        ] + last
+
+    def _keep(self, record: RecordedRequest) -> None:
+        """Keep a request of the block that is no longer one of the last, without its headers to save memory."""
+        if record.number <= self._before or not self._is_meant(record):
+            return
+        if len(self._earlier) < REQUESTS_JUDGED_MAX:
+            self._earlier.append(replace(record, headers={}))
+        else:
+            self._is_full = True
+
+    def _is_meant(self, record: RecordedRequest) -> bool:
+        return self._budget.account in (None, record.account)
 
 
 def judge(budget: Budget, records: list[RecordedRequest]) -> list[str]:

@@ -7,7 +7,7 @@ connections; a signature is never recorded.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -75,12 +75,17 @@ CURRENT: Final[ContextVar[RecordedRequest | None]] = ContextVar("CURRENT", defau
 """The record of the request that the present task answers."""
 
 
+Keep = Callable[[RecordedRequest], None]
+"""Gets a request that the list of the last requests is about to drop."""
+
+
 class LastRequests:
     """The requests of one storage, the oldest first."""
 
     def __init__(self) -> None:
         self._requests: deque[RecordedRequest] = deque(maxlen=REQUESTS_KEPT_MAX)
         self._count = 0
+        self._keepers: tuple[Keep, ...] = ()
 
     @property
     def count(self) -> int:
@@ -90,9 +95,20 @@ class LastRequests:
     def begin(self, method: str, path: str, headers: Mapping[str, str]) -> RecordedRequest:
         """Add the record of a request that has arrived, and return it."""
         self._count += 1
+        if self._keepers and len(self._requests) == REQUESTS_KEPT_MAX:
+            for keep in self._keepers:
+                keep(self._requests[0])
         record = RecordedRequest(self._count, method, path, headers)
         self._requests.append(record)
         return record
+
+    def begin_keeping(self, keep: Keep) -> None:
+        """Give each request that is about to go to `keep`, on the loop of the storage, until `end_keeping`."""
+        self._keepers = (*self._keepers, keep)
+
+    def end_keeping(self, keep: Keep) -> None:
+        """Give no more requests to `keep`."""
+        self._keepers = tuple(each for each in self._keepers if each != keep)
 
     def since(self, count: int) -> list[RecordedRequest]:
         """The requests after the first `count`, as far as they are kept."""
