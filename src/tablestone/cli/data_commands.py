@@ -108,6 +108,19 @@ class Commands(click.Group):
             formatter.write_dl(
                 [(each.name, each.summary) for each in DATA_COMMANDS if not each.is_of_server]
             )
+        formatter.write_paragraph()
+        formatter.write_text(_packages())
+
+
+def _packages() -> str:
+    """How the packages of the data tools are installed: without them, a tool cannot even print its help."""
+    others = [
+        f"'{_OWN_PACKAGE}[{each.extra}]' for {each.name}"
+        for each in DATA_COMMANDS
+        if each.extra != DATA_COMMANDS[0].extra
+    ]
+    own = f"pip install '{_OWN_PACKAGE}[{DATA_COMMANDS[0].extra}]'"
+    return f"The packages of the data tools: {', and '.join([own, *others])}."
 
 
 def load(command: DataCommand) -> click.Command:

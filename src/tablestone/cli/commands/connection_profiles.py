@@ -18,7 +18,7 @@ from tablestone.transfer.refusals import TransferRefused
 STANDARD_INPUT = "-"
 
 
-@click.group()
+@click.group(epilog="Example: tablestone profile add production --connection-string @azure.txt")
 def profile() -> None:
     """Store connections under names.
 

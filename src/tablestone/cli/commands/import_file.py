@@ -36,7 +36,7 @@ SOME_REJECTED = 1
 @click.command(
     name="import",
     epilog="Example: tablestone import weather.csv Weather --partition-key origin "
-    "--row-key '{year}-{month:02}-{day:02}T{hour:02}' --types temp=Double,id=Guid",
+    "--row-key time_hour --null NA --types temp=Double,time_hour=DateTime",
 )
 @click.argument("file", metavar="FILE")
 @table_argument
