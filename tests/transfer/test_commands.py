@@ -260,3 +260,44 @@ def test_a_table_that_is_not_there_is_not_deleted(tools: DataTools, table: str) 
     assert (missing.stdout, missing.stderr) == ("", f"tablestone: There is no table {table}.\n")
     tools.run("tables", "--create", table)
     assert tools.run("tables", "--delete", table, "--yes").lines == [f"Table {table} deleted."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdout", "stderr"),
+    [
+        (("--distinct", "a", "--count"), "2\n", "3 entities read for 2 distinct values.\n"),
+        (("--distinct", "a"), "1\n2\n", "3 entities read for 2 distinct values.\n"),
+        (("--contains", "s=x", "--count"), "2\n", "3 entities read for 2 counted.\n"),
+        (
+            ("--order-by", "nosuch", "--select", "s", "--output", "csv"),
+            "s:String\nx\nxy\nz\n",
+            "--order-by nosuch: no entity that was read has this property.\n"
+            "3 entities read for 3 shown.\n",
+        ),
+        (
+            ("--order-by", "a desc", "--select", "RowKey,nosuch", "--output", "csv", "--top", "1"),
+            "RowKey,nosuch\n2,\n",
+            "3 entities read for 1 shown.\n",
+        ),
+        (("--select", "nosuch", "--filter", "a eq 9", "--output", "csv"), "nosuch\n", ""),
+        (("--filter", "a eq 9", "--output", "csv"), "PartitionKey,RowKey\n", ""),
+        (("--order-by", "nosuch", "--filter", "a eq 9"), "", "0 entities read for 0 shown.\n"),
+    ],
+)
+def test_what_a_refined_query_tells(
+    tools: DataTools, table: str, arguments: tuple[str, ...], stdout: str, stderr: str
+) -> None:
+    rows = [
+        entity("p", "1", a=1, s="x"),
+        entity("p", "2", a=2, s="xy"),
+        entity("p", "3", a=1, s="z"),
+    ]
+    tools.run("import", tools.write_lines("a.jsonl", rows), table)
+    told = tools.run("query", table, *arguments)
+    assert (told.stdout, told.stderr) == (stdout, stderr)
+
+
+def test_only_what_is_selected_is_shown(tools: DataTools, table: str) -> None:
+    tools.run("import", tools.write_lines("a.jsonl", [entity("p", "1", a=1, b=2)]), table)
+    ordered = tools.run("query", table, "--select", "a", "--order-by", "b", "--output", "jsonl")
+    assert ordered.entities == [{"a": 1}]

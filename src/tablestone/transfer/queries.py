@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any, Final
@@ -73,6 +73,32 @@ class Refinement:
             _Ordered(odata.property_of(raw, name), descending=descending)
             for name, descending in self.order_by
         ]
+
+
+class Met:
+    """Which of some properties were met in the entities that passed by."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.missing = list(dict.fromkeys(names))
+        """The properties that no entity had so far; none at all if there was no entity."""
+        self._any = False
+
+    def watch(self, entities: Iterable[RawEntity]) -> Iterator[RawEntity]:
+        """The entities, unchanged."""
+        for raw in entities:
+            self._any = True
+            if self.missing:
+                self.missing = [name for name in self.missing if raw.get(name) is None]
+            yield raw
+        if not self._any:
+            self.missing = []
+
+
+def without(entities: Iterable[RawEntity], names: Sequence[str]) -> Iterator[RawEntity]:
+    """The entities without properties that were only read to look at them."""
+    hidden = {member for name in names for member in (name, name + odata.ANNOTATION)}
+    for raw in entities:
+        yield {name: raw[name] for name in raw if name not in hidden} if hidden else raw
 
 
 def _text(raw: RawEntity, name: str) -> str:

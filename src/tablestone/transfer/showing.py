@@ -51,7 +51,7 @@ def show(entities: Iterable[RawEntity], output: str, select: Sequence[str]) -> i
     if output == "table":
         _show_tables(counted, select)
     elif output == "csv":
-        _show_csv(counted)
+        _show_csv(counted, select)
     elif output == "yaml":
         _show_yaml(counted)
     else:
@@ -107,10 +107,13 @@ def _colour(value: EdmValue | None) -> str:
     return "" if value is None else _COLOURS[value.type]
 
 
-def _show_csv(entities: Iterable[RawEntity]) -> None:
-    """The header has all columns, so that everything is read before the first line is printed."""
+def _show_csv(entities: Iterable[RawEntity], select: Sequence[str]) -> None:
+    """The header has all columns, so that everything is read before the first line is printed.
+
+    A selected property that no entity has is a column without a type.
+    """
     columns = Columns()
-    keys: list[str] = []
+    keys = [name for name in (PARTITION_KEY, ROW_KEY) if name in select or not select]
     with tempfile.TemporaryDirectory(prefix="tablestone-") as directory:
         spool = Path(directory) / "entities.jsonl.zst"
         with spool.open("wb") as file:
@@ -123,7 +126,10 @@ def _show_csv(entities: Iterable[RawEntity]) -> None:
                 if number % ROWS_PER_FRAME == 0:
                     appender.finish()
             appender.finish()
-        for line in csv_lines(spooled(spool), columns.pairs(Mixed.COLUMNS), keys):
+        pairs = columns.pairs(Mixed.COLUMNS)
+        met = {name for name, _ in pairs}
+        absent = [name for name in select if odata.is_property(name) and name not in met]
+        for line in csv_lines(spooled(spool), pairs, [*keys, *absent]):
             sys.stdout.write(line.decode("utf-8"))
 
 

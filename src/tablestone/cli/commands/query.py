@@ -11,12 +11,14 @@ from tablestone.clock import monotonic_seconds
 from tablestone.transfer.explaining import explain
 from tablestone.transfer.odata import property_of
 from tablestone.transfer.queries import (
+    Met,
     Refinement,
     all_of,
     parse_order,
     parse_pair,
     prefix_filter,
     shown_value,
+    without,
 )
 from tablestone.transfer.reading import TableReader, checked_filter
 from tablestone.transfer.refusals import TransferRefused
@@ -104,19 +106,36 @@ def query(
     # The service is asked for no more than is shown, where nothing is left out or put in order here.
     enough = None if refinement.looks_at_more else top
     wanted = Query(table, asked, select_names, enough)
-    entities = refinement.apply(reader.entities(wanted))
+    met = Met(name for name, _ in refinement.order_by)
+    entities = refinement.apply(met.watch(reader.entities(wanted)))
     if distinct is not None:
         found = dict.fromkeys(shown_value(property_of(raw, distinct)) for raw in entities)
         shown = len(found)
-        for value in found:
-            print(value)
+        if count_only:
+            print(shown)
+        else:
+            for value in found:
+                print(value)
     elif count_only:
         shown = sum(1 for _ in entities)
         print(shown)
     else:
-        shown = show(entities, output or default_output(), names)
+        hidden = [name for name in select_names if name not in names]
+        shown = show(without(entities, hidden), output or default_output(), names)
     sys.stdout.flush()
-    _tell(reader, wanted, shown, started, refinement, explained=explained, summed=count_only)
+    for name in met.missing:
+        print(f"--order-by {name}: no entity that was read has this property.", file=sys.stderr)
+    reads_more = bool(refinement.contains or refinement.reads_everything or distinct is not None)
+    result = _result(distinct, count_only=count_only)
+    _tell(
+        reader,
+        wanted,
+        shown,
+        started,
+        refinement,
+        explained=explained,
+        result=result if reads_more else None,
+    )
 
 
 def _needed(
@@ -141,13 +160,20 @@ def _tell(
     refinement: Refinement,
     *,
     explained: bool,
-    summed: bool,
+    result: str | None,
 ) -> None:
-    """Print the cost of the query: with --explain, or if the client read much more than it shows."""
+    """Print the cost of the query: with --explain, or if the client reads for its `result` more than it shows."""
     if explained:
         seconds = monotonic_seconds() - started
         newest = refinement.newest and refinement.top is not None
         for line in explain(wanted, reader.cost, shown=shown, seconds=seconds, newest=newest):
             print(line, file=sys.stderr)
-    elif not summed and (refinement.contains or refinement.reads_everything):
-        print(f"{reader.cost.entities:,} entities read for {shown:,} shown.", file=sys.stderr)
+    elif result is not None:
+        print(f"{reader.cost.entities:,} entities read for {shown:,} {result}.", file=sys.stderr)
+
+
+def _result(distinct: str | None, *, count_only: bool) -> str:
+    """The word for what a query answers with, behind its number."""
+    if distinct is not None:
+        return "distinct values"
+    return "counted" if count_only else "shown"
