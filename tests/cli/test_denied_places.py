@@ -1,4 +1,4 @@
-"""`tablestone backup` and `restore` where the operating system denies a place: exit status 2, and its name."""
+"""`tablestone backup`, `restore` and `salvage` where a place is denied: exit status 2, and its name."""
 
 from __future__ import annotations
 
@@ -15,39 +15,43 @@ from server_process import clean_environment
 
 DENIED = {
     "a new directory in one that is closed for writing": (
-        "restore open/one.db --data shut/new",
+        "restore open/one.db --data shut/new --quiet",
         "open/one.db was not restored into shut/new: shut cannot be written",
     ),
     "an empty directory of another user": (
-        "restore open/one.db --data shut",
+        "restore open/one.db --data shut --quiet",
         "open/one.db was not restored into shut: shut cannot be written",
     ),
     "a backup in a directory of another user": (
-        "restore secret/one.db --data open/new",
+        "restore secret/one.db --data open/new --quiet",
         "secret/one.db was not restored into open/new: secret cannot be entered",
     ),
     "backups that cannot be listed": (
-        "restore secret --data open/new",
+        "restore secret --data open/new --quiet",
         "secret was not restored into open/new: secret cannot be entered",
     ),
     "a backup that cannot be read": (
-        "restore open/private.db --data open/new",
+        "restore open/private.db --data open/new --quiet",
         "open/private.db was not restored into open/new: open/private.db cannot be read",
     ),
     "a backup into a directory that is closed for writing": (
-        "backup --data data shut/x.db",
+        "backup --data data shut/x.db --quiet",
         "The backup shut/x.db was not made: shut cannot be written",
     ),
     "dated backups into a new directory there": (
-        "backup --data data shut/x --keep 3",
+        "backup --data data shut/x --keep 3 --quiet",
         "The backup shut/x was not made: shut cannot be written",
     ),
     "a backup into a directory of another user": (
-        "backup --data data secret/x.db",
+        "backup --data data secret/x.db --quiet",
         "The backup secret/x.db was not made: secret cannot be entered",
     ),
+    "salvaged entities in a directory that is closed for writing": (
+        "salvage data shut/out",
+        "shut/out cannot be made: shut cannot be written",
+    ),
     "a backup of the data of another user": (
-        "backup --data secret open/x.db",
+        "backup --data secret open/x.db --quiet",
         "The data directory secret cannot be used: Permission denied.",
     ),
 }
@@ -97,7 +101,7 @@ def test_a_place_that_is_denied_is_named(made: Path, line: str, sentence: str) -
             str(place / word) if word.partition("/")[0] in modes else word for word in line.split()
         ]
         ended = subprocess.run(
-            [sys.executable, "-c", AS_ANOTHER_USER, *words, "--quiet"],
+            [sys.executable, "-c", AS_ANOTHER_USER, *words],
             capture_output=True,
             text=True,
             timeout=120,

@@ -8,6 +8,7 @@ import click
 
 from tablestone.cli import damage_in_words
 from tablestone.cli.backup_files import BackupFailed
+from tablestone.cli.denied_places import naming_denied_places
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.salvaged_files import SalvagedFiles
 from tablestone.engines.sqlite.salvaged_rows import damaged_storage
@@ -32,7 +33,8 @@ def salvage(directory: str, out: str) -> int:
         raise BrokenOption(f"{place} would be inside the data directory: name a place outside.")
     try:
         with damaged_storage(Path(directory).absolute()) as storage:
-            files = SalvagedFiles(place)
+            with naming_denied_places(f"{place} cannot be made"):
+                files = SalvagedFiles(place)
             salvaged = read_all(storage, files.add)
             named = files.finish(salvaged)
     except OSError as error:
