@@ -17,22 +17,17 @@ from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.explorer.page_templates import account_of, page
 from tablestone.explorer.posted_forms import PostedForm
 from tablestone.explorer.signature_explained import explained
+from tablestone.explorer.signature_form import (
+    ACCOUNT_LETTERS,
+    LASTS,
+    AskedSignature,
+    read_signature_form,
+    seconds_beside,
+)
 from tablestone.model import edm
 from tablestone.transfer.endpoint_connection import Connection, Scheme
 from tablestone.transfer.refusals import TransferRefused
-
-TABLE_LETTERS: Final = {"r": "read", "a": "add", "u": "update", "d": "delete"}
-ACCOUNT_LETTERS: Final = {
-    "r": "read",
-    "w": "write",
-    "d": "delete",
-    "l": "list",
-    "a": "add",
-    "c": "create",
-    "u": "update",
-}
-LASTS: Final = {"1h": 3600, "1d": 86_400, "7d": 604_800, "30d": 2_592_000}
-"""The times that a new signature can last, in seconds."""
+from tablestone.transfer.service_settings import AccessPolicy, read_policies
 
 
 def signature(request: Request) -> Response:
@@ -45,8 +40,9 @@ def make(request: Request, form: PostedForm) -> Response:
     connection = account_of(request).settings.connection
     if connection.scheme is not Scheme.ACCOUNT_KEY or connection.secret is None:
         raise TransferRefused("Only the key of the account signs, and this explorer has none.")
-    table = form.text("table").strip()
-    text = _signed(connection, table, form)
+    asked = read_signature_form(form)
+    table = asked.table
+    text = _signed(connection, asked, seconds_beside(asked, _stored(request, asked)))
     url = f"{connection.url}/{table}?{text}" if table else f"{connection.url}/?{text}"
     return page(
         request, "signature_made.html", text=text, signed_url=url, lines=explained(text, _now())
@@ -59,39 +55,43 @@ def explain(request: Request, form: PostedForm) -> Response:
     return page(request, "signature_explained.html", lines=explained(text, _now()))
 
 
-def _signed(connection: Connection, table: str, form: PostedForm) -> str:
-    known = TABLE_LETTERS if table else ACCOUNT_LETTERS
-    letters = "".join(letter for letter in known if form.text(f"may_{letter}"))
-    policy = form.text("policy").strip()
-    seconds = LASTS.get(form.text("lasts", "1d"))
-    if not letters and not (table and policy):
-        raise TransferRefused("Choose what the signature allows, or name a policy of the table.")
-    if seconds is None:
-        raise TransferRefused("The time that the signature lasts is not known.")
+def _stored(request: Request, asked: AskedSignature) -> AccessPolicy | None:
+    """The stored access policy that is named, as the service has it."""
+    if not asked.policy:
+        return None
+    for policy in read_policies(account_of(request).endpoint, asked.table):
+        if policy.id == asked.policy:
+            return policy
+    raise TransferRefused(f"The table {asked.table} has no policy {asked.policy[:80]!r}.")
+
+
+def _signed(connection: Connection, asked: AskedSignature, seconds: int | None) -> str:
     assert connection.secret is not None
     credential = AzureNamedKeyCredential(connection.account, connection.secret)
-    now = _now() // TICKS_PER_SECOND * TICKS_PER_SECOND
-    expiry = edm.format_date_time(now + seconds * TICKS_PER_SECOND)
-    protocol = "https" if form.text("https") else None
-    if not table:
+    expiry = None
+    if seconds is not None:
+        now = _now() // TICKS_PER_SECOND * TICKS_PER_SECOND
+        expiry = edm.format_date_time(now + seconds * TICKS_PER_SECOND)
+    protocol = "https" if asked.https_only else None
+    if not asked.table:
+        assert expiry is not None
         return generate_account_sas(
             credential,
-            ResourceTypes(service=True, object=True),
-            letters,
+            ResourceTypes(service=True, container=True, object=True),
+            asked.letters,
             expiry,
             protocol=protocol,
-            ip_address_or_range=form.text("ip").strip() or None,
+            ip_address_or_range=asked.addresses,
         )
-    keys = {name: form.text(name) or None for name in ("start_pk", "start_rk", "end_pk", "end_rk")}
     return generate_table_sas(
         credential,
-        table,
-        permission=letters or None,
-        expiry=None if policy and not letters else expiry,
-        policy_id=policy or None,
+        asked.table,
+        permission=asked.letters or None,
+        expiry=expiry,
+        policy_id=asked.policy or None,
         protocol=protocol,
-        ip_address_or_range=form.text("ip").strip() or None,
-        **keys,
+        ip_address_or_range=asked.addresses,
+        **asked.keys,
     )
 
 

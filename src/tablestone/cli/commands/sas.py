@@ -5,7 +5,6 @@ Checks the values that the service would refuse, and reads a key. `auth/sas` kno
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from typing import Any, Final
@@ -22,6 +21,7 @@ from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.parameters import Command, by_option_name, with_options
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time
+from tablestone.model.signature_values import is_client_addresses
 from tablestone.wire.http.negotiate import VERSIONS
 from tablestone.wire.instants import parse_instant
 
@@ -192,11 +192,7 @@ def _instant(flag: str, text: str | None) -> str | None:
 def _addresses(text: str | None) -> str | None:
     if text is None:
         return None
-    try:
-        kinds = {ipaddress.ip_address(each).version for each in text.split("-")}
-    except ValueError:
-        kinds = set()
-    if len(kinds) != 1 or text.count("-") > 1:
+    if not is_client_addresses(text):
         raise BrokenOption(f"--ip must be an address, or two with a hyphen between, not {text!r}.")
     return text
 

@@ -1,0 +1,176 @@
+"""The form of signatures in a real browser: each signature that it makes is used with the official SDK, and what the
+service would refuse is refused in a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from azure.core.credentials import AzureSasCredential
+from azure.core.exceptions import HttpResponseError
+from azure.data.tables import TableAccessPolicy, TableClient, TableServiceClient
+
+from explorer.install import missing
+from explorer.pages_in_browser import WatchedPage
+from server_process import ServerProcess
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
+
+Filled = Mapping[str, str | bool]
+"""The values of controls by their labels; the others are as the page has them: read is chosen, the table is Weather."""
+END = "2100-01-01T00:00:00Z"
+POLICIES = {
+    "whole": TableAccessPolicy(permission="r", expiry=END),
+    "endless": TableAccessPolicy(permission="r"),
+    "powerless": TableAccessPolicy(expiry=END),
+}
+JFK, LGA = ("JFK", "2013-01-01T00:00"), ("LGA", "2013-01-01T00:00")
+
+MADE: dict[str, tuple[Filled, str, str]] = {
+    # the form, the answer to a read of an entity at JFK, and of one at LGA: an error's code, or nothing
+    "as the form is": ({}, "", ""),
+    "for an hour": ({"It lasts": "1h"}, "", ""),
+    "an address": ({"Addresses of clients": "127.0.0.1"}, "", ""),
+    "other addresses": (
+        {"Addresses of clients": "10.0.0.1-10.0.0.9"},
+        "AuthorizationSourceIPMismatch",
+        "AuthorizationSourceIPMismatch",
+    ),
+    "HTTPS": (
+        {"over HTTPS only": True},
+        "AuthorizationProtocolMismatch",
+        "AuthorizationProtocolMismatch",
+    ),
+    "a range of keys": (
+        {
+            "First PartitionKey": "JFK",
+            "First RowKey": "2013-01-01T00:00",
+            "Last PartitionKey": "JFK",
+            "Last RowKey": "2013-01-02",
+        },
+        "",
+        "ResourceNotFound",
+    ),
+    "without read": (
+        {"read": False, "add": True},
+        "AuthorizationPermissionMismatch",
+        "AuthorizationPermissionMismatch",
+    ),
+    "a policy": ({"Policy of the table": "whole", "read": False}, "", ""),
+    "a policy without an end": ({"Policy of the table": "endless", "read": False}, "", ""),
+    "a policy, and an end": (
+        {"Policy of the table": "endless", "read": False, "It lasts": "7d"},
+        "",
+        "",
+    ),
+    "a policy, and permissions": ({"Policy of the table": "powerless"}, "", ""),
+    "the account": ({"Table": "", "list": True}, "", ""),
+}
+
+REFUSED: dict[str, tuple[Filled, str]] = {
+    "nothing": ({"read": False}, "Choose what the signature allows"),
+    "permissions twice": ({"Policy of the table": "whole"}, "has permissions (r)"),
+    "an end twice": (
+        {"Policy of the table": "whole", "read": False, "It lasts": "1d"},
+        "The policy 'whole' has an end (2100-01-01T00:00:00",
+    ),
+    "no permissions": (
+        {"Policy of the table": "powerless", "read": False},
+        "The policy 'powerless' has no permissions",
+    ),
+    "no such policy": ({"Policy of the table": "none"}, "The table Weather has no policy 'none'."),
+    "a policy of no table": (
+        {"Table": "", "Policy of the table": "whole"},
+        "A stored access policy is one of a table",
+    ),
+    "no address": ({"Addresses of clients": "notanip"}, "not 'notanip'."),
+    "three addresses": ({"Addresses of clients": "10.0.0.1-10.0.0.2-10.0.0.3"}, "two with a hyphen"),
+    "addresses of two kinds": ({"Addresses of clients": "10.0.0.1-::1"}, "two with a hyphen"),
+    "a first RowKey alone": ({"First RowKey": "a"}, "The first RowKey needs the first PartitionKey."),
+    "a last RowKey alone": ({"Last RowKey": "a"}, "The last RowKey needs the last PartitionKey."),
+    "keys of no table": ({"Table": "", "First PartitionKey": "a"}, "A range of keys is one of a table"),
+    "letters of the account": (
+        {"write": True, "list": True},
+        "A signature of a table allows to read, add, update and delete, not to write or list.",
+    ),
+    "no name of a table": ({"Table": "a-b"}, "'a-b' is no name of a table."),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def with_policies(filled_server: ServerProcess) -> ServerProcess:
+    with TableServiceClient.from_connection_string(filled_server.connection_string) as service:
+        service.get_table_client("Weather").set_table_access_policy(dict(POLICIES))
+    return filled_server
+
+
+def ask_for(watched: WatchedPage, filled: Filled) -> None:
+    watched.open("/signature?table=Weather")
+    for label, value in filled.items():
+        control = watched.page.get_by_label(label, exact=label != "It lasts")
+        if isinstance(value, bool):
+            control.set_checked(value)
+        elif label == "It lasts":
+            control.select_option(value)
+        else:
+            control.fill(value)
+    watched.page.get_by_role("button", name="Make the signature").click()
+
+
+def read(server: ServerProcess, signature: str, key: tuple[str, str]) -> str:
+    """The code of the error to a read with the signature, or nothing."""
+    credential = AzureSasCredential(signature)
+    with TableClient(server.endpoint, "Weather", credential=credential) as client:
+        try:
+            client.get_entity(*key)
+        except HttpResponseError as error:
+            code: Any = getattr(error, "error_code", "")
+            return str(getattr(code, "value", code))
+    return ""
+
+
+@pytest.mark.parametrize("case", MADE)
+def test_a_signature_that_is_made_is_one_that_the_server_takes(
+    watched: WatchedPage, with_policies: ServerProcess, case: str
+) -> None:
+    filled, at_jfk, at_lga = MADE[case]
+    ask_for(watched, filled)
+    watched.page.wait_for_selector("#made [data-copy]")
+    signed = watched.page.locator("#made [data-copy]").input_value()
+    signature = signed.partition("?")[2]
+    answers = read(with_policies, signature, JFK), read(with_policies, signature, LGA)
+    assert answers == (at_jfk, at_lga)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_signature_that_the_server_would_refuse_is_not_made(
+    watched: WatchedPage, with_policies: ServerProcess, case: str
+) -> None:
+    assert with_policies.process.poll() is None
+    filled, sentence = REFUSED[case]
+    ask_for(watched, filled)
+    watched.page.locator("#made .problem").filter(has_text=sentence).wait_for()
+    assert watched.page.locator("#made [data-copy]").count() == 0
+
+
+def test_a_signature_of_the_account_serves_tables_and_entities(
+    watched: WatchedPage, with_policies: ServerProcess
+) -> None:
+    """Each kind of resource: the tables are created, listed and deleted with it."""
+    letters: dict[str, str | bool] = dict.fromkeys(
+        ("write", "delete", "list", "add", "create", "update"), True
+    )
+    ask_for(watched, {"Table": "", **letters})
+    watched.page.wait_for_selector("#made [data-copy]")
+    signature = watched.page.locator("#made [data-copy]").input_value().partition("?")[2]
+    endpoint: Any = with_policies.endpoint
+    with TableServiceClient(endpoint, credential=AzureSasCredential(signature)) as service:
+        table = service.create_table("Signed")
+        table.upsert_entity({"PartitionKey": "a", "RowKey": "b"})
+        assert "Signed" in [each.name for each in service.list_tables()]
+        service.delete_table("Signed")
