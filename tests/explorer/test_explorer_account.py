@@ -57,10 +57,11 @@ def test_the_heat_map_and_its_lists(watched: WatchedPage) -> None:
     assert "1,000,000 entities read for 400 returned" in scans
     assert "Advice:" in scans
     watched.keep("heat")
+    page.locator("[name=table]").select_option("Weather")
     page.locator("[name=period]").select_option("day")
     page.locator("[name=show]").select_option("writes")
     page.get_by_role("button", name="Show").click()
-    page.wait_for_url("**show=writes")
+    page.wait_for_url("**table=Weather&period=day&show=writes")
     assert "written" in str(page.locator("svg.heat").get_attribute("aria-label"))
     page.get_by_role("link", name="JFK").click()
     page.wait_for_url("**filter=PartitionKey**")

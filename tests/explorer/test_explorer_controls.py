@@ -58,6 +58,10 @@ def test_the_panel_copies_its_entity(watched: WatchedPage) -> None:
         ("JSON", '"PartitionKey":"EWR"'),
         ("filter", "PartitionKey eq 'EWR' and RowKey eq '2013-01-01T00:00'"),
         ("Python", "get_entity("),
+        ("JavaScript", "getEntity("),
+        ("Go", "GetEntity("),
+        ("Java", "getEntity("),
+        ("C#", "GetEntity"),
     ):
         panel.get_by_role("button", name=name, exact=True).click()
         wait_for_text(watched, "#copied h2", name)
