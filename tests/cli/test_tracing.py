@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,9 +30,18 @@ BATCH = (
 )
 
 
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "monitoring.md"
+(VARIABLE,) = re.findall(
+    r"^    (\w+)=http://127\.0\.0\.1:4318 tablestone serve$",
+    PAGE.read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+"""The variable of the command in the guide, with which these tests switch traces on."""
+
+
 def environment(collector: Collector, **more: str) -> dict[str, str]:
     return {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
+        VARIABLE: collector.endpoint,
         "OTEL_BSP_SCHEDULE_DELAY": "100",
         "TABLESTONE_LOG_LEVEL": "warning",
         **more,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from contextlib import suppress
 from pathlib import Path
 
@@ -200,3 +201,16 @@ def test_the_file_on_the_page_of_options_is_read(tmp_path: Path) -> None:
     configuration = read_configuration({"config": str(file)}, {})
     assert [account.name for account in configuration.accounts] == ["weather", "orders"]
     assert configuration.domains == ("example.com", "example.org")
+
+
+def test_every_extra_that_a_document_installs_is_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {
+        extra
+        for document in DOCUMENTS
+        for extras in re.findall(
+            r"pip install '(?:\.|tablestone)\[([\w,]+)\]'", document.read_text("utf-8")
+        )
+        for extra in extras.split(",")
+    }
+    assert {"metrics", "otel", "tools"} <= named <= project["optional-dependencies"].keys()

@@ -6,6 +6,8 @@ The tests install it with npm, as the bench does, where CI is set. Where that fa
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from bench import servers
 from bench.prerequisites import PrerequisiteError
+from tablestone.cli.azurite_flags import FLAGS
 from transfer.data_tools import DataTools, entity
 
 pytestmark = [
@@ -23,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif("CI" not in os.environ, reason="npm installs Azurite for a minute: set CI"),
 ]
 
+PAGES = Path(__file__).parents[2] / "docs" / "guides"
 ENTITIES: list[dict[str, Any]] = [
     entity(
         f"it's p{n % 2}",
@@ -157,3 +161,24 @@ def test_a_copy_between_both(tools: DataTools, azurite: str, table: str, directi
     report = orjson.loads(tools.run("diff", *files, table, "--json").stdout)
     assert report["differing"] == 0
     tools.run("tables", "--connection-string", azurite.strip(), "--delete", table, "--yes")
+
+
+def test_the_commands_of_the_page(tools: DataTools, azurite: str) -> None:
+    """The move of docs/guides/from-azurite.md; a file stands for `local`, the server on port 10002."""
+    page = (PAGES / "from-azurite.md").read_text(encoding="utf-8")
+    (start,) = re.findall(r"^    npx azurite-table (.*)$", page, re.MULTILINE)
+    known = {f"--{flag.name}" for flag in FLAGS}
+    assert {word for word in shlex.split(start) if word.startswith("--")} <= known
+    (copy,) = re.findall(r"^    tablestone (copy .*)$", page, re.MULTILINE)
+    loaded_at = tools.connection_string
+    tools.connection_string = azurite
+    loaded(tools, "moving")
+    for name, place in (("azurite.txt", azurite), ("local.txt", loaded_at)):
+        (tools.directory / name).write_text(place)
+    words = [
+        f"@{tools.directory / word.removeprefix('@')}" if word.startswith("@") else word
+        for word in shlex.split(copy.replace("local", "@local.txt"))
+    ]
+    told = tools.run(*words, "moving", "--quiet").lines
+    assert "  Verified: 1,500 entities on both sides, and they are equal." in told
+    tools.run("tables", "--delete", "moving", "--yes")
