@@ -158,7 +158,7 @@ def test_what_changes_during_the_copy_is_copied_again(
 
     monkeypatch.setattr(TableEndpoint, "page", page)
     ended = tools.run("copy", "--from", places[0], "--to", places[1], table)
-    assert "2 written at the source meanwhile, copied." in ended.stderr
+    assert "written at the source meanwhile and copied now: 2." in ended.stderr
     assert any(line.startswith("  Verified: 3,501 entities on both sides") for line in ended.lines)
     assert {each["RowKey"] for each in at_second(tools, places[1], table) if "changed" in each} == {
         "00001",

@@ -1,4 +1,4 @@
-"""The shape of a filter: its text with `?` in the place of each value, and back to a tree that has the same plan.
+"""The shape of a filter: its text with `?` in the place of each value; and a filter that has the plan of a shape.
 
 Queries that differ in their values only have one shape. Knows the tree of a filter; does not know what a filter reads.
 """

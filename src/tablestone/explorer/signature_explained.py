@@ -1,4 +1,4 @@
-"""A shared access signature in words: who may do what, where, and until when. Pure.
+"""A shared access signature in words: its permissions, its place and its time. Pure.
 
 Knows the parameters of account signatures, table signatures and user delegation signatures; has no key, so it checks
 no signature.

@@ -46,8 +46,8 @@ class RequestDetails:
 class RequestRecord:
     """One request. `started` and `ended` are of a clock that never steps back.
 
-    `failure` is the error that was answered, of a batch the one inside. `bytes_in` and `bytes_out` count bodies. With
-    metrics there is a record of every request, so it is small: `details` are there for an access log or a trace only,
+    `failure` is the error that was answered; for a batch, the error inside the answer. `bytes_in` and `bytes_out` count
+    bodies. A record is small, because with metrics every request has one: only an access log or a trace adds `details`,
     and a point read has no `result`.
     """
 

@@ -186,7 +186,7 @@ class TableCopy:
             rounds.append(writer.tally.rows)
             since = next_since
             self._tell(
-                f"{self._table}: {writer.tally.rows:,} written at the source meanwhile, copied."
+                f"{self._table}: written at the source meanwhile and copied now: {writer.tally.rows:,}."
             )
         raise TransferFailed(
             f"{self._table}: the source still changes after {ROUNDS_MAX} rounds. Stop its writers; the same command "
