@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import apsw
 
+from engines.replaced_disk import connections_on
+
 VFS_NAME: Final = "failing"
 
 Failure = type[apsw.Error]
@@ -109,17 +111,5 @@ class _System(apsw.VFS):
 def failing_disk() -> Iterator[Disk]:
     """A disk on which every connection is opened that is made in the block."""
     disk = Disk()
-    system = _System(disk)
-    connection_before = apsw.Connection
-
-    class Connection(connection_before):  # type: ignore[misc, valid-type]
-        def __init__(self, name: str, flags: int = 0) -> None:
-            flags = flags or apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-            super().__init__(name, flags, vfs=VFS_NAME)
-
-    apsw.Connection = Connection  # type: ignore[misc, assignment]
-    try:
+    with connections_on(_System(disk), VFS_NAME):
         yield disk
-    finally:
-        apsw.Connection = connection_before  # type: ignore[misc]
-        system.unregister()

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
+from engines.replaced_disk import connections_on
+
 VFS_NAME: Final = "recorded"
 
 
@@ -137,17 +139,5 @@ class _System(apsw.VFS):
 def recorded_disk() -> Iterator[Recording]:
     """A recording of every connection that is opened in the block."""
     recording = Recording()
-    system = _System(recording)
-    connection_before = apsw.Connection
-
-    class Connection(connection_before):  # type: ignore[misc, valid-type]
-        def __init__(self, name: str, flags: int = 0) -> None:
-            flags = flags or apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-            super().__init__(name, flags, vfs=VFS_NAME)
-
-    apsw.Connection = Connection  # type: ignore[misc, assignment]
-    try:
+    with connections_on(_System(recording), VFS_NAME):
         yield recording
-    finally:
-        apsw.Connection = connection_before  # type: ignore[misc]
-        system.unregister()

@@ -1,0 +1,29 @@
+"""Opens SQLite's connections on a VFS of a test, in place of the system's own.
+
+Knows how the engine opens a connection; does not know what the VFS does with the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import apsw
+
+
+@contextmanager
+def connections_on(vfs: apsw.VFS, name: str) -> Iterator[None]:
+    """Open every connection that is made in the block on `vfs`, registered as `name`; it ends with the block."""
+    connection_before = apsw.Connection
+
+    class Connection(connection_before):  # type: ignore[misc, valid-type]
+        def __init__(self, path: str, flags: int = 0) -> None:
+            flags = flags or apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+            super().__init__(path, flags, vfs=name)
+
+    apsw.Connection = Connection  # type: ignore[misc, assignment]
+    try:
+        yield
+    finally:
+        apsw.Connection = connection_before  # type: ignore[misc]
+        vfs.unregister()
