@@ -175,6 +175,7 @@ def impatient(tmp_path: Path) -> Iterator[RawClient]:
         server.kill()
 
 
+@pytest.mark.slow
 def test_a_body_that_stops_coming_is_given_up(impatient: RawClient) -> None:
     """Endless in time: the connection stays open and nothing comes (wire 9: OperationTimedOut)."""
     before = impatient.everything()
@@ -186,6 +187,7 @@ def test_a_body_that_stops_coming_is_given_up(impatient: RawClient) -> None:
     assert impatient.everything() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", b"\r\n", b"\r\n\r\n"])
 def test_a_connection_that_asks_nothing_is_ended(impatient: RawClient, sent: bytes) -> None:
     """Some thousands of them would leave no room for other clients."""
@@ -206,6 +208,7 @@ def test_an_empty_line_after_an_answer_does_not_keep_the_connection(impatient: R
         assert connection.recv(1) == b""
 
 
+@pytest.mark.slow
 def test_a_head_that_does_not_come_ends_its_connection(impatient: RawClient) -> None:
     """A request line and half a header, and then nothing: the server closes the connection, and answers others."""
     with socket.create_connection(impatient.address, timeout=10) as connection:

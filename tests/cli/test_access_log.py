@@ -210,6 +210,7 @@ def test_a_full_disk_costs_lines_and_no_answers(
     assert line.endswith("Lines of the access log are lost: No space left on device.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path, workers: int) -> None:
     path = tmp_path / "absent" / "access.log"

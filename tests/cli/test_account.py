@@ -156,6 +156,7 @@ def test_a_configured_account_stands_before_a_stored_one_and_it_is_said(
     assert statuses(server, "weather", OTHER_KEY) == {403}
 
 
+@pytest.mark.slow
 def test_a_stored_development_account_has_its_own_keys_alone(
     private_server: StartServer, tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ def test_a_stored_development_account_has_its_own_keys_alone(
     )
 
 
+@pytest.mark.slow
 def test_tables_of_an_earlier_account_of_the_name_are_told_of(
     private_server: StartServer, tmp_path: Path
 ) -> None:
@@ -288,6 +290,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "keys", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_refused(tmp_path: Path, arguments: list[str], keys: str | None, sentence: str) -> None:
     data = tmp_path / "data"

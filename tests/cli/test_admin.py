@@ -125,6 +125,7 @@ def test_the_pages_while_every_worker_is_stuck(
     assert status_of(server, "/health/live") == 200
 
 
+@pytest.mark.slow
 def test_storage_that_is_gone_and_comes_back(private_server: StartServer, tmp_path: Path) -> None:
     data, away = tmp_path / "data", tmp_path / "away"
     server = private_server(data, "--admin=0", constants=QUICK_STORAGE)
@@ -136,6 +137,7 @@ def test_storage_that_is_gone_and_comes_back(private_server: StartServer, tmp_pa
     wait_until(lambda: reasons(server) == [], AT_LENGTH)
 
 
+@pytest.mark.slow
 def test_a_full_disk(private_server: StartServer, tmp_path: Path) -> None:
     server = private_server(tmp_path, "--admin=0", "--workers=1", constants=QUICK_STORAGE)
     wait_until(lambda: reasons(server) == [])
@@ -151,6 +153,7 @@ def test_a_full_disk(private_server: StartServer, tmp_path: Path) -> None:
     assert run_command("check", "--data", str(tmp_path))[0] == 0
 
 
+@pytest.mark.slow
 def test_a_commit_that_never_ends(private_server: StartServer, tmp_path: Path) -> None:
     """Another process holds the lock under which all processes commit."""
     import fcntl  # noqa: PLC0415 - only this test locks a file
@@ -164,6 +167,7 @@ def test_a_commit_that_never_ends(private_server: StartServer, tmp_path: Path) -
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_replaced(private_server: StartServer, tmp_path: Path) -> None:
     server = private_server(tmp_path, "--admin=0", "--workers=2")
     before = workers_of(server)
@@ -205,6 +209,7 @@ def test_rows_in_memory_end_with_their_worker(private_server: StartServer, tmp_p
     )
 
 
+@pytest.mark.slow
 def test_other_machines_may_read_it(private_server: StartServer, tmp_path: Path) -> None:
     server = private_server(tmp_path, "--admin=0.0.0.0:0", "--workers=1")
     wait_until(lambda: len(server.stderr_lines) == 1)

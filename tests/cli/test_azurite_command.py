@@ -183,6 +183,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_refused(words: tuple[str, ...], sentence: str) -> None:
     assert run_command("azurite", "--inMemoryPersistence", "--tablePort", "0", *words) == (

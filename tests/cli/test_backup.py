@@ -88,6 +88,7 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
+@pytest.mark.slow
 def test_a_backup_beside_workers_under_writes_is_one_moment(
     private_server: StartServer, tmp_path: Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_every_command_of_the_guide_works(private_server: StartServer, tmp_path:
     assert run_line(load, places, tmp_path)[0].startswith("1 entities stored in tab")
 
 
+@pytest.mark.slow
 def test_keep_removes_the_oldest_backups_and_nothing_else(data: Path, tmp_path: Path) -> None:
     backups = tmp_path / "backups"
     backups.mkdir()
@@ -230,6 +232,7 @@ BAD_BACKUPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "status", "words"), BAD_BACKUPS.values(), ids=BAD_BACKUPS)
 def test_a_backup_that_is_not_whole_is_refused_and_leaves_nothing(
     backup: Path, tmp_path: Path, damage: object, status: int, words: str
@@ -274,6 +277,7 @@ def test_a_restore_into_a_running_server_is_refused(
     )
 
 
+@pytest.mark.slow
 def test_a_restore_that_was_killed_leaves_an_empty_directory(backup: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     (new / ".restored.partial").mkdir(parents=True)
@@ -284,6 +288,7 @@ def test_a_restore_that_was_killed_leaves_an_empty_directory(backup: Path, tmp_p
     assert tablestone("check", "--data", new) == Ended(0, [f"{new}: healthy"], "")
 
 
+@pytest.mark.slow
 def test_a_target_that_cannot_be_one_is_refused(data: Path, tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.touch()

@@ -113,6 +113,7 @@ def problems(count: int) -> str:
     return "1 problem" if count == 1 else f"{count} problems"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "words"), DAMAGE.values(), ids=DAMAGE)
 def test_damage_is_put_into_words(data_dir: Path, damage: str, words: str) -> None:
     with closing(sqlite3.connect(data_dir / "tablestone.db")) as database, database:
@@ -123,6 +124,7 @@ def test_damage_is_put_into_words(data_dir: Path, damage: str, words: str) -> No
     assert printed[-1] == f"{data_dir}: {problems(len(printed) - 1)}"
 
 
+@pytest.mark.slow
 def test_accounts_roles_and_secrets_are_read_as_the_server_reads_them(data_dir: Path) -> None:
     for words in (
         ["account", "create", "weather"],
@@ -193,6 +195,7 @@ DAMAGED_START = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "words"), DAMAGED_START.values(), ids=DAMAGED_START)
 def test_serve_and_account_on_a_damaged_database_say_where_to_look(
     data_dir: Path, start: int, words: str

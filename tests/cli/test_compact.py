@@ -85,6 +85,7 @@ def is_writing(data: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.crash
 @pytest.mark.parametrize("layout", ["of today", "of an older version"])
 def test_a_compaction_that_is_killed_loses_nothing(data: Path, layout: str) -> None:

@@ -74,6 +74,7 @@ def has_room(server: ServerProcess) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "begun", [b"", b"\r\n", b"GET /devsto"], ids=["silent", "an empty line", "half a head"]
 )

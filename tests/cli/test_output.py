@@ -60,6 +60,7 @@ def ended(
     return run.returncode, run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL_DEVICE.exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize(("arguments", "unbuffered"), ROWS)
 def test_a_full_device(
@@ -72,6 +73,7 @@ def test_a_full_device(
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "unbuffered"), ROWS)
 def test_a_reader_that_has_gone(
     arguments: tuple[str, ...], unbuffered: str, places: dict[str, Path]

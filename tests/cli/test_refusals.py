@@ -227,6 +227,7 @@ UNUSABLE_CERTIFICATES: dict[str, tuple[CertificateFile, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "sentence"), UNUSABLE_CERTIFICATES.values(), ids=UNUSABLE_CERTIFICATES
 )
@@ -257,6 +258,7 @@ def test_a_key_without_permission(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_self_signed_certificate_that_cannot_be_kept(
     private_server: StartServer, tmp_path: Path
 ) -> None:

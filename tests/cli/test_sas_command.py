@@ -160,6 +160,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_a_signature_that_would_not_be_taken_is_one_sentence(
     tmp_path: Path, arguments: tuple[str, ...], sentence: str

@@ -172,6 +172,7 @@ def test_options_from_the_environment_and_a_file(
     assert server.account_name == "fromfile"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ready_in_half_a_second(private_server: StartServer, tmp_path: Path, workers: int) -> None:
     """The best of a few starts, by the clock; by its own processor time if the machine was busy with other work."""
@@ -233,6 +234,7 @@ WHO_CAN_WRITE: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "warnings"), WHO_CAN_WRITE.values(), ids=WHO_CAN_WRITE)
 def test_a_key_that_everybody_knows_is_warned_of_where_others_can_connect(
     private_server: StartServer, tmp_path: Path, arguments: list[str], warnings: list[str]

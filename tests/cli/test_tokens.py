@@ -282,6 +282,7 @@ NOT_THERE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "sentence"), NOT_THERE.values(), ids=NOT_THERE)
 def test_a_role_in_a_place_that_is_not_there_yet(
     tmp_path: Path, place: tuple[str, ...], sentence: str

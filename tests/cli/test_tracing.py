@@ -74,6 +74,7 @@ def of_requests(collector: Collector) -> list[CollectedSpan]:
     return sorted((span for span in collector.spans if span.kind == SERVER), key=lambda s: s.start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_request_is_a_span_with_its_steps(
     private_server: StartServer, tmp_path: Path, workers: int
@@ -127,6 +128,7 @@ def test_a_request_is_a_span_with_its_steps(
     assert batch.attributes["tablestone.operation"] == "EntityGroupTransaction"
 
 
+@pytest.mark.slow
 def test_steps_and_calls_of_the_engine(private_server: StartServer, tmp_path: Path) -> None:
     with collecting() as collector:
         server = private_server(tmp_path, "--workers=1", environment=environment(collector))
@@ -172,6 +174,7 @@ def test_nothing_secret_is_exported(private_server: StartServer, tmp_path: Path)
         assert secret not in exported
 
 
+@pytest.mark.slow
 def test_the_standard_variables(private_server: StartServer, tmp_path: Path) -> None:
     with collecting() as collector:
         server = private_server(

@@ -39,6 +39,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return Path(shutil.copytree(request.param, tmp_path / request.param.name, ignore=ignored))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_upgraded", [True, False], ids=["upgraded", "as it was"])
 def test_a_stored_directory_is_served(
     stored: Path, private_server: StartServer, *, is_upgraded: bool

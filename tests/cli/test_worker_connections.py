@@ -28,6 +28,7 @@ from server_process import ServerProcess
 StartServer = Callable[..., ServerProcess]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_connections_spread_evenly_and_again_when_some_have_ended(
     private_server: StartServer, tmp_path: Path, workers: int
@@ -51,6 +52,7 @@ def test_connections_spread_evenly_and_again_when_some_have_ended(
         each.close()
 
 
+@pytest.mark.slow
 def test_connections_that_never_speak_properly_are_not_counted_for_ever(
     private_server: StartServer, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ StartServer = Callable[..., ServerProcess]
 # One server, whichever worker answers.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_table_is_there_or_gone_for_every_process_at_once(
     private_server: StartServer, tmp_path: Path, workers: int
@@ -129,6 +130,7 @@ def attempt(
     return response.getheader("ETag")
 
 
+@pytest.mark.slow
 def test_what_a_deleted_table_held_is_swept(private_server: StartServer, tmp_path: Path) -> None:
     server = private_server(tmp_path, "--workers=2")
     with connections(server, 2) as (one, other):
@@ -206,6 +208,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(
     assert "Traceback" not in server.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_that_comes_when_the_data_is_gone_begins_nothing_new(
     private_server: StartServer, tmp_path: Path
 ) -> None:
@@ -263,6 +266,7 @@ def begin_insert(each: Connection, entity: bytes) -> None:
     each.http.endheaders(entity[:-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worker_too", [False, True])
 def test_when_the_supervisor_is_killed_everything_ends_and_can_start_again(
     private_server: StartServer, tmp_path: Path, *, worker_too: bool

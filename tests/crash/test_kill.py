@@ -127,6 +127,7 @@ def test_check_is_clean_straight_after_a_kill(tmp_path: Path) -> None:
     assert_check_is_clean(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_harness_sees_what_was_lost(tmp_path: Path) -> None:
     """The canary: the log with the last commits is removed between kill and restart."""
     journals = Journals()

@@ -89,6 +89,7 @@ async def _pieces(
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.parametrize("rows_max", [1, 2, 3, 9, 10, 11])
 @pytest.mark.parametrize(("hint", "held"), [row[1:] for row in HOLDS], ids=[r[0] for r in HOLDS])

@@ -142,6 +142,7 @@ def flip(path: Path, at: int, count: int, draw: random.Random) -> None:
         file.write(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("healthy", ["closed"], indirect=True)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_flipped_bytes_in_random_pages_cost_only_the_rows_on_them(
@@ -213,6 +214,7 @@ def test_a_file_that_was_cut_gives_the_rows_that_are_left(
     assert gone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("healthy", ["closed"], indirect=True)
 def test_random_bytes_never_raise_anything_else(data: Path) -> None:
     draw = random.Random(3)

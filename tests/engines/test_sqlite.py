@@ -332,6 +332,7 @@ async def test_a_page_that_ended_early_leaves_no_read_open(data: Path) -> None:
     await close_healthy(engine)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_the_log_stays_bounded_under_constant_reads_and_writes(data: Path) -> None:
     engine = open_sqlite(data)

@@ -126,6 +126,7 @@ class Program:
         return [self.rows[name] for name in sorted(self.rows)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_lasting", [False, True], ids=["once", "for a while"])
 @pytest.mark.parametrize(("kind", "error"), CALLS, ids=name_of)
 def test_a_call_that_fails_leaves_nothing_half_done_and_the_engine_recovers(

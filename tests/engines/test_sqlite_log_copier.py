@@ -90,6 +90,7 @@ async def test_commits_go_on_while_the_log_is_copied_and_bound_it_again_afterwar
     directory.release()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_who_writes_fast_does_not_outrun_the_copying(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path, Opening.SERVER)

@@ -126,6 +126,7 @@ def generation_of(engine: Engine) -> int | None:
     return engine.generation
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_the_log_stays_bounded_while_other_processes_read_and_write(data: Path) -> None:
     engine = shared(data)

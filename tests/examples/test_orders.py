@@ -20,6 +20,7 @@ def test_the_tests_of_the_sample_project_pass(tmp_path: Path) -> None:
     assert "15 passed" in run.output, run.output
 
 
+@pytest.mark.slow
 def test_they_find_a_service_that_tries_only_once(tmp_path: Path) -> None:
     source = (PROJECT / "orders.py").read_text("utf-8")
     broken = source.replace("ATTEMPTS_MAX = 12", "ATTEMPTS_MAX = 1")

@@ -83,6 +83,7 @@ def refused_by(answer: Answer) -> Refused | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 @settings(max_examples=60)
 @given(writes=operations())
@@ -173,6 +174,7 @@ def _spoiled(random: Random, body: bytes) -> bytes:
     )
 
 
+@pytest.mark.slow
 def test_a_spoiled_batch_does_all_that_is_answered_or_nothing() -> None:
     """Never an internal error, never half a batch: there are as many entities as answered operations."""
     random = Random(11)

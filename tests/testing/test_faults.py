@@ -270,6 +270,7 @@ def test_a_request_waits(storage: TableStorage, table: TableClient) -> None:
     assert time.perf_counter() - started >= 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_program_that_retries_gets_through_a_bad_hour(seed: int) -> None:
     """Every write is an upsert, so that one whose outcome is unknown may be repeated."""

@@ -65,6 +65,7 @@ ALL_FIXTURES = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "scope"), [("memory", "function"), ("memory", "module"), ("sqlite", "session")]
 )

@@ -48,6 +48,7 @@ def goes_away(table: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 GONE = ("TableNotFound: ", "TableBeingDeleted: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "method"),
     [

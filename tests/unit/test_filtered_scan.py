@@ -124,6 +124,7 @@ async def test_pages_and_tokens_are_the_same_with_and_without_hints(
         assert hinted == await _pages(engines["sqlite"], text, top)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", ["memory", "sqlite"])
 async def test_a_page_that_ran_out_of_time_goes_on_where_it_stopped(

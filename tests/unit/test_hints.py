@@ -140,6 +140,7 @@ def _require_kept(node: FilterNode, entity: Stored) -> None:
         assert _kept(node, entity[1], value)
 
 
+@pytest.mark.slow
 @given(_FILTERS, _ENTITIES)
 @settings(max_examples=1000, deadline=None)
 def test_what_matches_is_never_left_out(node: FilterNode, entity: Stored) -> None:
@@ -157,6 +158,7 @@ def test_every_value_against_every_literal(operator: ComparisonOperator) -> None
         _require_kept(Comparison("coordinates", operator, behind), entity)
 
 
+@pytest.mark.slow
 @given(_VALUES, _VALUES, _OPERATORS)
 @example(
     EdmValue(EdmType.DOUBLE, math.nextafter(0.3, 1)),

@@ -99,6 +99,7 @@ def test_a_plan_that_had_to_give_in_is_sound_too(
         _assert_sound(found, node, entity)
 
 
+@pytest.mark.slow
 @given(KEY_FILTERS)
 def test_conditions_of_keys_in_one_partition_are_all_ranges(node: FilterNode) -> None:
     assume(property_names(node) <= {PARTITION_KEY, ROW_KEY})
@@ -188,6 +189,7 @@ def test_too_many_rows_of_few_partitions_are_a_range_of_each() -> None:
     assert found.residual == parsed(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "kind"),
     [

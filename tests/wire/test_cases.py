@@ -55,6 +55,7 @@ def far_service() -> Iterator[ServiceUnderTest]:
     service.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS)
 def test_the_service_answers_the_same_on_an_engine_that_is_slow(
     far_service: ServiceUnderTest, row: Row

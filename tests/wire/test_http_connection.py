@@ -180,6 +180,7 @@ def test_an_idle_connection_ends_after_its_time_and_not_before(
     talk_to(path_application, talk)
 
 
+@pytest.mark.slow
 def test_a_connection_is_not_idle_while_it_is_being_answered() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(2):

@@ -67,6 +67,7 @@ def test_https_only_refuses_whatever_it_is(private_server: StartServer, tmp_path
             assert (b"AccountRequiresHttps" in answer.read()) == (status == 400), request
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trusted", "headers", "code"),
     [

@@ -46,6 +46,7 @@ _PLACES: dict[str, Callable[[str], _Sent]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", _PLACES)
 def test_long_texts_are_not_kept(service: ServiceUnderTest, place: str) -> None:
     given = ['POST /Tables {"TableName":"tab"}', 'POST /tab {"PartitionKey":"p","RowKey":"r"}']

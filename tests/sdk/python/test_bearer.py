@@ -98,6 +98,7 @@ def bearing(
     )
 
 
+@pytest.mark.slow
 async def test_the_challenge_names_tenant_and_scope(
     tls_server: TlsServer, *, is_synchronous: bool
 ) -> None:
