@@ -2,16 +2,18 @@
 
 Knows: states of entities before and after a write, values only. A journal belongs to one writer and
 one partition, and no other writer touches that partition: so at any moment at most one operation is
-without its answer, and that one may have happened or not, but never in part. Must not know HTTP.
+without its answer, and that one may have happened or not, but never in part. While a backup is made, a
+journal is watched: it keeps every state, because the backup has to show one of them. Must not know HTTP.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+from tablestone.model.etag import parse_etag
 
 Properties = dict[str, str | int]
 
@@ -35,27 +37,43 @@ class Change:
 
 @dataclass
 class Journal:
+    """The entities of one partition."""
+
     partition_key: str
     acknowledged: dict[str, Stored] = field(default_factory=dict)
     in_flight: tuple[Change, ...] = ()
     operations_acknowledged: int = 0
+    went_back: list[str] = field(default_factory=list)
+    """The answers in which the Timestamp of an entity was not later than before, in words."""
+    _watched: list[dict[str, Stored]] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, changes: Sequence[Change]) -> None:
-        self.in_flight = tuple(changes)
+        with self._lock:
+            self.in_flight = tuple(changes)
 
     def acknowledge(self, etags: Sequence[str | None]) -> None:
         """The answer came: one ETag for each change, None for a deletion."""
+        after = dict(self.acknowledged)
         for change, etag in zip(self.in_flight, etags, strict=True):
             if change.properties is None:
-                del self.acknowledged[change.row_key]
+                del after[change.row_key]
             else:
                 assert etag is not None, f"no ETag for {change}"
-                self.acknowledged[change.row_key] = Stored(change.properties, etag)
-        self.in_flight = ()
+                after[change.row_key] = Stored(change.properties, etag)
+                self.went_back += self._not_later(change.row_key, after)
         self.operations_acknowledged += 1
+        self._continue_from(after)
+
+    def forget(self) -> None:
+        """The server said that it has done nothing."""
+        with self._lock:
+            self.in_flight = ()
 
     def complaints(self, found: Mapping[str, Stored]) -> Iterator[str]:
-        """The contradictions between the journal and the partition after the restart, in words."""
+        """The contradictions between the journal and the partition after a kill, in words."""
+        yield from self.went_back
+        self.went_back = []
         in_flight = {change.row_key for change in self.in_flight}
         for row_key in sorted((self.acknowledged.keys() | found.keys()) - in_flight):
             if found.get(row_key) != self.acknowledged.get(row_key):
@@ -65,6 +83,7 @@ class Journal:
             entity = found.get(change.row_key)
             if (entity.properties if entity else None) == change.properties:
                 applied += 1
+                yield from self._not_later(change.row_key, found)
             elif entity != self.acknowledged.get(change.row_key):
                 yield self.differs(change.row_key, found)
         if 0 < applied < len(self.in_flight):
@@ -81,46 +100,125 @@ class Journal:
 
     def settle(self, found: Mapping[str, Stored]) -> None:
         """Continue from the data that was found: the operation without an answer has its outcome now."""
-        self.acknowledged = dict(found)
-        self.in_flight = ()
+        self._continue_from(dict(found))
+
+    def watch(self) -> None:
+        """Keep every state from now on."""
+        with self._lock:
+            self._watched = [self.acknowledged]
+
+    def end_watch(self) -> tuple[list[dict[str, Stored]], tuple[Change, ...]]:
+        """The states since `watch`, and the operation that is without an answer now."""
+        with self._lock:
+            states, self._watched = self._watched, None
+            assert states is not None
+            return states, self.in_flight
+
+    def complaints_of_backup(
+        self,
+        found: Mapping[str, Stored],
+        watched: tuple[list[dict[str, Stored]], tuple[Change, ...]],
+    ) -> Iterator[str]:
+        """The contradictions of a backup that was made while the journal was watched."""
+        states, in_flight = watched
+        if dict(found) in states:
+            return
+        last = Journal(self.partition_key, states[-1], in_flight)
+        if in_flight and not list(last.complaints(found)):
+            return
+        yield f"{self.partition_key}: the backup has none of the {len(states)} states of its time"
+
+    def _continue_from(self, state: dict[str, Stored]) -> None:
+        with self._lock:
+            self.acknowledged = state
+            self.in_flight = ()
+            if self._watched is not None:
+                self._watched.append(state)
+
+    def _not_later(self, row_key: str, after: Mapping[str, Stored]) -> Iterator[str]:
+        earlier, later = self.acknowledged.get(row_key), after.get(row_key)
+        if earlier and later and parse_etag(later.etag) <= parse_etag(earlier.etag):
+            yield f"{self.partition_key}/{row_key}: the Timestamp of {later.etag} follows {earlier.etag}"
 
 
 Rows = frozenset[str]
+State = Hashable
+Unanswered = tuple[str, tuple[State | None, ...]] | None
+BEING_DELETED: Final = "being deleted"
 
 
 @dataclass
-class TableJournal:
-    """The tables of one writer, each with the RowKeys it holds; at most one operation unanswered."""
+class NamedJournal:
+    """Things of one writer by their names, such as tables with their RowKeys; at most one operation unanswered.
 
-    acknowledged: dict[str, Rows] = field(default_factory=dict)
-    in_flight: tuple[str, Rows | None] | None = None
-    """The table that is being changed and its content after that; None if it is deleted."""
+    Its methods are those of a journal of entities.
+    """
+
+    kind: str
+    acknowledged: dict[str, State] = field(default_factory=dict)
+    in_flight: Unanswered = None
+    """The thing that is being changed and its state after that, None if it is deleted, then other states on the way."""
     operations_acknowledged: int = 0
+    _watched: list[dict[str, State]] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, table: str, rows: Rows | None) -> None:
-        self.in_flight = (table, rows)
+    def begin(self, name: str, state: State | None, *on_the_way: State) -> None:
+        with self._lock:
+            self.in_flight = (name, (state, *on_the_way))
 
     def acknowledge(self) -> None:
         assert self.in_flight is not None
-        table, rows = self.in_flight
-        self.in_flight = None
-        if rows is None:
-            del self.acknowledged[table]
-        else:
-            self.acknowledged[table] = rows
+        name, (state, *_) = self.in_flight
         self.operations_acknowledged += 1
+        self._continue_from(changed(self.acknowledged, name, state))
 
-    def complaints(self, found: Mapping[str, Rows]) -> Iterator[str]:
-        for table in sorted(self.acknowledged.keys() | found.keys()):
-            allowed = [self.acknowledged.get(table)]
-            if self.in_flight is not None and self.in_flight[0] == table:
-                allowed.append(self.in_flight[1])
-            if found.get(table) not in allowed:
-                yield f"table {table}: allowed {allowed}, found {found.get(table)}"
+    def forget(self) -> None:
+        with self._lock:
+            self.in_flight = None
 
-    def settle(self, found: Mapping[str, Rows]) -> None:
-        self.acknowledged = dict(found)
-        self.in_flight = None
+    def complaints(self, found: Mapping[str, State]) -> Iterator[str]:
+        for name in sorted(self.acknowledged.keys() | found.keys()):
+            allowed = [self.acknowledged.get(name)]
+            if self.in_flight is not None and self.in_flight[0] == name:
+                allowed += self.in_flight[1]
+            if found.get(name) not in allowed:
+                yield f"{self.kind} {name}: allowed {allowed}, found {found.get(name)}"
+
+    def settle(self, found: Mapping[str, State]) -> None:
+        self._continue_from(dict(found))
+
+    def watch(self) -> None:
+        with self._lock:
+            self._watched = [self.acknowledged]
+
+    def end_watch(self) -> tuple[list[dict[str, State]], Unanswered]:
+        with self._lock:
+            states, self._watched = self._watched, None
+            assert states is not None
+            return states, self.in_flight
+
+    def complaints_of_backup(
+        self, found: Mapping[str, State], watched: tuple[list[dict[str, State]], Unanswered]
+    ) -> Iterator[str]:
+        states, in_flight = watched
+        if in_flight is not None:
+            name, outcomes = in_flight
+            states = states + [changed(states[-1], name, state) for state in outcomes]
+        if dict(found) not in states:
+            yield f"{self.kind}: the backup has none of the {len(states)} states of its time"
+
+    def _continue_from(self, state: dict[str, State]) -> None:
+        with self._lock:
+            self.acknowledged = state
+            self.in_flight = None
+            if self._watched is not None:
+                self._watched.append(state)
+
+
+def changed(states: Mapping[str, State], name: str, state: State | None) -> dict[str, State]:
+    """The states with that of one thing replaced, or without the thing if its state is None."""
+    rest = {each: other for each, other in states.items() if each != name}
+    return rest if state is None else {**rest, name: state}
 
 
 def shown(entity: Stored | None) -> str:

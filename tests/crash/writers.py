@@ -1,7 +1,7 @@
 """Writers that never stop by themselves, and the reader that checks the data that they leave.
 
 Knows: raw HTTP with a signature (no SDK: a retry would blur what was acknowledged), and how each
-change is sent. A writer has its own partition and one request at a time; its
+change of entities is sent. A writer has its own partition and one request at a time; its
 journal has the answers. Does not judge the data that is found.
 """
 
@@ -11,23 +11,29 @@ import http.client
 import json
 import re
 import threading
+import time
 from collections import defaultdict
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from crash.journal import Change, Stored
 from signing import signed_headers
+from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUNT_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    import subprocess
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from random import Random
 
-    from crash.journal import Journal, Properties, Rows, TableJournal
+    from crash.journal import Journal, Properties
     from server_process import ServerProcess
 
 TABLE = "CrashReadings"
-TABLES_COMING_AND_GOING = [f"Fleeting{number}" for number in range(4)]
 ROW_KEYS = [f"row-{number:02}" for number in range(40)]
+QUIET = {"Prefer": "return-no-content"}
+ANSWER_SECONDS_MAX = 120
+BUSY_PAUSE_SECONDS = 0.02
 TRANSACTION_OPERATIONS_MAX = 25  # more rows than this would seldom be free at once
 BATCH_TYPE = "multipart/mixed; boundary=batch_of_the_crash_test"
 ETAG_OF_PART = re.compile(rb"^ETag: (.*?)\r?$", re.MULTILINE)
@@ -38,15 +44,31 @@ class UnexpectedAnswerError(AssertionError):
     """The server answered, and not as the protocol says."""
 
 
-class Connection:
-    """Signed requests over one kept-alive connection."""
+class NothingDoneError(UnexpectedAnswerError):
+    """The server answered 503: it has done nothing."""
 
-    def __init__(self, server: ServerProcess) -> None:
+
+class Connection:
+    """Signed requests over one kept-alive connection, of the server's own account if no other is named.
+
+    `now` is the clock of the client, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        server: ServerProcess,
+        account: str = "",
+        key: str = "",
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.now = now
         address = urlsplit(server.endpoint)
         assert address.hostname is not None
-        self.base = address.path.rstrip("/")
-        self.account, self.key = server.account_name, server.account_key
-        self.http = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
+        self.base = f"/{account}" if account else address.path.rstrip("/")
+        self.account, self.key = account or server.account_name, key or server.account_key
+        self.http = http.client.HTTPConnection(
+            address.hostname, address.port, timeout=ANSWER_SECONDS_MAX
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -67,74 +89,151 @@ class Connection:
         target = self.base + path
         signed = dict(
             signed_headers(
-                self.account, self.key, method=method, target=target, content_type=content_type
+                self.account,
+                self.key,
+                method=method,
+                target=target,
+                content_type=content_type,
+                date=formatdate(self.now(), usegmt=True),
             )
         )
         self.http.request(method, target, body, signed | dict(headers or {}))
         response = self.http.getresponse()
         answer = response.read()
         if response.status != expected:
-            raise UnexpectedAnswerError(f"{method} {path}: {response.status} {answer[:600]!r}")
+            error = NothingDoneError if response.status == 503 else UnexpectedAnswerError
+            raise error(f"{method} {path}: {response.status} {answer[:600]!r}")
         return response, answer
 
-    def pages(self, path: str) -> Iterator[dict[str, Any]]:
-        """All members of a list, page by page."""
-        options: dict[str, str] = {}
+    def send_batch(self, parts: Sequence[bytes]) -> bytes:
+        """A transaction of these parts, each of which has to succeed; returns the answer."""
+        body = (
+            b"--batch_of_the_crash_test\r\n"
+            b"Content-Type: multipart/mixed; boundary=changeset_1\r\n\r\n"
+            + b"".join(parts)
+            + b"--changeset_1--\r\n--batch_of_the_crash_test--\r\n"
+        )
+        _, answer = self.send("POST", "/$batch", body, expected=202, content_type=BATCH_TYPE)
+        statuses = STATUS_OF_PART.findall(answer)
+        if statuses == [b"503"]:
+            raise NothingDoneError(f"a transaction: {answer[:600]!r}")
+        if statuses != [b"204"] * len(parts):
+            raise UnexpectedAnswerError(f"a transaction was refused: {answer[:2000]!r}")
+        return answer
+
+    def pages(self, path: str, chosen: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        """All members of a list, page by page, that the options have `chosen`."""
+        options = dict(chosen or {})
         while True:
-            query = f"?{urlencode(options)}" if options else ""
+            query = f"?{urlencode(options, quote_via=quote)}" if options else ""
             response, body = self.send("GET", f"{path}{query}", expected=200)
             yield from json.loads(body)["value"]
             names = ("NextTableName", "NextPartitionKey", "NextRowKey")
             tokens = {name: response.getheader(f"x-ms-continuation-{name}") for name in names}
-            options = {name: token for name, token in tokens.items() if token is not None}
-            if not options:
+            following = {name: token for name, token in tokens.items() if token is not None}
+            if not following:
                 return
+            options = {**(chosen or {}), **following}
 
 
 def entity_path(partition_key: str, row_key: str) -> str:
     return f"/{TABLE}(PartitionKey='{quote(partition_key)}',RowKey='{quote(row_key)}')"
 
 
-class UntilKilled(threading.Thread):
-    """Sends one operation after the other until its connection breaks."""
+def as_development_account(server: ServerProcess) -> ServerProcess:
+    """The server as the development account's, because it prints stored accounts first, without their keys."""
+    address = server.endpoint.rpartition("/")[0]
+    server.endpoint = f"{address}/{DEVELOPMENT_ACCOUNT_NAME}"
+    server.connection_string = (
+        f"AccountName={DEVELOPMENT_ACCOUNT_NAME};AccountKey={DEVELOPMENT_ACCOUNT_KEY};"
+    )
+    return server
 
-    def __init__(
-        self, server: ServerProcess, randomness: Random, acknowledged: threading.Semaphore
-    ) -> None:
+
+class Life:
+    """One start of a server until its end, as its writers see it."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+        self.is_ending = threading.Event()
+        """The server is about to be killed as a whole. A worker that is killed before is replaced."""
+        self.acknowledged = threading.Semaphore(0)
+        self.complaints: list[str] = []
+        self.unanswered = 0
+        self.commands: set[subprocess.Popen[str]] = set()
+        """The commands that run beside the server."""
+
+
+class UntilKilled(threading.Thread):
+    """Sends one operation after the other until the server is gone.
+
+    If only its worker is gone, it reads what it has written, lets its journal judge that, and goes on.
+    """
+
+    journal: Any
+
+    def __init__(self, life: Life, randomness: Random) -> None:
         super().__init__(daemon=True)
-        self.connection = Connection(server)
+        self.life = life
+        self.connection = Connection(life.server)
         self.random = randomness
-        self.acknowledged = acknowledged
         self.unexpected: Exception | None = None
 
     def send_next(self) -> None:
         raise NotImplementedError
 
+    def read(self) -> Any:
+        """Everything of this writer that is stored, as its journal takes it."""
+        raise NotImplementedError
+
     def run(self) -> None:
         try:
             while True:
-                self.send_next()
-                self.acknowledged.release()
-        except (OSError, http.client.HTTPException):
-            pass  # The server is gone. The operation under way stays without an answer.
+                try:
+                    self.send_next()
+                except NothingDoneError:
+                    self.journal.forget()
+                    time.sleep(BUSY_PAUSE_SECONDS)
+                except TimeoutError:
+                    raise  # It may still happen, so nothing can be said of it.
+                except (OSError, http.client.HTTPException):
+                    self.life.unanswered += bool(self.journal.in_flight)
+                    if not self.goes_on():
+                        break
+                else:
+                    self.life.acknowledged.release()
         except Exception as error:  # noqa: BLE001  the test reports it, not the thread
             self.unexpected = error
         finally:
             self.connection.http.close()
 
+    def goes_on(self) -> bool:
+        """Whether the server is still there; the operation that is without an answer then has its outcome."""
+        while not self.life.is_ending.is_set():
+            self.connection.http.close()
+            try:
+                found = self.read()
+            except TimeoutError:
+                raise
+            except (OSError, http.client.HTTPException, NothingDoneError):
+                time.sleep(BUSY_PAUSE_SECONDS)
+            else:
+                self.life.complaints += self.journal.complaints(found)
+                self.journal.settle(found)
+                return True
+        return False
+
 
 class EntityWriter(UntilKilled):
     """Inserts, replaces, merges, deletes and transactions, all in one partition."""
 
-    def __init__(
-        self,
-        server: ServerProcess,
-        journal: Journal,
-        randomness: Random,
-        acknowledged: threading.Semaphore,
-    ) -> None:
-        super().__init__(server, randomness, acknowledged)
+    def __init__(self, life: Life, journal: Journal, randomness: Random) -> None:
+        super().__init__(life, randomness)
         self.journal = journal
+
+    def read(self) -> dict[str, Stored]:
+        partition_key = self.journal.partition_key
+        return read_partitions(self.connection, partition_key).get(partition_key, {})
 
     def send_next(self) -> None:
         if self.random.random() < 0.4:
@@ -186,56 +285,13 @@ class EntityWriter(UntilKilled):
             part_of_batch(method, self.connection.base + self.path(method, row_key), body, headers)
             for row_key, (_, method, body, headers) in zip(row_keys, drawn, strict=True)
         ]
-        body = (
-            b"--batch_of_the_crash_test\r\n"
-            b"Content-Type: multipart/mixed; boundary=changeset_1\r\n\r\n"
-            + b"".join(parts)
-            + b"--changeset_1--\r\n--batch_of_the_crash_test--\r\n"
-        )
         changes = [change for change, _, _, _ in drawn]
         self.journal.begin(changes)
-        _, answer = self.connection.send(
-            "POST", "/$batch", body, expected=202, content_type=BATCH_TYPE
-        )
-        statuses = STATUS_OF_PART.findall(answer)
-        if statuses != [b"204"] * len(changes):
-            raise UnexpectedAnswerError(f"a transaction was refused: {answer[:2000]!r}")
+        answer = self.connection.send_batch(parts)
         etags = iter(ETAG_OF_PART.findall(answer))
         self.journal.acknowledge(
             [None if change.properties is None else next(etags).decode() for change in changes]
         )
-
-
-class TableWriter(UntilKilled):
-    """Creates tables, inserts a few entities, deletes the tables, and creates them again."""
-
-    def __init__(
-        self,
-        server: ServerProcess,
-        journal: TableJournal,
-        randomness: Random,
-        acknowledged: threading.Semaphore,
-    ) -> None:
-        super().__init__(server, randomness, acknowledged)
-        self.journal = journal
-
-    def send_next(self) -> None:
-        table = self.random.choice(TABLES_COMING_AND_GOING)
-        rows = self.journal.acknowledged.get(table)
-        quiet = {"Prefer": "return-no-content"}
-        if rows is None:
-            self.journal.begin(table, frozenset())
-            body = json.dumps({"TableName": table}).encode()
-            self.connection.send("POST", "/Tables", body, expected=204, headers=quiet)
-        elif len(rows) == 5:
-            self.journal.begin(table, None)
-            self.connection.send("DELETE", f"/Tables('{table}')", expected=204)
-        else:
-            row_key = f"{self.random.getrandbits(60):x}"
-            self.journal.begin(table, rows | {row_key})
-            body = json.dumps({"PartitionKey": "p", "RowKey": row_key}).encode()
-            self.connection.send("POST", f"/{table}", body, expected=204, headers=quiet)
-        self.journal.acknowledge()
 
 
 def part_of_batch(method: str, target: str, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -254,24 +310,15 @@ def part_of_batch(method: str, target: str, body: bytes, headers: Mapping[str, s
     return "\r\n".join(lines).encode() + body + b"\r\n"
 
 
-def read_partitions(server: ServerProcess) -> dict[str, dict[str, Stored]]:
-    """Everything the table holds, by partition key and row key."""
+def read_partitions(
+    connection: Connection, partition_key: str | None = None
+) -> dict[str, dict[str, Stored]]:
+    """What the table holds, all of it or one partition, by partition key and row key."""
+    chosen = {} if partition_key is None else {"$filter": f"PartitionKey eq '{partition_key}'"}
     partitions: defaultdict[str, dict[str, Stored]] = defaultdict(dict)
-    with Connection(server) as connection:
-        for entity in connection.pages(f"/{TABLE}()"):
-            partitions[entity["PartitionKey"]][entity["RowKey"]] = stored(entity)
-    return partitions
-
-
-def read_tables(server: ServerProcess) -> dict[str, Rows]:
-    """The tables that come and go, each with the RowKeys of its entities."""
-    with Connection(server) as connection:
-        names = [table["TableName"] for table in connection.pages("/Tables")]
-        return {
-            name: frozenset(entity["RowKey"] for entity in connection.pages(f"/{name}()"))
-            for name in names
-            if name in TABLES_COMING_AND_GOING
-        }
+    for entity in connection.pages(f"/{TABLE}()", chosen):
+        partitions[entity["PartitionKey"]][entity["RowKey"]] = stored(entity)
+    return dict(partitions)
 
 
 def stored(entity: Mapping[str, Any]) -> Stored:

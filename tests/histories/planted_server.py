@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 STALE_SECONDS: Final = 0.2
 """How long the stale cache keeps a row."""
+LATE_SECONDS: Final = 0.01
+"""How long a commit comes after its answer."""
 
 
 def stale_read_cache(engine: Any) -> None:
@@ -80,6 +83,38 @@ def transaction_in_two_commits(engine: Any) -> None:
     engine.commit = in_two
 
 
+def answer_before_commit(engine: Any) -> None:
+    """The client has its answer a moment before its transaction is committed; reads of the process wait for that."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from power_loss.planted import AnsweringQueue  # noqa: PLC0415 - needs the line before
+
+    class LateQueue(AnsweringQueue):
+        is_busy = False
+
+        def get(self, *arguments: Any) -> Any:
+            self.is_busy = False
+            task = super().get(*arguments)
+            time.sleep(LATE_SECONDS)
+            return task
+
+        def put(self, *arguments: Any) -> None:
+            self.is_busy = True
+            super().put(*arguments)
+
+    tasks = engine._commits._tasks = LateQueue(engine._commits._tasks)
+
+    def after_commit(read: Callable[..., Any]) -> Callable[..., Any]:
+        def waiting(*arguments: Any, **named: Any) -> Any:
+            while tasks.is_busy:
+                time.sleep(LATE_SECONDS / 10)
+            return read(*arguments, **named)
+
+        return waiting
+
+    for name in ("get", "read", "snapshot"):
+        setattr(engine, name, after_commit(getattr(engine, name)))
+
+
 def read_at_one(engine: Any) -> None:
     """Point reads of a Cassandra cluster ask one node."""
     from cassandra import ConsistencyLevel  # noqa: PLC0415 - needs the driver
@@ -100,6 +135,7 @@ BUGS: Final[dict[str, Callable[[Any], None]]] = {
     "stale read cache": stale_read_cache,
     "lost condition": lost_condition,
     "transaction in two commits": transaction_in_two_commits,
+    "answer before commit": answer_before_commit,
     "read at consistency ONE": read_at_one,
     "blind retry": blind_retry,
 }

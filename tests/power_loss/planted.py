@@ -19,7 +19,7 @@ def synchronous_normal(engine: SqliteEngine, _recording: Recording) -> None:
     writer_of(engine).pragma("synchronous", "NORMAL")
 
 
-class _AnsweringQueue(SimpleQueue[Any]):
+class AnsweringQueue(SimpleQueue[Any]):
     """Answers the callers of a group when its commit is handed to the thread that flushes.
 
     The tasks stay in the queue for which the thread waits already. A compiled engine takes only a queue of this class.
@@ -42,7 +42,7 @@ class _AnsweringQueue(SimpleQueue[Any]):
 def answer_before_flush(engine: SqliteEngine, _recording: Recording) -> None:
     """The client has its answer while the commit is not on the disk yet."""
     assert engine._commits is not None
-    engine._commits._tasks = _AnsweringQueue(engine._commits._tasks)
+    engine._commits._tasks = AnsweringQueue(engine._commits._tasks)
 
 
 def unflushed(name: str, _engine: SqliteEngine, recording: Recording) -> None:
