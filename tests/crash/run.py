@@ -33,8 +33,8 @@ from server_process import COMMAND, ServerProcess, start_server
 
 ENTITY_WRITERS: Final = 6
 WORKERS: Final = (1, 2, 3, 3, 4)
-KILLS_ON_THE_WAY_MAX: Final = 14
-OPERATIONS_BEFORE_KILL_MAX: Final = 120
+KILLS_ON_THE_WAY_MAX: Final = 30
+OPERATIONS_BEFORE_KILL_MAX: Final = 80
 START_SECONDS_MAX: Final = 120
 PATIENCE_SECONDS: Final = 180
 SAS_VERSION: Final = "2019-02-02"
