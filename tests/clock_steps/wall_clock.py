@@ -1,0 +1,48 @@
+"""The wall clock of a machine that a test sets: how far it is ahead of the real one, in a file that servers share.
+
+Knows the file only. Each process of the server maps it (`stepped_server.py`), so a step acts in all of them at once.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+NAME: Final = "CLOCK_FILE"
+"""The environment variable with the path of the file."""
+STEPPED: Final = (sys.executable, str(Path(__file__).with_name("stepped_server.py")))
+"""The command of a server on such a machine."""
+_AHEAD: Final = struct.Struct("=q")
+
+
+class WallClock:
+    """A clock that is ahead of the real one by a number of seconds that can be changed, also to less than zero."""
+
+    def __init__(self, file: Path) -> None:
+        if not file.exists():
+            file.write_bytes(_AHEAD.pack(0))
+        self.environment = {NAME: str(file)}
+        with file.open("r+b") as opened:
+            self._shared = mmap.mmap(opened.fileno(), _AHEAD.size)
+        self._time_ns = time.time_ns  # the real one, because a server replaces it
+
+    @property
+    def ahead_ns(self) -> int:
+        ahead: int = _AHEAD.unpack_from(self._shared)[0]
+        return ahead
+
+    def set(self, seconds_ahead: float) -> None:
+        """Let the clock step."""
+        _AHEAD.pack_into(self._shared, 0, round(seconds_ahead * 1e9))
+
+    def now_ns(self) -> int:
+        """Nanoseconds since 1970, like `time.time_ns`."""
+        return self._time_ns() + self.ahead_ns
+
+    def now(self) -> float:
+        """Seconds since 1970, like `time.time`."""
+        return self.now_ns() / 1e9
