@@ -153,7 +153,7 @@ async def _stored_accounts(data: Path) -> list[StoredAccount]:
 
 
 class Contents(NamedTuple):
-    """What a server shows, without its accounts."""
+    """The entities, tables and policies that a server shows."""
 
     partitions: dict[str, dict[str, Stored]]
     named: dict[str, dict[str, State]]

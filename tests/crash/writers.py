@@ -313,7 +313,7 @@ def part_of_batch(method: str, target: str, body: bytes, headers: Mapping[str, s
 def read_partitions(
     connection: Connection, partition_key: str | None = None
 ) -> dict[str, dict[str, Stored]]:
-    """What the table holds, all of it or one partition, by partition key and row key."""
+    """The entities of the table, or of one of its partitions, by partition key and row key."""
     chosen = {} if partition_key is None else {"$filter": f"PartitionKey eq '{partition_key}'"}
     partitions: defaultdict[str, dict[str, Stored]] = defaultdict(dict)
     for entity in connection.pages(f"/{TABLE}()", chosen):
