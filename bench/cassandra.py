@@ -366,7 +366,7 @@ def keyspace_of_its_own(url: str) -> Iterator[str]:
         opening.initialize(replace(address, replication=min(nodes, 3)))
         print(f"{nodes} node(s), {min(nodes, 3)} copies of each row\n", flush=True)
         yield url.replace(f"/{parse_address(url).keyspace}", f"/{address.keyspace}", 1)
-        connection.define(f"DROP KEYSPACE {address.keyspace}")
+        connection.define(f"DROP KEYSPACE IF EXISTS {address.keyspace}")
     finally:
         connection.close()
 

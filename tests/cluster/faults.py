@@ -37,6 +37,8 @@ STOPPED_SECONDS: Final = 4.0
 ANSWERS_MIN: Final = 40
 """The answers without which no phase ends."""
 PATIENCE_SECONDS: Final = 120.0
+FORGETFUL: Final = {"hinted_handoff_enabled": "false"}
+"""Nodes with this setting bring a node that was away nothing of what it missed, except by repairs."""
 SLOW: Final = (0.10, 0.05)
 """A slow node stands still for so many seconds, and then runs for so many."""
 
@@ -210,10 +212,14 @@ def run_faults(
     bug: str | None = None,
     tell: Callable[[str], None] = print,
 ) -> Report:
-    """The whole run on a new cluster in the directory, which is removed at the end. Raises `NoCluster`."""
-    cluster = Cluster.create(directory, NODES)
+    """The whole run on a new cluster in the directory, which is removed at the end. Raises `NoCluster`.
+
+    The seed chooses whether the nodes keep hints for a node that is away. With a planted bug they keep none.
+    """
+    keeps_hints = bug is None and Random(f"{seed}/hints").random() < 0.5
+    cluster = Cluster.create(directory, NODES, None if keeps_hints else FORGETFUL)
     try:
-        tell(f"{NODES} nodes run")
+        tell(f"{NODES} nodes run, {'with' if keeps_hints else 'without'} hints")
         made = subprocess.run(
             [COMMAND, "cluster", "init", "--engine", f"{cluster.url}&replication={NODES}"],
             check=False,

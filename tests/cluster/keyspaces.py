@@ -55,5 +55,5 @@ def made_keyspace(name: str) -> Iterator[str]:
         yield url
     finally:
         connection = connect(parse_address(url), in_keyspace=False)
-        connection.define(f"DROP KEYSPACE {name}")
+        connection.define(f"DROP KEYSPACE IF EXISTS {name}")
         connection.close()

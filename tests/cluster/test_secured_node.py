@@ -109,9 +109,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             parse_address(node.url("cassandra@", password=directory / "first")), in_keyspace=False
         )
         for statement in (  # those that docs/guides/cassandra.md names
-            f"CREATE ROLE tablestone WITH PASSWORD = '{PASSWORD}' AND LOGIN = true",
+            f"CREATE ROLE IF NOT EXISTS tablestone WITH PASSWORD = '{PASSWORD}' AND LOGIN = true",
             "GRANT CREATE ON ALL KEYSPACES TO tablestone",
-            "CREATE ROLE looking WITH PASSWORD = 'x' AND LOGIN = true",
+            "CREATE ROLE IF NOT EXISTS looking WITH PASSWORD = 'x' AND LOGIN = true",
             "GRANT SELECT ON system_views.settings TO looking",
         ):
             root.define(statement)

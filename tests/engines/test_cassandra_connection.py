@@ -1,15 +1,23 @@
-"""The connection to a cluster, as far as it needs none: what becomes of statements after it was closed."""
+"""The connection to a cluster, as far as it needs none: statements after it was closed, and those of a start."""
 
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablestone[cassandra]'")
 
+from cassandra.cluster import NoHostAvailable
+
+import cassandra
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt
-from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.contract import EngineBusy, EngineUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 class Bound:
@@ -34,3 +42,104 @@ def test_a_write_to_a_closed_connection_was_certainly_not_sent(
     with pytest.raises(EngineUnavailable):
         asyncio.run(write())
     assert not issubclass(EngineUnavailable, OutcomeInDoubt)
+
+
+class Nodes:
+    """A session and a cluster on which `act` is called for each statement and each refreshed list of nodes."""
+
+    def __init__(self, act: Callable[[int], object], datacenters: Sequence[str] = ()) -> None:
+        self._act = act
+        self.calls = 0
+        self.datacenters = datacenters
+
+    def execute(self, *_arguments: object, **_named: object) -> object:
+        self.calls += 1
+        return self._act(self.calls)
+
+    refresh_nodes = execute
+
+    @property
+    def metadata(self) -> Nodes:
+        return self
+
+    def all_hosts(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(datacenter=name) for name in self.datacenters]
+
+
+def connection_to(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Connection:
+    """A connection whose clock goes on by what it waits."""
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr("time.sleep", sleep)
+    connection = object.__new__(Connection)
+    connection.is_open = True
+    connection._seconds = lambda: now
+    connection.session = nodes
+    connection.cluster = nodes
+    return connection
+
+
+def refuse(error: Exception, times: int) -> Callable[[int], object]:
+    """Raise the error in the first calls, and answer a row afterwards."""
+
+    def act(call: int) -> object:
+        if call <= times:
+            raise error
+        return [("found",)]
+
+    return act
+
+
+TIME_OUT = cassandra.OperationTimedOut()
+UNAVAILABLE = cassandra.Unavailable("too few nodes")
+NO_HOST = NoHostAvailable("none", {})
+
+
+@pytest.mark.parametrize("error", [TIME_OUT, UNAVAILABLE, NO_HOST], ids=str)
+def test_a_statement_of_a_start_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """`tablestone cluster init` ended because a node that had just started did not answer in time."""
+    nodes = Nodes(refuse(error, 3))
+    connection = connection_to(nodes, monkeypatch)
+    assert connection.execute("SELECT") == [("found",)]
+    assert nodes.calls == 4
+    nodes = connection.session = Nodes(refuse(error, 3))
+    connection.define("CREATE")
+    assert nodes.calls == 4
+
+
+def test_nodes_that_never_answer_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = connection_to(Nodes(refuse(UNAVAILABLE, 10_000)), monkeypatch)
+    with pytest.raises(EngineBusy, match="The cluster does not answer"):
+        connection.execute("SELECT")
+    with pytest.raises(EngineBusy):
+        connection.define("CREATE")
+
+
+def test_a_statement_that_is_wrong_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(refuse(cassandra.InvalidRequest("no such table"), 10_000))
+    with pytest.raises(cassandra.InvalidRequest):
+        connection_to(nodes, monkeypatch).execute("SELECT")
+    assert nodes.calls == 1
+
+
+def test_news_of_a_node_that_has_just_started_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def act(call: int) -> object:
+        if call == 1:
+            raise cassandra.DriverException("not refreshed")
+        nodes.datacenters = ["dc1", "dc2", "dc1", "dc1"]
+        return None
+
+    nodes = Nodes(act, ["dc1", "dc2"])
+    connection = connection_to(nodes, monkeypatch)
+    assert connection.nodes_in("dc1", 1) == 1
+    assert nodes.calls == 0
+    assert connection.nodes_in("dc1", 3) == 3
+    assert connection.nodes_in("dc1", 4) == 3

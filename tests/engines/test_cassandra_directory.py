@@ -46,7 +46,7 @@ def address() -> Iterator[ClusterAddress]:
     initialize(address)
     yield address
     connection = connect(address)
-    connection.execute(f"DROP KEYSPACE {keyspace}")
+    connection.define(f"DROP KEYSPACE IF EXISTS {keyspace}")
     connection.close()
 
 
@@ -59,7 +59,7 @@ async def connection(address: ClusterAddress) -> AsyncIterator[Connection]:
 
     connection = connect(address)
     for table in (DIRECTORY, DIRECTORY_NODES):
-        connection.execute(f"TRUNCATE {table}")
+        connection.define(f"TRUNCATE {table}")
     await make_root(connection)
     yield connection
     connection.close()
@@ -165,7 +165,7 @@ async def test_a_split_that_was_cut_off_anywhere_is_ended_by_others(
     calls = 0
     while not finished:
         for table in ("directory", "directory_nodes"):
-            connection.execute(f"TRUNCATE {table}")
+            connection.define(f"TRUNCATE {table}")
         from tablestone.engines.cassandra.directory import make_root  # noqa: PLC0415
 
         await make_root(connection)

@@ -8,9 +8,11 @@ when a cluster is opened.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from contextlib import suppress
+from typing import Any, Final, TypeAlias, TypeVar
 
 from cassandra.cluster import NoHostAvailable, ResponseFuture
 from cassandra.query import BatchStatement, BatchType, PreparedStatement
@@ -27,8 +29,14 @@ READ_SECONDS_MAX: Final = 15.0
 """How long a read is tried again; the service's own limit for a request is 30 s."""
 SCHEMA_SECONDS_MAX: Final = 60.0
 """How long a change of the schema may take: all nodes have to agree on it."""
+NEWS_SECONDS_MAX: Final = 10.0
+"""How long the other nodes may take to know of a node that has just started."""
 PAUSE_SECONDS: Final = 0.02
 """The first pause before a statement is sent again; each one is twice as long, up to 1 s."""
+START_PAUSE_SECONDS: Final = 0.5
+"""The pause between two attempts of a statement that a start or a command waits for."""
+
+_Result = TypeVar("_Result")
 
 Row = tuple[Any, ...]
 Statement: TypeAlias = PreparedStatement
@@ -48,6 +56,11 @@ UNNAMED: Final = (
 """At SERIAL a node gives no code of its own. The read is sent again, because the reason may pass."""
 NOTHING_DONE: Final = (cassandra.Unavailable, NoHostAvailable, cassandra.RequestValidationException)
 """The statement was refused before any node carried it out."""
+PASSING: Final = (
+    *(cassandra.OperationTimedOut, cassandra.Timeout, cassandra.Unavailable, NoHostAvailable),
+    cassandra.CoordinationFailure,
+)
+"""The nodes did not carry a statement out now; they may do it when it is sent again."""
 
 
 class OutcomeInDoubt(Exception):
@@ -102,13 +115,32 @@ class Connection:
     def execute(self, text: str, parameters: Sequence[Any] = (), host: Any = None) -> list[Row]:
         """A statement that is not prepared, waited for on this thread: for making and examining a keyspace.
 
-        With a host it is asked of that node, about itself.
+        It may be repeated, and is, until `READ_SECONDS_MAX` have passed. With a host it is asked of that node, about
+        itself, and once.
         """
-        return list(self.session.execute(text, parameters, host=host))
+        if host is not None:
+            return list(self.session.execute(text, parameters, host=host))
+        return self._waited_for(
+            lambda: list(self.session.execute(text, parameters)), READ_SECONDS_MAX
+        )
 
     def define(self, text: str) -> None:
-        """A change of the schema, waited for on this thread."""
-        self.session.execute(text, timeout=SCHEMA_SECONDS_MAX)
+        """A change of the schema that may be repeated, waited for on this thread."""
+        self._waited_for(
+            lambda: self.session.execute(text, timeout=SCHEMA_SECONDS_MAX), SCHEMA_SECONDS_MAX
+        )
+
+    def nodes_in(self, datacenter: str, wanted: int) -> int:
+        """How many nodes a datacenter has. Waits on this thread for news of as many as are `wanted`."""
+        deadline = self._seconds() + NEWS_SECONDS_MAX
+        while True:
+            hosts = self.cluster.metadata.all_hosts()
+            there = sum(bool(host.datacenter == datacenter) for host in hosts)
+            if there >= wanted or self._seconds() > deadline:
+                return there
+            time.sleep(START_PAUSE_SECONDS)
+            with suppress(cassandra.DriverException):
+                self.cluster.refresh_nodes()
 
     def node_clocks(self) -> list[int]:
         """The clocks of the nodes that answer, in microseconds since 1970, waited for on this thread."""
@@ -196,6 +228,17 @@ class Connection:
         """Close every connection to the cluster."""
         self.is_open = False
         self.cluster.shutdown()
+
+    def _waited_for(self, attempt: Callable[[], _Result], seconds_max: float) -> _Result:
+        """The result of the first attempt that the nodes carry out; `EngineBusy` if there is none in that time."""
+        deadline = self._seconds() + seconds_max
+        while True:
+            try:
+                return attempt()
+            except PASSING as error:
+                if not self.is_open or self._seconds() > deadline:
+                    raise EngineBusy(f"The cluster does not answer: {error}") from error
+            time.sleep(START_PAUSE_SECONDS)
 
     def _send(self, request: Any, parameters: Sequence[Any] | None) -> asyncio.Future[Answer]:
         if not self.is_open:

@@ -114,9 +114,7 @@ def too_many_copies(connection: Connection, copies_in: Mapping[str, int]) -> lis
     """A sentence for each datacenter that has fewer nodes than copies."""
     found = []
     for datacenter, number in copies_in.items():
-        there = sum(
-            host.datacenter == datacenter for host in connection.cluster.metadata.all_hosts()
-        )
+        there = connection.nodes_in(datacenter, number)
         if number > there:
             found.append(
                 f"Datacenter {datacenter} has {there} {'node' if there == 1 else 'nodes'}, and is to hold {number} "

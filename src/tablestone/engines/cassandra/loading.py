@@ -79,7 +79,7 @@ class Load:
         """
         while min(self._connection.node_clocks()) <= self._timestamp:
             await self._connection.pause(0.1)
-        self._connection.define(f"DROP TABLE {LOADING}")
+        self._connection.define(f"DROP TABLE IF EXISTS {LOADING}")
 
     def _clock(self) -> int:
         """The time of this load in ticks: the epoch of every partition that it lists."""

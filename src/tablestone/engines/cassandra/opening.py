@@ -11,7 +11,11 @@ import secrets
 
 from tablestone.clock import Clock, elapsed_seconds, monotonic_seconds
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
-from tablestone.engines.cassandra.connection import Connection
+from tablestone.engines.cassandra.connection import (
+    SCHEMA_SECONDS_MAX,
+    START_PAUSE_SECONDS,
+    Connection,
+)
 from tablestone.engines.cassandra.directory import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
 from tablestone.engines.cassandra.examination import (
@@ -29,7 +33,7 @@ from tablestone.engines.cassandra.schema import (
     TABLES,
     keyspace_statement,
 )
-from tablestone.engines.contract import EngineRefused, StorageId
+from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId
 
 log = logging.getLogger(__name__)
 
@@ -143,10 +147,22 @@ def initialize(address: ClusterAddress) -> bool:
         connection.execute(
             f"INSERT INTO {ABOUT} (name, number) VALUES ('layout', %s) IF NOT EXISTS", (LAYOUT,)
         )
-        asyncio.run(make_root(connection))
+        asyncio.run(_make_directory(connection))
         return keyspace is None
     finally:
         connection.close()
+
+
+async def _make_directory(connection: Connection) -> None:
+    """The empty directory. Nodes that have just started may take each other for lost, and refuse for a while."""
+    deadline = monotonic_seconds() + SCHEMA_SECONDS_MAX
+    while True:
+        try:
+            return await make_root(connection)
+        except EngineUnavailable:
+            if monotonic_seconds() > deadline:
+                raise
+        await connection.pause(START_PAUSE_SECONDS)
 
 
 def _replication(address: ClusterAddress, connection: Connection) -> dict[str, int]:
