@@ -11,16 +11,18 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from azure.data.tables import TableServiceClient
 
-from cluster.keyspaces import KEYSPACE, made_keyspace, on_a_cluster, tablestone
+from cluster.keyspaces import KEYSPACE, made_keyspace, on_a_cluster, tablestone, url_of
 from engines.cluster_engine import URL
-from server_process import clean_environment
+from server_process import clean_environment, start_server
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.engines.cassandra.cluster_url import ClusterAddress, parse_address
 from tablestone.engines.contract import EngineRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 def test_an_address_is_read() -> None:
@@ -140,9 +142,9 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
 
     assert refusals() == ""
     assert "24 hours apart" in " ".join(examine_cluster(keyspace, a_day_off).refusals)
+    connection.execute("UPDATE about SET number = 3 WHERE name = 'layout'")
+    assert "has layout 3, and this version of Tablestone knows layout 2" in refusals()
     connection.execute("UPDATE about SET number = 2 WHERE name = 'layout'")
-    assert "has layout 2, and this version of Tablestone knows layout 1" in refusals()
-    connection.execute("UPDATE about SET number = 1 WHERE name = 'layout'")
     connection.define(f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = false")
     assert "durable_writes = false" in refusals()
     connection.define(f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = true")
@@ -159,6 +161,36 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
         ended = tablestone(*command, "--engine", url)
         assert ended.returncode == 2
         assert "was made by another program" in ended.stderr
+
+
+@on_a_cluster
+def test_a_keyspace_of_the_first_layout_is_upgraded(
+    keyspace: ClusterAddress, tmp_path: Path
+) -> None:
+    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+
+    url = url_of(KEYSPACE)
+    connection = connect(keyspace)
+    connection.define(
+        "ALTER TABLE directory_nodes DROP IF EXISTS (cleared, epoch_min, takes, taken)"
+    )
+    connection.execute("UPDATE about SET number = 1 WHERE name = 'layout'")
+    connection.close()
+    refused = tablestone("cluster", "check", "--engine", url)
+    assert refused.returncode == 1
+    assert "has layout 1, of an older version of Tablestone" in refused.stdout
+    other = connect(keyspace)
+    in_use = tablestone("cluster", "init", "--engine", url)
+    other.close()
+    assert (in_use.returncode, in_use.stdout) == (2, "")
+    assert "has layout 1 and is in use by 127.0.0.1" in in_use.stderr
+    made = tablestone("cluster", "init", "--engine", url)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.startswith(f"Keyspace {KEYSPACE}: was there already.")
+    server = start_server(tmp_path, "--engine", url, "--workers", "1")
+    service = TableServiceClient.from_connection_string(server.connection_string)
+    service.create_table("Kept").upsert_entity({"PartitionKey": "p", "RowKey": "r"})
+    server.stop()
 
 
 @on_a_cluster

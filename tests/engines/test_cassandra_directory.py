@@ -53,7 +53,7 @@ def address() -> Iterator[ClusterAddress]:
 @pytest_asyncio.fixture
 async def connection(address: ClusterAddress) -> AsyncIterator[Connection]:
     """A connection to a directory without entries."""
-    from tablestone.engines.cassandra.directory import make_root  # noqa: PLC0415
+    from tablestone.engines.cassandra.directory_nodes import make_root  # noqa: PLC0415
     from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415
     from tablestone.engines.cassandra.schema import DIRECTORY, DIRECTORY_NODES  # noqa: PLC0415
 
@@ -166,7 +166,7 @@ async def test_a_split_that_was_cut_off_anywhere_is_ended_by_others(
     while not finished:
         for table in ("directory", "directory_nodes"):
             connection.define(f"TRUNCATE {table}")
-        from tablestone.engines.cassandra.directory import make_root  # noqa: PLC0415
+        from tablestone.engines.cassandra.directory_nodes import make_root  # noqa: PLC0415
 
         await make_root(connection)
         careful = directory_on(connection)
@@ -226,3 +226,82 @@ async def test_a_split_in_the_middle_of_a_reading_hides_nothing(connection: Conn
 
     connection.read = split_after_the_first  # type: ignore[assignment,method-assign]
     assert await listed(reader) == sorted(entries)
+
+
+async def leaves(directory: Directory) -> list[bytes]:
+    return [low async for level, low, _ in directory.nodes() if level == 0]
+
+
+async def emptied(
+    connection: Connection, seed: int, number: int = 40
+) -> tuple[Directory, list[bytes]]:
+    """A directory of several leaves whose entries are all removed, and the lows of the leaves."""
+    server = directory_on(connection)
+    entries = keys(number, seed)
+    epochs = {entry: await server.enlist(entry, 0) for entry in entries}
+    for entry, epoch in epochs.items():
+        await server.remove(entry, epoch)
+    assert await listed(directory_on(connection)) == []
+    return server, await leaves(server)
+
+
+async def test_leaves_that_were_emptied_are_joined(connection: Connection) -> None:
+    """All of them but the first leaf of each node of the level above."""
+    server, before = await emptied(connection, 6)
+    assert len(before) >= 40 / ENTRIES_MAX
+    for _ in range(2):
+        await server.join_empty()
+    after = await leaves(server)
+    above = {low async for level, low, _ in server.nodes() if level == 1}
+    assert set(after) == above & set(before)
+    newcomer = directory_on(connection)
+    for entry in keys(40, 7):
+        await newcomer.enlist(entry, 0)
+    assert await listed(server) == await listed(directory_on(connection)) == sorted(keys(40, 7))
+
+
+async def test_a_reader_has_the_empty_leaves_joined_that_it_met(connection: Connection) -> None:
+    _, before = await emptied(connection, 8)
+    reader = directory_on(connection)
+    await listed(reader)
+    await reader.join_empty()
+    assert len(await leaves(reader)) < len(before)
+
+
+async def test_an_entry_of_a_clock_that_is_behind_is_seen_after_a_join(
+    connection: Connection,
+) -> None:
+    """A split deletes with a later timestamp; the entry gets one that is later still."""
+    server, _ = await emptied(connection, 9)
+    await server.join_empty()
+    behind = directory_on(connection)
+    behind.epoch_now = lambda: 1  # type: ignore[method-assign]
+    epochs = [await behind.enlist(entry, 0) for entry in keys(40, 10)]
+    assert await listed(directory_on(connection)) == sorted(keys(40, 10))
+    assert max(epochs) > 1
+
+
+async def test_a_join_that_was_cut_off_anywhere_is_ended_by_others(connection: Connection) -> None:
+    """A server dies in a join, after a later call each time. A writer to the leaf and a reader settle it."""
+    finished = False
+    calls = 0
+    while not finished:
+        for table in ("directory", "directory_nodes"):
+            connection.define(f"TRUNCATE {table}")
+        from tablestone.engines.cassandra.directory_nodes import make_root  # noqa: PLC0415
+
+        await make_root(connection)
+        _, before = await emptied(connection, 11, ENTRIES_MAX + 2)
+        writer, reader = directory_on(connection), directory_on(connection)
+        assert await listed(writer) == []  # it knows all leaves
+        dying = directory_on(CutOff(connection, calls))  # type: ignore[arg-type]
+        try:
+            assert await dying._joins.join_if_empty(before[1])
+            finished = True
+        except EngineUnavailable:
+            calls += 1
+        await writer.enlist(before[1] + b"'", 0)
+        assert await listed(reader) == [before[1] + b"'"]
+        assert await listed(writer) == [before[1] + b"'"]
+        assert [node async for _, _, node in reader.nodes() if node.taken is not None] == []
+    assert calls > 8

@@ -125,6 +125,8 @@ class SimulatedServer(Process):
             for partition in noted:
                 with suppress(EngineUnavailable, OutcomeInDoubt):
                     await emptied.clean(partition)
+            with suppress(EngineUnavailable, OutcomeInDoubt):
+                await self.engine.directory.join_empty()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablest
 from simulation.simulated_cluster import SimulatedCluster, Trouble
 from simulation.simulated_loop import SimulatedLoop
 from simulation.simulated_server import SimulatedServer, simulated_time
-from tablestone.engines.cassandra.directory import make_root
+from tablestone.engines.cassandra.directory_nodes import make_root
 from tablestone.engines.contract import ANY, Change, Key, KeyRange, Put, WriteSet
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 A node of the tree is a Cassandra partition of entries, known by its level and its lowest possible entry, `low`. It
 holds what is below its `high`, where the node on its right begins. The entries of a leaf are partitions of rows, those
 of the levels above are the lows of the nodes below. Entries are plain writes with timestamps of their own, so that one
-that is added again, or late, does no harm. Bounds change by conditional writes. Nodes are split and never joined: a low
-stays a low. docs/decisions/0010-cassandra-directory.md says why this is safe beside other servers.
+that is added again, or late, does no harm. Bounds change by conditional writes. Nodes are split where they are large
+(here), and leaves that have become empty are joined to their neighbours (`directory_joins`).
+docs/decisions/0010-cassandra-directory.md says why this is safe beside other servers.
 """
 
 from __future__ import annotations
@@ -12,18 +13,26 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from tablestone.clock import UNIX_EPOCH_TICKS, Clock
-from tablestone.engines.cassandra.connection import Answer, Connection, OutcomeInDoubt
-from tablestone.engines.cassandra.schema import DIRECTORY, DIRECTORY_NODES
+from tablestone.engines.cassandra.connection import (
+    Answer,
+    Connection,
+    OutcomeInDoubt,
+    Statement,
+)
+from tablestone.engines.cassandra.directory_joins import Joins
+from tablestone.engines.cassandra.directory_nodes import (
+    FIRST,
+    LAST_TIMESTAMP,
+    LEAF,
+    ROOT_LEVEL,
+    Node,
+    NodeStatements,
+)
 from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 
-LEAF: Final = 0
-ROOT_LEVEL: Final = 2
-"""The one node of this level is never split: with 4,000 entries a node the tree holds 6 * 10^10 partitions."""
-FIRST: Final = b""
-"""The lowest low."""
 ENTRIES_MAX: Final = 4096
 """A node with more entries is split: reading a whole node takes some ms."""
 NODE_BYTES_MAX: Final = 1 << 20
@@ -33,48 +42,8 @@ COUNT_EVERY: Final = 256
 LOWS_KEPT_MAX: Final = 100_000
 """Lows of leaves that an engine remembers to find the way; then it forgets all and learns them again."""
 ENTRIES_PER_READ: Final = 1000
-
-_LAST_TIMESTAMP: Final = 1 << 62
-"""Of the deletion of what a split has moved away: no later write can matter there."""
-
-
-class Node(NamedTuple):
-    """The bounds of a node: `high` is None at the right edge; `split` is where it is being split."""
-
-    high: bytes | None
-    split: bytes | None
-
-
-class _Statements:
-    def __init__(self, connection: Connection) -> None:
-        prepare = connection.prepare
-        of_node = "WHERE level = ? AND low = ?"
-        entries = f"SELECT entry, epoch FROM {DIRECTORY} {of_node} AND entry >= ?"
-        self.add = prepare(
-            f"INSERT INTO {DIRECTORY} (level, low, entry, epoch) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
-        )
-        self.remove = prepare(f"DELETE FROM {DIRECTORY} USING TIMESTAMP ? {of_node} AND entry = ?")
-        self.remove_from = prepare(
-            f"DELETE FROM {DIRECTORY} USING TIMESTAMP ? {of_node} AND entry >= ?"
-        )
-        self.entries_from = prepare(f"{entries} LIMIT ?")
-        self.entries_between = prepare(f"{entries} AND entry < ? LIMIT ?")
-        self.last_entry = prepare(
-            f"SELECT entry FROM {DIRECTORY} {of_node} AND entry <= ? ORDER BY entry DESC LIMIT 1"
-        )
-        self.node = prepare(f"SELECT high, split FROM {DIRECTORY_NODES} {of_node}")
-        self.node_exactly = connection.prepare(
-            f"SELECT high, split FROM {DIRECTORY_NODES} {of_node}", serial=True
-        )
-        self.make_node = prepare(
-            f"INSERT INTO {DIRECTORY_NODES} (level, low, high) VALUES (?, ?, ?) IF NOT EXISTS"
-        )
-        self.begin_split = prepare(
-            f"UPDATE {DIRECTORY_NODES} SET split = ? {of_node} IF split = null AND high = ?"
-        )
-        self.end_split = prepare(
-            f"UPDATE {DIRECTORY_NODES} SET high = ?, split = null {of_node} IF split = ?"
-        )
+EMPTY_KEPT_MAX: Final = 10_000
+"""Leaves that wait to be looked at, as they may be empty. Further ones are not noted; later reads find them again."""
 
 
 class Directory:
@@ -94,9 +63,11 @@ class Directory:
         self._chance = chance
         self._entries_max = entries_max
         self._count_every = count_every
-        self._statements = _Statements(connection)
+        self._statements = NodeStatements(connection)
         self._lows: list[bytes] = [FIRST]
         self._is_cold = True
+        self._joins = Joins(connection, self._statements, self, chance)
+        self._may_be_empty: dict[bytes, None] = {}
 
     async def enlist(self, partition: bytes, listed: int) -> int:
         """Add a partition whose state has `listed` (not positive); the epoch that is to stand there from then on.
@@ -104,8 +75,7 @@ class Directory:
         The epoch orders what is done to the entry: a removal that comes late has an earlier one and changes nothing.
         """
         epoch = max(self.epoch_now(), -listed + 1)
-        await self._add(LEAF, await self._leaf_of(partition), partition, epoch)
-        return epoch
+        return await self._add(LEAF, await self._leaf_of(partition), partition, epoch)
 
     def epoch_now(self) -> int:
         """The epoch of what is listed for the first time now: microseconds since 1970."""
@@ -118,10 +88,17 @@ class Directory:
             await self._connection.repeatable(
                 self._statements.remove, (epoch, LEAF, low, partition)
             )
-            following = await self._settled(LEAF, low, partition)
-            if following is None:
+            place, _ = await self._settled(LEAF, low, partition)
+            if place == low:
+                self._note_empty(low)
                 return
-            low = following
+            low = place
+
+    async def join_empty(self) -> None:
+        """Join the leaves that may be empty, as far as this engine has seen, and are."""
+        noted, self._may_be_empty = self._may_be_empty, {}
+        for low in noted:
+            await self._joins.join_if_empty(low)
 
     async def partitions(
         self, first: bytes, last: bytes | None, end: bytes | None
@@ -136,11 +113,14 @@ class Directory:
         low = await self._leaf_of(first)
         while end is None or first < end:
             entries = await self._entries(LEAF, low, first, end, ENTRIES_PER_READ)
-            high, _ = await self._node(LEAF, low)
-            if high is not None and first >= high:
+            node = await self.node(LEAF, low)
+            if node.taken is not None or node.ends_before(first):
                 low = await self._descend(first)
                 continue
+            high = node.high
             here = [row[0] for row in entries if high is None or row[0] < high]
+            if not here and first == low and (end is None or (high is not None and high <= end)):
+                self._note_empty(low)
             yield here
             if len(entries) == ENTRIES_PER_READ == len(here):
                 first = here[-1] + b"\0"
@@ -154,8 +134,11 @@ class Directory:
         for level in range(ROOT_LEVEL, LEAF - 1, -1):
             low: bytes | None = FIRST
             while low is not None:
-                node = await self._node(level, low)
-                yield level, low, node
+                node = await self.node(level, low)
+                if node.high == low:  # taken over since
+                    _, node = await self.left_of(low)
+                else:
+                    yield level, low, node
                 low = node.high
 
     async def holds(self, partition: bytes) -> bool:
@@ -180,22 +163,54 @@ class Directory:
         low = FIRST
         for level in range(ROOT_LEVEL, LEAF, -1):
             low = await self._step_right(level, low, partition)
-            parameters = (level, low, partition)
-            answer = await self._connection.read(self._statements.last_entry, parameters)
-            low = answer[0][0] if answer else FIRST
+            # A node that names no lower one was split off at the low of such a one, which is its own.
+            low = await self._last(self._statements.last_entry, level, low, partition) or low
         return self._remember(await self._step_right(LEAF, low, partition))
+
+    async def _before(self, low: bytes) -> bytes:
+        """The low of a leaf that was on the left of this leaf, from the root down."""
+        found = FIRST
+        for level in range(ROOT_LEVEL, LEAF, -1):
+            while (high := (await self.node(level, found)).high) is not None and high < low:
+                found = high
+            found = await self._last(self._statements.last_before, level, found, low) or found
+        return found
+
+    async def _last(self, statement: Statement, level: int, low: bytes, entry: bytes) -> bytes:
+        """The entry of a node that comes last before another one; FIRST if there is none."""
+        answer = await self._connection.read(statement, (level, low, entry))
+        found: bytes = answer[0][0] if answer else FIRST
+        return found
 
     async def _step_right(self, level: int, low: bytes, entry: bytes) -> bytes:
         """From a node to the one that holds the place of the entry, by the bounds alone."""
         while True:
-            high, _ = await self._node(level, low)
-            if high is None or entry < high:
+            node = await self.node(level, low)
+            if node.taken is not None:
+                await self._joins.settle(low, node.taken)
+            elif node.high == low:
+                low = await self._before(low)
+            elif node.high is None or entry < node.high:
                 return low
-            low = high
-            if (
-                level < ROOT_LEVEL
-            ):  # the server that split it may have died before it told the parent
-                await self._tell_parent(level, low)
+            else:
+                low = node.high
+                if level < ROOT_LEVEL:
+                    # The server that split it may have died before it told the parent.
+                    await self._tell_parent(level, low)
+
+    async def left_of(self, low: bytes) -> tuple[bytes, Node]:
+        """The leaf on the left of a leaf, and its bounds; if that was taken over, the leaf that has its place."""
+        found = await self._before(low)
+        while True:
+            node = await self.node(LEAF, found)
+            if node.taken is not None:
+                await self._joins.settle(found, node.taken)
+            elif node.high == found:
+                found = await self._before(found)
+            elif node.high is not None and node.high < low:
+                found = node.high
+            else:
+                return found, node
 
     def _remember(self, low: bytes) -> bytes:
         place = bisect_right(self._lows, low)
@@ -203,12 +218,28 @@ class Directory:
             insort(self._lows, low)
         return low
 
-    async def _node(self, level: int, low: bytes, *, exactly: bool = False) -> Node:
+    def _note_empty(self, low: bytes) -> None:
+        if low != FIRST and len(self._may_be_empty) < EMPTY_KEPT_MAX:
+            self._may_be_empty[low] = None
+
+    async def node(self, level: int, low: bytes, *, exactly: bool = False) -> Node:
+        """The bounds of a node, as every acknowledged change left them; `exactly`: after those that had begun, too."""
         statement = self._statements.node_exactly if exactly else self._statements.node
         answer = await self._connection.read(statement, (level, low))
         if not answer:
             raise EngineDamaged(f"The directory has no node {low.hex()!r} of level {level}.")
-        return Node(*answer[0])
+        node = Node(*answer[0])
+        if level == LEAF and node.high == low and low in self._lows:
+            self._lows.remove(low)
+        return node
+
+    async def is_node(self, level: int, low: bytes) -> bool:
+        """Whether there is, or was, a node of this low."""
+        return bool(await self._connection.read(self._statements.node, (level, low)))
+
+    async def is_empty(self, low: bytes, high: bytes | None) -> bool:
+        """Whether a leaf has no entries below its bound."""
+        return not await self._entries(LEAF, low, low, high, 1)
 
     async def _entries(
         self, level: int, low: bytes, first: bytes, end: bytes | None, limit: int
@@ -222,42 +253,65 @@ class Directory:
 
     # Adding.
 
-    async def _add(self, level: int, low: bytes, entry: bytes, epoch: int) -> None:
+    async def _add(self, level: int, low: bytes, entry: bytes, epoch: int) -> int:
+        """Add an entry with this epoch, or with a later one that a join asks for; the epoch that it got."""
         while True:
             await self._connection.repeatable(
                 self._statements.add, (level, low, entry, epoch, epoch)
             )
-            following = await self._settled(level, low, entry)
-            if following is None:
+            place, node = await self._settled(level, low, entry)
+            if place != low:
+                low = place
+            elif epoch < (node.epoch_min or 0):
+                epoch = node.epoch_min or 0
+            else:
                 break
-            low = following
         if level < ROOT_LEVEL and self._chance() * self._count_every < 1:
             await self._split_if_large(level, low)
+        return epoch
 
-    async def _settled(self, level: int, low: bytes, entry: bytes) -> bytes | None:
-        """None if what was just written in a node is where it belongs, and stays so; else the node to write it in.
+    async def _settled(self, level: int, low: bytes, entry: bytes) -> tuple[bytes, Node]:
+        """The node in which an entry belongs that was just written to `low`, and the bounds of `low`.
 
-        Asked after the write: a split that begins later copies what was written; one that had begun is helped to end.
+        If it is `low`, it stays there. Asked after the write: a split that begins later copies what was written, and a
+        join that begins later finds it. One that had begun is helped to end.
         """
-        node = await self._node(level, low)
+        while True:
+            node = await self.node(level, low)
+            if node.taken is None:
+                break
+            await self._joins.settle(low, node.taken)
         if node.split is not None and entry >= node.split:
             await self._finish_split(level, low, node.split)
-            return node.split
+            return node.split, node
         if node.high is not None and entry >= node.high:
             if level == LEAF:
-                return await self._descend(entry)
-            return await self._step_right(level, node.high, entry)
-        return None
+                return await self._descend(entry), node
+            return await self._step_right(level, node.high, entry), node
+        return low, node
 
     async def _tell_parent(self, level: int, low: bytes) -> None:
+        await self._add(level + 1, await self._parent(level, low), low, 1)
+
+    async def _parent(self, level: int, low: bytes) -> bytes:
+        """The low of the node of the level above that has the place of this node's low."""
         parent = FIRST
         for above in range(ROOT_LEVEL, level, -1):
             parent = await self._step_right(above, parent, low)
             if above > level + 1:
-                parameters = (above, parent, low)
-                answer = await self._connection.read(self._statements.last_entry, parameters)
-                parent = answer[0][0] if answer else FIRST
-        await self._add(level + 1, parent, low, 1)
+                parent = await self._last(self._statements.last_entry, above, parent, low) or parent
+        return parent
+
+    async def forget_in_parent(self, low: bytes) -> None:
+        """Remove the entry of a leaf from the level above, for good."""
+        level = LEAF + 1
+        parent = await self._parent(LEAF, low)
+        while True:
+            await self._connection.repeatable(self._statements.remove, (1, level, parent, low))
+            place, _ = await self._settled(level, parent, low)
+            if place == parent:
+                return
+            parent = place
 
     # Splitting.
 
@@ -265,7 +319,7 @@ class Directory:
         entries: list[bytes] = []
         size = 0
         first = FIRST
-        node = await self._node(level, low, exactly=True)
+        node = await self.node(level, low, exactly=True)
         while True:
             read = await self._entries(level, low, first, node.high, ENTRIES_PER_READ)
             entries += [row[0] for row in read]
@@ -276,40 +330,56 @@ class Directory:
         if node.split is None:
             if len(entries) < 2 or (len(entries) <= self._entries_max and size <= NODE_BYTES_MAX):
                 return
-            middle = entries[len(entries) // 2]
+            middle = await self._unused(level, entries[len(entries) // 2 :])
+            if middle is None:
+                return
             # Whether this engine began it or another one: the node says it.
             with suppress(OutcomeInDoubt, EngineUnavailable):
-                await self._connection.write_if(
-                    [(self._statements.begin_split, (middle, level, low, node.high))]
-                )
-            node = await self._node(level, low, exactly=True)
+                parameters = (middle, level, low, node.high, node.cleared)
+                await self._connection.write_if([(self._statements.begin_split, parameters)])
+            node = await self.node(level, low, exactly=True)
         if node.split is not None:
             await self._finish_split(level, low, node.split)
 
+    async def _unused(self, level: int, entries: list[bytes]) -> bytes | None:
+        """The first entry that was never the low of a node: a node that was taken over never comes back."""
+        for entry in entries:
+            if not await self.is_node(level, entry):
+                return entry
+        return None
+
     async def _finish_split(self, level: int, low: bytes, split: bytes) -> None:
         """Carry out a split that has begun, from the beginning: each step may be done twice, and by several engines."""
-        node = await self._node(level, low, exactly=True)
+        node = await self.node(level, low, exactly=True)
         if node.split == split:
-            await self._copy(level, low, split, node.high)
+            latest = await self._copy(level, low, split, node.high)
             await self._apply(self._statements.make_node, (level, split, node.high))
-            await self._apply(self._statements.end_split, (split, level, low, split))
-        await self._connection.repeatable(
-            self._statements.remove_from, (_LAST_TIMESTAMP, level, low, split)
-        )
+            cleared = None if node.cleared is None else max(node.cleared + 1, latest)
+            await self._apply(self._statements.end_split, (split, cleared, level, low, split))
+            node = await self.node(level, low, exactly=True)
+        if node.high is not None:
+            # Bound and timestamp are of one moment: a later join asks for later epochs than this timestamp.
+            at = LAST_TIMESTAMP if node.cleared is None else node.cleared
+            await self._connection.repeatable(
+                self._statements.remove_from, (at, level, low, node.high)
+            )
         await self._tell_parent(level, split)
         if level == LEAF:
             self._remember(split)
 
-    async def _copy(self, level: int, low: bytes, split: bytes, high: bytes | None) -> None:
+    async def _copy(self, level: int, low: bytes, split: bytes, high: bytes | None) -> int:
+        """Copy what a split moves; the latest epoch of it."""
         first = split
+        latest = 0
         while True:
             entries = await self._entries(level, low, first, high, ENTRIES_PER_READ)
             for entry, epoch in entries:
+                latest = max(latest, epoch)
                 await self._connection.repeatable(
                     self._statements.add, (level, split, entry, epoch, epoch)
                 )
             if len(entries) < ENTRIES_PER_READ:
-                return
+                return latest
             first = entries[-1][0] + b"\0"
 
     async def _apply(self, statement: object, parameters: tuple[object, ...]) -> None:
@@ -318,15 +388,3 @@ class Directory:
             with suppress(OutcomeInDoubt):
                 await self._connection.write_if([(statement, parameters)])
                 return
-
-
-async def make_root(connection: Connection) -> None:
-    """The three nodes of an empty directory; nothing happens where they are."""
-    statements = _Statements(connection)
-    for level in range(LEAF, ROOT_LEVEL + 1):
-        while True:
-            with suppress(OutcomeInDoubt):
-                await connection.write_if([(statements.make_node, (level, FIRST, None))])
-                break
-        if level > LEAF:
-            await connection.repeatable(statements.add, (level, FIRST, FIRST, 1, 1))

@@ -1,9 +1,9 @@
-"""Removes partitions without rows from the directory, safely beside writers.
+"""Removes partitions without rows from the directory, and then leaves without partitions, safely beside writers.
 
 A partition is first marked as not listed, so that a writer has to list it again, under a later epoch, before it
 commits. Only then is its entry removed, with the epoch under which it was listed: a removal that comes late does no
 harm to a later entry. The rest of the partition's state expires after two days; by then every clock is past all
-versions that were given in the partition.
+versions that were given in the partition. How a leaf goes is in `directory_joins`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ class Emptied:
                     await self.clean(partition)
                 except (EngineUnavailable, OutcomeInDoubt) as error:
                     log.info("an empty partition stays in the directory for now: %s", error)
+            try:
+                await self._directory.join_empty()
+            except (EngineUnavailable, OutcomeInDoubt) as error:
+                log.info("empty nodes of the directory stay for now: %s", error)
 
     async def clean(self, partition: bytes) -> bool:
         """Take the partition out of the directory if it is empty; whether it was taken out."""

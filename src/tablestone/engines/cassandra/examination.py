@@ -72,7 +72,12 @@ def _examine_keyspace(connection: Connection, found: Examination, *, may_be_load
         found.refusals.append(
             f"The keyspace {name} was not made to its end: run `tablestone cluster init`."
         )
-    elif rows[0][0] != LAYOUT:
+    elif rows[0][0] < LAYOUT:
+        found.refusals.append(
+            f"The keyspace {name} has layout {rows[0][0]}, of an older version of Tablestone: stop all servers, "
+            "and run `tablestone cluster init`, which upgrades it."
+        )
+    elif rows[0][0] > LAYOUT:
         found.refusals.append(
             f"The keyspace {name} has layout {rows[0][0]}, and this version of Tablestone knows layout {LAYOUT}: "
             f"use the version that made it, or a newer one."

@@ -16,7 +16,7 @@ from tablestone.engines.cassandra.connection import (
     START_PAUSE_SECONDS,
     Connection,
 )
-from tablestone.engines.cassandra.directory import make_root
+from tablestone.engines.cassandra.directory_nodes import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
 from tablestone.engines.cassandra.examination import (
     Examination,
@@ -27,6 +27,7 @@ from tablestone.engines.cassandra.examination import (
 from tablestone.engines.cassandra.loading import Load, is_under_way
 from tablestone.engines.cassandra.schema import (
     ABOUT,
+    FROM_LAYOUT_1,
     LAYOUT,
     LOADING,
     ROWS,
@@ -147,10 +148,27 @@ def initialize(address: ClusterAddress) -> bool:
         connection.execute(
             f"INSERT INTO {ABOUT} (name, number) VALUES ('layout', %s) IF NOT EXISTS", (LAYOUT,)
         )
+        _upgrade(connection)
         asyncio.run(_make_directory(connection))
         return keyspace is None
     finally:
         connection.close()
+
+
+def _upgrade(connection: Connection) -> None:
+    """Bring a keyspace of an older layout to the present one; `EngineRefused` while a server uses it."""
+    [(layout,)] = connection.execute(f"SELECT number FROM {ABOUT} WHERE name = 'layout'")
+    if layout >= LAYOUT:
+        return
+    if users := connection.other_clients():
+        raise EngineRefused(
+            f"The keyspace {connection.keyspace} has layout {layout} and is in use by {', '.join(users)}: stop the "
+            "servers, and run `tablestone cluster init` again."
+        )
+    connection.define(FROM_LAYOUT_1)
+    connection.execute(
+        f"UPDATE {ABOUT} SET number = %s WHERE name = 'layout' IF number = %s", (LAYOUT, layout)
+    )
 
 
 async def _make_directory(connection: Connection) -> None:

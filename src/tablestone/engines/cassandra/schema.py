@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-LAYOUT: Final = 1
-"""The version of the layout, in `about`."""
+LAYOUT: Final = 2
+"""The version of the layout, in `about`. Layout 1 had no `NODE_COLUMNS`: its directory grew, and its leaves stayed."""
 
 ROWS: Final = "rows"
 DIRECTORY: Final = "directory"
@@ -33,6 +33,9 @@ _OPTIONS: Final = (
     "AND read_repair = 'BLOCKING'"
 )
 
+NODE_COLUMNS: Final = "cleared bigint, epoch_min bigint, takes bigint, taken bigint"
+"""The columns that a join of two leaves needs (`directory_joins`)."""
+
 TABLES: Final[Mapping[str, str]] = {
     ROWS: f"""
         CREATE TABLE IF NOT EXISTS {ROWS} (
@@ -48,7 +51,7 @@ TABLES: Final[Mapping[str, str]] = {
         ) WITH comment = 'Tablestone: partitions in order' AND {_OPTIONS}""",
     DIRECTORY_NODES: f"""
         CREATE TABLE IF NOT EXISTS {DIRECTORY_NODES} (
-            level tinyint, low blob, high blob, split blob,
+            level tinyint, low blob, high blob, split blob, {NODE_COLUMNS},
             PRIMARY KEY ((level, low))
         ) WITH comment = 'Tablestone: the bounds of the pieces of the directory' AND {_OPTIONS}""",
     ABOUT: f"""
@@ -56,6 +59,8 @@ TABLES: Final[Mapping[str, str]] = {
         WITH comment = 'Tablestone: the version of the layout' AND {_OPTIONS}""",
 }
 
+
+FROM_LAYOUT_1: Final = f"ALTER TABLE {DIRECTORY_NODES} ADD IF NOT EXISTS ({NODE_COLUMNS})"
 
 LOADING_TABLE: Final = f"""
     CREATE TABLE IF NOT EXISTS {LOADING} (
