@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Collection
 
 import click
 import pytest
@@ -80,6 +81,69 @@ def test_without_its_packages_a_tool_says_which_extra_has_them() -> None:
     )
     assert ended.returncode == 2
     assert "pip install 'tablestone[tools]'" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+WITHOUT_THE_EXTRAS = """
+import sys
+from importlib.machinery import PathFinder
+
+class Base(PathFinder):
+    '''Finds what a base installation has.'''
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in {missing} else PathFinder.find_spec(name, path, target)
+
+sys.meta_path[:] = [each for each in sys.meta_path if each is not PathFinder] + [Base]
+from tablestone.cli.main import main
+for command in {commands}:
+    status = main(command)
+sys.exit(status)
+"""
+OF_THE_EXTRAS = OF_THE_TOOLS | {"starlette", "jinja2", "python_multipart"}
+
+
+def without_the_extras(
+    *commands: list[str], missing: Collection[str] = OF_THE_EXTRAS
+) -> subprocess.CompletedProcess[str]:
+    """Command lines in one process that does not find these packages; its status is that of the last one."""
+    program = WITHOUT_THE_EXTRAS.format(missing=set(missing), commands=commands)
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean_environment() | {"COLUMNS": "80"},
+    )
+
+
+def test_help_needs_no_extra(tools: DataTools) -> None:
+    """The help of each tool, and of a command of one, is the same without its packages."""
+    lines = [[command.name, "--help"] for command in DATA_COMMANDS] + [["profile", "add", "-h"]]
+    ended = without_the_extras(*lines)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.count("Usage: tablestone ") == len(lines)
+    for line in (["explore", "--help"], ["import", "--help"], ["profile", "add", "--help"]):
+        assert tools.run(*line).stdout in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "extra", "missing"),
+    [
+        (["explore", "--no-browser"], "explorer", OF_THE_EXTRAS),
+        # With the tools, but without the explorer.
+        (["explore", "--no-browser"], "explorer", {"starlette"}),
+        (["count", "Weather"], "tools", OF_THE_EXTRAS),
+        # Here --help is the value of an option.
+        (["count", "Weather", "--filter", "--help"], "tools", OF_THE_EXTRAS),
+    ],
+)
+def test_without_its_packages_a_tool_does_nothing(
+    line: list[str], extra: str, missing: set[str]
+) -> None:
+    ended = without_the_extras(line, missing=missing)
+    assert ended.returncode == 2
+    assert f"pip install 'tablestone[{extra}]'" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

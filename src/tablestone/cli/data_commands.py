@@ -8,10 +8,11 @@ server's own commands are loaded when one of them is asked for.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
+from tablestone.cli.help_without_extra import asks_for_help, loaded_for_help
 from tablestone.interrupts import EndsTheProcess
 from tablestone.transfer.refusals import TransferRefused
 
@@ -76,9 +77,28 @@ SERVER_COMMANDS: Final = "tablestone.cli.server_commands"
 class Commands(click.Group):
     """The commands of the server, and the data tools, which are loaded by name."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. A package that is imported as late as here may be missing too."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            command = _BY_NAME.get(ctx.invoked_subcommand or "")
+            if command is None or _is_own(error):
+                raise
+            raise TransferRefused(_refusal(command, error)) from None
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         self._load_the_server()
         return [*super().list_commands(ctx), *_BY_NAME]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of a line. If only its help is asked for, its packages need not be installed."""
+        data_command = _BY_NAME.get(args[0])
+        if data_command is not None and asks_for_help(args):
+            return data_command.name, load(data_command, for_help=True), args[1:]
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         data_command = _BY_NAME.get(cmd_name)
@@ -113,7 +133,7 @@ class Commands(click.Group):
 
 
 def _packages() -> str:
-    """How the packages of the data tools are installed: without them, a tool cannot even print its help."""
+    """How the packages of the data tools are installed."""
     others = [
         f"'{_OWN_PACKAGE}[{each.extra}]' for {each.name}"
         for each in DATA_COMMANDS
@@ -123,18 +143,36 @@ def _packages() -> str:
     return f"The packages of the data tools: {', and '.join([own, *others])}."
 
 
-def load(command: DataCommand) -> click.Command:
-    """The command itself; `TransferRefused` if the packages that it needs are not installed."""
-    module, _, attribute = command.place.partition(":")
+def load(command: DataCommand, *, for_help: bool = False) -> click.Command:
+    """The command itself; `TransferRefused` if the packages that it needs are not installed.
+
+    With `for_help`, the command without its packages prints its help, and refuses everything else.
+    """
     try:
-        with EndsTheProcess():
-            loaded = import_module(f"{_OWN_PACKAGE}.cli.commands.{module}")
+        return _imported(command)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == _OWN_PACKAGE:
+        if _is_own(error):
             raise
-        raise TransferRefused(
-            f"`tablestone {command.name}` needs {error.name}, which the extra has: "
-            f"pip install 'tablestone[{command.extra}]'."
-        ) from None
+        refusal = _refusal(command, error)
+    if not for_help:
+        raise TransferRefused(refusal)
+    return loaded_for_help(lambda: _imported(command), _OWN_PACKAGE, refusal)
+
+
+def _is_own(error: ModuleNotFoundError) -> bool:
+    return (error.name or "").partition(".")[0] == _OWN_PACKAGE
+
+
+def _refusal(command: DataCommand, error: ModuleNotFoundError) -> str:
+    return (
+        f"`tablestone {command.name}` needs {error.name}, which the extra has: "
+        f"pip install 'tablestone[{command.extra}]'."
+    )
+
+
+def _imported(command: DataCommand) -> click.Command:
+    module, _, attribute = command.place.partition(":")
+    with EndsTheProcess():
+        loaded = import_module(f"{_OWN_PACKAGE}.cli.commands.{module}")
     found: click.Command = getattr(loaded, attribute)
     return found
