@@ -67,6 +67,7 @@ def report(
     size: TableSize | None = SIZE,
     points: int = 500,
     account_peak: float = 10,
+    writes: dict[str, int] | None = None,
 ) -> InsightReport:
     """An hour of one table; other periods are empty."""
     table = TableInsight(
@@ -79,6 +80,7 @@ def report(
         NO_SERIES,
         size,
         None,
+        {} if writes is None else {HOUR: writes},
     )
     return InsightReport(
         at=10.0,
@@ -145,6 +147,67 @@ def test_the_advice_on_a_report() -> None:
 )
 def test_the_rules_that_speak(changed: InsightReport, rules: list[str]) -> None:
     assert [each.rule for each in advise(workload_of(changed, HOUR))] == rules
+
+
+PASSING = TableSize(0.0, 1, 300, 90_000, (), (PartitionSize("queue", True, 300, 90_000),))
+DAYS = tuple(partition(f"2013-07-{day:02}", 1_900.0 - day, 50) for day in range(1, 9))
+ONE_EACH = TableSize(0.0, 50_000, 50_000, 9_000_000, (), ())
+READ_WHOLE = shape("PartitionKey eq ?", plan="partition", read=320, returned=320)
+OF_A_DAY = FilterTerm("RowKey", "ge", "Edm.String")
+
+
+@pytest.mark.parametrize(
+    ("seen", "rules"),
+    [
+        # The workloads of tests/advice as a server reports them.
+        (
+            report(
+                shape("PartitionKey eq ? and RowKey ge ?", OF_A_DAY, plan="row range", read=240, returned=240),
+                partitions=(partition("JFK", 12.0, 300), partition("LGA", 11.0, 290)),
+                size=TableSize(0.0, 3, 26_115, 9_000_000, (), (PartitionSize("JFK", True, 8_706, 3_000_000),)),
+                writes={"insert": 26_115},
+            ),
+            [],
+        ),
+        (report(BY_DESTINATION, writes={"insert": 336_776}), ["inter-partition-index"]),
+        (
+            report(READ_WHOLE, size=PASSING, writes={"insert": 500_000, "delete": 499_700}, points=0),
+            ["queue"],
+        ),
+        (report(READ_WHOLE, size=PASSING, writes={"insert": 500_000, "delete": 9}, points=0), []),
+        (report(partitions=DAYS, size=None, writes={"insert": 900_000}), ["append"]),
+        (
+            report(partitions=DAYS, size=None, writes={"insert": 900_000, "delete": 400_000}),
+            ["append", "high-volume-delete"],
+        ),
+        (report(size=replace(SIZE, partitions=1), writes={"insert": 9}), ["giant-partition"]),
+        (
+            report(
+                shape("Device eq ?", FilterTerm("Device", "eq", "Edm.String"), read=500_000, returned=400),
+                size=ONE_EACH,
+                points=0,
+            ),
+            ["compound-key", "unique-partition-key"],
+        ),
+        (report(size=ONE_EACH, points=4_000_000, writes={"insert": 9_000, "update": 90_000}), []),
+    ],
+    ids=[
+        *("sensor readings", "flights by destination", "a queue", "appended only", "keys of days"),
+        *("keys of days, deleted one by one", "one giant partition", "a PartitionKey for each entity"),
+        "a partition for each user, read by their names",
+    ],
+)  # fmt: skip
+def test_the_known_workloads_as_a_server_reports_them(
+    seen: InsightReport, rules: list[str]
+) -> None:
+    assert sorted(each.rule for each in advise(workload_of(seen, HOUR))) == rules
+
+
+def test_writes_are_told_by_their_kind() -> None:
+    (table,) = workload_of(report(writes={"insert": 5, "delete": 2}), HOUR).tables
+    assert (table.writes.inserts, table.writes.updates, table.writes.deletes) == (5, 0, 2)
+    (of_an_older_server,) = workload_of(report(), HOUR).tables
+    assert of_an_older_server.writes.updates == of_an_older_server.writes.total == 40
 
 
 def test_a_report_without_sizes_has_unknown_numbers() -> None:

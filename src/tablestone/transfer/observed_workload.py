@@ -1,7 +1,7 @@
 """The report of insight as a workload for advice, and its queries for a simulation of keys.
 
-The report does not tell writes by kind, properties of entities or RowKeys, so the rules that need these are silent. Its
-conflicts are also inserts of entities that exist, which is no mistake. Knows both descriptions of a workload; does not
+The report does not tell properties of entities or RowKeys, so the rules that need these are silent. Its conflicts are
+also inserts of entities that exist, which is no mistake. Knows both descriptions of a workload; does not
 know where a report comes from.
 """
 
@@ -70,8 +70,16 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
         entity_bytes_mean=size.bytes / size.entities if size and size.entities else None,
         point_reads=table.plans[period].get(PlanKind.POINT.value, 0),
         queries=tuple(_queries(report, table, period)),
-        writes=WriteUse(updates=activity.writes),
+        writes=_writes(table, period),
     )
+
+
+def _writes(table: TableInsight, period: str) -> WriteUse:
+    """The writes by kind; an older server does not tell the kinds, and updates are the least remarkable one."""
+    kinds = table.writes.get(period)
+    if kinds is None:
+        return WriteUse(updates=table.activity[period].writes)
+    return WriteUse(kinds.get("insert", 0), kinds.get("update", 0), kinds.get("delete", 0))
 
 
 def _queries(report: InsightReport, table: TableInsight, period: str) -> Iterator[QueryUse]:
