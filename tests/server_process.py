@@ -157,7 +157,7 @@ def start_server(
     defaults = [word for pair in given.items() for word in pair]
     server = ServerProcess(
         subprocess.Popen(
-            [*(command or _command(constants or {})), "serve", *defaults, *arguments],
+            [*(command or command_with(constants or {})), "serve", *defaults, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -173,7 +173,7 @@ def start_server(
     return server
 
 
-def _command(constants: Mapping[str, float]) -> list[str]:
+def command_with(constants: Mapping[str, float]) -> list[str]:
     """`tablestone`, or a program that does the same when it has set constants, which must be there."""
     if not constants:
         return [COMMAND]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from azure.data.tables import EdmType, EntityProperty, TableServiceClient
 
+from explorer import driven_controls
 from explorer.pages_in_browser import (
     ExplorerProcess,
     WatchedPage,
@@ -70,6 +71,17 @@ def fill(connection_string: str) -> None:
         odd.create_entity({"PartitionKey": "wide", "RowKey": "1", **many})
         large = {f"s{number:02}": "x" * 32_000 for number in range(16)}
         odd.create_entity({"PartitionKey": "large", "RowKey": "1", **large})
+
+
+@pytest.fixture(autouse=True)
+def driven(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test fails if it does not drive the controls that the table of controls promises of it."""
+    driven_controls.DRIVEN.clear()
+    yield
+    test = driven_controls.name_of(request)
+    driven_controls.keep(test)
+    promised = {name for name, by in driven_controls.DRIVEN_BY.items() if by == test}
+    assert promised <= driven_controls.DRIVEN, promised - driven_controls.DRIVEN
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +17,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from explorer import driven_controls
 from explorer.install import BROWSERS
-from server_process import clean_environment
+from server_process import clean_environment, command_with
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -29,7 +29,6 @@ WAIT_MILLISECONDS_MAX = 60_000
 """A page waits for a condition; this is for a busy machine."""
 KEPT = "EXPLORER_SCREENSHOTS"
 """Names the directory that keeps the screenshots of the tests, for a person to look at."""
-COMMAND = Path(sys.executable).with_name("tablestone")
 
 
 @dataclass
@@ -53,14 +52,16 @@ class ExplorerProcess:
 
 
 @contextmanager
-def running_explorer(place: str, *options: str, settings: Path) -> Iterator[ExplorerProcess]:
-    """An explorer of the connection string or URL, on a free port."""
+def running_explorer(
+    place: str, *options: str, settings: Path, constants: Mapping[str, float] | None = None
+) -> Iterator[ExplorerProcess]:
+    """An explorer of the connection string or URL, on a free port, with other values of constants."""
     environment = clean_environment() | {
         "AZURE_STORAGE_CONNECTION_STRING": place,
         "TABLESTONE_PROFILES": str(settings),
     }
     process = subprocess.Popen(
-        [str(COMMAND), "explore", "--no-browser", "--port", "0", *options],
+        [*command_with(constants or {}), "explore", "--no-browser", "--port", "0", *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -98,6 +99,13 @@ class WatchedPage:
             assert monotonic() < deadline, expression
             self.page.wait_for_timeout(20)
 
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait for what the page brings about."""
+        deadline = monotonic() + WAIT_MILLISECONDS_MAX / 1000
+        while not condition():
+            assert monotonic() < deadline
+            self.page.wait_for_timeout(20)
+
     def keep(self, name: str, path: Path | None = None) -> None:
         """Keep a screenshot, if a directory is named."""
         directory = os.environ.get(KEPT)
@@ -133,6 +141,7 @@ def watched_page(
 ) -> Iterator[WatchedPage]:
     """A page of a new session of the browser, which has opened the address with the token."""
     context = browser.new_context(viewport={"width": width, "height": height})
+    driven_controls.watch(context)
     page = context.new_page()
     page.set_default_timeout(WAIT_MILLISECONDS_MAX)
     watched = WatchedPage(page, explorer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableClient, TableServiceClient
 
 from explorer.insight_stand_in import insight_address
-from explorer.install import AXE, axe_missing, missing
+from explorer.install import missing
 from explorer.pages_in_browser import (
     ExplorerProcess,
     WatchedPage,
@@ -20,6 +21,8 @@ from explorer.pages_in_browser import (
     watched_page,
 )
 from server_process import ServerProcess, start_server
+from tablestone.explorer.known_sizes import NOT_KNOWN
+from tablestone.server.admin.size_survey import IN_MEMORY
 
 pytestmark = [
     pytest.mark.slow,
@@ -156,23 +159,6 @@ def test_a_signature_is_made_and_explained(
     wait_for_text(watched, "#made", "A signature of the account for tables")
 
 
-@pytest.mark.skipif(axe_missing() is not None, reason=str(axe_missing()))
-def test_the_rules_for_screen_readers(watched: WatchedPage) -> None:
-    page = watched.page
-    found = {}
-    for path in ("/heat?table=Weather", "/service", "/tables/Weather/policies", "/signature"):
-        watched.open(path)
-        page.evaluate(AXE.read_text(encoding="utf-8"))
-        result = page.evaluate("axe.run({ resultTypes: ['violations'] })")
-        broken = [
-            (each["id"], [node["html"][:150] for node in each["nodes"]][:3])
-            for each in result["violations"]
-        ]
-        if broken:
-            found[path] = broken
-    assert found == {}
-
-
 def test_the_explorer_of_a_server(browser: Any, tmp_path: Path) -> None:
     """`serve --explorer`: the page is below /explorer/ of the admin address, which is made for it."""
     server = start_server(tmp_path / "data", "--explorer", "--workers", "1")
@@ -195,3 +181,92 @@ def test_the_explorer_of_a_server(browser: Any, tmp_path: Path) -> None:
     finally:
         assert server.stop() == 0
     assert address.partition("token=")[2] not in server.stderr
+
+
+KEYS = {name: base64.b64encode(name.encode() * 8).decode() for name in ("alpha", "beta", "gamma")}
+
+
+def test_a_server_with_several_accounts(browser: Any, tmp_path: Path) -> None:
+    """Each account has its pages, which are in the address; a change in one is none in another."""
+    given = [word for name, key in KEYS.items() for word in ("--account", f"{name}:{key}")]
+    server = start_server(tmp_path / "data", "--explorer", "--workers", "1", *given)
+    try:
+        line = next(each for each in server.stdout if each.startswith("Explorer: "))
+        process = ExplorerProcess(server.process, line.split(" ", 1)[1].strip())
+        with watched_page(browser, process) as watched:
+            page = watched.page
+            page.wait_for_url("**/explorer/account/alpha/")
+            for name in ("beta", "gamma", "alpha"):
+                page.locator(".accounts summary").click()
+                assert page.locator(".accounts a").all_inner_texts() == list(KEYS)
+                page.locator(".accounts").get_by_role("link", name=name).click()
+                page.wait_for_url(f"**/explorer/account/{name}/")
+                assert "The account has no tables." in page.inner_text("main")
+                page.get_by_label("New table").fill(f"Of{name}")
+                page.get_by_role("button", name="Create").click()
+                page.wait_for_url(f"**/explorer/account/{name}/tables/Of{name}")
+            watched.keep("accounts")
+            for name, key in KEYS.items():
+                watched.open(f"/explorer/account/{name}/")
+                assert page.locator(".tables .name").all_inner_texts() == [f"Of{name}"]
+                assert key not in page.content()
+            watched.open("/explorer/account/nobody/tables/Ofalpha")
+            assert "There is no such page." in page.inner_text("main")
+    finally:
+        assert server.stop() == 0
+
+
+SOON = {"tablestone.server.admin.size_survey.SURVEY_PAUSE_SECONDS": 0.2}
+
+
+def test_the_sizes_in_the_list_of_tables(browser: Any, tmp_path: Path) -> None:
+    """SQLite's are shown when they have been counted, also those of a table that nobody asks for."""
+    server = start_server(tmp_path / "data", "--explorer", "--workers", "1", constants=SOON)
+    try:
+        with TableServiceClient.from_connection_string(server.connection_string) as service:
+            table = service.create_table("Filled")
+            rows = [{"PartitionKey": "a", "RowKey": str(n), "text": "x" * 1000} for n in range(30)]
+            table.submit_transaction([("create", row) for row in rows])
+        line = next(each for each in server.stdout if each.startswith("Explorer: "))
+        process = ExplorerProcess(server.process, line.split(" ", 1)[1].strip())
+        with watched_page(browser, process) as watched:
+            row = watched.page.locator(".tables li")
+
+            def is_counted() -> bool:
+                watched.open("/explorer/")
+                return "30 entities, " in row.inner_text()
+
+            watched.wait_for(is_counted)
+            assert "KiB" in row.inner_text()
+            watched.keep("sizes")
+            watched.open("/explorer/heat")
+            assert "30" in watched.page.inner_text("[aria-labelledby=by-table]")
+    finally:
+        assert server.stop() == 0
+
+
+def test_the_sizes_of_an_engine_that_does_not_tell_them(browser: Any, tmp_path: Path) -> None:
+    """In words, in the list of tables and on the page of the heat; the table can still be counted."""
+    server = start_server(tmp_path, "--explorer", "--engine", "memory")
+    try:
+        with TableServiceClient.from_connection_string(server.connection_string) as service:
+            service.create_table("Filled").create_entity({"PartitionKey": "a", "RowKey": "1"})
+        line = next(each for each in server.stdout if each.startswith("Explorer: "))
+        process = ExplorerProcess(server.process, line.split(" ", 1)[1].strip())
+        with watched_page(browser, process) as watched:
+            page = watched.page
+            watched.open("/explorer/")
+            assert IN_MEMORY in page.inner_text("main")
+            assert NOT_KNOWN in page.inner_text(".tables li")
+            page.get_by_label("Count the table Filled").click()
+            wait_for_text(watched, ".size", "1 entity")
+
+            def is_shown() -> bool:
+                watched.open("/explorer/heat")
+                return "Filled" in page.inner_text("main")
+
+            watched.wait_for(is_shown)
+            assert page.inner_text("[aria-labelledby=by-table]").count(NOT_KNOWN) == 2
+            assert IN_MEMORY in page.inner_text("[aria-labelledby=by-table]")
+    finally:
+        assert server.stop() == 0

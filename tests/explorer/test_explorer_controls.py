@@ -1,7 +1,11 @@
-"""Controls that the other tests of the explorer do not use, each once, in a real browser through the real server."""
+"""The table of controls is whole; and the controls that no other test of the explorer drives, each once.
+
+They are driven in a real browser through the real server.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +13,63 @@ import pytest
 from azure.data.tables import TableServiceClient, UpdateMode
 
 from explorer.conftest import entity_of
+from explorer.driven_controls import DRIVEN_BY, TEMPLATES, controls_of
+from explorer.insight_stand_in import insight_address
 from explorer.install import missing
-from explorer.pages_in_browser import WatchedPage
+from explorer.pages_in_browser import WatchedPage, running_explorer, watched_page
 from explorer.test_explorer_pages import FIRST, field, open_entity, table, wait_for_text
 from server_process import ServerProcess
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+ASSETS = TEMPLATES.parent / "assets"
+in_browser = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
+def named() -> dict[str, list[str | None]]:
+    """The controls of each template."""
+    files = sorted(TEMPLATES.glob("*.html"))
+    return {path.stem: controls_of(path.read_text(encoding="utf-8")) for path in files}
+
+
+def test_every_control_is_driven_by_a_test() -> None:
+    """A new control needs a name and a line in `DRIVEN_BY`; the test of that line fails if it does not drive it."""
+    found = [name for names in named().values() for name in names]
+    assert None not in found, named()
+    assert len(set(found)) == len(found)
+    assert set(found) == set(DRIVEN_BY)
+
+
+def test_every_test_of_the_table_is_there() -> None:
+    directory = Path(__file__).parent
+    for by in sorted(set(DRIVEN_BY.values())):
+        file, _, function = by.partition(".")
+        text = (directory / f"test_explorer_{file}.py").read_text(encoding="utf-8")
+        assert f"\ndef {function}(" in text, by
+
+
+def test_the_script_makes_no_control() -> None:
+    """The controls of a page are those of its template: the script only copies them."""
+    for path in ASSETS.glob("*.js"):
+        made = re.findall(r'createElement\("(\w+)"\)', path.read_text(encoding="utf-8"))
+        assert not {"a", "button", "input", "select", "textarea", "summary", "form"} & set(made)
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ('<button data-control="a.b">x</button>', ["a.b"]),
+        ("<button>planted</button>", [None]),
+        ('<label>x <select name="y">', [None]),
+        ('<a class="button" href="{{ to() }}" data-control="a.b" data-into="#panel">', ["a.b"]),
+        ('<input type="hidden" name="x"><textarea name="t" hidden>', []),
+        ('<article><header><abbr data-control="x">', []),
+    ],
+)
+def test_controls_are_found(template: str, expected: list[str | None]) -> None:
+    assert controls_of(template) == expected
+
+
+@pytest.mark.slow
+@in_browser
 def test_the_stored_entity_is_taken_after_a_conflict(
     watched: WatchedPage, filled_server: ServerProcess
 ) -> None:
@@ -38,6 +88,8 @@ def test_the_stored_entity_is_taken_after_a_conflict(
     assert entity_of(filled_server, "Weather", *FIRST)["humid"] == 77
 
 
+@pytest.mark.slow
+@in_browser
 def test_a_property_is_removed_and_the_panel_closed(
     watched: WatchedPage, filled_server: ServerProcess
 ) -> None:
@@ -51,6 +103,8 @@ def test_a_property_is_removed_and_the_panel_closed(
     page.wait_for_selector("#panel.open", state="detached")
 
 
+@pytest.mark.slow
+@in_browser
 def test_the_panel_copies_its_entity(watched: WatchedPage) -> None:
     open_entity(watched, "Weather", FIRST)
     panel = watched.page.locator("#panel")
@@ -68,6 +122,8 @@ def test_the_panel_copies_its_entity(watched: WatchedPage) -> None:
         assert expected in watched.page.locator("#copied [data-copy]").input_value()
 
 
+@pytest.mark.slow
+@in_browser
 def test_every_field_of_the_service(watched: WatchedPage, filled_server: ServerProcess) -> None:
     page = watched.page
     watched.open("/service")
@@ -79,16 +135,20 @@ def test_every_field_of_the_service(watched: WatchedPage, filled_server: ServerP
         page.get_by_label(name, exact=True).check()
     for name in ("enabled", "by operation"):
         page.get_by_label(name, exact=True).first.check()
+    page.locator("[name=hour_days]").fill("9")
     page.get_by_role("button", name="Save the properties").click()
     wait_for_text(watched, ".done", "The properties are saved.")
     with TableServiceClient.from_connection_string(filled_server.connection_string) as service:
         found: Any = service.get_service_properties()
+    assert found["hour_metrics"].retention_policy.days == 9
     assert found["cors"][0].allowed_headers == ["x-ms-*"]
     assert found["cors"][0].exposed_headers == ["ETag"]
     assert (found["analytics_logging"].read, found["analytics_logging"].write) == (True, True)
     assert (found["hour_metrics"].enabled, found["hour_metrics"].include_apis) == (True, True)
 
 
+@pytest.mark.slow
+@in_browser
 def test_a_policy_begins(watched: WatchedPage, filled_server: ServerProcess) -> None:
     page = watched.page
     watched.open("/tables/Empty/policies")
@@ -101,6 +161,8 @@ def test_a_policy_begins(watched: WatchedPage, filled_server: ServerProcess) -> 
     assert str(policy.start).startswith("2099-01-01")
 
 
+@pytest.mark.slow
+@in_browser
 def test_keys_of_an_import_are_made_of_columns(
     watched: WatchedPage, filled_server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -115,3 +177,196 @@ def test_keys_of_an_import_are_made_of_columns(
     page.get_by_role("button", name="Import").click()
     wait_for_text(watched, "#panel [role=status]", "1 entities stored")
     assert entity_of(filled_server, "Empty", "Norway", "Oslo")["city"] == "Oslo"
+
+
+@pytest.mark.slow
+@in_browser
+def test_a_large_table_is_counted_on(
+    browser: Any, filled_server: ServerProcess, tmp_path: Path
+) -> None:
+    """The page asks after some seconds whether to go on: here after the first page of 1,000 entities."""
+    with table(filled_server, "Counted") as client:
+        client.create_table()
+        for start in range(0, 1100, 100):
+            rows = [{"PartitionKey": "a", "RowKey": f"{start + n:04}"} for n in range(100)]
+            client.submit_transaction([("create", row) for row in rows])
+    with (
+        running_explorer(
+            filled_server.connection_string,
+            settings=tmp_path,
+            constants={"tablestone.explorer.table_pages.COUNT_SECONDS_MAX": -1.0},
+        ) as process,
+        watched_page(browser, process) as watched,
+    ):
+        page = watched.page
+        for path, count in (
+            ("/", page.get_by_label("Count the table Counted")),
+            ("/tables/Counted", page.get_by_role("link", name="count", exact=True)),
+        ):
+            watched.open(path)
+            count.click()
+            wait_for_text(watched, ".size", "more than 1,000 entities")
+            page.get_by_role("link", name="count on").click()
+            page.locator(".size").filter(has_text="1,100 entities").wait_for()
+            assert page.get_by_role("link", name="count on").count() == 0
+
+
+@pytest.mark.slow
+@in_browser
+def test_the_ways_between_the_pages(watched: WatchedPage) -> None:
+    page = watched.page
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    watched.wait_until("document.activeElement.id === 'main'")
+    for name, heading in (
+        *(("Heat", "Heat"), ("Service", "Properties"), ("Signatures", "Shared access")),
+        ("Tables", "Tables"),
+    ):
+        page.get_by_label("Pages").get_by_role("link", name=name).click()
+        wait_for_text(watched, "h1", heading)
+    page.get_by_role("link", name="Weather", exact=True).click()
+    page.get_by_role("link", name="policies").click()
+    page.locator("h1").get_by_role("link", name="Weather").click()
+    page.locator("h1").get_by_role("link", name="Tables").click()
+    page.get_by_label("Delete the table Weather").click()
+    page.get_by_role("link", name="Cancel").click()
+    page.wait_for_selector(".tables")
+    watched.open("/tables/NoSuchTable")
+    page.get_by_role("link", name="To the tables").click()
+    page.wait_for_selector(".tables")
+    watched.open("/tables/Weather")
+    page.get_by_role("link", name="Tablestone explorer").click()
+    page.wait_for_selector(".tables")
+
+
+@pytest.mark.slow
+@in_browser
+def test_a_plan_and_its_advice_are_opened(watched: WatchedPage) -> None:
+    page = watched.page
+    page.context.route("https://learn.microsoft.com/**", lambda route: route.fulfill(body="A page"))
+    watched.open("/tables/Weather?filter=temp gt 30.0")
+    page.locator(".plan summary").click()
+    wait_for_text(watched, ".plan li", "temp")
+    page.locator("details.advice summary").click()
+    link = page.locator("details.advice a").first
+    with page.expect_popup() as opened:
+        link.click()
+    assert opened.value.url.startswith("https://learn.microsoft.com/")
+
+
+@pytest.mark.slow
+@in_browser
+def test_every_panel_is_closed(watched: WatchedPage, filled_server: ServerProcess) -> None:
+    page = watched.page
+    with table(filled_server, "Empty") as client:
+        client.upsert_entity({"PartitionKey": "closing", "RowKey": "1"})
+    watched.open("/tables/Empty?filter=PartitionKey eq 'closing'")
+
+    def close() -> None:
+        page.locator("#panel").get_by_label("Close", exact=True).first.click()
+        page.wait_for_selector("#panel.open", state="detached")
+
+    for name in ("Insert", "Export", "Import"):
+        page.get_by_role("link", name=name).click()
+        page.wait_for_selector("#panel.open h2")
+        close()
+    page.locator("#grid .piece input").check()
+    for name in ("Copy as JSON", "Delete…"):
+        page.get_by_role("button", name=name).click()
+        page.wait_for_selector("#panel.open h2")
+        if name == "Delete…":
+            page.get_by_role("button", name="Delete 1 entity").click()
+            wait_for_text(watched, "#panel [role=status]", "1 entity is deleted.")
+        close()
+
+
+@pytest.mark.slow
+@in_browser
+def test_the_panels_of_a_conflict_and_of_a_deletion_are_closed(
+    watched: WatchedPage, filled_server: ServerProcess
+) -> None:
+    page = watched.page
+    open_entity(watched, "Weather", FIRST)
+    with table(filled_server, "Weather") as client:
+        client.update_entity(
+            {"PartitionKey": FIRST[0], "RowKey": FIRST[1], "humid": 50}, UpdateMode.MERGE
+        )
+    field(watched, "humid").fill("51")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.wait_for_selector(".both")
+    page.locator("#panel").get_by_label("Close", exact=True).click()
+    page.wait_for_selector("#panel.open", state="detached")
+    page.locator("#grid .piece input").first.check()
+    page.get_by_role("button", name="Delete…").click()
+    page.wait_for_selector("#panel .keys-listed")
+    page.locator("#panel").get_by_label("Close", exact=True).click()
+    page.wait_for_selector("#panel.open", state="detached")
+    assert entity_of(filled_server, "Weather", *FIRST)["humid"] == 50
+
+
+@pytest.mark.slow
+@in_browser
+def test_every_field_of_a_signature(watched: WatchedPage) -> None:
+    page = watched.page
+    watched.open("/signature?table=Weather")
+    page.get_by_label("It lasts").select_option("1h")
+    page.get_by_label("Addresses of clients").fill("127.0.0.1")
+    page.get_by_label("Policy of the table").fill("nothere")
+    page.get_by_label("over HTTPS only").check()
+    for label in ("First PartitionKey", "First RowKey", "Last PartitionKey", "Last RowKey"):
+        page.get_by_label(label).fill("k")
+    page.get_by_role("button", name="Make the signature").click()
+    wait_for_text(watched, "#made .problem", "has no policy 'nothere'")
+    page.get_by_label("Policy of the table").fill("")
+    page.get_by_role("button", name="Make the signature").click()
+    page.wait_for_selector("#made [data-copy]")
+    signed = page.locator("#made [data-copy]").input_value()
+    for part in ("spr=https", "sip=127.0.0.1", "srk=k", "erk=k"):
+        assert part in signed
+
+
+@pytest.mark.slow
+@in_browser
+def test_a_signature_is_copied(watched: WatchedPage) -> None:
+    page = watched.page
+    watched.open("/signature?table=Weather")
+    page.get_by_role("button", name="Make the signature").click()
+    page.wait_for_selector("#made [data-copy]")
+    page.locator("#made .copy").click()
+    watched.wait_until("document.getElementById('announced').textContent.includes('op')")
+    assert page.evaluate("document.activeElement.selectionEnd") > 100
+
+
+@pytest.mark.slow
+@in_browser
+def test_the_ways_to_the_heat_map(
+    browser: Any, filled_server: ServerProcess, tmp_path: Path
+) -> None:
+    place = filled_server.connection_string
+    with (
+        insight_address() as admin,
+        running_explorer(place, "--admin", admin, settings=tmp_path) as process,
+        watched_page(browser, process) as watched,
+    ):
+        page = watched.page
+        watched.open("/tables/Weather")
+        page.get_by_role("link", name="heat map").click()
+        page.wait_for_selector("svg.heat")
+        page.locator("[aria-labelledby=by-table]").get_by_role("link", name="Weather").click()
+        page.wait_for_url("**period=hour**")
+
+
+@pytest.mark.slow
+@in_browser
+def test_the_token_is_typed(watched: WatchedPage) -> None:
+    """A page without the token asks for it."""
+    page = watched.page
+    token = watched.explorer.address.partition("token=")[2]
+    page.context.clear_cookies()
+    watched.open("/")
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Open").click()
+    wait_for_text(watched, ".problem", "The token is not right.")
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Open").click()
+    page.wait_for_selector(".tables")

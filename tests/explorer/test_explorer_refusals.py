@@ -9,11 +9,15 @@ import asyncio
 import httpx
 import pytest
 
+from explorer.test_explorer_bad_input import answering
 from explorer.test_page_guard import COOKIE, PASSED, send
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.served_explorer import PATH, ServedExplorer
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
+from tablestone.explorer.explored_account import ExplorerSettings
 from tablestone.explorer.explorer_application import CHANGE_FORMS, READ_ONLY
+from tablestone.explorer.known_sizes import NOT_KNOWN, NOT_TOLD, known_sizes
+from tablestone.transfer.endpoint_connection import local_connection, parse_connection_string
 
 OPENED = {"cookie": COOKIE}
 
@@ -53,3 +57,26 @@ def test_the_explorer_beside_a_server_can_be_read_only(given: str, status: int) 
             return await client.get("/tables/Weather/delete", headers=cookie)
 
     assert asyncio.run(ask()).status_code == status
+
+
+def test_the_sizes_of_an_endpoint_without_an_admin_address() -> None:
+    """The protocol has none: the page says so, and who would tell them."""
+    assert known_sizes(ExplorerSettings(local_connection())) == ({}, NOT_TOLD, NOT_KNOWN)
+
+
+def test_the_sizes_behind_an_admin_address_that_does_not_answer() -> None:
+    known = known_sizes(ExplorerSettings(local_connection(), admin_url="http://127.0.0.1:9"))
+    assert known.sizes == {}
+    assert known.note.startswith("The admin address 127.0.0.1:9 does not answer")
+
+
+@pytest.mark.parametrize("code", ["FeatureNotSupportedForAccount", "NotImplemented"])
+@pytest.mark.parametrize("path", ["/service", "/tables/Weather/policies"])
+def test_what_an_endpoint_does_not_have_is_told(code: str, path: str) -> None:
+    """Cosmos DB has no access policies and no service properties; Azurite had no properties for long."""
+    said = f'<m:error xmlns:m="m"><m:code>{code}</m:code><m:message>Not here.</m:message></m:error>'
+    with answering(lambda _path: (501, "application/xml", said.encode())) as place:
+        answer = send("GET", path, OPENED, connection=parse_connection_string(place))
+    assert answer.status_code == 502
+    assert f"answers {code}" in answer.text
+    assert 'aria-label="Pages"' in answer.text

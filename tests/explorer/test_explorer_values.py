@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from tablestone.explorer.property_forms import differences, fields_of, read_form
 from tablestone.explorer.query_pages import condition_of
 from tablestone.explorer.saved_queries import forget_query, queries_of, save_query
 from tablestone.explorer.sdk_code import LANGUAGES, point_code, query_code
+from tablestone.explorer.shown_entities import ShownPages
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.transfer import odata
 from tablestone.transfer.endpoint_connection import local_connection
+from tablestone.transfer.reading import Cost, Token
 from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.wire import Page, Query, RawEntity
 
 RAW: dict[str, Any] = {
     "odata.etag": "W/\"datetime'2026-01-01T00%3A00%3A00Z'\"",
@@ -305,3 +309,52 @@ def test_a_file_that_is_none_of_saved_queries(tmp_path: Path) -> None:
     settings.saved_queries.write_text("{", encoding="utf-8")
     with pytest.raises(TransferRefused):
         queries_of(settings, "Weather")
+
+
+FOUND = [
+    {"PartitionKey": "p", "RowKey": str(n), "n": n, "m": -n, "t": "x"} for n in (3, 1, 2, 5, 4)
+]
+
+
+class _Pages:
+    """A reader of pages of two entities."""
+
+    def __init__(self) -> None:
+        self.cost = Cost()
+        self.asked: list[Query] = []
+
+    def pages(self, query: Query, _token: Token | None = None) -> Iterator[Page]:
+        self.asked.append(query)
+        for start in range(0, len(FOUND), 2):
+            is_last = start + 2 >= len(FOUND)
+            yield Page(FOUND[start : start + 2], None if is_last else ("a", str(start)), 9)
+
+    def entities(self, query: Query) -> Iterator[RawEntity]:
+        for page in self.pages(query):
+            yield from page.entities
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers", "asked_for"),
+    [
+        (GridQuery(), [3, 1, 2, 5, 4], ()),
+        (GridQuery(top=1), [3], ()),
+        (GridQuery(top=2), [3, 1], ()),
+        (GridQuery(top=3), [3, 1, 2], ()),
+        (GridQuery(top=9), [3, 1, 2, 5, 4], ()),
+        (GridQuery(order="n"), [1, 2, 3, 4, 5], ()),
+        (GridQuery(order="n desc", top=2), [5, 4], ()),
+        (GridQuery(select=("n",), order="m", top=2), [5, 4], ("PartitionKey", "RowKey", "n", "m")),
+    ],
+)
+def test_the_pages_of_what_is_shown(
+    query: GridQuery, numbers: list[int], asked_for: tuple[str, ...]
+) -> None:
+    """In the order of the grid and no more than its `top`; a property that only orders is left out."""
+    reader: Any = _Pages()
+    pages = list(ShownPages(reader, query).pages(Query("T", None, asked_for)))
+    found = [raw for page in pages for raw in page.entities]
+    assert [raw["n"] for raw in found] == numbers
+    assert [page.next_token is None for page in pages] == [False] * (len(pages) - 1) + [True]
+    assert reader.asked[0].select == asked_for
+    assert all("m" not in raw for raw in found) == (query.select == ("n",))

@@ -5,6 +5,8 @@ Knows the order in which accounts are looked up; not what a key is used for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from tablestone.cli.option_values import BrokenOption
@@ -56,6 +58,23 @@ def keys_of(configuration: Configuration, name: str) -> tuple[str, ...]:
     if may_be_development:
         return DEVELOPMENT_ACCOUNT.keys
     raise AccountRefused(f"There is no account {name[:40]}.")
+
+
+def keys_of_all(configuration: Configuration, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The keys of several accounts as the server knows them now; storage is opened once at most."""
+    known = {account.name: account.keys for account in configuration.accounts}
+    is_stored = capabilities_of(configuration.engine).stored_in is not StoredIn.PROCESS
+    if is_stored and not known.keys() >= set(names):
+        with suppress(EngineRefused):
+            stored = with_engine(
+                configuration,
+                lambda engine: StoredAccounts(engine, system_clock).all(),
+                read_only=True,
+            )
+            known = {each.name: each.keys for each in stored} | known
+    if configuration.has_development_account:
+        known.setdefault(DEVELOPMENT_ACCOUNT.name, DEVELOPMENT_ACCOUNT.keys)
+    return {name: known[name] for name in names if name in known}
 
 
 def endpoint_of(configuration: Configuration, name: str) -> str:

@@ -1,7 +1,8 @@
 """The explorer beside a server, on its admin address: `tablestone serve --explorer`.
 
-It is a client as `tablestone explore` is, so it signs its requests with a key of the first account. Its packages are an
-extra, and are imported by the process of the admin address alone. Knows the configuration and the explorer.
+It is a client as `tablestone explore` is, so it signs its requests with a key of the account that is shown: one of
+those that the server has when it starts. Its packages are an extra, and are imported by the process of the admin
+address alone. Knows the configuration and the explorer.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from tablestone.cli.configured_keys import connection_string, keys_of
+from tablestone.cli.configured_keys import connection_string, keys_of_all
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import EXPLORER
 from tablestone.configuration import (
@@ -38,13 +39,13 @@ class ServedExplorer:
 
     def __init__(self, configuration: Configuration, accounts: list[AccountKeys]) -> None:
         _require_packages()
-        if not accounts:
+        keys = keys_of_all(configuration, [each.name for each in accounts])
+        if not keys:
             raise BrokenOption(
-                f"{EXPLORER.flag} shows the first account of the server, and there is none: "
+                f"{EXPLORER.flag} shows the accounts of the server, and there is none: "
                 "tablestone account create makes one."
             )
-        self._name = accounts[0].name
-        self._key = keys_of(configuration, self._name)[0]
+        self._keys = {name: each[0] for name, each in keys.items()}
         self._tls = configuration.tls
         self._read_only = configuration.explorer == EXPLORER_READ_ONLY
         self._token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -58,7 +59,7 @@ class ServedExplorer:
         import platformdirs  # noqa: PLC0415 - only this process needs it
 
         from tablestone.explorer.explored_account import ExplorerSettings  # noqa: PLC0415 - an extra
-        from tablestone.explorer.explorer_application import create_explorer  # noqa: PLC0415 - an extra
+        from tablestone.explorer.explorer_application import create_explorer_of_accounts  # noqa: PLC0415 - an extra
         from tablestone.explorer.saved_queries import FILE_NAME  # noqa: PLC0415 - an extra
         from tablestone.transfer.endpoint_connection import parse_connection_string  # noqa: PLC0415
         from tablestone.transfer.profiles import DIRECTORY_VARIABLE  # noqa: PLC0415 - as above
@@ -69,15 +70,17 @@ class ServedExplorer:
             os.environ["REQUESTS_CA_BUNDLE"] = str(files.certificate)
         for name in CLIENT_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        connection = connection_string(self._name, self._key, f"{address}/{self._name}")
         directory = os.environ.get(DIRECTORY_VARIABLE) or platformdirs.user_config_dir("tablestone")
-        settings = ExplorerSettings(
-            parse_connection_string(connection),
-            read_only=self._read_only,
-            admin_url=admin,
-            saved_queries=Path(directory) / FILE_NAME,
-        )
-        return {PATH: create_explorer(settings, self._token)}
+        settings = [
+            ExplorerSettings(
+                parse_connection_string(connection_string(name, key, f"{address}/{name}")),
+                read_only=self._read_only,
+                admin_url=admin,
+                saved_queries=Path(directory) / FILE_NAME,
+            )
+            for name, key in self._keys.items()
+        ]
+        return {PATH: create_explorer_of_accounts(settings, self._token)}
 
 
 def _require_packages() -> None:

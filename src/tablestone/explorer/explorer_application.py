@@ -6,7 +6,7 @@ explorer only reads. Knows the pages; knows no table.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -29,6 +29,7 @@ from tablestone.explorer import (
     table_pages,
     transfer_pages,
 )
+from tablestone.explorer.account_switch import AccountSwitch
 from tablestone.explorer.explored_account import ExploredAccount, ExplorerSettings
 from tablestone.explorer.page_guard import ASSETS_PATH, PageGuard
 from tablestone.explorer.page_templates import ASSETS, account_of, bare_page, page
@@ -77,6 +78,21 @@ def create_explorer(
     settings: ExplorerSettings, token: str, hosts: frozenset[str] = LOOPBACK_NAMES
 ) -> ASGIApp:
     """The explorer of one account, which answers requests that have the token and come to one of these hosts."""
+    return create_explorer_of_accounts([settings], token, hosts)
+
+
+def create_explorer_of_accounts(
+    accounts: Sequence[ExplorerSettings], token: str, hosts: frozenset[str] = LOOPBACK_NAMES
+) -> ASGIApp:
+    """The same of one account or several, which its pages switch between; the first one is shown first."""
+    names = tuple(each.connection.account for each in accounts)
+    made = {name: _application(each, names) for name, each in zip(names, accounts, strict=True)}
+    shown = AccountSwitch(made) if len(made) > 1 else made[names[0]]
+    return PageGuard(shown, token, hosts, _refused)
+
+
+def _application(settings: ExplorerSettings, names: tuple[str, ...]) -> Starlette:
+    """The pages of one account; `names` are the accounts of the whole explorer."""
     routes: list[Route | Mount] = [
         Route(path, _shown(show, changes=changes), methods=["GET"])
         for table, changes in ((SHOWN, False), (CHANGE_FORMS, True))
@@ -93,7 +109,8 @@ def create_explorer(
         exception_handlers={HTTPException: _http_error, Exception: _bug} | _TOLD,
     )
     application.state.account = ExploredAccount(settings)
-    return PageGuard(application, token, hosts, _refused)
+    application.state.accounts = names
+    return application
 
 
 def _shown(show: Show, *, changes: bool) -> Callable[[Request], Awaitable[Response]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import islice
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -26,9 +25,9 @@ from tablestone.explorer.page_tokens import read_token, write_token
 from tablestone.explorer.query_pages import COMPARISONS
 from tablestone.explorer.saved_queries import queries_of
 from tablestone.explorer.sdk_code import LANGUAGES
+from tablestone.explorer.shown_entities import ORDERED_MAX, asked_properties, in_order
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.transfer.formats.rows import TYPE_NAMES
-from tablestone.transfer.queries import Refinement
 from tablestone.transfer.reading import Cost, Token
 from tablestone.transfer.refusals import TransferRefused
 from tablestone.transfer.wire import Query, RawEntity
@@ -37,8 +36,6 @@ PIECE_ROWS: Final = 100
 """Entities of a piece: about three screens."""
 PIECE_SECONDS_MAX: Final = 2.0
 """Seconds after which a piece without any entity asks whether to look further."""
-ORDERED_MAX: Final = 10_000
-"""Entities that are put in order here: the service has one order only."""
 _ORDERS_KEPT: Final = 8
 
 
@@ -161,7 +158,7 @@ def _read_piece(
     """The entities from a token on. A scan may find none for long: then the piece is empty, and has a next one."""
     reader = account.reader()
     wanted = PIECE_ROWS if left is None else min(PIECE_ROWS, left)
-    asked = Query(name, query.filter or None, _selected(query), wanted)
+    asked = Query(name, query.filter or None, asked_properties(query), wanted)
     started = monotonic_seconds()
     found = reader.page(asked, token)
     while (
@@ -180,12 +177,6 @@ def _read_piece(
     return Piece(found.entities, next_piece, reader.cost)
 
 
-def _selected(query: GridQuery) -> tuple[str, ...]:
-    """The properties to ask for: the keys too, which name the entity."""
-    names = (PARTITION_KEY, ROW_KEY, *query.select, *(name for name, _ in query.ordered_by))
-    return tuple(dict.fromkeys(names)) if query.select else ()
-
-
 def _ordered_piece(
     account: ExploredAccount, name: str, query: GridQuery, kept: str | None, start: str | None
 ) -> Piece:
@@ -193,10 +184,7 @@ def _ordered_piece(
     cost = Cost()
     if kept is None:
         reader = account.reader()
-        asked = Query(name, query.filter or None, _selected(query))
-        read = islice(reader.entities(asked), ORDERED_MAX)
-        ordered = Refinement(order_by=query.ordered_by, top=query.top).apply(read)
-        kept = _orders.keep(list(ordered))
+        kept = _orders.keep(in_order(reader, name, query))
         cost = reader.cost
     begin = int(start) if start and start.isascii() and start.isdecimal() else 0
     part = _orders.part(kept, begin)

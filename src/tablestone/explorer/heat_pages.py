@@ -1,26 +1,25 @@
 """The heat page: the heat map of a table, and beside it the hot partitions and the queries that scan.
 
-Knows the report of insight and the advice; how a cell looks is in `heat_map`.
+Knows the report of insight and the advice; `transfer.observed_workload` makes a workload of the one for the other, and
+`heat_map` knows how a cell looks.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tablestone.advice.advising import advise_on_query
-from tablestone.advice.filter_shape import NoShape, read_shape
+from tablestone.advice.advising import advise, advise_on_query
 from tablestone.advice.rule import Advice
-from tablestone.advice.workload import QueryUse, TableUse
+from tablestone.advice.workload import TableUse
 from tablestone.explorer.heat_map import picture_of
+from tablestone.explorer.known_sizes import sizes_of
 from tablestone.explorer.page_templates import account_of, page
-from tablestone.model.edm import EdmType
-from tablestone.query.plan import PlanKind
 from tablestone.telemetry.insight_report import DAY, HOUR, NOW, InsightReport, QueryShape
 from tablestone.transfer.insight_request import ask_for_insight
+from tablestone.transfer.observed_workload import query_use, workload_of
 from tablestone.transfer.progress import shown_bytes
 from tablestone.transfer.refusals import TransferFailed
 from tablestone.transfer.writing import quoted
@@ -74,8 +73,10 @@ def _heat_of(request: Request, admin_url: str, account: str) -> Response:
         "kinds": KINDS,
         "picture": _picture(shown, period, kind),
         "tables": [(each, each.activity[period], each.rates[period]) for each in whole.tables],
-        "partitions": shown.partitions.get(period, ())[:LISTED_MAX],
+        "partitions": shown.partitions[period][:LISTED_MAX],
         "queries": scanning_queries(shown, period),
+        "table_advice": table_advice(shown, period),
+        "sizes": sizes_of(whole),
         "targets": whole.targets,
         "shown_bytes": shown_bytes,
         "pk_filter": lambda key: f"PartitionKey eq {quoted(key)}",
@@ -83,36 +84,24 @@ def _heat_of(request: Request, admin_url: str, account: str) -> Response:
     return page(request, "heat.html", **values)
 
 
+def table_advice(report: InsightReport, period: str) -> list[Advice]:
+    """The advice on tables and partitions; that on queries stands beside each query."""
+    return [each for each in advise(workload_of(report, period)) if not each.filter][:LISTED_MAX]
+
+
 def scanning_queries(report: InsightReport, period: str) -> list[ScanningQuery]:
     """The queries that read most beyond what they return, with the advice on each."""
-    sizes = {each.table: each.size for each in report.tables}
+    tables = {each.name.lower(): each for each in workload_of(report, period).tables}
     found = []
-    for shape in report.queries.get(period, ()):
+    for shape in report.queries[period]:
         ratio = shape.entities_read / max(shape.entities_returned, 1)
         if ratio < SCANNED_MIN:
             continue
-        size = sizes.get(shape.table)
-        use = TableUse(
-            shape.table,
-            entities=size.entities if size else None,
-            partitions=size.partitions if size else None,
-        )
-        found.append(ScanningQuery(shape, ratio, _advice(shape, use)))
+        use = query_use(shape)
+        table = tables.get(shape.table.lower(), TableUse(shape.table))
+        advice = [] if use is None else advise_on_query(use, table)
+        found.append(ScanningQuery(shape, ratio, advice))
     return found[:LISTED_MAX]
-
-
-def _advice(shape: QueryShape, table: TableUse) -> list[Advice]:
-    types = {}
-    plan = None
-    with suppress(ValueError):
-        types = {term.property: EdmType(term.type) for term in shape.terms}
-        plan = PlanKind(shape.plan)
-    try:
-        tree = read_shape(shape.filter, types)
-    except NoShape:
-        return []
-    use = QueryUse(tree, shape.queries, shape.entities_read, shape.entities_returned, plan)
-    return advise_on_query(use, table)
 
 
 def _picture(report: InsightReport, period: str, kind: str) -> Any:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from tablestone import __version__
+from tablestone.explorer.account_switch import paths_of_accounts
 from tablestone.explorer.explored_account import ExploredAccount
 
 PART_HEADER: Final = "x-part"
@@ -87,6 +88,7 @@ def page(
         heading="h2" if wants_part(request) else "h1",
         to=to,
         account=connection.account,
+        accounts=paths_of_accounts(request, request.app.state.accounts),
         url=connection.url,
         is_production=connection.is_production,
         read_only=account.settings.read_only,

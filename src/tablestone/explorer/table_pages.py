@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tablestone.clock import monotonic_seconds
+from tablestone.explorer.known_sizes import known_sizes
 from tablestone.explorer.page_templates import account_of, page, path_to
 from tablestone.explorer.page_tokens import read_token, write_token
 from tablestone.explorer.posted_forms import PostedForm
@@ -36,6 +37,8 @@ def tables(request: Request) -> Response:
         request,
         "tables.html",
         names=shown[:TABLES_SHOWN_MAX],
+        known=known_sizes(account_of(request).settings),
+        shown_bytes=shown_bytes,
         are_more=len(shown) > TABLES_SHOWN_MAX,
         shown_max=TABLES_SHOWN_MAX,
         find=wanted,

@@ -18,6 +18,7 @@ from tablestone.explorer.filter_input import filter_problem
 from tablestone.explorer.grid_query import read_query
 from tablestone.explorer.page_templates import account_of, page
 from tablestone.explorer.posted_forms import PostedForm
+from tablestone.explorer.shown_entities import ORDERED_MAX, ShownPages
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.transfer.columns import Mixed
 from tablestone.transfer.exporting import Export, Target
@@ -47,12 +48,17 @@ def ask_export(request: Request) -> Response:
     """The form of an export of the query in the address."""
     query = read_query(request.query_params)
     return page(
-        request, "export.html", table=request.path_params["table"], query=query, forms=EXPORTED
+        request,
+        "export.html",
+        table=request.path_params["table"],
+        query=query,
+        forms=EXPORTED,
+        ordered_max=ORDERED_MAX,
     )
 
 
 def download(request: Request) -> Response:
-    """The entities of the query as a file."""
+    """What the grid shows of the query as a file: filter, selected properties, order and top."""
     query = read_query(request.query_params)
     if filter_problem(query.filter) is not None:
         raise TransferRefused("The filter cannot be read.")
@@ -68,8 +74,8 @@ def download(request: Request) -> Response:
         select = tuple(dict.fromkeys((PARTITION_KEY, ROW_KEY, *query.select)))
         asked = Query(table, query.filter or None, select if query.select else ())
         target = Target(str(path), kind, Mixed.COLUMNS)
-        reader = account_of(request).reader()
-        Export(reader, asked, target, journal=None, progress=Quiet()).run()
+        shown = ShownPages(account_of(request).reader(), query)
+        Export(shown, asked, target, journal=None, progress=Quiet()).run()
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise

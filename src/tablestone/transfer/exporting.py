@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Protocol
 
 import orjson
 
@@ -32,9 +32,9 @@ from tablestone.transfer.formats.compressed import (
 from tablestone.transfer.formats.csv_schema import schema_beside, schema_text
 from tablestone.transfer.journal import Journal
 from tablestone.transfer.progress import Progress, Reached
-from tablestone.transfer.reading import TableReader
+from tablestone.transfer.reading import Cost, TableReader, Token
 from tablestone.transfer.refusals import TransferFailed
-from tablestone.transfer.wire import Query, RawEntity
+from tablestone.transfer.wire import Page, Query, RawEntity
 
 PAGES_PER_CHECKPOINT: Final = 20
 SPOOL_SUFFIX: Final = ".part.jsonl.zst"
@@ -74,12 +74,21 @@ class Target:
         return self.kind in ("csv", "parquet")
 
 
+class ReadsPages(Protocol):
+    """The source of an export: a `TableReader`, or a part of what one reads."""
+
+    cost: Cost
+
+    def pages(self, query: Query, token: Token | None = None, /) -> Iterator[Page]:
+        """The pages from the token on; the last one has no token."""
+
+
 class Export:
     """One export into one file."""
 
     def __init__(
         self,
-        reader: TableReader,
+        reader: ReadsPages,
         query: Query,
         target: Target,
         *,

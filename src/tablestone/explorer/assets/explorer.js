@@ -75,13 +75,14 @@ document.addEventListener("click", async (event) => {
 
 document.addEventListener("submit", async (event) => {
   const form = event.target;
-  if (!form.dataset.into) return;
+  // A panel that was opened as a page of its own has no place for a part: the browser sends its form.
+  const place = form.dataset.into ? placeOf(form) : null;
+  if (!place) return;
   event.preventDefault();
   const button = event.submitter;
   const url = button?.getAttribute("formaction") || form.getAttribute("action");
   const given = new FormData(form, button);
   const isFile = form.enctype === "multipart/form-data";
-  const place = placeOf(form);
   form.setAttribute("aria-busy", "true");
   const html = await part(url, { method: "POST", body: isFile ? given : new URLSearchParams(given) });
   form.removeAttribute("aria-busy");

@@ -1,0 +1,140 @@
+"""The controls of the explorer's pages, and the test that drives each of them in a browser.
+
+A control is an element of a template that a person can use: it has a name in `data-control`. A page of the tests tells
+the name of each control that is clicked, filled in, chosen or submitted, and each test has to drive those that
+`DRIVEN_BY` promises of it. `EXPLORER_CONTROLS=FILE` adds a line to FILE for each control that a test drives.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import tablestone.explorer
+
+TEMPLATES: Final = Path(tablestone.explorer.__file__).parent / "templates"
+KEPT: Final = "EXPLORER_CONTROLS"
+DRIVEN: Final[set[str]] = set()
+"""The controls that the present test has driven."""
+
+TELL: Final = """
+addEventListener("click", (event) => tell(event, "a, button, summary"), true);
+addEventListener("submit", (event) => tell(event, "form"), true);
+addEventListener("input", (event) => tell(event, "input, select, textarea"), true);
+addEventListener("change", (event) => tell(event, "input, select, textarea"), true);
+addEventListener("select", (event) => tell(event, "textarea[readonly]"), true);
+function tell(event, kinds) {
+  const control = event.target.closest?.(kinds);
+  if (control?.dataset.control) driven(control.dataset.control);
+}
+"""
+"""A script of every page: a text that is only to be copied is driven if it is selected."""
+
+_CONTROL: Final = re.compile(r"<(?:a|button|input|select|textarea|summary|form)\b([^>]*)")
+_NAME: Final = re.compile(r'\bdata-control="([\w.-]+)"')
+_NO_CONTROL: Final = re.compile(r'\btype="hidden"|\shidden\b')
+
+
+def controls_of(template: str) -> list[str | None]:
+    """The names of the controls of a template's text; None for one without a name."""
+    found = []
+    for control in _CONTROL.finditer(template):
+        if not _NO_CONTROL.search(control[1]):
+            name = _NAME.search(control[1])
+            found.append(name[1] if name else None)
+    return found
+
+
+def watch(context: Any) -> None:
+    """Note the controls that are driven in all pages of a context of Playwright."""
+    context.expose_binding("driven", lambda _source, name: DRIVEN.add(name))
+    context.add_init_script(TELL)
+
+
+def keep(test: str) -> None:
+    """Add the controls of a test to the file that is asked for, if there is one."""
+    if KEPT in os.environ:
+        with Path(os.environ[KEPT]).open("a", encoding="utf-8") as file:
+            file.writelines(f"{test} {name}\n" for name in sorted(DRIVEN))
+
+
+def name_of(request: pytest.FixtureRequest) -> str:
+    """The test of a request as `DRIVEN_BY` names it: the file without its first words, and the function."""
+    node: Any = request.node
+    return f"{node.path.stem.removeprefix('test_explorer_')}.{node.originalname}"
+
+
+_OF_TESTS: Final = {
+    "account.test_a_server_with_several_accounts": "page.accounts page.account",
+    "account.test_a_signature_is_made_and_explained": (
+        "signature.form signature.table signature.may signature.start-pk signature.end-pk signature.make "
+        "signature.explain-form signature.given signature.explain table.signature"
+    ),
+    "account.test_policies_are_written_and_read": (
+        "policies.form policies.id policies.permission policies.expiry policies.save table.policies"
+    ),
+    "account.test_properties_and_cors_rules": (
+        "service.form service.origins service.methods service.age service.logged service.log-days service.save"
+    ),
+    "account.test_the_heat_map_and_its_lists": (
+        "heat.form heat.table heat.period heat.show heat.go heat.partition"
+    ),
+    "controls.test_a_large_table_is_counted_on": "size.further table.count",
+    "controls.test_a_plan_and_its_advice_are_opened": "table.plan table.advice table.source",
+    "controls.test_a_policy_begins": "policies.start",
+    "controls.test_a_property_is_removed_and_the_panel_closed": "entity.remove entity.close",
+    "controls.test_a_signature_is_copied": "signature-made.url signature-made.copy",
+    "controls.test_every_field_of_a_signature": (
+        "signature.lasts signature.ip signature.policy signature.https signature.start-rk signature.end-rk"
+    ),
+    "controls.test_every_field_of_the_service": (
+        "service.enabled service.apis service.days service.allowed service.exposed"
+    ),
+    "controls.test_every_panel_is_closed": "copied.close done.close export.close import.close",
+    "controls.test_keys_of_an_import_are_made_of_columns": "import.partition-key import.row-key",
+    "controls.test_the_panel_copies_its_entity": (
+        "entity.copy-form entity.copy-json entity.copy-filter entity.copy-language"
+    ),
+    "controls.test_the_panels_of_a_conflict_and_of_a_deletion_are_closed": (
+        "conflict.close delete-entities.close"
+    ),
+    "controls.test_the_stored_entity_is_taken_after_a_conflict": "conflict.take",
+    "controls.test_the_token_is_typed": "refused.form refused.token refused.open",
+    "controls.test_the_ways_between_the_pages": (
+        "page.skip page.brand page.menu policies.table table.tables tables.table delete-table.cancel problem.tables"
+    ),
+    "controls.test_the_ways_to_the_heat_map": "table.heat heat.by-table",
+    "large_table.test_the_grid_stays_small": "rows.further",
+    "pages.test_an_entity_is_edited_under_its_etag": (
+        "conflict.form conflict.write entity.form entity.text entity.save rows.entity"
+    ),
+    "pages.test_insert_clone_and_delete": (
+        "entity.name entity.kind entity.pk entity.rk entity.add entity.clone entity.delete table.insert"
+    ),
+    "pages.test_looks_can_be_changed": "page.theme",
+    "pages.test_many_are_copied_and_deleted": (
+        "rows.box table.selection table.copy-json table.copy-filter table.copy-language table.delete "
+        "copied.text copied.copy delete-entities.form delete-entities.delete"
+    ),
+    "pages.test_tables_are_found_counted_created_and_deleted": (
+        "tables.find-form tables.find tables.find-button tables.create-form tables.name tables.create "
+        "tables.count tables.delete delete-table.form delete-table.typed delete-table.delete"
+    ),
+    "pages.test_the_builder_and_saved_queries": (
+        "table.build table.build-form table.property table.comparison table.value table.kind table.add "
+        "table.saved table.saved-query table.save-form table.save-name table.save table.forget-form table.forget"
+    ),
+    "pages.test_the_query_bar": (
+        "table.query table.filter table.select table.order table.top table.run"
+    ),
+    "pages.test_what_is_exported_can_be_imported": (
+        "table.export export.form export.kind export.download table.import import.form import.file "
+        "import.conflict import.import"
+    ),
+}
+DRIVEN_BY: Final = {name: test for test, names in _OF_TESTS.items() for name in names.split()}
+"""The test that drives each control, as `name_of` names it."""

@@ -1,0 +1,243 @@
+"""Every form of the explorer by the keyboard alone: the focus reaches it, can be seen at each stop, and submits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from azure.data.tables import UpdateMode
+
+from explorer import driven_controls
+from explorer.conftest import entity_of
+from explorer.driven_controls import TEMPLATES, controls_of
+from explorer.insight_stand_in import insight_address
+from explorer.install import missing
+from explorer.pages_in_browser import ExplorerProcess, WatchedPage, running_explorer
+from explorer.test_explorer_pages import FIRST, table
+from server_process import ServerProcess
+
+STOPS_MAX = 80
+"""Presses of the tab key until an element has to have the focus."""
+SEEN = """(wanted) => {
+  const focused = document.activeElement;
+  if (focused === document.body) return "nothing";
+  const place = focused.getBoundingClientRect();
+  const style = getComputedStyle(focused);
+  const isOutlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+  const isInside = place.bottom > 0 && place.right > 0 && place.top < innerHeight && place.left < innerWidth;
+  if (!isOutlined || !isInside) return `unseen: ${focused.outerHTML.slice(0, 200)}`;
+  return focused.matches(wanted) ? "there" : "elsewhere";
+}"""
+
+READING = f"/tables/Weather?filter=PartitionKey eq '{FIRST[0]}' and RowKey eq '{FIRST[1]}'"
+ENTITY = f"/tables/Weather/entity?pk={FIRST[0]}&rk={FIRST[1]}"
+
+
+class Tab(NamedTuple):
+    """Press the tab key until this element has the focus; with `back`, Shift too."""
+
+    to: str
+    back: bool = False
+
+
+class Type(NamedTuple):
+    """Type a text into what has the focus, in the place of what is there."""
+
+    text: str
+
+
+class Press(NamedTuple):
+    """Press some keys, one after the other."""
+
+    keys: str
+
+
+class Wait(NamedTuple):
+    """Wait for an element, with this text in it."""
+
+    selector: str
+    text: str = ""
+
+
+Step = Tab | Type | Press | Wait
+IN_THE_GRID = (Tab("#grid"), Press("ArrowDown"))
+
+FORMS: dict[str, tuple[str, list[Step]]] = {
+    # the form, the page to begin with, the steps
+    "tables.find-form": ("/", [Tab("[name=find]"), Type("odd"), Press("Enter"), Wait(".tables", "Odd")]),
+    "tables.create-form": ("/", [
+        Tab("[name=name]"), Type("ByKeys"), Press("Enter"), Wait("main", "The table is empty."),
+    ]),
+    "delete-table.form": ("/", [
+        Tab("[aria-label='Delete the table Gone']"), Press("Enter"), Wait("h1", "Delete the table"),
+        Tab("[name=typed]"), Type("Gone"), Press("Enter"), Wait("h1", "Tables"),
+    ]),
+    "table.query": ("/tables/Weather", [
+        Press("/"), Type("humid gt 88"), Press("Enter"), Wait(".badge", "table scan"),
+    ]),
+    "table.build-form": ("/tables/Weather", [
+        Tab("[data-control='table.build']"), Press("Enter"), Tab("[name=property]"), Type("humid"),
+        Tab("[name=comparison]"), Press("ArrowDown"), Tab("[name=value]"), Type("30"),
+        Tab(".tools [name=kind]"), Press("i"), Tab("[data-control='table.add']"), Press("Enter"),
+        Wait(".badge", "table scan"),
+    ]),
+    "table.save-form": ("/tables/Weather?filter=wet", [
+        Tab("[data-control='table.saved']"), Press("Enter"), Tab("[data-control='table.save-name']"),
+        Type("by keys"), Press("Enter"), Wait("summary", "Saved queries (1)"),
+    ]),
+    "table.forget-form": ("/tables/Weather?filter=wet", [
+        Tab("[data-control='table.saved']"), Press("Enter"), Tab("[data-control='table.save-name']"),
+        Type("soon forgotten"), Press("Enter"), Wait("[aria-label='Forget soon forgotten']"),
+        Tab("[data-control='table.saved']"), Press("Enter"),
+        Tab("[aria-label='Forget soon forgotten']"), Press("Enter"), Wait("summary", "Saved queries"),
+    ]),
+    "table.selection": (READING, [
+        *IN_THE_GRID, Press("Space"), Wait("#selected", "1 selected"),
+        Tab("[data-control='table.copy-json']", back=True), Press("Enter"), Wait("#panel h2", "as JSON"),
+        Tab("#panel .copy"), Press("Enter"), Press("Escape"), Wait("#panel:not(.open)"),
+    ]),
+    "delete-entities.form": ("/tables/Many", [
+        *IN_THE_GRID, Press("Space"), Wait("#selected", "1 selected"),
+        Tab("[data-control='table.delete']", back=True), Press("Enter"), Wait("#panel h2", "Delete 1 entity"),
+        Tab("[data-control='delete-entities.delete']"), Press("Enter"), Wait("#panel", "1 entity is deleted."),
+    ]),
+    "entity.form": (READING, [
+        *IN_THE_GRID, Press("Enter"), Wait("#panel.open form"), Tab("[aria-label='Value of humid']"),
+        Type("41"), Tab("[data-control='entity.save']"), Press("Enter"), Wait(".done", "The entity is saved."),
+    ]),
+    "entity.copy-form": (READING, [
+        *IN_THE_GRID, Press("Enter"), Wait("#panel.open form"), Tab("[data-control='entity.copy-json']"),
+        Press("Enter"), Wait("#copied h2", "as JSON"),
+    ]),
+    "conflict.form": (ENTITY, [
+        Wait("#entity-form"), Tab("[aria-label='Value of humid']"), Type("42"),
+        Tab("[data-control='entity.save']"), Press("Enter"), Wait(".both"),
+        Tab("[data-control='conflict.write']"), Press("Enter"), Wait(".done", "The entity is saved."),
+    ]),
+    "export.form": ("/tables/Empty", [
+        Tab("[data-control='table.export']"), Press("Enter"), Wait("#panel.open form"),
+        Tab("[data-control='export.kind']"), Press("c"), Tab("[data-control='export.download']"), Press("Enter"),
+    ]),
+    "import.form": ("/tables/Empty", [
+        Tab("[data-control='table.import']"), Press("Enter"), Wait("#panel.open form"),
+        Tab("[data-control='import.file']"), Press("Enter"), Tab("[data-control='import.import']"),
+        Press("Enter"), Wait("#panel [role=status]", "1 entities stored"),
+    ]),
+    "policies.form": ("/tables/Empty/policies", [
+        Tab("[name=id]"), Type("keys"), Tab("[name=permission]"), Type("r"), Press("Enter"),
+        Wait(".done", "The policies are saved."),
+    ]),
+    "service.form": ("/service", [
+        Tab("[name=log_read]"), Press("Space"), Tab("[data-control='service.save']"), Press("Enter"),
+        Wait(".done", "The properties are saved."),
+    ]),
+    "signature.form": ("/signature?table=Weather", [
+        Tab("[name=may_a]"), Press("Space"), Tab("[data-control='signature.make']"), Press("Enter"),
+        Wait("#made h2", "The signature"),
+    ]),
+    "signature.explain-form": ("/signature", [
+        Tab("[name=given]"), Type("sv=2019-02-02&tn=Weather&sp=r&sig=x"),
+        Tab("[data-control='signature.explain']"), Press("Enter"), Wait("#explained", "It allows to read."),
+    ]),
+    "heat.form": ("/heat", [
+        Tab("[name=period]"), Press("ArrowDown"), Tab("[data-control='heat.go']"), Press("Enter"),
+        Wait("#hot", "the last day"),
+    ]),
+    "refused.form": ("/", [
+        Tab("[name=token]"), Type("TOKEN"), Press("Enter"), Wait("h1", "Tables"),
+    ]),
+}  # fmt: skip
+
+
+def test_the_table_has_every_form() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.html")]
+    forms = {
+        name
+        for text in texts
+        for form in text.split("<form ")[1:]
+        for name in controls_of(f"<form {form.partition('>')[0]}>")
+    }
+    assert set(FORMS) == forms
+
+
+@pytest.fixture(scope="module")
+def explorer(
+    filled_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ExplorerProcess]:
+    """An explorer that knows an admin address, of a server with two tables more."""
+    place = filled_server.connection_string
+    for name in ("Gone", "Many"):
+        table(filled_server, name).create_table()
+    table(filled_server, "Many").create_entity({"PartitionKey": "a", "RowKey": "1"})
+    with (
+        insight_address() as admin,
+        running_explorer(
+            place, "--admin", admin, settings=tmp_path_factory.mktemp("settings")
+        ) as process,
+    ):
+        yield process
+
+
+class Keyboard:
+    """The keys of a page. At each stop of the tab key, the element with the focus is in the window and outlined."""
+
+    def __init__(self, watched: WatchedPage) -> None:
+        self._page = watched.page
+
+    def do(self, step: Step) -> None:
+        """One step of a case."""
+        match step:
+            case Tab(selector, back):
+                self._reach(selector, "Shift+Tab" if back else "Tab")
+            case Type(text):
+                self._page.keyboard.press("ControlOrMeta+a")
+                self._page.keyboard.type(text)
+            case Press(keys):
+                self._page.keyboard.press(keys)
+            case Wait(selector, text):
+                found = self._page.locator(selector).filter(has_text=text).first
+                found.wait_for(state="attached")
+
+    def _reach(self, selector: str, key: str) -> None:
+        for _ in range(STOPS_MAX):
+            self._page.keyboard.press(key)
+            seen = self._page.evaluate(SEEN, selector)
+            assert not seen.startswith("unseen"), seen
+            if seen == "there":
+                return
+        raise AssertionError(f"{selector} is not reached")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.slow
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_a_form_by_the_keyboard_alone(
+    watched: WatchedPage, filled_server: ServerProcess, tmp_path: Path, form: str
+) -> None:
+    page = watched.page
+    path, steps = FORMS[form]
+    file = tmp_path / "file.jsonl"
+    file.write_text('{"PartitionKey":"by","RowKey":"keys"}\n', encoding="utf-8")
+    page.on("filechooser", lambda chooser: chooser.set_files(file))
+    downloads: list[Any] = []
+    page.on("download", lambda download: downloads.append(download))
+    if form == "refused.form":
+        page.context.clear_cookies()
+        token = watched.explorer.address.partition("token=")[2]
+        steps = [Type(token) if step == Type("TOKEN") else step for step in steps]
+    watched.open(path)
+    if form == "conflict.form":
+        with table(filled_server, "Weather") as client:
+            changed = {"PartitionKey": FIRST[0], "RowKey": FIRST[1], "humid": 77}
+            client.update_entity(changed, UpdateMode.MERGE)
+    keyboard = Keyboard(watched)
+    for step in steps:
+        keyboard.do(step)
+    if form == "export.form":
+        watched.wait_for(lambda: bool(downloads))
+        assert downloads[0].suggested_filename == "Empty.csv"
+    if form == "conflict.form":
+        assert entity_of(filled_server, "Weather", *FIRST)["humid"] == 42
+    watched.wait_for(lambda: form in driven_controls.DRIVEN)
