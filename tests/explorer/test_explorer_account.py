@@ -210,7 +210,7 @@ def test_a_server_with_several_accounts(browser: Any, tmp_path: Path) -> None:
                 watched.open(f"/explorer/account/{name}/")
                 assert page.locator(".tables .name").all_inner_texts() == [f"Of{name}"]
                 assert key not in page.content()
-            watched.open("/explorer/account/nobody/tables/Ofalpha")
+            watched.open("/explorer/account/absent/tables/Ofalpha")
             assert "There is no such page." in page.inner_text("main")
     finally:
         assert server.stop() == 0
@@ -220,7 +220,7 @@ SOON = {"tablestone.server.admin.size_survey.SURVEY_PAUSE_SECONDS": 0.2}
 
 
 def test_the_sizes_in_the_list_of_tables(browser: Any, tmp_path: Path) -> None:
-    """SQLite's are shown when they have been counted, also those of a table that nobody asks for."""
+    """SQLite's are shown when they have been counted, also those of a table without requests."""
     server = start_server(tmp_path / "data", "--explorer", "--workers", "1", constants=SOON)
     try:
         with TableServiceClient.from_connection_string(server.connection_string) as service:

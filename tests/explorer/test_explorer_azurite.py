@@ -197,7 +197,7 @@ def test_import_and_export(watched: WatchedPage, tmp_path: Path) -> None:
 
 
 def test_the_pages_of_the_account(watched: WatchedPage) -> None:
-    """Policies and properties; what Azurite does not have is told in words, and the page is usable."""
+    """Policies and properties. The page tells in words if Azurite has none of them."""
     page = watched.page
     watched.open("/tables/Weather/policies")
     page.get_by_label("Id").fill("readers")

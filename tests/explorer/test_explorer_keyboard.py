@@ -222,7 +222,7 @@ def test_a_form_by_the_keyboard_alone(
     file.write_text('{"PartitionKey":"by","RowKey":"keys"}\n', encoding="utf-8")
     page.on("filechooser", lambda chooser: chooser.set_files(file))
     downloads: list[Any] = []
-    page.on("download", lambda download: downloads.append(download))
+    page.on("download", lambda download: downloads.append(download))  # noqa: PLW0108 - no built-in function
     if form == "refused.form":
         page.context.clear_cookies()
         token = watched.explorer.address.partition("token=")[2]

@@ -38,6 +38,7 @@ ASYNC_PLACES = {
     "identity",
     "engines",
     "explorer/explorer_application.py",
+    "explorer/account_switch.py",
     "explorer/page_guard.py",
     "turns.py",
     "tables/service.py",

@@ -13,14 +13,14 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from tablestone.clock import monotonic_seconds
 from tablestone.explorer.explored_account import ExploredAccount
 from tablestone.explorer.filter_input import advice_on, filter_problem, plan_of
 from tablestone.explorer.grid_query import GridQuery, read_names, read_query
 from tablestone.explorer.grid_rows import columns_of, rows_of
-from tablestone.explorer.page_templates import account_of, page, path_to
+from tablestone.explorer.page_templates import account_of, page, path_to, wants_part
 from tablestone.explorer.page_tokens import read_token, write_token
 from tablestone.explorer.query_pages import COMPARISONS
 from tablestone.explorer.saved_queries import queries_of
@@ -100,12 +100,15 @@ def table(request: Request) -> Response:
 
 
 def rows(request: Request) -> Response:
-    """A piece of the grid."""
+    """A piece of the grid; an address of one that is opened as a page leads to the page of the table."""
     query = read_query(request.query_params)
     if filter_problem(query.filter) is not None:
         raise TransferRefused("The filter cannot be read.")
     name = request.path_params["table"]
-    return page(request, "rows.html", **_piece_values(request, account_of(request), name, query))
+    values = _piece_values(request, account_of(request), name, query)
+    if not wants_part(request):
+        return RedirectResponse(path_to(request, "tables", name, **query.in_address), 303)
+    return page(request, "rows.html", **values)
 
 
 def _piece_values(

@@ -58,7 +58,7 @@ def ask_export(request: Request) -> Response:
 
 
 def download(request: Request) -> Response:
-    """What the grid shows of the query as a file: filter, selected properties, order and top."""
+    """The entities of the query as a file, as the grid shows them: in its order, at most `top`."""
     query = read_query(request.query_params)
     if filter_problem(query.filter) is not None:
         raise TransferRefused("The filter cannot be read.")

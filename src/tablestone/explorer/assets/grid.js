@@ -15,7 +15,8 @@ export function startGrid(part, announce) {
   function seen(changes) {
     for (const { target, isIntersecting } of changes) {
       target.isNear = isIntersecting;
-      if (isIntersecting && target.childElementCount === 0) fill(target);
+      // A piece without rows was read too: only one that has not come yet, or that was emptied, is asked for.
+      if (isIntersecting && (target.dataset.rows === undefined || target.isEmptied)) fill(target);
     }
     const loaded = [...grid.querySelectorAll(".piece")].filter((each) => each.childElementCount > 0);
     for (const piece of loaded) {
@@ -23,6 +24,7 @@ export function startGrid(part, announce) {
       if (piece.isNear || piece.contains(document.activeElement) || piece.querySelector(":checked")) continue;
       piece.style.height = `${piece.offsetHeight}px`;
       piece.replaceChildren();
+      piece.isEmptied = true;
       loaded.pop();
     }
   }
@@ -39,6 +41,8 @@ export function startGrid(part, announce) {
     if (!found) {
       piece.replaceChildren(...parsed.body.children);
       piece.style.height = "";
+      piece.dataset.rows = "0";
+      piece.isEmptied = false;
       announce(piece.textContent);
       piece.isLoading = false;
       return;
