@@ -68,14 +68,14 @@ def loaded_for_help(
         while True:
             try:
                 command = load()
-                break
             except ModuleNotFoundError as error:
                 name = error.name or ""
                 if name.partition(".")[0] in ("", own_package) or name in finder.missed:
                     raise
                 finder.missed.add(name)
-    _refuse_to_run(command, refusal)
-    return command
+            else:
+                _refuse_to_run(command, refusal)
+                return command
 
 
 @contextmanager
