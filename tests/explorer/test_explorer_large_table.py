@@ -128,3 +128,21 @@ def test_the_grid_stays_small(large: WatchedPage) -> None:
     found = "document.querySelector('.piece .row:not(.further)') !== null"
     large.wait_until(f"document.querySelector('.look-further')?.click(), {found}")
     assert f"{ENTITIES - 1:010}" in page.inner_text(".piece .row")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/tables/Empty", "/tables/Weather?filter=note eq 'nowhere'", "/tables/Weather?top=3"],
+)
+def test_an_untouched_page_asks_for_nothing(watched: WatchedPage, path: str) -> None:
+    """A page without a result, or with one that fits, is read once: each request may be a scan of a table."""
+    page = watched.page
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    watched.open(path)
+    page.wait_for_selector("#grid")
+    # The page looks after its pieces in each frame, so an endless loop asks many times in these.
+    page.evaluate(
+        "(async () => { for (let n = 0; n < 60; n++) await new Promise(requestAnimationFrame); })()"
+    )
+    assert [url for url in asked if "/rows" in url] == []

@@ -105,24 +105,6 @@ def test_the_grid_is_read_as_one_scrolls(watched: WatchedPage) -> None:
     watched.keep("grid")
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/tables/Empty", "/tables/Weather?filter=note eq 'nowhere'", "/tables/Weather?top=3"],
-)
-def test_an_untouched_page_asks_for_nothing(watched: WatchedPage, path: str) -> None:
-    """A page without a result, or with one that fits, is read once: each request may be a scan of a table."""
-    page = watched.page
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    watched.open(path)
-    page.wait_for_selector("#grid")
-    # The page looks after its pieces in each frame, so an endless loop asks many times in these.
-    page.evaluate(
-        "(async () => { for (let n = 0; n < 60; n++) await new Promise(requestAnimationFrame); })()"
-    )
-    assert [url for url in asked if "/rows" in url] == []
-
-
 def test_an_entity_is_edited_under_its_etag(
     watched: WatchedPage, filled_server: ServerProcess
 ) -> None:
