@@ -100,7 +100,7 @@ TURN_SECONDS: Final = 0.001
 PARTITION_RATE_TARGET: Final = 2_000
 """Entities a second in one partition, of 1 KiB each ("Scalability and performance targets for Table storage")."""
 ACCOUNT_RATE_TARGET: Final = 20_000
-"""The same for a whole account."""
+"""Requests a second of a whole account, of an entity of 1 KiB each (the same page: "maximum request rate")."""
 
 # Entity group transactions.
 CHANGE_SET_OPERATIONS_MAX: Final = 100

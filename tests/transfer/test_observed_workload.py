@@ -73,7 +73,7 @@ def report(
     table = TableInsight(
         ACCOUNT,
         "Flights",
-        {HOUR: Activity(reads=600, writes=40, entities_read=1_000, conflicts=3)},
+        {HOUR: Activity(600, 40, entities_read=1_000, entities_returned=160, conflicts=3)},
         {HOUR: {"point": points, "table": 10}},
         {HOUR: rate(300)},
         NO_SERIES,
@@ -234,5 +234,12 @@ def test_the_queries_of_a_table_for_a_simulation() -> None:
 
 
 def test_the_rate_of_a_table() -> None:
-    assert rate_of(report(), "Flights", HOUR) == 300
+    """Of 1,000 entities that were read, 160 were returned: the others need no keys."""
+    assert rate_of(report(), "Flights", HOUR) == pytest.approx(300 * 200 / 1_040)
     assert rate_of(report(), "Other", HOUR) is None
+
+
+def test_the_rate_of_the_account_is_no_advice_on_one_of_its_tables() -> None:
+    busy = report(account_peak=25_000)
+    assert workload_of(busy, HOUR).rate == 25_000
+    assert workload_of(busy, HOUR, of_one_table=True).rate is None

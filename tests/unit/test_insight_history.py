@@ -234,10 +234,16 @@ def test_the_peak_is_that_of_one_second_over_all_workers() -> None:
             worker.counts.count(get("hot"))
     server.second()
     server.pass_by(49)
+    server.workers[0].counts.count(record_of(query(None), page("table", 50_000, "p" * 9)))
+    server.second()
     (account,) = server.report().accounts
     rate = partitions_of(server.report(), NOW)["hot"].rate
-    assert (rate.mean, rate.peak, rate.is_throttled) == (1.0, 60.0, False)
+    assert (rate.peak, rate.is_throttled) == (60.0, False)
+    # A page of a scan is one operation of the account, though it read 50,000 entities.
     assert (account.account, account.rates[NOW].peak) == ("weather", 60.0)
+    assert not account.rates[NOW].is_throttled
+    (table,) = server.report().tables
+    assert (table.rates[NOW].peak, table.rates[NOW].is_throttled) == (50_000.0, False)
 
 
 @pytest.mark.parametrize(("more", "is_throttled"), [(0, False), (1, True)])

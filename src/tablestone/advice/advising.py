@@ -22,11 +22,11 @@ RULES: Final[tuple[Rule, ...]] = (*TABLE_RULES, *QUERY_RULES)
 ACCOUNT_RATE: Final = Rule(
     "account-rate",
     "An account at its target",
-    "The account takes 20,000 operations/s.",
+    "The account takes 20,000 operations/s; a page of a query is one, whatever it reads.",
     Severity.SEVERE,
     (TARGETS,),
     lambda _table, _thresholds: (),
-    "The account takes {rate} operations/s of the {target} that Azure aims at.",
+    "The account took {rate} operations in its busiest second; Azure aims at {target}.",
     "Divide the tables, or one table by a part of its PartitionKey, over several accounts.",
     "Writes cost the same.",
 )

@@ -97,7 +97,10 @@ class TableUse:
 
 @dataclass(frozen=True)
 class Workload:
-    """All tables of an account. `rate` is the number of its operations in a second, at the busiest time."""
+    """All tables of an account. `rate` is the number of its operations in its busiest second.
+
+    A page of a query is one operation, however many entities it reads.
+    """
 
     tables: tuple[TableUse, ...] = ()
     rate: float | None = None

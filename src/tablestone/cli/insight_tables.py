@@ -67,12 +67,12 @@ def print_insight(
     if of_one_table:
         for table in report.tables[:1]:
             _print_largest(console, table, top)
-    for account in report.accounts:
+    for account in () if of_one_table else report.accounts:
         rate = account.rates[period]
         if rate.is_throttled:
             console.print(
-                f"\nThe account {account.account} reached {rate.peak:,.0f} entities/s: Azure's target is "
-                f"{report.targets['account']:,}.",
+                f"\nThe account {account.account} took {rate.peak:,.0f} operations in its busiest second: Azure's "
+                f"target is {report.targets['account']:,}.",
                 style="bold red",
             )
     if report.sizes_note:

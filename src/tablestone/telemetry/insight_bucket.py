@@ -21,8 +21,8 @@ SHAPES_MAX: Final = 256
 """Query shapes of a merged bucket, of all tables."""
 NUMBERS: Final = 9
 """The numbers of `insight_report.Activity`, in its order."""
-READ, WRITTEN, RETURNED = 2, 1, 3
-"""The places of the entities read, written and returned in these numbers."""
+READS, WRITTEN, READ, RETURNED = 0, 1, 2, 3
+"""The places of the reads, and of the entities written, read and returned in these numbers; errors are the last three."""
 
 TableKey = tuple[str, str]
 """An account, and a table's name in lower case."""
@@ -33,6 +33,11 @@ ShapeName = tuple[str, bool, str]
 def entities_of(numbers: Sequence[int]) -> int:
     """Entities read or written."""
     return numbers[READ] + numbers[WRITTEN]
+
+
+def operations_of(numbers: Sequence[int]) -> int:
+    """Operations, as the target of an account counts them: a page of a query is one, each write of a transaction too."""
+    return numbers[READS] + numbers[WRITTEN] + sum(numbers[NUMBERS - 3 :])
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from tablestone.telemetry.insight_bucket import (
     bucket_of,
     entities_of,
     merged,
+    operations_of,
 )
 from tablestone.telemetry.insight_report import (
     DAY_BUCKET_SECONDS,
@@ -31,9 +32,9 @@ OPEN_SECONDS: Final = 30
 """Seconds after its end for which a minute stays open: a worker may be late with its report. Later counts are lost."""
 
 _Entities = dict[tuple[TableKey, str | None], int]
-"""Entities read or written: of a table (None), and of its partitions."""
+"""Entities read or written: of a table (None), and of its partitions. Operations of an account: an empty table name."""
 _Rates = dict[tuple[TableKey, str | None], float]
-"""Entities a second of the same; of an account under the empty name of a table."""
+"""The same in a second."""
 
 
 @dataclass(slots=True)
@@ -139,13 +140,8 @@ class InsightHistory:
         return bucket
 
     def _note_peaks(self, minute: int, rates: _Rates) -> None:
-        accounts: _Rates = {}
-        for (key, partition), rate in rates.items():
-            if partition is None:
-                of_account = (key[0], ""), None
-                accounts[of_account] = accounts.get(of_account, 0.0) + rate
         peaks = self._peaks.setdefault(minute, {})
-        for place, rate in (rates | accounts).items():
+        for place, rate in rates.items():
             if rate > peaks.get(place, 0.0):
                 peaks[place] = rate
 
@@ -186,6 +182,8 @@ def _entities_in(bucket: Bucket) -> _Entities:
     found: _Entities = {}
     for key, table in bucket.tables.items():
         found[key, None] = entities_of(table.numbers)
+        account = (key[0], ""), None
+        found[account] = found.get(account, 0) + operations_of(table.numbers)
         for name, partition in table.partitions.items():
             found[key, name] = entities_of(partition.numbers)
     return found

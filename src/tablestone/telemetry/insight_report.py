@@ -52,9 +52,9 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Entities read or written a second: the mean of a period, and the most in any second of it.
+    """Entities read or written a second, or operations of an account: the mean of a period, and the most in any second.
 
-    `is_throttled`: the most is above the target, so Azure would throttle.
+    `is_throttled`: the most is above the target, so Azure would throttle. A table has no target.
     """
 
     mean: float
@@ -229,7 +229,11 @@ class TableInsight:
 
 @dataclass(frozen=True, slots=True)
 class AccountInsight:
-    """The rates of a whole account, by the names of `PERIODS`."""
+    """The rates of a whole account, by the names of `PERIODS`, in operations a second.
+
+    Azure's target is one of requests, so a page of a query is one operation, however many entities it reads; each write
+    of a transaction is one, because the target is for an entity of 1 KiB in a request.
+    """
 
     account: str
     rates: dict[str, Rate]
@@ -241,8 +245,8 @@ class InsightReport:
 
     Tables, most entities of the last hour first. By the names of `PERIODS`: `partitions`, the most entities first, and
     `queries`, those first that read most entities beyond those that they returned. `unlisted` is the most entities that
-    a partition can have had in a period without being in the list. `targets` are entities a second: of a `partition`
-    and of an `account`. `other_tables`: requests in the last hour whose table was not found, or had no room.
+    a partition can have had in a period without being in the list. `targets` are entities a second of a
+    `partition`, and operations a second of an `account`. `other_tables`: requests in the last hour whose table was not found, or had no room.
     `sizes_note` says in a sentence why sizes are missing, if they are.
     """
 

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 from typing import Final
 
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
@@ -24,6 +25,7 @@ from tablestone.telemetry.insight_bucket import (
     TableKey,
     entities_of,
     merged,
+    operations_of,
 )
 from tablestone.telemetry.insight_counts import PAGE_BOUNDS
 from tablestone.telemetry.insight_report import (
@@ -164,17 +166,17 @@ class Summary:
         rates = {}
         for period in PERIODS:
             whole = self._whole[period]
-            entities = sum(
-                entities_of(table.numbers)
+            operations = sum(
+                operations_of(table.numbers)
                 for (of, _), table in whole.tables.items()
                 if of == account
             )
             peak = whole.account_peaks.get(account, 0.0)
-            rates[period] = self._rate(period, entities, peak, ACCOUNT_RATE_TARGET)
+            rates[period] = self._rate(period, operations, peak, ACCOUNT_RATE_TARGET)
         return AccountInsight(account, rates)
 
-    def _rate(self, period: str, entities: int, peak: float, target: int) -> Rate:
-        mean = entities / self._covered[period]
+    def _rate(self, period: str, count: int, peak: float, target: float) -> Rate:
+        mean = count / self._covered[period]
         most = max(mean, peak)
         return Rate(round(mean, 2), round(most, 1), most > target)
 
@@ -190,9 +192,7 @@ class Summary:
             plans={period: dict(sorted(table.plans.items())) for period, table in present.items()},
             rates={
                 # No target is for a table: it is served by as many servers as it has partitions.
-                period: self._rate(
-                    period, entities_of(table.numbers), table.peak, ACCOUNT_RATE_TARGET
-                )
+                period: self._rate(period, entities_of(table.numbers), table.peak, inf)
                 for period, table in present.items()
             },
             hour=self._series(key, self._hour, self._over_time[HOUR]),

@@ -15,14 +15,24 @@ from tablestone.advice.key_forms import form_of
 from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workload, WriteUse
 from tablestone.model.edm import EdmType
 from tablestone.query.plan import PlanKind
-from tablestone.telemetry.insight_report import InsightReport, QueryShape, TableInsight
+from tablestone.telemetry.insight_report import (
+    Activity,
+    InsightReport,
+    QueryShape,
+    TableInsight,
+)
 from tablestone.transfer.simulated_queries import GivenQuery
 
 
-def workload_of(report: InsightReport, period: str) -> Workload:
-    """All tables of the report and their use in a period, which is one of `insight_report.PERIODS`."""
-    rates = [account.rates[period].peak for account in report.accounts]
+def workload_of(report: InsightReport, period: str, *, of_one_table: bool = False) -> Workload:
+    """All tables of the report and their use in a period, which is one of `insight_report.PERIODS`.
+
+    If the report was asked for one table, the rate of the account is left out, because it is about other tables too.
+    """
     tables = tuple(_table(report, each, period) for each in report.tables)
+    if of_one_table:
+        return Workload(tables)
+    rates = [account.rates[period].peak for account in report.accounts]
     return Workload(tables, max(rates, default=None))
 
 
@@ -36,10 +46,18 @@ def queries_of(report: InsightReport, table: str, period: str) -> list[GivenQuer
 
 
 def rate_of(report: InsightReport, table: str, period: str) -> float | None:
-    """The most entities of a table that were read or written in a second; None if it is not in the report."""
-    rates = [
-        each.rates[period].peak for each in report.tables if each.table.lower() == table.lower()
-    ]
+    """The most entities of a table that a second needed; None if the table is not in the report.
+
+    The entities that scans examined and left out are no need that other keys would have, so the peak is taken without
+    their part of the period.
+    """
+    rates = []
+    for each in report.tables:
+        if each.table.lower() == table.lower():
+            activity = each.activity.get(period, Activity())
+            used = activity.entities_read + activity.writes
+            needed = min(used, activity.entities_returned + activity.writes)
+            rates.append(each.rates[period].peak * (needed / used if used else 1.0))
     return max(rates, default=None)
 
 

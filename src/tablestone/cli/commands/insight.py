@@ -57,7 +57,7 @@ def insight(
     report, text = ask_for_insight(admin, table, account)
     if table is not None and not report.tables:
         raise TransferFailed(f"The server knows no table {table} with requests of the last day.")
-    advice = advise(workload_of(report, period))
+    advice = advise(workload_of(report, period, of_one_table=table is not None))
     if as_json:
         members = {**json.loads(text), "advice": [each.members() for each in advice]}
         sys.stdout.write(json.dumps(members, indent=1, ensure_ascii=False) + "\n")
