@@ -114,5 +114,18 @@ HEALTHY = (
         (),
         "Query, How your choice of PartitionKey and RowKey impacts query performance",
     ),
+    Case(
+        "values by their keys, a partition each, listed once",
+        table(
+            "Keyv",
+            entities=200,
+            partitions=200,
+            point_reads=2_000,
+            queries=(asked("", 1, 200, 200), asked("Kind eq ?", 30, 200, 150)),
+        ),
+        (),
+        (),
+        "Query, Choosing an appropriate PartitionKey: a partition for each entity serves point reads",
+    ),
     Case("a table of which nothing is known", table("New"), (), (), "Ours"),
 )

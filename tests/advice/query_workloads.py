@@ -14,7 +14,7 @@ from advice.workload_cases import (
     table,
 )
 from tablestone.advice.filter_shape import read_shape
-from tablestone.advice.workload import QueryUse
+from tablestone.advice.workload import QueryUse, WriteUse
 from tablestone.model.edm import EdmType
 
 QUERIES = (
@@ -36,6 +36,23 @@ QUERIES = (
         ("compound-key",),
         ("PartitionKey `{dest}` and RowKey `{time_hour}_{PartitionKey}_{RowKey}`", "a row range"),
         "Patterns, Compound key pattern; Query, Optimizing queries",
+    ),
+    Case(
+        "states of devices by their keys, which are updated, searched by what the updates change",
+        table(
+            "State",
+            entities=300,
+            partitions=300,
+            point_reads=0,
+            queries=(asked("Status eq ? and T gt ?", 20, 300, 2, T=EdmType.INT32),),
+            writes=WriteUse(updates=600),
+        ),
+        ("inter-partition-index",),
+        (
+            "Because 600 updates and deletes use the present keys, keep them",
+            "600 requests more",
+        ),
+        "Patterns, Inter-partition secondary index pattern: the keys of an entity cannot change",
     ),
     Case(
         "flights of a carrier, searched by tail number inside its partition",

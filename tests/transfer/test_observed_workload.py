@@ -8,6 +8,7 @@ import pytest
 
 from tablestone.advice.advising import advise
 from tablestone.advice.key_forms import KeyForm
+from tablestone.advice.workload import WriteUse
 from tablestone.model.edm import EdmType
 from tablestone.query.plan import PlanKind
 from tablestone.telemetry.insight_report import (
@@ -25,7 +26,14 @@ from tablestone.telemetry.insight_report import (
     TableInsight,
     TableSize,
 )
-from tablestone.transfer.observed_workload import queries_of, query_use, rate_of, workload_of
+from tablestone.transfer.observed_workload import (
+    POINT_READ,
+    queries_of,
+    query_use,
+    rate_of,
+    shapes_of,
+    workload_of,
+)
 
 ACCOUNT = "devstoreaccount1"
 NO_SERIES = Series(60, (), (), (), (), (), (), ())
@@ -68,6 +76,7 @@ def report(
     points: int = 500,
     account_peak: float = 10,
     writes: dict[str, int] | None = None,
+    lost: int = 2,
 ) -> InsightReport:
     """An hour of one table; other periods are empty."""
     table = TableInsight(
@@ -81,6 +90,9 @@ def report(
         size,
         None,
         {} if writes is None else {HOUR: writes},
+        {HOUR: lost},
+        {HOUR: 19},
+        {HOUR: 900},
     )
     return InsightReport(
         at=10.0,
@@ -99,27 +111,33 @@ def report(
 
 def test_a_table_of_the_report() -> None:
     busy = (partition("UA", 80.0, 500), partition("AA", 40.0, 260))
-    (table,) = workload_of(report(BY_DESTINATION, partitions=busy), HOUR).tables
+    writes = {"insert": 10, "update": 25, "delete": 5}
+    (table,) = workload_of(report(BY_DESTINATION, partitions=busy, writes=writes), HOUR).tables
     assert (table.name, table.entities, table.partitions) == ("Flights", 336_776, 16)
     assert [(each.key, each.rate, each.share) for each in table.hottest] == [
         ("UA", 80.0, 500 / 1_040),
         ("AA", 40.0, 260 / 1_040),
     ]
-    assert (table.point_reads, table.writes.total, table.writes.conflicts) == (500, 40, 0)
+    assert (table.point_reads, table.writes) == (500, WriteUse(10, 25, 5, conflicts=2))
+    assert (table.properties_max, table.entity_bytes_max) == (19, 900)
     (query,) = table.queries
     assert (query.runs, query.entities_read, query.entities_returned) == (10, 3_367_760, 400)
     assert query.kind is PlanKind.TABLE
 
 
 def test_the_advice_on_a_report() -> None:
-    (advice,) = advise(workload_of(report(BY_DESTINATION), HOUR))
+    writes = {"insert": 10, "update": 25, "delete": 5}
+    (advice,) = advise(workload_of(report(BY_DESTINATION, writes=writes), HOUR))
     assert advice.rule == "inter-partition-index"
     assert (advice.partition_key, advice.row_key) == (
         "{dest}",
         "{delay:010}_{PartitionKey}_{RowKey}",
     )
-    assert "Because 500 point reads use the present keys" in advice.change
-    (alone,) = advise(workload_of(report(BY_DESTINATION, points=0), HOUR))
+    assert (
+        "Because 500 point reads and 30 updates and deletes use the present keys" in advice.change
+    )
+    inserts = {"insert": 40}
+    (alone,) = advise(workload_of(report(BY_DESTINATION, points=0, writes=inserts), HOUR))
     assert alone.rule == "compound-key"
 
 
@@ -139,6 +157,15 @@ def test_the_advice_on_a_report() -> None:
             ["append"],
         ),
         (report(size=replace(SIZE, partitions=1)), ["giant-partition"]),
+        (
+            report(
+                shape("PartitionKey eq ?", plan="partition", read=900, returned=900),
+                size=replace(SIZE, partitions=1, entities=200),
+                writes={"insert": 11_000, "delete": 11_000},
+            ),
+            ["queue"],
+        ),
+        (report(writes={"update": 300}, lost=200), ["contention"]),
         (
             report(shape("PartitionKey eq ?", plan="partition", read=900, returned=900), size=None),
             [],
@@ -186,6 +213,7 @@ OF_A_DAY = FilterTerm("RowKey", "ge", "Edm.String")
                 shape("Device eq ?", FilterTerm("Device", "eq", "Edm.String"), read=500_000, returned=400),
                 size=ONE_EACH,
                 points=0,
+                writes={"insert": 9},
             ),
             ["compound-key", "unique-partition-key"],
         ),
@@ -226,11 +254,29 @@ def test_hashed_keys_have_no_form() -> None:
 
 def test_the_queries_of_a_table_for_a_simulation() -> None:
     cut = shape("dest eq ? and deleg...")
-    (query,) = queries_of(report(BY_DESTINATION, cut, shape("")), "flights", HOUR)
+    points, query = queries_of(report(BY_DESTINATION, cut, shape("")), "flights", HOUR)
+    assert (points.filter, points.runs, points.is_point_read) == (POINT_READ, 500, True)
     assert (query.filter, query.runs) == ("dest eq ? and delay ge ?", 10)
     assert query.types == {"dest": EdmType.STRING, "delay": EdmType.INT32}
     assert query_use(cut) is None
     assert queries_of(report(BY_DESTINATION), "Other", HOUR) == []
+
+
+def test_a_query_with_and_without_a_select_is_one_query() -> None:
+    """Its advice is given once; the key that helps is the same."""
+    both = report(BY_DESTINATION, replace(BY_DESTINATION, names_select=True, p99_ms=7.0))
+    (advice,) = advise(workload_of(both, HOUR))
+    assert advice.filter == BY_DESTINATION.filter
+    (of_both,) = shapes_of(both, HOUR)
+    assert (of_both.queries, of_both.entities_read, of_both.p99_ms) == (20, 2 * 3_367_760, 7.0)
+    assert not of_both.names_select
+    assert [each.runs for each in queries_of(both, "Flights", HOUR)] == [500, 20]
+
+
+def test_a_query_of_both_keys_is_no_point_read_besides() -> None:
+    one = shape("PartitionKey eq ? and RowKey eq ?", plan="point", read=10, returned=10)
+    (table,) = workload_of(report(one), HOUR).tables
+    assert table.point_reads == 500 - one.pages
 
 
 def test_the_rate_of_a_table() -> None:

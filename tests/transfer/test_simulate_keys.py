@@ -7,7 +7,6 @@ import json
 import sqlite3
 import zipfile
 from collections import Counter
-from dataclasses import replace
 from importlib.metadata import distribution
 from io import TextIOWrapper
 from itertools import islice
@@ -18,7 +17,6 @@ import pytest
 
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
-from tablestone.telemetry.insight_report import DAY, HOUR, TableInsight
 from tablestone.transfer.formats.compressed import ReadPosition
 from tablestone.transfer.formats.rows import Reading, Row
 from tablestone.transfer.progress import Quiet
@@ -26,9 +24,7 @@ from tablestone.transfer.simulated_keys import SimulatedKeys
 from tablestone.transfer.simulated_queries import GivenQuery
 from tablestone.transfer.simulating import simulate
 from tablestone.transfer.wire import RawEntity
-from transfer.admin_stand_in import admin_address
 from transfer.data_tools import DataTools, entity
-from transfer.test_observed_workload import BY_DESTINATION, report
 
 FLIGHTS = 3_000
 KEYS = ("--partition-key", "dest", "--row-key", "{month:02}-{day:02}_{carrier}{flight}_{origin}")
@@ -325,51 +321,6 @@ def test_the_rows_are_read_once_and_not_kept() -> None:
     )
     assert report.keys.partitions == 20_000
     assert most < 10
-
-
-def test_the_queries_of_a_running_server_and_its_rate(tools: DataTools, flights_file: Path) -> None:
-    """The shapes and the types are the server's; the rate is the busiest of its last day."""
-    seen = report(BY_DESTINATION)
-    day = replace(seen, queries={DAY: seen.queries[HOUR]}, tables=(in_day(seen.tables[0]),))
-    with admin_address(day.to_json()) as port:
-        told = simulated(tools, flights_file, *KEYS, *READING, "--admin", port)
-    (query,) = told["queries"]
-    assert (query["filter"], query["runs"], query["plan"]) == (
-        BY_DESTINATION.filter,
-        10,
-        "partition",
-    )
-    assert told["rate"] == 300
-
-
-def in_day(table: TableInsight) -> TableInsight:
-    return replace(table, activity={}, plans={}, rates={DAY: table.rates[HOUR]})
-
-
-@pytest.mark.parametrize(
-    ("text", "status", "sentence"),
-    [
-        (b"{}", 200, "answers, but not with insight"),
-        (b"no", 500, "answers, but not with insight"),
-        (b"Insight is off: start the server without --insight off.", 404, "Insight is off"),
-        (replace(report(), tables=()).to_json(), 200, "has seen no request of the table rows"),
-    ],
-)
-def test_an_admin_address_without_insight_is_told(
-    tools: DataTools, text: bytes, status: int, sentence: str
-) -> None:
-    path = tools.write_lines("rows.jsonl", [entity("p", "r")])
-    with admin_address(text, status) as port:
-        ran = tools.run("simulate-keys", path, "--quiet", "--admin", port, status=1)
-    assert sentence in ran.stderr
-
-
-def test_an_admin_address_that_is_none(tools: DataTools) -> None:
-    path = tools.write_lines("rows.jsonl", [entity("p", "r")])
-    refused = tools.run("simulate-keys", path, "--quiet", "--admin", "x:y", status=2)
-    assert "--admin must be PORT or HOST:PORT" in refused.stderr
-    refused = tools.run("simulate-keys", path, "--quiet", "--observed", "T", status=2)
-    assert "--observed names a table of --admin" in refused.stderr
 
 
 def test_every_format_gives_the_same_keys(tools: DataTools, table: str) -> None:

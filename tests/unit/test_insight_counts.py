@@ -26,6 +26,7 @@ from tablestone.model.operations import (
     Result,
     TableFound,
     TransactionCommitted,
+    UpdateEntity,
 )
 from tablestone.query.filter_parser import parse_filter
 from tablestone.telemetry.insight_bucket import Bucket, bucket_of
@@ -233,6 +234,44 @@ def test_queries_by_their_shape() -> None:
     counts = table.shapes["a gt ?", False, "table"]
     assert counts.seconds == pytest.approx(0.508)
     assert sum(counts.durations) == 3
+
+
+def test_queries_whose_values_have_other_types_are_one_shape() -> None:
+    """`a gt 1` and `a gt 1.5` are one text; none of their counts is lost."""
+    texts = ("a gt 1", "a gt 1.5", "a gt 1L")
+    found = counted(*(record_of(query(text), page("table", 100)) for text in texts))
+    ((name, shape),) = found.tables["weather", "readings"].shapes.items()
+    assert (name, shape.queries, shape.read) == (("a gt ?", False, "table"), 3, 300)
+
+
+def put(properties: dict[str, str], size: int = 10) -> RequestRecord:
+    """An insert of an entity with such members, in a body of the size."""
+    made = record_of(InsertEntity("Readings", Entity(KEY, properties)), EntityWritten(5))
+    made.bytes_in = size
+    return made
+
+
+def test_the_largest_writes_of_a_table() -> None:
+    """Only a large body is measured: a UTF-16 unit is two bytes, and a member is its name too."""
+    names = {f"a{number}": f'"a{number}":1' for number in range(250)}
+    large = {"Text": f'"Text":"{"x" * 300_000}"'}
+    (table,) = counted(put(names)).tables.values()
+    assert (table.properties_max, table.entity_bytes_max) == (250, 0)
+    (table,) = counted(put(large, 300_100), put({})).tables.values()
+    fixed = 4 + 2 * (len(KEY.partition_key) + len(KEY.row_key)) + 8 + 2 * len("Text") + 4
+    assert (table.properties_max, table.entity_bytes_max) == (1, fixed + 600_000)
+
+
+def test_an_update_that_came_too_late_is_no_insert_of_an_entity_that_is_there() -> None:
+    update = UpdateEntity("Readings", Entity(KEY, {}), 5)
+    found = counted(
+        record_of(INSERT, EntityWritten(5)),
+        record_of(INSERT, None, "EntityAlreadyExists"),
+        record_of(update, None, "UpdateConditionNotSatisfied"),
+        record_of(DeleteEntity("Readings", KEY, 5), None, "UpdateConditionNotSatisfied"),
+    )
+    (table,) = found.tables.values()
+    assert (Activity(*table.numbers).conflicts, table.lost_updates) == (3, 2)
 
 
 def test_everything_has_a_bound() -> None:

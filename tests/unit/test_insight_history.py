@@ -212,6 +212,18 @@ def test_the_peak_of_a_partition_that_was_not_listed_is_not_too_high() -> None:
     assert (found.activity.reads, found.rate.peak <= 1) == (6, True)
 
 
+def test_no_partition_outside_of_the_list_has_more_than_unlisted() -> None:
+    """The list has 50 partitions; nothing is dropped before that."""
+    server = Server(workers=1)
+    for number in range(60):
+        for _ in range(5 + number % 3):
+            server.workers[0].counts.count(get(f"k{number}"))
+    server.second()
+    report = server.report()
+    assert len(report.partitions[NOW]) == 50
+    assert report.unlisted == {NOW: 5, HOUR: 5, DAY: 5}
+
+
 def test_the_peak_over_the_end_of_a_minute() -> None:
     """The server looks after two reports: 20 requests in the minute that ended, and 10 after it."""
     server = Server(workers=1, now=NOON + 28)

@@ -137,15 +137,19 @@ def _present_uses(table: TableUse, query: _Query) -> _Keeping | None:
             PARTITION_KEY in (*each.equal, *each.ranges) for each in conditions_of(other.filter)
         )
     )
+    changes = table.writes.updates + table.writes.deletes
     uses = (
         (table.point_reads, "point read", "point reads"),
+        (changes, "update or delete", "updates and deletes"),
         (others, "other query", "other queries"),
     )
     parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in uses if count]
     if not parts:
         return None
-    use = "uses" if table.point_reads + others == 1 else "use"
-    return _Keeping(f"Because {' and '.join(parts)} {use} the present keys, keep them and write")
+    use = "uses" if table.point_reads + changes + others == 1 else "use"
+    *first, last = parts
+    told = f"{', '.join(first)} and {last}" if first else last
+    return _Keeping(f"Because {told} {use} the present keys, keep them and write")
 
 
 def _new_keys(query: _Query) -> dict[str, object]:

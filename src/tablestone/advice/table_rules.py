@@ -93,7 +93,7 @@ def _giant_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]
 
 
 def _unique_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """Every entity has its own PartitionKey, and queries ask for more than one entity."""
+    """Every entity has its own PartitionKey, and more queries ask for several entities than requests name one."""
     entities, partitions = table.entities or 0, table.partitions or 0
     if entities < thresholds.entities_read or partitions < 0.95 * entities:
         return
@@ -101,9 +101,12 @@ def _unique_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts
         use
         for use in table.queries
         if use.kind in _ACROSS
+        and use.filter is not None  # a listing of the table needs no other keys
         and (use.entities_returned is None or use.entities_returned >= 2 * use.runs)
     ]
-    if asked:
+    runs = sum(use.runs for use in asked)
+    by_key = (table.point_reads or 0) + table.writes.updates + table.writes.deletes
+    if runs >= max(thresholds.whole_reads, by_key):
         names = dict.fromkeys(
             name
             for use in asked
@@ -250,8 +253,8 @@ TABLE_RULES: Final = (
     Rule(
         "unique-partition-key",
         "A PartitionKey for each entity",
-        "Almost every entity has its own PartitionKey, and a query that reads several partitions "
-        "returns several entities.",
+        "Almost every entity has its own PartitionKey; ten or more queries read several partitions for several "
+        "entities, and not more requests name one entity.",
         Severity.NOTE,
         (rule.CHOOSING_PARTITION_KEY,),
         _unique_partition,

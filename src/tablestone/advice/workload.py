@@ -115,7 +115,7 @@ class Thresholds:
     entities_read: float = 100
     """Entities that one run of a query reads. A smaller table needs no other key."""
     whole_reads: int = 10
-    """Runs of a query without a filter."""
+    """Runs of a query without a filter, and of queries for several entities where each has its own PartitionKey."""
     share: float = 0.5
     """The part of a table's operations that makes a partition hot where no rate is known."""
     partitions: int = 4

@@ -78,14 +78,15 @@ def _refused(report: Simulation) -> Iterator[str]:
 
 def _told_query(query: QueryFigures) -> Iterator[str]:
     runs = "" if query.runs is None else f"  ({query.runs:,} runs)"
-    yield f"query: {query.filter}{runs}"
+    what = "point reads by the present keys" if query.is_point_read else f"query: {query.filter}"
+    yield f"{what}{runs}"
     if query.present_plan is not None:
         yield f"  now:  {_told_plan(query.present_plan, query.present_entities_read, query.entities_returned)}"
     read = query.entities_read
     if query.is_shape:
         about = "" if read is None else f", at most {read:,} entities of a typical partition"
         if query.plan in (PlanKind.POINT, PlanKind.TABLE):
-            about = f", {read:,} entities"
+            about = f", {_entities(read or 0)}"
         yield f"  then: {_plan(query.plan)}{about}"
     else:
         yield f"  then: {_told_plan(query.plan, read, query.entities_returned)}"
@@ -101,7 +102,11 @@ def _told_plan(kind: PlanKind, read: int | None, returned: int | None) -> str:
     if read is None:
         return _plan(kind)
     returns = "" if returned is None else f" for {returned:,} returned"
-    return f"{_plan(kind)}, {read:,} {'entity' if read == 1 else 'entities'} read{returns}"
+    return f"{_plan(kind)}, {_entities(read)} read{returns}"
+
+
+def _entities(count: int) -> str:
+    return f"{count:,} {'entity' if count == 1 else 'entities'}"
 
 
 def _plan(kind: PlanKind) -> str:

@@ -22,7 +22,7 @@ SHAPES_MAX: Final = 256
 NUMBERS: Final = 9
 """The numbers of `insight_report.Activity`, in its order."""
 READS, WRITTEN, READ, RETURNED = 0, 1, 2, 3
-"""The places of the reads, and of the entities written, read and returned in these numbers; errors are the last three."""
+"""The places of the reads, and of the entities written, read and returned, in them. Errors are the last three."""
 
 TableKey = tuple[str, str]
 """An account, and a table's name in lower case."""
@@ -36,7 +36,7 @@ def entities_of(numbers: Sequence[int]) -> int:
 
 
 def operations_of(numbers: Sequence[int]) -> int:
-    """Operations, as the target of an account counts them: a page of a query is one, each write of a transaction too."""
+    """Operations, as the target of an account counts them: each page of a query, and each write of a transaction."""
     return numbers[READS] + numbers[WRITTEN] + sum(numbers[NUMBERS - 3 :])
 
 
@@ -100,6 +100,9 @@ class TableBucket:
     peak: float = 0.0
     writes: dict[str, int] = field(default_factory=dict)
     """Writes by their kind."""
+    lost_updates: int = 0
+    properties_max: int = 0
+    entity_bytes_max: int = 0
 
 
 @dataclass(slots=True)
@@ -118,6 +121,9 @@ def bucket_of(window: Mapping[str, Any]) -> Bucket:
     for content in window["tables"]:
         table = TableBucket(content["table"], content["numbers"], content["plans"])
         table.writes = content["writes"]
+        table.lost_updates = content["lost_updates"]
+        table.properties_max = content["properties_max"]
+        table.entity_bytes_max = content["entity_bytes_max"]
         for key, *numbers, missed in content["partitions"]:
             table.partitions[key] = PartitionBucket(numbers, missed)
         table.ranges = [
@@ -129,7 +135,11 @@ def bucket_of(window: Mapping[str, Any]) -> Bucket:
             for first, last, read in content["spans"]
         ]
         for text, terms, joined_by, names_select, plan, *counts in content["shapes"]:
-            table.shapes[text, names_select, plan] = ShapeBucket(terms, joined_by, *counts)
+            # Shapes whose values have other types, or that differ where a long text is cut, have one text.
+            name = text, names_select, plan
+            table.shapes.setdefault(name, ShapeBucket(terms, joined_by)).add(
+                ShapeBucket(terms, joined_by, *counts)
+            )
         bucket.tables[content["account"], content["table"].lower()] = table
     return bucket
 
@@ -159,6 +169,9 @@ def merged(buckets: Iterable[Bucket]) -> Bucket:
 def _add_table(into: TableBucket, table: TableBucket, unlisted: int) -> None:
     into.numbers = list(map(add, into.numbers, table.numbers))
     into.peak = max(into.peak, table.peak)
+    into.lost_updates += table.lost_updates
+    into.properties_max = max(into.properties_max, table.properties_max)
+    into.entity_bytes_max = max(into.entity_bytes_max, table.entity_bytes_max)
     for plan, count in table.plans.items():
         into.plans[plan] = into.plans.get(plan, 0) + count
     for kind, count in table.writes.items():

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-from tablestone.model.entity_json import key_of, read_raw
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import encode_key
 from tablestone.model.operations import (
@@ -19,14 +18,18 @@ from tablestone.model.operations import (
     EntityGroupTransaction,
     GetEntity,
     InsertEntity,
-    InsertOrMergeEntity,
-    InsertOrReplaceEntity,
-    MergeEntity,
     QueryEntities,
-    UpdateEntity,
 )
 from tablestone.telemetry.key_ranges import CountedRange, with_points
-from tablestone.telemetry.query_shapes import ShapeKey, partition_of, shape_key
+from tablestone.telemetry.query_shapes import ShapeKey, shape_key
+from tablestone.telemetry.request_facts import (
+    LARGE_BODY_BYTES,
+    WITH_ENTITY,
+    is_answer,
+    largest_entity,
+    place_of,
+    span_of,
+)
 from tablestone.telemetry.request_record import RequestRecord
 
 MINUTE_SECONDS: Final = 60
@@ -131,6 +134,12 @@ class TableCounts:
         self.plans: dict[str, int] = {}
         self.writes: dict[str, int] = {}
         """Writes that were carried out, by their kind."""
+        self.lost_updates = 0
+        """Updates and deletes that were refused because another writer came first."""
+        self.properties_max = 0
+        """The most properties of an entity in a write."""
+        self.entity_bytes_max = 0
+        """The largest entity in a request of `LARGE_BODY_BYTES` or more."""
         self.ranges: list[CountedRange] = []
         """Where the partitions were whose counts are in the rest."""
         self.spans: dict[tuple[str, str | None], int] = {}
@@ -139,10 +148,13 @@ class TableCounts:
 
     def add_write(self, write: object) -> None:
         kind = "update"
-        if isinstance(write, InsertEntity):
-            kind = "insert"
-        elif isinstance(write, DeleteEntity):
+        if isinstance(write, DeleteEntity):
             kind = "delete"
+        else:
+            if isinstance(write, InsertEntity):
+                kind = "insert"
+            assert isinstance(write, WITH_ENTITY)
+            self.properties_max = max(self.properties_max, len(write.entity.members))
         self.writes[kind] = self.writes.get(kind, 0) + 1
 
     def add_span(self, first: str, last: str | None, read: int) -> None:
@@ -211,22 +223,10 @@ class InsightCounts:
     def count(self, record: RequestRecord, plan: str, read: int, returned: int) -> None:
         """Count any other request on entities whose answer is ready."""
         operation, failure = record.operation, record.failure
-        key: str | None
-        if isinstance(operation, GetEntity):
-            name, key = operation.table, operation.key.partition_key
-        elif isinstance(operation, QueryEntities):
-            name, key = operation.table, partition_of(operation.filter)
-        elif isinstance(operation, EntityGroupTransaction):
-            name, key = operation.table, operation.partition_key
-        elif isinstance(operation, DeleteEntity):
-            name, key = operation.table, operation.key.partition_key
-        elif isinstance(
-            operation,
-            InsertEntity | UpdateEntity | MergeEntity | InsertOrReplaceEntity | InsertOrMergeEntity,
-        ):
-            name, key = operation.table, operation.entity.key.partition_key
-        else:
+        place = place_of(operation)
+        if place is None:
             return
+        name, key = place
         is_found = failure is None or failure.code in _OF_A_TABLE_THAT_IS_THERE
         table = self._table_of(record.account, name, is_found=is_found)
         if isinstance(operation, QueryEntities) and record.result is not None:
@@ -239,8 +239,9 @@ class InsightCounts:
         counts.bytes_out += record.bytes_out
         if plan:
             table.plans[plan] = table.plans.get(plan, 0) + 1
-        if failure is not None and not _is_answer(operation, failure):
+        if failure is not None and not is_answer(operation, failure):
             _add_failure(counts, failure)
+            table.lost_updates += failure.status == 412
         elif plan:
             counts.other_reads += 1
             counts.other_read += read
@@ -252,6 +253,8 @@ class InsightCounts:
         else:
             counts.writes += 1
             table.add_write(operation)
+        if record.bytes_in >= LARGE_BODY_BYTES and failure is None:
+            table.entity_bytes_max = max(table.entity_bytes_max, largest_entity(operation))
 
     def _count_page(
         self, table: TableCounts, query: QueryEntities, record: RequestRecord, key: str | None
@@ -270,7 +273,7 @@ class InsightCounts:
         counts.durations[bisect_left(PAGE_BOUNDS, seconds)] += 1
         if key is not None or page.rows_read == 0:
             return key
-        first, last = _span_of(query, page)
+        first, last = span_of(query, page)
         if first == last:
             return first
         table.add_span(first, last, page.rows_read)
@@ -349,28 +352,6 @@ def point_of(key: str, counts: Counts) -> CountedRange:
     """A partition as a range of its one key."""
     encoded = encode_key(key)
     return CountedRange(encoded, encoded, counts.read(), counts.writes)
-
-
-def _span_of(query: QueryEntities, page: EntitiesPage) -> tuple[str, str | None]:
-    """The first and the last PartitionKey that a page of a scan passed; "" and None for the ends of the table."""
-    reads_all = page.plan == "table"
-    first, last = "", None
-    if query.token is not None:
-        first = query.token.next_partition_key
-    elif page.stored and not reads_all:
-        first = key_of(read_raw(page.stored[0])).partition_key
-    if page.token is not None:
-        last = page.token.next_partition_key
-    elif page.stored and not reads_all:
-        last = key_of(read_raw(page.stored[-1])).partition_key
-    return first, last
-
-
-def _is_answer(operation: object, failure: StorageError) -> bool:
-    """Whether the error only says that there is nothing to read, or nothing new: no fault of the request."""
-    return isinstance(operation, GetEntity) and (
-        failure.code == "ResourceNotFound" or failure.status == 304
-    )
 
 
 def _add_failure(counts: Counts, failure: StorageError) -> None:

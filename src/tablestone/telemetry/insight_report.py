@@ -210,7 +210,9 @@ class HeatMaps:
 class TableInsight:
     """One table. `activity`, `plans` (reads by the kind of their plan) and `rates` are by the names of `PERIODS`.
 
-    So are `writes`, those that were carried out: "insert", "update" (also merges and upserts) and "delete".
+    So are `writes`, those that were carried out: "insert", "update" (also merges and upserts) and "delete";
+    `lost_updates`, updates and deletes that were refused because another writer came first; `properties_max`, the most
+    properties of an entity that was written; and `entity_bytes_max`, the size of the largest one, 0 if all were small.
 
     `size` is None if it is not known (yet), `heat` if the report was not asked for this table alone.
     """
@@ -225,6 +227,9 @@ class TableInsight:
     size: TableSize | None
     heat: HeatMaps | None
     writes: dict[str, dict[str, int]] = field(default_factory=dict)
+    lost_updates: dict[str, int] = field(default_factory=dict)
+    properties_max: dict[str, int] = field(default_factory=dict)
+    entity_bytes_max: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +250,9 @@ class InsightReport:
 
     Tables, most entities of the last hour first. By the names of `PERIODS`: `partitions`, the most entities first, and
     `queries`, those first that read most entities beyond those that they returned. `unlisted` is the most entities that
-    a partition can have had in a period without being in the list. `targets` are entities a second of a
-    `partition`, and operations a second of an `account`. `other_tables`: requests in the last hour whose table was not found, or had no room.
-    `sizes_note` says in a sentence why sizes are missing, if they are.
+    a partition can have had in a period without being in this list. `targets` are entities a second of a
+    `partition`, and operations a second of an `account`. `other_tables`: requests in the last hour whose table was not
+    found, or had no room. `sizes_note` says in a sentence why sizes are missing, if they are.
     """
 
     at: float

@@ -129,6 +129,7 @@ class Summary:
     def report(self, workers: int, sizes_note: str) -> InsightReport:
         """The whole report."""
         accounts = {account for account, _ in self._whole[DAY].tables}
+        partitions = {period: self._partitions(period) for period in PERIODS}
         return InsightReport(
             at=self._now,
             started=self._started,
@@ -136,8 +137,8 @@ class Summary:
             targets=TARGETS,
             accounts=tuple(map(self._account_insight, sorted(accounts))),
             tables=tuple(map(self._table, self._table_keys())),
-            partitions={period: self._partitions(period) for period in PERIODS},
-            unlisted={period: self._whole[period].unlisted for period in PERIODS},
+            partitions={period: each for period, (each, _) in partitions.items()},
+            unlisted={period: each for period, (_, each) in partitions.items()},
             queries={period: self._queries(period) for period in PERIODS},
             other_tables=Activity(*self._whole[HOUR].other),
             sizes_note=sizes_note,
@@ -202,6 +203,9 @@ class Summary:
             writes={
                 period: dict(sorted(table.writes.items())) for period, table in present.items()
             },
+            lost_updates={period: table.lost_updates for period, table in present.items()},
+            properties_max={period: table.properties_max for period, table in present.items()},
+            entity_bytes_max={period: table.entity_bytes_max for period, table in present.items()},
         )
 
     def _series(self, key: TableKey, times: Times, buckets: list[Bucket | None]) -> Series:
@@ -222,7 +226,8 @@ class Summary:
             refused=tuple(each.refused for each in activities),
         )
 
-    def _partitions(self, period: str) -> tuple[PartitionActivity, ...]:
+    def _partitions(self, period: str) -> tuple[tuple[PartitionActivity, ...], int]:
+        """The list, and the most entities of a partition that is not in it."""
         found = [
             (partition, key, name)
             for key, table in self._whole[period].tables.items()
@@ -230,7 +235,11 @@ class Summary:
             for name, partition in table.partitions.items()
         ]
         found.sort(key=lambda each: (-entities_of(each[0].numbers), each[1], each[2]))
-        return tuple(self._partition(period, *each) for each in found[:PARTITIONS_SHOWN])
+        shown, others = found[:PARTITIONS_SHOWN], found[PARTITIONS_SHOWN:]
+        unlisted = max(
+            [self._whole[period].unlisted, *(partition.upper for partition, _, _ in others)]
+        )
+        return tuple(self._partition(period, *each) for each in shown), unlisted
 
     def _partition(
         self, period: str, partition: PartitionBucket, key: TableKey, name: str

@@ -145,6 +145,9 @@ def _content_of_table(
         "numbers": whole.numbers(),
         "plans": plans,
         "writes": table.writes,
+        "lost_updates": table.lost_updates,
+        "properties_max": table.properties_max,
+        "entity_bytes_max": table.entity_bytes_max,
         "partitions": [
             [shown_key(key), *counts.numbers(), counts.missed] for key, counts in listed
         ],

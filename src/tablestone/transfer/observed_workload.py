@@ -1,13 +1,13 @@
 """The report of insight as a workload for advice, and its queries for a simulation of keys.
 
-The report does not tell properties of entities or RowKeys, so the rules that need these are silent. Its conflicts are
-also inserts of entities that exist, which is no mistake. Knows both descriptions of a workload; does not
-know where a report comes from.
+The report does not tell RowKeys, nor which part of an answer a client uses, so the rules that need these are silent.
+Knows both descriptions of a workload; does not know where a report comes from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from tablestone.advice.filter_shape import NoShape, read_shape
@@ -37,12 +37,59 @@ def workload_of(report: InsightReport, period: str, *, of_one_table: bool = Fals
 
 
 def queries_of(report: InsightReport, table: str, period: str) -> list[GivenQuery]:
-    """The shapes of the queries of a table that have a filter, with the number of their runs."""
-    return [
-        GivenQuery(shape.filter, _types(shape), shape.queries)
-        for shape in report.queries[period]
-        if shape.table.lower() == table.lower() and shape.filter and query_use(shape) is not None
-    ]
+    """The point reads of a table, and the shapes of its queries that have a filter, with the number of their runs."""
+    found: dict[str, GivenQuery] = {}
+    points = sum(_points(report, each, period) for each in report.tables if _is(each, table))
+    if points:
+        found[POINT_READ] = GivenQuery(POINT_READ, runs=points, is_point_read=True)
+    for shape in shapes_of(report, period):
+        if _is(shape, table) and shape.filter and query_use(shape) is not None:
+            before = found.get(shape.filter)
+            runs = shape.queries + (before.runs or 0 if before is not None else 0)
+            found[shape.filter] = GivenQuery(shape.filter, _types(shape), runs)
+    return list(found.values())
+
+
+def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
+    """The shapes of queries in the order of the report, those with and without `$select` as one.
+
+    The quantiles of such a pair are the larger ones.
+    """
+    found: dict[tuple[str, str, str, str], QueryShape] = {}
+    for shape in report.queries.get(period, ()):
+        key = shape.account, shape.table, shape.filter, shape.plan
+        other = found.get(key)
+        found[key] = (
+            shape
+            if other is None
+            else replace(
+                other,
+                names_select=other.names_select and shape.names_select,
+                queries=other.queries + shape.queries,
+                pages=other.pages + shape.pages,
+                entities_read=other.entities_read + shape.entities_read,
+                entities_returned=other.entities_returned + shape.entities_returned,
+                seconds=other.seconds + shape.seconds,
+                p50_ms=max(other.p50_ms, shape.p50_ms),
+                p99_ms=max(other.p99_ms, shape.p99_ms),
+            )
+        )
+    return list(found.values())
+
+
+def _is(of: TableInsight | QueryShape, table: str) -> bool:
+    return of.table.lower() == table.lower()
+
+
+def _points(report: InsightReport, table: TableInsight, period: str) -> int:
+    """The point reads of a table; a query that fixes both keys is one of its queries, and is not counted here."""
+    pages = sum(
+        shape.pages
+        for shape in report.queries.get(period, ())
+        if (shape.account, shape.table) == (table.account, table.table)
+        and shape.plan == PlanKind.POINT.value
+    )
+    return max(0, table.plans.get(period, {}).get(PlanKind.POINT.value, 0) - pages)
 
 
 def rate_of(report: InsightReport, table: str, period: str) -> float | None:
@@ -53,7 +100,7 @@ def rate_of(report: InsightReport, table: str, period: str) -> float | None:
     """
     rates = []
     for each in report.tables:
-        if each.table.lower() == table.lower():
+        if _is(each, table):
             activity = each.activity.get(period, Activity())
             used = activity.entities_read + activity.writes
             needed = min(used, activity.entities_returned + activity.writes)
@@ -86,7 +133,9 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
         ),
         partition_form=form_of(seen),
         entity_bytes_mean=size.bytes / size.entities if size and size.entities else None,
-        point_reads=table.plans[period].get(PlanKind.POINT.value, 0),
+        properties_max=table.properties_max.get(period) or None,
+        entity_bytes_max=table.entity_bytes_max.get(period) or None,
+        point_reads=_points(report, table, period),
         queries=tuple(_queries(report, table, period)),
         writes=_writes(table, period),
     )
@@ -97,11 +146,16 @@ def _writes(table: TableInsight, period: str) -> WriteUse:
     kinds = table.writes.get(period)
     if kinds is None:
         return WriteUse(updates=table.activity[period].writes)
-    return WriteUse(kinds.get("insert", 0), kinds.get("update", 0), kinds.get("delete", 0))
+    return WriteUse(
+        kinds.get("insert", 0),
+        kinds.get("update", 0),
+        kinds.get("delete", 0),
+        table.lost_updates.get(period, 0),
+    )
 
 
 def _queries(report: InsightReport, table: TableInsight, period: str) -> Iterator[QueryUse]:
-    for shape in report.queries[period]:
+    for shape in shapes_of(report, period):
         if (shape.account, shape.table) != (table.account, table.table):
             continue
         use = query_use(shape)
@@ -129,5 +183,7 @@ def _types(shape: QueryShape) -> dict[str, EdmType]:
     return {term.property: _TYPES[term.type] for term in shape.terms if term.type in _TYPES}
 
 
+POINT_READ: Final = "PartitionKey eq ? and RowKey eq ?"
+"""A point read as the shape of a filter."""
 _KINDS: Final = {kind.value: kind for kind in PlanKind}
 _TYPES: Final = {kind.value: kind for kind in EdmType}

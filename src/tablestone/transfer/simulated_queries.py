@@ -27,11 +27,15 @@ EncodedKey = tuple[bytes, bytes]
 
 
 class GivenQuery(NamedTuple):
-    """A filter or its shape, with the types of its values if they are known; `runs` of it were observed."""
+    """A filter or its shape, with the types of its values if they are known; `runs` of it were observed.
+
+    `is_point_read`: the requests were no queries, but read one entity by the keys of the observed table.
+    """
 
     filter: str
     types: Mapping[str, EdmType] = {}
     runs: int | None = None
+    is_point_read: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class QueryFigures:
     present_entities_read: int | None
     missed: int
     notes: tuple[str, ...]
+    is_point_read: bool
 
 
 class _Ranges:
@@ -110,7 +115,8 @@ class SimulatedQuery:
         at_most = _at_most(self._kind, keys)
         present = self._present_read if self._present is not None else None
         if self._is_shape:
-            present = keys.entities if self._present_kind is PlanKind.TABLE else None
+            whole = keys.entities if self._present_kind is PlanKind.TABLE else None
+            present = 1 if self._present_kind is PlanKind.POINT else whole
         return QueryFigures(
             filter=self._given.filter,
             plan=self._kind,
@@ -122,6 +128,7 @@ class SimulatedQuery:
             present_entities_read=present,
             missed=self._missed,
             notes=self._notes,
+            is_point_read=self._given.is_point_read,
         )
 
 

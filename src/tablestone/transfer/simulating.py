@@ -100,7 +100,9 @@ def simulate(
     has_keys = first is not None and PARTITION_KEY in _columns(first)
     templates = _templates(reading, names_present_keys=has_keys)
     types = {} if first is None else {name: each.type for name, each in _columns(first).items()}
-    simulated = [SimulatedQuery(each, templates, types) for each in queries]
+    # Of rows without keys it is not known by which of them a point read of the observed table would find a row.
+    asked = [each for each in queries if has_keys or not each.is_point_read]
+    simulated = [SimulatedQuery(each, templates, types) for each in asked]
     keys = SimulatedKeys()
     try:
         for row in chain(() if first is None else (first,), kept):
