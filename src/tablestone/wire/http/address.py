@@ -205,8 +205,11 @@ def readable_parameters(raw: bytes) -> tuple[Parameters, frozenset[str]]:
             parameters = _parse_parameters(pair)
         except StorageError:
             continue
-        repeated.update(found.keys() & parameters.keys())
-        found = {**parameters, **found}
+        for name, value in parameters.items():
+            if name in found:
+                repeated.add(name)
+            else:
+                found[name] = value
     return MappingProxyType(found), frozenset(repeated)
 
 
