@@ -73,6 +73,29 @@ def test_the_longest_target_is_read_and_a_longer_one_refused(before_query: int) 
     talk_to(path_application, talk)
 
 
+@pytest.mark.parametrize("version", ["2.0", "0.9"])
+def test_another_version_of_http_is_refused(version: str) -> None:
+    """The parser would take these two (RFC 9112 2.3)."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(GET.replace(b"1.1", version.encode()) + GET)
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+    talk_to(path_application, talk)
+
+
+def test_a_request_line_without_a_version_is_refused() -> None:
+    """With a header below it: HTTP/0.9 has none."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET /a\nHost: h\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+
+    talk_to(path_application, talk)
+
+
 def test_a_header_that_is_folded_over_two_lines_is_refused() -> None:
     """As PHP's azure-storage-table wrote it up to 1.1.5 (docs/protocol/clients.md); RFC 9112 5.2 allows this."""
 

@@ -1,10 +1,11 @@
 """One HTTP connection: uvicorn's, with limits on how long a client may make it wait. uvicorn has no such limits.
 
 A connection ends if a request's head is too long, too slow or never begins, or if the connection is idle when the
-connection limit is reached. A stop does not wait for TLS clients that never close their side. A client that has closed
-its sending half still gets its answers. An answer of the usual kind leaves in one write. If the target of a request
-names a host, that host is its Host (RFC 9112 3.2.2). A request that asks for another protocol is read with its body and
-answered over HTTP/1.1. Nothing else differs from uvicorn. Knows no ASGI application.
+connection limit is reached. A stop does not wait for TLS clients that never close their side. A client that has
+closed its sending half still gets its answers. An answer of the usual kind leaves in one write. If the target of a
+request names a host, that host is its Host (RFC 9112 3.2.2). A request that asks for another protocol is read with
+its body and answered over HTTP/1.1. Versions of HTTP that are neither 1.0 nor 1.1 are refused. Nothing else differs
+from uvicorn. Knows no ASGI application.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
+_VERSIONS: Final = frozenset(("1.1", "1.0"))
+"""The parser takes 0.9 and 2.0 too, and reads what follows as if it were HTTP/1.1 (RFC 9112 2.3)."""
 TLS_CLOSE_SECONDS_MAX: Final = 2.0
 """Seconds that a stop waits for a TLS client to close its side. Idle clients never do; the loop would wait for 30 s."""
 
@@ -193,6 +196,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_head()
+        if self.parser.get_http_version() not in _VERSIONS:
+            raise httptools.HttpParserError("another version of HTTP")
         if not self.url.startswith(b"/"):
             self._take_host_of_target()
         super().on_headers_complete()

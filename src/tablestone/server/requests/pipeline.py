@@ -344,9 +344,7 @@ def _require_writable(method: str, found: FoundAccount) -> None:
 def _form(
     request: RawRequest, found: FoundAccount, parameters: Parameters, version: str, now: int
 ) -> Form:
-    host = request.headers.get(b"host")
-    if not host:
-        raise StorageError("HostInformationNotPresent")
+    host = request.headers[b"host"]
     form = form_for(
         f"{request.scheme}://{host.decode('latin-1')}/{found.prefix}",
         found.account.name,
@@ -373,8 +371,10 @@ def _respond_with_error(
 
 
 def _require_sound(request: RawRequest, *, https_only: bool) -> None:
-    """Raise for HTTP where HTTPS is required, and for headers that contradict each other."""
+    """Raise for HTTP where HTTPS is required, for headers that contradict each other, and without a Host."""
     if https_only and request.scheme != "https":
         raise StorageError("AccountRequiresHttps")  # wire 1.1
+    if not request.headers.get(b"host"):  # whoever asks (RFC 9112 3.2)
+        raise StorageError("HostInformationNotPresent")
     if request.duplicated is not None:
         raise request.duplicated
