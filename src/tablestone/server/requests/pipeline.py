@@ -374,7 +374,7 @@ def _require_sound(request: RawRequest, *, https_only: bool) -> None:
     """Raise for HTTP where HTTPS is required, for headers that contradict each other, and without a Host."""
     if https_only and request.scheme != "https":
         raise StorageError("AccountRequiresHttps")  # wire 1.1
-    if not request.headers.get(b"host"):  # whoever asks (RFC 9112 3.2)
+    if not request.headers.get(b"host"):  # also without credentials (RFC 9112 3.2)
         raise StorageError("HostInformationNotPresent")
     if request.duplicated is not None:
         raise request.duplicated
