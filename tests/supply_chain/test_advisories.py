@@ -55,5 +55,12 @@ def test_an_index_that_cannot_be_reached() -> None:
 def test_the_packages_of_users_are_looked_up() -> None:
     """Those of the base installation, and what they need; not those of the tests."""
     packages = needed_by_users()
-    assert {"apsw", "cffi", "click", "cryptography", "pyjwt", "uvicorn"} <= packages.keys()
+    assert {
+        "apsw-sqlite3mc",
+        "cffi",
+        "click",
+        "cryptography",
+        "pyjwt",
+        "uvicorn",
+    } <= packages.keys()
     assert not {"pytest", "mypy", "ruff"} & packages.keys()

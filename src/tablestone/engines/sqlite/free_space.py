@@ -131,6 +131,9 @@ def rewrite(connection: apsw.Connection, lock: CommitLock, wait_ms: int) -> None
     with lock.held():
         connection.set_busy_timeout(wait_ms)
         connection.pragma("auto_vacuum", INCREMENTAL)
+        # The library would keep the temporary copy in memory. A database that has to be written again is older than
+        # encryption, so the file may be in the clear.
+        connection.pragma("temp_store", "FILE")
         connection.execute("VACUUM")
         with suppress(
             apsw.BusyError
