@@ -71,7 +71,7 @@ def main() -> None:
         replace(CONFIGURATION, workers=int(sys.argv[1])),
         lambda address, _admin: print(f"{address}/{DEVELOPMENT_ACCOUNT.name}", flush=True),
         lambda _configuration, _place: Constant(),
-        lambda _engine: nullcontext(),
+        lambda _engine, _key: nullcontext(),
     )
 
 

@@ -1,7 +1,7 @@
 """The cost of requests in one process, without sockets, step by step.
 
-Started as `python -m bench.in_process [--rounds 15]`. The entities are of 1 KiB with ten properties; writes are
-flushed to disk, 16 of them at a time. Prints the table of docs/decisions/0005-where-the-time-goes.md (see
+Started as `python -m bench.in_process [--rounds 15] [--encrypted]`. The entities are of 1 KiB with ten properties;
+writes are flushed to disk, 16 of them at a time. Prints the table of docs/decisions/0005-where-the-time-goes.md (see
 `bench.steps`).
 """
 
@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import itertools
 import json
+import os
 import tempfile
 from email.utils import formatdate
 from pathlib import Path
@@ -23,6 +24,7 @@ import uvloop
 from bench.options import how_many
 from bench.steps import Load, ask, connections, table
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
+from tablestone.engines.encryption_key import KEY_BYTES, EncryptionKey
 from tablestone.server.application import Application
 
 READ = 1_000
@@ -116,12 +118,15 @@ def loads() -> list[Load]:
             16,
         ),
         Load("one of a transaction of 100 inserts", transaction, 8, 2, entities=BATCH),
+        Load("one of a page of 1,000", lambda: request("GET", "bench()"), 8, 1, entities=READ),
     ]
 
 
-async def measure(directory: Path, rounds: int) -> None:
+async def measure(directory: Path, rounds: int, key: EncryptionKey | None) -> None:
     engine = f"sqlite:{directory}"
-    configuration = Configuration("", 0, directory, engine, (DEVELOPMENT_ACCOUNT,), "error")
+    configuration = Configuration(
+        "", 0, directory, engine, (DEVELOPMENT_ACCOUNT,), "error", encryption_key=key
+    )
     application = Application(configuration, WorkerSlot())
     await application.startup()
     (connection,) = connections(application, 1)
@@ -139,9 +144,11 @@ def main() -> None:
         description="What requests cost in one process, without sockets, and where their CPU goes.",
     )
     parser.add_argument("--rounds", type=how_many, default=15, help="default: %(default)s")
+    parser.add_argument("--encrypted", action="store_true", help="encrypt the data directory")
     options = parser.parse_args()
+    key = EncryptionKey(os.urandom(KEY_BYTES)) if options.encrypted else None
     with tempfile.TemporaryDirectory() as directory:
-        uvloop.run(measure(Path(directory) / "data", options.rounds))
+        uvloop.run(measure(Path(directory) / "data", options.rounds, key))
 
 
 if __name__ == "__main__":

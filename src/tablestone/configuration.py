@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tablestone.engines.contract import StorageId
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.log_format import TEXT
 from tablestone.telemetry.quiet_addresses import QuietAddresses
@@ -117,6 +118,7 @@ class AdminAddress:
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """The whole configuration of a server. `data_directory` is None if the engine stores nothing in a directory.
+    `encryption_key` encrypts the data there; without one it is not encrypted.
 
     Without `tls` the server speaks plain HTTP. `https_only` refuses requests that came over plain HTTP.
     `trusted_proxies` are the addresses and networks whose headers about the original connection are trusted (auth 6).
@@ -159,6 +161,7 @@ class Configuration:
     control_port: int | None = None
     ready_form: str = READY_TEXT
     realism: bool = False
+    encryption_key: EncryptionKey | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

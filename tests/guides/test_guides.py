@@ -16,6 +16,7 @@ PAGES = (
     "ci.md",
     "commands.md",
     "curl.md",
+    "encryption.md",
     "from-azurite.md",
     "insight.md",
     "monitoring.md",

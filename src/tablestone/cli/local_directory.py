@@ -8,20 +8,28 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.parameters import by_option_name
 from tablestone.engines.capabilities import StoredIn
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of
 
 SCHEME: Final = "sqlite"
 
 
-def local_directory(given: Mapping[str, Any], on_servers: str) -> Path:
-    """The data directory that the options name.
+class LocalDirectory(NamedTuple):
+    """A data directory, and the key that encrypts it, if one does."""
+
+    path: Path
+    key: EncryptionKey | None
+
+
+def local_directory(given: Mapping[str, Any], on_servers: str) -> LocalDirectory:
+    """The data directory that the options name, and its key.
 
     `on_servers` says, as a sentence, what does the same for an engine that keeps its rows in other servers.
     """
@@ -34,4 +42,4 @@ def local_directory(given: Mapping[str, Any], on_servers: str) -> Path:
         raise BrokenOption(f"The engine {engine.scheme} has no data directory. {on_servers}")
     if engine.scheme != SCHEME or configuration.data_directory is None:
         raise BrokenOption(f"The engine {engine.scheme} has a directory of another kind.")
-    return configuration.data_directory
+    return LocalDirectory(configuration.data_directory, configuration.encryption_key)

@@ -28,6 +28,7 @@ from tablestone.cli.options import (
     ACCESS_LOG,
     ACCOUNT,
     DATA,
+    ENCRYPTION_KEY_FILE,
     ENGINE,
     SERVER_OPTIONS,
     TLS_CERTIFICATE,
@@ -121,7 +122,7 @@ def _beside(path: Path, key: str, value: Any) -> Any:
         return str(path_from(value, path.absolute().parent, "data directory"))
     if key == ACCESS_LOG.name and value in LOG_FORMATS:
         return value
-    if key in {TLS_CERTIFICATE.name, TLS_KEY.name, ACCESS_LOG.name}:
+    if key in {TLS_CERTIFICATE.name, TLS_KEY.name, ACCESS_LOG.name, ENCRYPTION_KEY_FILE.name}:
         return str(path_from(value, path.absolute().parent))
     if key == TOKEN_ISSUER.name:
         return tuple(_issuer_beside(path, issuer) for issuer in value)

@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tablestone.cli.encryption_keys import KEY_VARIABLE, encryption_key
 from tablestone.cli.option_file import parsed, path_from, read_option_file
 from tablestone.cli.option_values import BrokenOption, is_loopback
 from tablestone.cli.options import (
@@ -26,6 +27,7 @@ from tablestone.cli.options import (
     CUSTOM_DOMAIN,
     DATA,
     DOMAIN,
+    ENCRYPTION_KEY_FILE,
     ENGINE,
     EXPLORER,
     HOST,
@@ -63,6 +65,7 @@ from tablestone.configuration import (
     TokenRules,
 )
 from tablestone.engines.capabilities import StoredIn
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of
 from tablestone.telemetry.access_log import AccessLogTarget
@@ -118,6 +121,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         port=given.get(PORT.name, int(PORT.default)),
         data_directory=data_directory,
         engine=engine,
+        encryption_key=_encryption_key(given, environment, data_directory, named),
         accounts=accounts or (),
         log_level=given.get(LOG_LEVEL.name, LOG_LEVEL.default),
         tls=_tls(given, host, data_directory, named),
@@ -148,6 +152,23 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         metrics_tables=given.get(METRICS_TABLES.name, False),
         insight=_insight(given),
     )
+
+
+def _encryption_key(
+    given: Mapping[str, Any],
+    environment: Mapping[str, str],
+    data_directory: Path | None,
+    named: Named,
+) -> EncryptionKey | None:
+    """The key of the data directory, if it is encrypted."""
+    file: str | None = given.get(ENCRYPTION_KEY_FILE.name)
+    source = KEY_VARIABLE if file is None else named(ENCRYPTION_KEY_FILE)
+    key = encryption_key(file, source, environment)
+    if key is not None and data_directory is None:
+        raise BrokenOption(
+            f"{source} is for a data directory, but there is none: only the engine sqlite encrypts."
+        )
+    return key
 
 
 def _without_service_links(
@@ -197,7 +218,7 @@ def _accounts_of_azurite(
 
 def _unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each variable with our prefix that is not an option: a typing error, or for another program."""
-    known = {option.variable for option in SERVER_OPTIONS} | {CONFIG_VARIABLE}
+    known = {option.variable for option in SERVER_OPTIONS} | {CONFIG_VARIABLE, KEY_VARIABLE}
     ends = [name.removeprefix(VARIABLE_PREFIX) for name in known]
     sentences = []
     for name in sorted(environment):

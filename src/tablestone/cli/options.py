@@ -95,6 +95,13 @@ ENGINE = Option(
     "sqlite",
     parse_engine,
 )
+ENCRYPTION_KEY_FILE = Option(
+    "encryption-key-file",
+    "FILE",
+    "File with the key that encrypts the data directory: 32 bytes in base64 or in hexadecimal digits.",
+    "the data is not encrypted",
+    parse_text,
+)
 ACCOUNT = Option(
     "account",
     ACCOUNT_FORM,
@@ -304,14 +311,15 @@ CHECK_OPTIONS = (
         ENGINE,
         help="Storage engine: sqlite (in the data directory), sqlite:DIR (in DIR) or cassandra://… (in a cluster).",
     ),
+    ENCRYPTION_KEY_FILE,
 )
 """The options of a command that only reads the data."""
-CHANGE_OPTIONS = (replace(DATA, help="Directory that holds the data."), CHECK_OPTIONS[1])
+CHANGE_OPTIONS = (replace(DATA, help="Directory that holds the data."), *CHECK_OPTIONS[1:])
 """The options of a command that changes existing data."""
-DATA_OPTIONS = (DATA, CHECK_OPTIONS[1])
+DATA_OPTIONS = (DATA, *CHECK_OPTIONS[1:])
 """The options of a command that stores something with the data and creates the directory if necessary."""
 SERVER_OPTIONS = (
-    *(HOST, PORT, DATA, ENGINE, ACCOUNT, DOMAIN, CUSTOM_DOMAIN),
+    *(HOST, PORT, DATA, ENGINE, ENCRYPTION_KEY_FILE, ACCOUNT, DOMAIN, CUSTOM_DOMAIN),
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS, LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tablestone.cli.option_sources import CONFIG_FLAG, CONFIG_VARIABLE
-from tablestone.cli.options import DATA, ENGINE, Option
+from tablestone.cli.options import DATA, ENCRYPTION_KEY_FILE, ENGINE, Option
 from tablestone.configuration import Configuration
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.engine_url import EngineUrl
@@ -47,6 +47,17 @@ def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
     return decorate
 
 
+def key_file_option(what: str) -> Callable[[Command], Command]:
+    """The key file of a directory that is not the one of `--data`; the command receives `encryption_key_file`."""
+    option = ENCRYPTION_KEY_FILE
+    return click.option(
+        option.flag,
+        option.name.replace("-", "_"),
+        metavar=option.metavar,
+        help=f"File with the key of {what}, if it is encrypted.  [env: {option.variable}]",
+    )
+
+
 def _help(option: Option) -> str:
     repeats = " Can be repeated." if option.repeatable else ""
     return f"{option.help}{repeats}  [env: {option.variable}; default: {option.default}]"
@@ -59,7 +70,9 @@ def by_option_name(given: dict[str, Any]) -> dict[str, Any]:
 
 def same_place(given: Mapping[str, Any]) -> str:
     """The options that name the storage, as they were typed, for the end of another command that a person can paste."""
-    flags = {DATA.name: DATA.flag, ENGINE.name: ENGINE.flag, "config": CONFIG_FLAG}
+    options = (DATA, ENGINE, ENCRYPTION_KEY_FILE)
+    flags = {option.name.replace("-", "_"): option.flag for option in options}
+    flags["config"] = CONFIG_FLAG
     typed = ((flag, given.get(name)) for name, flag in flags.items())
     return "".join(f" {flag} {shlex.quote(value)}" for flag, value in typed if value)
 

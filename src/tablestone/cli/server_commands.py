@@ -17,6 +17,7 @@ from tablestone.cli.commands.backup import backup
 from tablestone.cli.commands.check import check
 from tablestone.cli.commands.cluster import cluster
 from tablestone.cli.commands.compact import compact
+from tablestone.cli.commands.encryption_changes import decrypt, encrypt, rekey
 from tablestone.cli.commands.restore import restore
 from tablestone.cli.commands.role import role
 from tablestone.cli.commands.salvage import salvage
@@ -37,6 +38,9 @@ COMMANDS: Final[tuple[click.Command, ...]] = (
     check,
     cluster,
     compact,
+    decrypt,
+    encrypt,
+    rekey,
     restore,
     role,
     salvage,

@@ -13,29 +13,33 @@ from tablestone.cli import damage_in_words
 from tablestone.cli.local_directory import SCHEME
 from tablestone.clock import system_clock
 from tablestone.engines.contract import Engine, EngineBroken
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import open_engine
+from tablestone.engines.sqlite.altered_files import LOG_DAMAGED
 from tablestone.engines.sqlite.salvaged_rows import damaged_storage
 from tablestone.identity.stored_documents import DOCUMENT_READERS
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.salvage import salvage
 
 
-def problems_of(engine_url: str) -> list[str]:
-    """The problems of the storage.
+def problems_of(engine_url: str, key: EncryptionKey | None = None) -> list[str]:
+    """The problems of the storage, which `key` encrypts, if it is given.
 
     `EngineRefused` if it cannot be opened; `EngineBroken` if it is so damaged that nothing in it can be recognized.
     """
     try:
-        found = asyncio.run(_problems(engine_url))
+        found = asyncio.run(_problems(engine_url, key))
     except EngineBroken:
-        explained = _explained(engine_url)
+        explained = _explained(engine_url, key)
         if explained is None:
             raise
         return explained
     if not found.structure:
         return found.rows
-    return _explained(engine_url) or [damage_in_words.NOTHING_READABLE]
+    if found.structure == [LOG_DAMAGED]:
+        return found.structure
+    return _explained(engine_url, key) or [damage_in_words.NOTHING_READABLE]
 
 
 class _Found:
@@ -46,8 +50,8 @@ class _Found:
         self.rows: list[str] = []
 
 
-async def _problems(engine_url: str) -> _Found:
-    engine: Engine = open_engine(engine_url, system_clock, read_only=True)
+async def _problems(engine_url: str, key: EncryptionKey | None) -> _Found:
+    engine: Engine = open_engine(engine_url, system_clock, read_only=True, key=key)
     found = _Found()
     try:
         found.structure = await engine.check()
@@ -58,12 +62,12 @@ async def _problems(engine_url: str) -> _Found:
     return found
 
 
-def _explained(engine_url: str) -> list[str] | None:
+def _explained(engine_url: str, key: EncryptionKey | None) -> list[str] | None:
     """The damage of a data directory in words; None for other storage, and if no row can be found."""
     scheme, place = EngineUrl.parse(engine_url)
     if scheme != SCHEME or place is None:
         return None
-    with damaged_storage(Path(place)) as storage:
+    with damaged_storage(Path(place), key) as storage:
         salvaged = salvage(storage, lambda _table, _entity: None)
     if not salvaged.tables and not salvaged.other_losses:
         return None

@@ -79,10 +79,19 @@ def with_engine(
     async def run() -> Answer:
         is_new = directory is not None and not directory.exists()
         if existing:
-            await open_engine(configuration.engine, system_clock, read_only=True).close()
+            await open_engine(
+                configuration.engine,
+                system_clock,
+                read_only=True,
+                key=configuration.encryption_key,
+            ).close()
         try:
             engine = open_engine(
-                configuration.engine, system_clock, read_only=read_only, shared=not read_only
+                configuration.engine,
+                system_clock,
+                read_only=read_only,
+                shared=not read_only,
+                key=configuration.encryption_key,
             )
         except EngineBroken as broken:
             if not read_only:

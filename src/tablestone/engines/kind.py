@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tablestone.clock import Clock
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import Engine, StorageId
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.figures import Figure
 
 ENTRY_POINTS = "tablestone.engines"
@@ -47,6 +48,18 @@ them opens the storage as `SHARED`, with the id that the block was given. `Engin
 """
 
 
+OpenEncrypted = Callable[[str, Clock, Opening, StorageId | None, EncryptionKey], Engine]
+HoldEncrypted = Callable[[str, EncryptionKey], AbstractContextManager[StorageId]]
+
+
+@dataclass(frozen=True, slots=True)
+class Encrypted:
+    """The same two for storage that a key encrypts. `EngineRefused` if the key is not that of the storage."""
+
+    open: OpenEncrypted
+    hold: HoldEncrypted
+
+
 @dataclass(frozen=True, slots=True)
 class EngineKind:
     """The engines of one scheme."""
@@ -59,3 +72,5 @@ class EngineKind:
     """None if several processes cannot share the storage (`Capabilities.processes`)."""
     figures: tuple[Figure, ...] = ()
     """The figures of an engine of this kind, which is then a `MeasuredEngine`."""
+    encrypted: Encrypted | None = None
+    """None if the engine does not encrypt what it stores."""

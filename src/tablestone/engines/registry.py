@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineRefused
 from tablestone.engines.engine_url import EngineUrl
-from tablestone.engines.kind import ENTRY_POINTS, EngineKind, Opening
+from tablestone.engines.kind import ENTRY_POINTS, Encrypted, EngineKind, Opening
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
     from tablestone.clock import Clock
     from tablestone.engines.contract import Engine, StorageId
+    from tablestone.engines.encryption_key import EncryptionKey
 
 OWN_KINDS: Final = {
     "sqlite": "tablestone.engines.sqlite.engine",
@@ -66,21 +67,28 @@ def open_engine(
     read_only: bool = False,
     shared: bool = False,
     storage: StorageId | None = None,
+    key: EncryptionKey | None = None,
 ) -> Engine:
     """The engine of `url`, ready for use; `EngineRefused` says why it cannot be opened.
 
     A `read_only` engine creates, changes and locks nothing, so it can read storage that a running server holds; its
     commits raise `EngineUnavailable`. A `shared` engine reads and commits beside the processes of a running server, or
     without one. Otherwise the engine is the server's, and keeps other servers out. With `storage`, only the storage
-    with this id from `held_for_processes` is opened; other data in its place is refused.
+    with this id from `held_for_processes` is opened; other data in its place is refused. `key` is the one that encrypts
+    the storage, if one does.
     """
     opening = Opening.SHARED if shared else Opening.SERVER
     opening = Opening.READ_ONLY if read_only else opening
-    kind, place = _located(EngineUrl.parse(url))
+    parsed = EngineUrl.parse(url)
+    kind, place = _located(parsed)
+    if key is not None:
+        return _encrypted(kind, parsed).open(place, clock, opening, storage, key)
     return kind.open(place, clock, opening, storage)
 
 
-def held_for_processes(url: str) -> AbstractContextManager[StorageId]:
+def held_for_processes(
+    url: str, key: EncryptionKey | None = None
+) -> AbstractContextManager[StorageId]:
     """Prepare the storage of `url` for the processes of one server, and hold it while the block runs.
 
     Each process opens the storage as shared. No other server can have it until all of them have ended. Nothing is open
@@ -92,7 +100,16 @@ def held_for_processes(url: str) -> AbstractContextManager[StorageId]:
         raise EngineRefused(
             f"The engine {parsed.shown} keeps its rows in the memory of one process: it cannot have several."
         )
-    return kind.hold(place)
+    return kind.hold(place) if key is None else _encrypted(kind, parsed).hold(place, key)
+
+
+def _encrypted(kind: EngineKind, url: EngineUrl) -> Encrypted:
+    """The encrypted storage of a kind; `EngineRefused` if it has none."""
+    if kind.encrypted is None:
+        raise EngineRefused(
+            f"The engine {url.shown} does not encrypt what it stores: leave the encryption key out."
+        )
+    return kind.encrypted
 
 
 def _located(url: EngineUrl) -> tuple[EngineKind, str]:

@@ -159,6 +159,7 @@ class Application:
             clock,
             shared=self._slot.workers > 1 or self._slot.storage is not None,
             storage=self._slot.storage,
+            key=configuration.encryption_key,
         )
         self._tracing = open_tracing(logs_warnings=self._slot.worker == 0)
         if self._tracing is not None:

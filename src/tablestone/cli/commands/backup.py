@@ -24,6 +24,7 @@ from tablestone.cli.parameters import with_options
 from tablestone.cli.soundness import problems_of
 from tablestone.clock import unix_seconds
 from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, flush_directory
 from tablestone.engines.sqlite.online_copy import copy_database
@@ -49,15 +50,16 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
 
     The copy is of one moment; a server may use the directory at the same time. TARGET is a new
     file, or a directory in which the file gets a dated name. `tablestone restore` takes the file.
+    The backup of an encrypted directory is encrypted with the same key.
     """
-    directory = local_directory(given, ON_SERVERS)
+    directory, key = local_directory(given, ON_SERVERS)
     wanted = Path(target).absolute()
     with naming_denied_places(f"The backup {wanted} was not made"):
         place = _place(wanted, directory, is_directory=keep is not None)
     progress = ByteProgress("backup", quiet=quiet)
     try:
         with naming_denied_places(f"The backup {place} was not made"):
-            size = _make(directory, place, progress)
+            size = _make(directory, place, progress, key)
         removed = remove_old(place.parent, keep) if keep is not None else []
     except (OSError, EngineUnavailable) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -91,14 +93,14 @@ def _place(target: Path, directory: Path, *, is_directory: bool) -> Path:
     return target
 
 
-def _make(directory: Path, place: Path, progress: ByteProgress) -> int:
+def _make(directory: Path, place: Path, progress: ByteProgress, key: EncryptionKey | None) -> int:
     """Make the backup, or nothing; returns its size in bytes."""
     with staging(place.parent) as staged:
         file = staged / DATABASE_NAME
         file.touch(mode=0o600)
-        copy_database(directory, file, progress)
+        copy_database(directory, file, progress, key)
         digest = sum_of(file, lambda _done, _whole: None)
-        if problems := problems_of(str(EngineUrl(SCHEME, str(staged)))):
+        if problems := problems_of(str(EngineUrl(SCHEME, str(staged))), key):
             raise BackupFailed(
                 f"The backup {place} was not made, because the data is damaged: {problems[0]}. "
                 f"For a list of all problems: tablestone check --data {directory}"

@@ -31,7 +31,7 @@ def check(**given: Any) -> int:
     if capabilities_of(configuration.engine).stored_in is StoredIn.PROCESS:
         raise BrokenOption(f"There is nothing to check: {configuration.engine} stores nothing.")
     try:
-        broken = problems_of(configuration.engine)
+        broken = problems_of(configuration.engine, configuration.encryption_key)
     except EngineBroken as damaged:
         broken = [str(damaged)]
     for line in broken:

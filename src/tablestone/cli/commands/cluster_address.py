@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tablestone.cli.encryption_keys import KEY_VARIABLE
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import ENGINE
@@ -21,7 +22,11 @@ CLUSTER_OPTIONS = (replace(ENGINE, help=f"The cluster: {FORM}.", default="none")
 
 def cluster_address(given: dict[str, Any]) -> ClusterAddress:
     """The address in the options; `BrokenOption` if they name no cluster."""
-    configuration = read_configuration(by_option_name(given), os.environ)
+    # A key in the environment is that of the directory of `load` and `unload`, and no option of the cluster.
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(KEY_VARIABLE)
+    }
+    configuration = read_configuration(by_option_name(given), environment)
     if EngineUrl.parse(configuration.engine).scheme != SCHEME:
         raise BrokenOption(f"Say which cluster: --engine '{FORM}'.")
     return parse_address(configuration.engine)

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tablestone.cli.commands.cluster_address import CLUSTER_OPTIONS, cluster_address, opening
-from tablestone.cli.parameters import with_options
+from tablestone.cli.encryption_keys import key_of_directory
+from tablestone.cli.local_directory import SCHEME, LocalDirectory
+from tablestone.cli.parameters import key_file_option, with_options
 from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.engines.contract import Engine, EngineRefused, StorageId
 from tablestone.engines.registry import held_for_processes, open_engine
@@ -26,6 +28,7 @@ from tablestone.transfer.progress import Reached, progress_for, shown_bytes
 if TYPE_CHECKING:
     from tablestone.engines.cassandra.cluster_url import ClusterAddress
     from tablestone.engines.cassandra.engine import CassandraEngine
+    from tablestone.engines.encryption_key import EncryptionKey
 
 DIFFERENT: Final = 1
 ROWS: Final = "rows"
@@ -52,8 +55,9 @@ def _directory_option(flag: str, text: str) -> Callable[[Any], Any]:
 )
 @with_options(CLUSTER_OPTIONS)
 @_directory_option("--from", "The data directory; it must not be in use by a server.")
+@key_file_option("the data directory")
 @quiet_option
-def load(directory: Path, *, quiet: bool, **given: Any) -> int:
+def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **given: Any) -> int:
     """Bring a data directory into a cluster.
 
     Accounts, policies, service properties, roles, tables and entities come with their versions, so
@@ -63,10 +67,11 @@ def load(directory: Path, *, quiet: bool, **given: Any) -> int:
     Exit status: 0 if both hold the same, 1 if not, 2 if the load could not begin or was given up.
     """
     address = cluster_address(given)
-    place = f"sqlite:{directory}"
-    _require_there(place)
-    with _telling_how_to_go_on(), held_for_processes(place) as storage:
-        return asyncio.run(_load(address, place, storage, directory, quiet=quiet))
+    source = LocalDirectory(directory, key_of_directory(encryption_key_file))
+    place = f"{SCHEME}:{directory}"
+    _require_there(place, source.key)
+    with _telling_how_to_go_on(), held_for_processes(place, source.key) as storage:
+        return asyncio.run(_load(address, storage, source, quiet=quiet))
 
 
 @click.command(
@@ -75,8 +80,9 @@ def load(directory: Path, *, quiet: bool, **given: Any) -> int:
 )
 @with_options(CLUSTER_OPTIONS)
 @_directory_option("--to", "The data directory to make; it must not exist, or be empty.")
+@key_file_option("the data directory")
 @quiet_option
-def unload(directory: Path, *, quiet: bool, **given: Any) -> int:
+def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **given: Any) -> int:
     """Bring the content of a cluster into a new data directory.
 
     Everything comes with its versions, so ETags stay good. Stop every server first. DIR appears
@@ -85,15 +91,17 @@ def unload(directory: Path, *, quiet: bool, **given: Any) -> int:
     Exit status: 0 if both hold the same, 1 if not, 2 if it could not begin or was given up.
     """
     address = cluster_address(given)
+    target = LocalDirectory(directory, key_of_directory(encryption_key_file))
     with _telling_how_to_go_on():
-        return asyncio.run(_unload(address, directory, quiet=quiet))
+        return asyncio.run(_unload(address, target, quiet=quiet))
 
 
 async def _load(
-    address: ClusterAddress, place: str, storage: StorageId, directory: Path, *, quiet: bool
+    address: ClusterAddress, storage: StorageId, local: LocalDirectory, *, quiet: bool
 ) -> int:
     from tablestone.engines.sqlite.filling import count_rows  # noqa: PLC0415 - for this command only
 
+    directory, key = local
     opened = opening()
     target = opened.open_cassandra(address, system_clock, may_be_loading=True)
     try:
@@ -102,9 +110,11 @@ async def _load(
                 f"The keyspace {address.keyspace} holds data already: load into an empty one."
             )
         await _require_alone(target, address)
-        source = open_engine(place, system_clock, shared=True, storage=storage)
+        source = open_engine(
+            f"{SCHEME}:{directory}", system_clock, shared=True, storage=storage, key=key
+        )
         try:
-            rows = count_rows(directory)
+            rows = count_rows(directory, key)
             filled = opened.begin_load(target, storage)
             with _told("load", rows, quiet=quiet) as tell:
                 await move(source, filled, tell)
@@ -127,16 +137,17 @@ async def _load(
         await target.close()
 
 
-async def _unload(address: ClusterAddress, directory: Path, *, quiet: bool) -> int:
+async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool) -> int:
     from tablestone.engines.sqlite.filling import NewDirectory  # noqa: PLC0415 - for this command only
 
+    directory, key = local
     source = opening().open_cassandra(address, system_clock, read_only=True)
     try:
         await _require_alone(source, address)
-        with NewDirectory(directory) as target:
+        with NewDirectory(directory, key) as target:
             with _told("unload", None, quiet=quiet) as tell:
                 await move(source, target, tell)
-            copy = open_engine(f"sqlite:{target.partial}", system_clock, read_only=True)
+            copy = open_engine(f"{SCHEME}:{target.partial}", system_clock, read_only=True, key=key)
             try:
                 found = await _compared(source, copy, None, quiet=quiet)
             finally:
@@ -160,9 +171,9 @@ async def _compared(source: Engine, target: Engine, rows: int | None, *, quiet: 
         return await compare(source, target, tell)
 
 
-def _require_there(place: str) -> None:
+def _require_there(place: str, key: EncryptionKey | None) -> None:
     """Refuse a directory without data: holding it would make it one."""
-    asyncio.run(open_engine(place, system_clock, read_only=True).close())
+    asyncio.run(open_engine(place, system_clock, read_only=True, key=key).close())
 
 
 async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:

@@ -26,10 +26,10 @@ def compact(*, quiet: bool, **given: Any) -> None:
     itself; this command gives all of it. A database of an older version is written again as a
     whole: writes wait until the end, and the disk needs room for two copies of the data.
     """
-    directory = local_directory(given, ON_SERVERS)
+    directory, key = local_directory(given, ON_SERVERS)
     progress = ByteProgress("compact", quiet=quiet)
     try:
-        before, after, was_rewritten = give_back(directory, progress)
+        before, after, was_rewritten = give_back(directory, progress, key)
     finally:
         progress.close()
     how = ", written again as a whole" if was_rewritten else ""

@@ -17,6 +17,7 @@ from tablestone.cli.options import DATA_OPTIONS
 from tablestone.cli.parameters import with_options
 from tablestone.cli.soundness import problems_of
 from tablestone.engines.contract import EngineBroken, EngineRefused
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.sqlite.new_database import room_for_database
 from tablestone.transfer.progress import shown_bytes
@@ -37,7 +38,7 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
     The directory must be new or empty. The backup is checked first; if it is not whole, nothing
     is restored. The exit status is then 1. It is 2 if a place cannot be read or written.
     """
-    directory = local_directory(given, ON_SERVERS)
+    directory, key = local_directory(given, ON_SERVERS)
     source = Path(backup).absolute()
     undone = f"{source} was not restored into {directory}"
     progress = ByteProgress("restore", quiet=quiet)
@@ -45,7 +46,7 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
         with naming_denied_places(undone):
             _require_file(source)
             with room_for_database(directory) as place:
-                _copy(source, place, progress)
+                _copy(source, place, progress, key)
             size = source.stat().st_size
     except OSError as error:
         raise BackupFailed(f"{undone}: {error.strerror or error}.") from None
@@ -69,7 +70,7 @@ def _require_file(source: Path) -> None:
         )
 
 
-def _copy(source: Path, place: Path, progress: ByteProgress) -> None:
+def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey | None) -> None:
     """Copy the backup, and check the copy. `BackupFailed` if it is not whole, `EngineRefused` if it is no backup."""
     _require_length(source)
     expected = read_sum(source)
@@ -80,7 +81,7 @@ def _copy(source: Path, place: Path, progress: ByteProgress) -> None:
             f"{source} is damaged: its SHA-256 is not the one in {sum_file(source)}. Nothing was restored."
         )
     try:
-        problems = problems_of(str(EngineUrl(SCHEME, str(place.parent))))
+        problems = problems_of(str(EngineUrl(SCHEME, str(place.parent))), key)
     except EngineRefused as refused:
         sentence = str(refused).replace(str(place), str(source))
         sentence = sentence.replace(f"data directory {place.parent}", f"backup {source}")

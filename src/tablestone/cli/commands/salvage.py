@@ -9,7 +9,9 @@ import click
 from tablestone.cli import damage_in_words
 from tablestone.cli.backup_files import BackupFailed
 from tablestone.cli.denied_places import naming_denied_places
+from tablestone.cli.encryption_keys import key_of_directory
 from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.parameters import key_file_option
 from tablestone.cli.salvaged_files import SalvagedFiles
 from tablestone.engines.sqlite.salvaged_rows import damaged_storage
 from tablestone.tables.salvage import salvage as read_all
@@ -20,7 +22,8 @@ LOST_SOMETHING = 1
 @click.command()
 @click.argument("directory", metavar="DIR")
 @click.argument("out", metavar="OUT")
-def salvage(directory: str, out: str) -> int:
+@key_file_option("DIR")
+def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
     """Write what can be read of a damaged data directory.
 
     DIR is the data directory; it is only read. OUT is a new directory: it gets a file
@@ -28,11 +31,12 @@ def salvage(directory: str, out: str) -> int:
     with the keys of the entities that cannot be read. Exit status: 0 if everything was read, 1 if
     something is lost.
     """
+    key = key_of_directory(encryption_key_file)
     place = Path(out).absolute()
     if place.resolve().is_relative_to(Path(directory).resolve()):
         raise BrokenOption(f"{place} would be inside the data directory: name a place outside.")
     try:
-        with damaged_storage(Path(directory).absolute()) as storage:
+        with damaged_storage(Path(directory).absolute(), key) as storage:
             with naming_denied_places(f"{place} cannot be made"):
                 files = SalvagedFiles(place)
             salvaged = read_all(storage, files.add)

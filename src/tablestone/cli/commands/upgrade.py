@@ -25,8 +25,8 @@ def upgrade(**given: Any) -> None:
     The server must be stopped. Make a backup first: older versions of Tablestone refuse a newer
     format. A directory that has the newest format does not change.
     """
-    directory = local_directory(given, ON_SERVERS)
-    before, after, was_rewritten = bring_up(directory)
+    directory, key = local_directory(given, ON_SERVERS)
+    before, after, was_rewritten = bring_up(directory, key=key)
     if before != after:
         print(f"{directory}: upgraded from format {before} to format {after}")
     elif was_rewritten:

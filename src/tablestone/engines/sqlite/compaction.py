@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import LOG_NAME, DataDirectory
@@ -36,15 +37,15 @@ class Compacted(NamedTuple):
     was_rewritten: bool
 
 
-def compact(path: Path, told: Told) -> Compacted:
-    """Give all free pages back.
+def compact(path: Path, told: Told, key: EncryptionKey | None = None) -> Compacted:
+    """Give all free pages back. `key` is the one that encrypts the directory, if one does.
 
     `EngineRefused` if the directory cannot be used, `EngineUnavailable` if a step fails; earlier steps stay done.
     """
     DataDirectory(
-        path, Opening.READ_ONLY
+        path, Opening.READ_ONLY, key=key
     ).release()  # a directory without data is not to be created
-    directory = DataDirectory(path, Opening.SHARED)
+    directory = DataDirectory(path, Opening.SHARED, key=key)
     free_space = FreeSpace(directory.connect_writer, CommitLock(path))
     try:
         with closing(directory.connect_reader()) as reader:

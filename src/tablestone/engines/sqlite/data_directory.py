@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Final
 import apsw
 
 from tablestone.engines.contract import EngineBroken, EngineRefused, StorageId
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
 from tablestone.engines.sqlite.free_space import INCREMENTAL
 from tablestone.engines.sqlite.generation import Generation
@@ -65,10 +67,20 @@ CREATE TABLE stored_rows (
 
 
 class DataDirectory:
-    """An opened data directory. With `storage`, a directory with another database is refused, and none is created."""
+    """An opened data directory. With `storage`, a directory with another database is refused, and none is created.
 
-    def __init__(self, path: Path, opening: Opening, storage: StorageId | None = None) -> None:
+    `key` is the one that encrypts it, or will encrypt a new one; None if nothing does.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        opening: Opening,
+        storage: StorageId | None = None,
+        key: EncryptionKey | None = None,
+    ) -> None:
         self.path = path
+        self.key = key
         self._opening = opening
         self._lock: int | None = None
         self._storage = storage
@@ -142,6 +154,7 @@ class DataDirectory:
         connection.pragma("cache_size", -WRITER_CACHE_KIB)
         connection.pragma("synchronous", "FULL")
         connection.pragma("journal_size_limit", WAL_KEPT_BYTES)
+        connection.pragma("secure_delete", value=False)  # the library overwrites by default
         connection.wal_autocheckpoint(0)
         return connection
 
@@ -225,7 +238,7 @@ class DataDirectory:
                 f"{self.database.absolute().as_uri()}?immutable=1",
                 flags | apsw.SQLITE_OPEN_URI,
             )
-        connection = apsw.Connection(name, flags)
+        connection = encryption.connect(name, flags, self.key)
         if self._storage is not None and not self.is_where_it_was():
             connection.close()  # it may be another server's, so it must not be read or written
             raise apsw.CantOpenError("the path no longer leads to the database")
@@ -238,6 +251,7 @@ class DataDirectory:
             self._prepare(read_only=False)
 
     def _prepare(self, *, read_only: bool) -> None:
+        encryption.require_fitting_key(self.path, self.database, self.key)
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         is_cut = was_used(self.path) and self.database.stat().st_size == 0
         if is_cut and not read_only:  # before SQLite removes the log

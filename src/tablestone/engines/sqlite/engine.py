@@ -16,7 +16,8 @@ import apsw
 
 from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
 from tablestone.engines.contract import EngineUnavailable, Put
-from tablestone.engines.kind import EngineKind, Opening
+from tablestone.engines.kind import Encrypted, EngineKind, Opening
+from tablestone.engines.sqlite.altered_files import altered_files
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.counted_rows import counted_rows
 from tablestone.engines.sqlite.data_directory import LOG_NAME, DataDirectory
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         StoredRow,
         WriteSet,
     )
+    from tablestone.engines.encryption_key import EncryptionKey
     from tablestone.engines.figures import Values
     from tablestone.engines.row_counts import RowsCounted
     from tablestone.engines.sqlite.generation import Generation
@@ -74,9 +76,14 @@ class SqliteEngine:
     lease_seconds: float | None = None
 
     def __init__(
-        self, path: Path, clock: Clock, opening: Opening, storage: StorageId | None = None
+        self,
+        path: Path,
+        clock: Clock,
+        opening: Opening,
+        storage: StorageId | None = None,
+        key: EncryptionKey | None = None,
     ) -> None:
-        self._directory = DataDirectory(path, opening, storage)
+        self._directory = DataDirectory(path, opening, storage, key)
         self._room = DiskRoom(path)
         self._idle_snapshots: list[apsw.Connection] = []
         self._generation: Generation | None = None
@@ -211,6 +218,8 @@ class SqliteEngine:
     def _check(self) -> list[str]:
         connection = self._directory.connect_reader()
         try:
+            if altered := altered_files(self._directory):
+                return altered
             answer = [text for (text,) in connection.execute("PRAGMA integrity_check")]
             if answer != ["ok"]:
                 lines = "\n".join(answer).splitlines()
@@ -253,17 +262,30 @@ class SqliteSnapshot:
         self._engine.give_back(self._connection)
 
 
-def _open(place: str, clock: Clock, opening: Opening, storage: StorageId | None) -> SqliteEngine:
-    return SqliteEngine(Path(place), clock, opening, storage)
+def _open(
+    place: str,
+    clock: Clock,
+    opening: Opening,
+    storage: StorageId | None,
+    key: EncryptionKey | None = None,
+) -> SqliteEngine:
+    return SqliteEngine(Path(place), clock, opening, storage, key)
 
 
 @contextmanager
-def _hold(place: str) -> Iterator[StorageId]:
-    directory = DataDirectory(Path(place), Opening.SERVER)
+def _hold(place: str, key: EncryptionKey | None = None) -> Iterator[StorageId]:
+    directory = DataDirectory(Path(place), Opening.SERVER, key=key)
     try:
         yield directory.storage
     finally:
         directory.release()
 
 
-KIND = EngineKind(SqliteEngine.capabilities, ("sqlite", "sqlite:DIR"), _open, _hold, FIGURES)
+KIND = EngineKind(
+    SqliteEngine.capabilities,
+    ("sqlite", "sqlite:DIR"),
+    _open,
+    _hold,
+    FIGURES,
+    Encrypted(_open, _hold),
+)

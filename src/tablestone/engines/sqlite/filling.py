@@ -14,6 +14,7 @@ from typing import Final, Self
 import apsw
 
 from tablestone.engines.contract import EngineRefused, EngineUnavailable, Key, StoredRow
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite.data_directory import DataDirectory
 
@@ -25,15 +26,18 @@ _LAST: Final = "SELECT partition, row FROM stored_rows ORDER BY partition DESC, 
 
 
 class NewDirectory:
-    """A data directory that is being filled; `EngineRefused` if there is something under its name already."""
+    """A data directory that is being filled; `EngineRefused` if there is something under its name already.
+
+    `key` encrypts it, if it is to be encrypted.
+    """
 
     at_once = 1
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, key: EncryptionKey | None = None) -> None:
         self.path = path
         self.partial = path.with_name(path.name + PARTIAL_SUFFIX)
         self._require_free()
-        self._directory = DataDirectory(self.partial, Opening.SERVER)
+        self._directory = DataDirectory(self.partial, Opening.SERVER, key=key)
         self._connection = self._directory.connect_writer()
         self._connection.wal_autocheckpoint(1000)
         last = self._connection.execute(_LAST).get
@@ -81,9 +85,9 @@ class NewDirectory:
             raise EngineRefused(f"{self.path} is not a directory.") from None
 
 
-def count_rows(path: Path) -> int:
+def count_rows(path: Path, key: EncryptionKey | None = None) -> int:
     """The number of rows in a data directory that is open already."""
-    directory = DataDirectory(path, Opening.READ_ONLY)
+    directory = DataDirectory(path, Opening.READ_ONLY, key=key)
     connection = directory.connect_reader()
     try:
         number: int = connection.execute("SELECT count(*) FROM stored_rows").get

@@ -15,31 +15,40 @@ from typing import Final
 import apsw
 
 from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.data_directory import DataDirectory
 
 STEP_PAGES: Final = 256
 """Pages between two calls of `told`: 2 MiB."""
 
+CREATE: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+
 Told = Callable[[int, int], None]
 """Takes the bytes that are copied, and the bytes that there are."""
 
 
-def copy_database(directory: Path, target: Path, told: Told) -> None:
+def copy_database(
+    directory: Path, target: Path, told: Told, key: EncryptionKey | None = None
+) -> None:
     """Copy the database of `directory` into the new file `target`, and flush it.
+
+    `key` is the one that encrypts the directory, if one does; it encrypts the copy too.
 
     `EngineRefused` if the directory cannot be read, `EngineUnavailable` if the copy fails; `target` is then incomplete.
     """
-    opened = DataDirectory(directory, Opening.READ_ONLY)
+    opened = DataDirectory(directory, Opening.READ_ONLY, key=key)
     try:
         with (
             closing(opened.connect_snapshot()) as source,
-            closing(apsw.Connection(os.fspath(target))) as copy,
+            closing(encryption.connect(os.fspath(target), CREATE, key)) as copy,
         ):
+            page_bytes = source.pragma("page_size")
+            copy.pragma("page_size", page_bytes)  # encrypted pages cannot be copied into others
             copy.pragma("journal_mode", "off")
             copy.pragma("synchronous", "off")  # it is flushed once, below
             source.execute("BEGIN")
-            page_bytes = source.pragma("page_size")
             source.execute(
                 "SELECT count(*) FROM sqlite_schema"
             ).fetchall()  # the moment of the copy

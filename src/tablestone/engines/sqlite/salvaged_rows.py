@@ -18,10 +18,13 @@ import apsw
 
 from tablestone.engines.contract import EngineRefused, Key, StoredRow
 from tablestone.engines.damaged_storage import FoundRow
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite import tree_pages
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, DataDirectory
-from tablestone.engines.sqlite.stored_pages import MAGIC, StoredPages
+from tablestone.engines.sqlite.encryption import require_fitting_key
+from tablestone.engines.sqlite.page_cipher import MAGIC
+from tablestone.engines.sqlite.stored_pages import StoredPages
 from tablestone.engines.sqlite.tree_pages import BadPage, TreePage, require
 
 ROWID_MIN: Final = -(1 << 63)
@@ -59,6 +62,7 @@ class SalvagedRows:
         return self._index_is_whole
 
     def rows(self) -> Iterator[FoundRow]:
+        self.damaged_pages.update(self._pages.altered())
         try:
             schema = tree_pages.take_apart(1, self._pages.read(1), self._usable)
             require(schema.content.startswith(MAGIC))
@@ -269,21 +273,23 @@ class SalvagedRows:
 
 
 @contextmanager
-def damaged_storage(path: Path) -> Iterator[SalvagedRows]:
+def damaged_storage(path: Path, key: EncryptionKey | None = None) -> Iterator[SalvagedRows]:
     """The rows of a data directory at one moment, also beside a running server. Changes nothing.
 
-    `EngineRefused` if there is no database.
+    `key` is the one that encrypts it, if one does. `EngineRefused` if there is no database, and for a key that is
+    not the database's.
     """
     if not (path / DATABASE_NAME).is_file():
         raise EngineRefused(f"The data directory {path} holds no Tablestone data.")
     connection: apsw.Connection | None = None
     try:
+        require_fitting_key(path, path / DATABASE_NAME, key)
         # A read transaction keeps the moment: pages that were copied to the database then, and all of the log since.
         with suppress(apsw.Error, EngineRefused):
-            connection = DataDirectory(path, Opening.READ_ONLY).connect_snapshot()
+            connection = DataDirectory(path, Opening.READ_ONLY, key=key).connect_snapshot()
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        pages = StoredPages(path)
+        pages = StoredPages(path, key)
         try:
             yield SalvagedRows(pages)
         finally:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import FORMAT_VERSION, DataDirectory
@@ -39,13 +40,14 @@ def upgrade(
     path: Path,
     steps: Mapping[int, Callable[[apsw.Connection], None]] = STEPS,
     newest: int = FORMAT_VERSION,
+    key: EncryptionKey | None = None,
 ) -> Upgraded:
-    """Bring a directory to the newest format.
+    """Bring a directory to the newest format. `key` is the one that encrypts it, if one does.
 
     `EngineRefused` if it has no data, is in use, or has a newer or an unknown format. `EngineUnavailable` if a step
     fails; the directory is then as it was.
     """
-    directory = DataDirectory(path, Opening.READ_ONLY)
+    directory = DataDirectory(path, Opening.READ_ONLY, key=key)
     lock = take_server_lock(path)
     try:
         with closing(directory.connect_writer()) as writer, closing(CommitLock(path)) as commits:

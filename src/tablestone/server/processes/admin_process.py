@@ -74,7 +74,12 @@ async def _serve(
     probe: StorageProbe | None = None
     if storage is not None:
         opening = partial(
-            open_engine, configuration.engine, system_clock, shared=True, storage=storage
+            open_engine,
+            configuration.engine,
+            system_clock,
+            shared=True,
+            storage=storage,
+            key=configuration.encryption_key,
         )
         probe = StorageProbe(opening, monotonic_seconds)
     readiness = Readiness(reports, probe, monotonic_seconds)

@@ -24,6 +24,7 @@ from tablestone.configuration import (
     WorkerSlot,
 )
 from tablestone.engines.contract import EngineRefused, StorageId
+from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.registry import capabilities_of, held_for_processes
 from tablestone.server.application import create_application
 from tablestone.server.asgi import Message, Receive, Send
@@ -60,9 +61,9 @@ def no_mounts(_address: str, _admin: str) -> Mounts:
     return {}
 
 
-HoldStorage = Callable[[str], AbstractContextManager[StorageId | None]]
-"""Holds the storage that an engine's URL names for all processes of a server, and yields its id. Raises `EngineRefused`
-if the storage cannot be held."""
+HoldStorage = Callable[[str, EncryptionKey | None], AbstractContextManager[StorageId | None]]
+"""Holds the storage that an engine's URL names, encrypted with the key if there is one, for all processes of a server,
+and yields its id. Raises `EngineRefused` if the storage cannot be held."""
 
 
 def serve(
@@ -131,7 +132,8 @@ def _serve_together(
     reports = None if admin is None else WorkerReports(configuration.workers)
     has_insight = admin is not None and configuration.insight != INSIGHT_OFF
     insight = WorkerReports(configuration.workers) if has_insight else None
-    with hold(configuration.engine) if is_shared else nullcontext() as storage:
+    held = hold(configuration.engine, configuration.encryption_key) if is_shared else nullcontext()
+    with held as storage:
         # All workers share one certificate context, so a TLS session that began at one worker can resume at another.
         certificate = None if configuration.tls is None else open_certificate(configuration.tls)
 

@@ -1,0 +1,131 @@
+"""Turns the encryption of a data directory on or off, or changes its key, while no process uses the directory.
+
+The rows are written into a new database beside the old one, with the new key. A rename puts it in the place of the old
+one, so a crash leaves the one or the other, whole. Until the rename nothing changes. Knows rows as they are stored;
+does not know where a key comes from.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import apsw
+
+from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite.commit_lock import CommitLock
+from tablestone.engines.sqlite.data_directory import (
+    DATABASE_NAME,
+    JOURNAL_NAME,
+    LOG_NAME,
+    LOG_NAMES,
+    DataDirectory,
+    flush_directory,
+)
+from tablestone.engines.sqlite.encryption import require_not_encrypted
+from tablestone.engines.sqlite.online_copy import flush_file
+
+STAGING_NAME: Final = ".reencrypted.partial"
+"""The directory of the unfinished database, in the data directory. Servers ignore names that begin with a dot."""
+ROWS_PER_WRITE: Final = 1_000
+_READ: Final = "SELECT partition, row, version, value FROM stored_rows ORDER BY rowid"
+_WRITE: Final = "INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)"
+_COUNT: Final = "SELECT count(*) FROM stored_rows"
+
+Told = Callable[[int, int], None]
+"""Takes the bytes that are written, and all that will be."""
+
+
+class Reencrypted(NamedTuple):
+    """The result: the rows, and the bytes of the new database."""
+
+    rows: int
+    database_bytes: int
+
+
+def reencrypt(
+    path: Path, old: EncryptionKey | None, new: EncryptionKey | None, told: Told
+) -> Reencrypted:
+    """Write the database of a directory again, which `old` encrypts, with `new`; None is for no encryption.
+
+    `EngineRefused` if the directory cannot be used, has another key, or is in use. `EngineUnavailable` or `OSError` if
+    a step fails; the directory is then as it was.
+    """
+    if old is None and new is not None:
+        require_not_encrypted(path, path / DATABASE_NAME)
+    DataDirectory(path, Opening.READ_ONLY, key=old).release()  # nothing is to be created
+    directory = DataDirectory(path, Opening.SERVER, key=old)
+    staging = path / STAGING_NAME
+    try:
+        with closing(CommitLock(path)) as commits, commits.held():
+            with closing(directory.connect_writer()) as source:
+                _require_alone(source, path)
+                source.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
+                rows = _write_again(source, staging, new, told)
+            # Nothing can write now: a command that does would wait for the commit lock first.
+            size = (staging / DATABASE_NAME).stat().st_size
+            _replace(path, staging / DATABASE_NAME)
+            return Reencrypted(rows, size)
+    except apsw.Error as error:
+        raise EngineUnavailable(f"The database cannot be written again: {error}.") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        directory.release()
+
+
+def _require_alone(source: apsw.Connection, path: Path) -> None:
+    """Lock every other connection out, of commands that only read too; `EngineRefused` if there is one."""
+    source.pragma("locking_mode", "EXCLUSIVE")
+    try:
+        source.execute("BEGIN EXCLUSIVE; COMMIT")
+    except apsw.BusyError:
+        raise EngineRefused(
+            f"The data directory {path} is in use by another command: wait for its end."
+        ) from None
+
+
+def _write_again(
+    source: apsw.Connection, staging: Path, new: EncryptionKey | None, told: Told
+) -> int:
+    """Write every row into a new database, check it, and flush it; returns the number of rows."""
+    whole = source.pragma("page_count") * source.pragma("page_size")
+    expected: int = source.execute(_COUNT).get
+    directory = DataDirectory(staging, Opening.SERVER, key=new)
+    try:
+        with closing(directory.connect_writer()) as target:
+            target.pragma("synchronous", "OFF")  # it is flushed once, below
+            reading = source.execute(_READ)
+            while rows := list(islice(reading, ROWS_PER_WRITE)):
+                with target:
+                    target.executemany(_WRITE, rows)
+                target.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                told(min(whole, directory.database.stat().st_size), whole)
+            found = target.execute("PRAGMA integrity_check").get
+            if found != "ok" or target.execute(_COUNT).get != expected:
+                raise EngineUnavailable("The new database is not as the old one: nothing changed.")
+    finally:
+        directory.release()
+    flush_file(directory.database)
+    return expected
+
+
+def _replace(path: Path, staged: Path) -> None:
+    """Put the new database in the place of the old one. A log of the old one must not be there any more."""
+    for name in (LOG_NAME, JOURNAL_NAME):
+        log = path / name
+        if log.exists() and log.stat().st_size:
+            raise EngineRefused(
+                f"The data directory {path} is in use by another command: wait for its end."
+            )
+    flush_directory(path)
+    staged.rename(path / DATABASE_NAME)
+    for name in LOG_NAMES:  # empty ones, of a command that began to read the old database
+        (path / name).unlink(missing_ok=True)
+    flush_directory(path)
