@@ -85,7 +85,12 @@ def test_policies_are_written_and_read(watched: WatchedPage, filled_server: Serv
     assert found["readers"].permission == "r"
     page.get_by_label("Permissions").first.fill("wrong")
     page.get_by_role("button", name="Save the policies").click()
-    wait_for_text(watched, ".problem", "answers")
+    wait_for_text(
+        watched,
+        ".problem",
+        "'wrong': they are letters of r (read), a (add), u (update) and d (delete).",
+    )
+    assert page.get_by_label("Permissions").first.input_value() == "wrong"
     watched.open("/tables/Weather/policies")
     assert page.get_by_label("Permissions").first.input_value() == "r"
     page.get_by_label("Id").first.fill("")

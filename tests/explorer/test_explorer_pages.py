@@ -101,7 +101,7 @@ def test_the_grid_is_read_as_one_scrolls(watched: WatchedPage) -> None:
         for airport in AIRPORTS
         for hour in range(HOURS)
     ]
-    wait_for_text(watched, "#cost", "900 shown, 900 entities read in 9 pages")
+    wait_for_text(watched, "#cost", "900 shown, 900 entities received in 9 pages")
     watched.keep("grid")
 
 
@@ -209,6 +209,7 @@ def test_many_are_copied_and_deleted(watched: WatchedPage, filled_server: Server
     page.get_by_role("button", name="Delete…").click()
     page.get_by_role("button", name="Delete 2 entities").click()
     wait_for_text(watched, "#panel [role=status]", "2 entities are deleted.")
+    wait_for_text(watched, "#selected", "0 selected")
     with table(filled_server, "Empty") as client:
         left = [each["RowKey"] for each in client.query_entities("PartitionKey eq 'many'")]
     assert left == ["2"]
@@ -261,6 +262,7 @@ def test_the_builder_and_saved_queries(watched: WatchedPage) -> None:
     watched.open("/tables/Weather?filter=wet")
     page.get_by_text("Build a filter").click()
     page.get_by_label("Property", exact=True).fill("humid")
+    assert page.locator(".tools [name=kind]").input_value() == "Int32"
     page.locator("[name=comparison]").select_option("gt")
     page.get_by_label("Value", exact=True).fill("85")
     page.locator(".tools [name=kind]").select_option("Int32")

@@ -5,19 +5,30 @@ in an explorer that only reads.
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from explorer.pages_in_browser import READY_SECONDS_MAX, running_explorer
 from explorer.test_explorer_bad_input import answering
-from explorer.test_page_guard import COOKIE, PASSED, send
+from explorer.test_page_guard import COOKIE, ORIGIN, PASSED, send
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.served_explorer import PATH, ServedExplorer
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.explorer.explored_account import ExplorerSettings
 from tablestone.explorer.explorer_application import CHANGE_FORMS, READ_ONLY
 from tablestone.explorer.known_sizes import NOT_KNOWN, NOT_TOLD, known_sizes
-from tablestone.transfer.endpoint_connection import local_connection, parse_connection_string
+from tablestone.transfer.endpoint_connection import (
+    LOCAL_KEY,
+    local_connection,
+    parse_connection_string,
+)
 
 OPENED = {"cookie": COOKIE}
 
@@ -80,3 +91,77 @@ def test_what_an_endpoint_does_not_have_is_told(code: str, path: str) -> None:
     assert answer.status_code == 502
     assert f"answers {code}" in answer.text
     assert 'aria-label="Pages"' in answer.text
+
+
+ODD: dict[str, Any] = {"PartitionKey": "p", "RowKey": "r", "V@odata.type": "Edm.Int32", "V": "zz"}
+NO_SERVICE = "does not answer as a table service does"
+ODD_ANSWERS: list[tuple[str, str, str, str]] = [
+    # what the endpoint answers, the page, its status, words of the page
+    ("[" * 100_000, "/", "502", NO_SERVICE),
+    ("[" * 100_000, "/service", "502", NO_SERVICE),
+    ("[" * 100_000, "/tables/T", "502", NO_SERVICE),
+    ('{"value": [{"TableName": null}]}', "/", "502", NO_SERVICE),
+    ('{"value": null}', "/tables/T", "502", "answered a query with something else"),
+    ('{"value": [1]}', "/tables/T", "502", "answered a query with something else"),
+    ("<!doctype html><title>Hello</title>", "/tables/T", "502", NO_SERVICE),
+    (json.dumps({"value": [ODD]}), "/tables/T/size", "200", "1 entity, "),
+    (json.dumps({"value": [ODD]}), "/tables/T?request=x&name=y", "200", "zz"),
+]
+
+
+@pytest.mark.parametrize(("body", "path", "status", "words"), ODD_ANSWERS)
+def test_an_odd_answer_is_told(body: str, path: str, status: str, words: str) -> None:
+    with answering(lambda _path: (200, "application/json", body.encode())) as place:
+        answer = send("GET", path, OPENED, connection=parse_connection_string(place))
+    assert str(answer.status_code) == status
+    assert words in answer.text
+
+
+def test_a_type_that_is_none_is_told() -> None:
+    form = {"pk": "p", "rk": "r", "name": "a", "kind": "Nope", "text": "1"}
+    answer = send("POST", "/tables/T/new", OPENED | {"origin": ORIGIN}, data=form)
+    assert answer.status_code == 400
+    assert "Nope is not a type" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("2020-01-01T00:00:00Z", "has expired: it ended at 2020-01-01T00:00:00Z."),
+        ("2100-01-01T00:00:00Z", "AuthenticationFailed</p>"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/tables/T", "/service"])
+def test_a_signature_that_has_expired_is_told(path: str, end: str, words: str) -> None:
+    said = {"odata.error": {"code": "AuthenticationFailed", "message": {"value": ""}}}
+    body = json.dumps(said).encode()
+    with answering(lambda _path: (403, "application/json", body)) as place:
+        url = place.partition("TableEndpoint=")[2]
+        signed = f"TableEndpoint={url};SharedAccessSignature=sv=2019-02-02&se={end}&sig=x"
+        answer = send("GET", path, OPENED, connection=parse_connection_string(signed))
+    assert answer.status_code == 403
+    assert words in answer.text
+
+
+@pytest.mark.slow
+def test_an_explorer_ends_although_a_page_waits(tmp_path: Path) -> None:
+    """The endpoint takes the connection and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/devstoreaccount1"
+        place = f"AccountName=devstoreaccount1;AccountKey={LOCAL_KEY};TableEndpoint={url}"
+        with running_explorer(place, settings=tmp_path) as process, socket.socket() as client:
+            token = process.address.partition("token=")[2]
+            port = urlsplit(process.base).port
+            assert port is not None
+            client.connect(("127.0.0.1", port))
+            cookie = f"tablestone_explorer_{port}={token}"
+            request = (
+                f"GET /tables/T HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nCookie: {cookie}\r\n\r\n"
+            )
+            client.sendall(request.encode())
+            asked, _ = listener.accept()
+            process.process.send_signal(signal.SIGINT)
+            # Without the limit, the process would wait for the endpoint: a minute, three times.
+            process.process.communicate(timeout=READY_SECONDS_MAX)
+            asked.close()
+        assert process.process.returncode == 0

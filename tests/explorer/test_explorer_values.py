@@ -12,6 +12,7 @@ from tablestone.explorer.explored_account import ExplorerSettings, SeenPropertie
 from tablestone.explorer.filter_input import completions, filter_problem, plan_of
 from tablestone.explorer.grid_query import GridQuery, read_query
 from tablestone.explorer.grid_rows import COLUMNS_MAX, Cell, cell_of, columns_of
+from tablestone.explorer.page_templates import _with_code
 from tablestone.explorer.page_tokens import read_token, write_token
 from tablestone.explorer.property_forms import differences, fields_of, read_form
 from tablestone.explorer.query_pages import condition_of
@@ -200,6 +201,19 @@ def test_cells() -> None:
     assert cell_of(RAW, "absent") == Cell("", "")
     assert cell_of({"odd@odata.type": "Edm.Decimal", "odd": "1"}, "odd") == Cell("1", "Unknown")
     assert len(cell_of({"long": "x" * 70_000}, "long").text) < 130
+
+
+def test_advice_has_code_between_its_back_ticks() -> None:
+    assert str(_with_code("a `{b}` <c> `<d>`")) == (
+        "a <code>{b}</code> &lt;c&gt; <code>&lt;d&gt;</code>"
+    )
+
+
+def test_a_double_has_its_shortest_text() -> None:
+    """As in the command line; the text is the same number again."""
+    assert cell_of({"t": 56.92038748222122}, "t").text == "56.92038748222122"
+    assert cell_of({"t": 5.0}, "t").text == "5.0"
+    assert cell_of({"t@odata.type": "Edm.Double", "t": "NaN"}, "t").text == "NaN"
 
 
 def test_columns_keep_their_places_and_their_number() -> None:

@@ -40,6 +40,7 @@ def send(
     *,
     root: str = "",
     connection: Connection = NOWHERE,
+    data: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> httpx.Response:
     """The answer of an explorer to one request."""
@@ -48,7 +49,7 @@ def send(
         application = create_explorer(ExplorerSettings(connection, **settings), TOKEN)
         transport = httpx.ASGITransport(application, root_path=root)
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
-            return await client.request(method, path, headers=headers)
+            return await client.request(method, path, headers=headers, data=data)
 
     return asyncio.run(ask())
 
@@ -60,6 +61,11 @@ ROWS: list[tuple[str, str, str, dict[str, str], int]] = [
     ("with the cookie", "GET", "/", {"cookie": COOKIE}, PASSED),
     ("without a cookie", "GET", "/", {}, 403),
     ("with another cookie", "GET", "/", {"cookie": COOKIE + "x"}, 403),
+    # Other ports of the host set cookies too, and not all of them keep to the rules.
+    ("beside a cookie with JSON", "GET", "/", {"cookie": 'j={"a":1}; ' + COOKIE}, PASSED),
+    ("beside a cookie with brackets", "GET", "/", {"cookie": "a[b]=1; " + COOKIE}, PASSED),
+    ("beside a cookie with a space", "GET", "/", {"cookie": "x=1 2; " + COOKIE}, PASSED),
+    ("beside a cookie without a value", "GET", "/", {"cookie": "flag; " + COOKIE}, PASSED),
     ("with a broken cookie", "GET", "/", {"cookie": "a=b=c;;=,\x7f"}, 403),
     ("with the cookie of another port", "GET", "/", {"cookie": f"tablestone_explorer_1={TOKEN}"}, 403),
     ("with the token", "GET", f"/?token={TOKEN}", {}, 200),
@@ -144,3 +150,20 @@ def test_no_page_has_a_key_or_the_token(path: str, tmp_path: Path) -> None:
 
 def test_the_connection_hides_its_key() -> None:
     assert LOCAL_KEY not in repr(ExplorerSettings(local_connection()))
+
+
+def test_a_file_that_is_not_there_shows_no_account() -> None:
+    """The files need no token."""
+    answer = send("GET", "/assets/none.css", {})
+    assert answer.status_code == 404
+    assert "devstoreaccount1" not in answer.text
+
+
+def test_the_page_that_was_asked_for_comes_after_the_token() -> None:
+    """A query that a person was sent: the form for the token goes on to it, with its parameters as text."""
+    answer = send("GET", "/tables/T?filter=a eq '<b>'&top=5&token=wrong", {}, root="")
+    assert answer.status_code == 403
+    assert 'action="/tables/T"' in answer.text
+    assert '<input type="hidden" name="filter" value="a eq &#39;&lt;b&gt;&#39;">' in answer.text
+    assert '<input type="hidden" name="top" value="5">' in answer.text
+    assert "wrong" not in answer.text

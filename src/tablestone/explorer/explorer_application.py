@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import parse_qsl, quote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
+from tablestone.clock import system_clock
 from tablestone.explorer import (
     entity_pages,
     grid_pages,
@@ -31,9 +33,11 @@ from tablestone.explorer import (
 )
 from tablestone.explorer.account_switch import AccountSwitch
 from tablestone.explorer.explored_account import ExploredAccount, ExplorerSettings
-from tablestone.explorer.page_guard import ASSETS_PATH, PageGuard
+from tablestone.explorer.page_guard import ASSETS_PATH, READS, TOKEN_PARAMETER, PageGuard
 from tablestone.explorer.page_templates import ASSETS, account_of, bare_page, page
 from tablestone.explorer.posted_forms import FORM_FIELDS_MAX, FORM_PART_BYTES_MAX, PostedForm
+from tablestone.explorer.signature_explained import expired_at
+from tablestone.transfer.endpoint_connection import Connection, Scheme
 from tablestone.transfer.refusals import TransferFailed, TransferRefused
 from tablestone.transfer.service_errors import ServiceError, Unreachable
 
@@ -138,7 +142,13 @@ def _posted(change: Change, *, changes: bool) -> Callable[[Request], Awaitable[R
 
 
 def _refused(scope: Scope, sentence: str, status: int) -> Response:
-    return HTMLResponse(bare_page(scope.get("root_path", ""), sentence), status)
+    """The page that asks for the token; the page that was asked for comes after it."""
+    root = scope.get("root_path", "")
+    asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    kept = [pair for pair in asked if pair[0] != TOKEN_PARAMETER]
+    is_read = scope["method"] in READS
+    path, parameters = (scope["path"], kept) if is_read else (f"{root}/", [])
+    return HTMLResponse(bare_page(root, sentence, quote(path), parameters), status)
 
 
 def _problem(request: Request, sentence: str, status: int) -> Response:
@@ -147,16 +157,30 @@ def _problem(request: Request, sentence: str, status: int) -> Response:
 
 def _told(request: Request, error: Exception) -> Response:
     """A failure of the endpoint, or a wrong input, as a sentence on a page that can be used further."""
-    url = account_of(request).settings.connection.url
+    connection = account_of(request).settings.connection
+    url = connection.url
     if isinstance(error, ServiceError):
-        return _problem(request, f"{url} answers {error}", _status_of(error))
+        return _problem(
+            request, f"{url} answers {error}{_expired(connection, error)}", _status_of(error)
+        )
     if isinstance(error, Unreachable):
         return _problem(request, f"{url} cannot be reached: {error}", 502)
     if isinstance(error, TransferRefused):
         return _problem(request, str(error), 400)
     sentence = str(error)
-    status = _status_of(error.__cause__) if isinstance(error.__cause__, ServiceError) else 502
+    status = 502
+    if isinstance(error.__cause__, ServiceError):
+        status = _status_of(error.__cause__)
+        sentence += _expired(connection, error.__cause__)
     return _problem(request, sentence if url in sentence else f"{url}: {sentence}", status)
+
+
+def _expired(connection: Connection, error: ServiceError) -> str:
+    """A sentence behind an error of authentication, if the signature of the connection has expired."""
+    if connection.scheme is not Scheme.SHARED_ACCESS_SIGNATURE or error.status not in (401, 403):
+        return ""
+    end = expired_at(connection.secret or "", system_clock())
+    return "" if end is None else f" The shared access signature has expired: it ended at {end}."
 
 
 def _status_of(error: ServiceError) -> int:
@@ -166,6 +190,10 @@ def _status_of(error: ServiceError) -> int:
 
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    root = request.scope.get("app_root_path", request.scope.get("root_path", ""))
+    if request.scope["path"].startswith(f"{root}{ASSETS_PATH}/"):
+        # These paths need no token, so their answers do not show the account.
+        return PlainTextResponse("There is no such file.", error.status_code)
     words = {404: "There is no such page.", 405: "This page cannot be used in this way."}
     return _problem(request, words.get(error.status_code, error.detail), error.status_code)
 

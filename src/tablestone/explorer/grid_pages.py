@@ -36,6 +36,8 @@ PIECE_ROWS: Final = 100
 """Entities of a piece: about three screens."""
 PIECE_SECONDS_MAX: Final = 2.0
 """Seconds after which a piece without any entity asks whether to look further."""
+PARAMETERS: Final = ("filter", "select", "order", "top", "after", "from", "kept", "columns")
+"""The parameters of a piece; an address may have others, from anywhere."""
 _ORDERS_KEPT: Final = 8
 
 
@@ -129,7 +131,7 @@ def _piece_values(
     if piece.next_piece is not None:
         given = {**query.in_address, **piece.next_piece, "columns": ",".join(columns)}
         following = path_to(request, "tables", name, "rows", **given)
-    given = dict(parameters)
+    given = {name: text for name, text in parameters.items() if name in PARAMETERS}
     return {
         "table": name,
         "columns": columns,

@@ -5,6 +5,7 @@ Knows entities as the service sends them, and any of their values: a value that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -89,6 +90,8 @@ def value_as_text(value: EdmValue) -> str:
     """A value as text; a point in the form that GeoJSON gives it."""
     if isinstance(value.value, GeographyPoint):
         return geography_json(value.value)
+    if isinstance(value.value, float) and math.isfinite(value.value):
+        return repr(value.value)  # the shortest text of this number, as the other tools show it
     return shown_value(value)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -121,14 +120,12 @@ class PageGuard:
         return response
 
     def _has_cookie(self, headers: MutableMapping[str, str], host: str) -> bool:
-        cookies: SimpleCookie = SimpleCookie()
-        try:
-            cookies.load(headers.get("cookie", ""))
-        except CookieError:
-            return False
-        kept = cookies.get(_cookie_name(host))
-        return kept is not None and secrets.compare_digest(
-            kept.value.encode(), self._token.encode()
+        # Each port of the host may have set cookies, of any form. A parser of all would stop at the first odd one.
+        pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
+        wanted = _cookie_name(host)
+        return any(
+            name == wanted and secrets.compare_digest(value.encode(), self._token.encode())
+            for name, _, value in pairs
         )
 
 

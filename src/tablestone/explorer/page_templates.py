@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -45,7 +46,18 @@ def _counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def _with_code(text: str) -> Markup:
+    """A text with its parts between back-ticks as code."""
+    parts = text.split("`")
+    shown = [
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
+    ]
+    return Markup("").join(shown)
+
+
 _environment.filters["counted"] = _counted
+_environment.filters["with_code"] = _with_code
 
 
 def account_of(request: Request) -> ExploredAccount:
@@ -107,8 +119,8 @@ def _pages(request: Request) -> list[tuple[str, str]]:
     return [(path_to(request, *parts), word) for parts, word in MENU]
 
 
-def bare_page(root_path: str, sentence: str) -> str:
-    """A page without an account, for a request that is refused."""
+def bare_page(root_path: str, sentence: str, path: str, parameters: list[tuple[str, str]]) -> str:
+    """A page without an account, for a request that is refused: with the token it goes on to `path`."""
     return _environment.get_template("refused.html").render(
-        sentence=sentence, root=root_path, version=__version__
+        sentence=sentence, root=root_path, path=path, parameters=parameters, version=__version__
     )

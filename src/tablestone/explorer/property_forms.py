@@ -105,8 +105,10 @@ def read_form(
         except ValueError as error:
             field = field._replace(problem=str(error))
         fields.append(field)
-    if any(field.problem for field in fields):
-        return ReadForm(None, fields, "Nothing is written: some values are not of their type.")
+    wrong = [field for field in fields if field.problem]
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        return ReadForm(None, fields, f"Nothing is written: {wrong[0].problem.rstrip('.')}{more}.")
     try:
         odata.require_storable(key, properties)
     except ValueError as error:

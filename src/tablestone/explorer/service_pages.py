@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from tablestone.explorer.page_templates import account_of, page
 from tablestone.explorer.posted_forms import PostedForm
+from tablestone.model.edm import parse_date_time
 from tablestone.transfer.refusals import TransferRefused
 from tablestone.transfer.service_settings import (
     POLICIES_MAX,
@@ -26,6 +27,8 @@ from tablestone.transfer.service_settings import (
     write_properties,
 )
 
+POLICY_LETTERS: Final = "raud"
+"""The permissions that a policy of a table may have."""
 LOGGED: Final = ("read", "write", "delete")
 
 
@@ -81,8 +84,9 @@ def save_policies(request: Request, form: PostedForm) -> Response:
         for each in zip(*columns, strict=False)
         if each[0].strip()
     ]
-    if len({each.id for each in given}) < len(given):
-        raise TransferRefused("Two policies have one id.")
+    problem = _wrong_policy(given)
+    if problem:
+        return _policies_page(request, given, problem=problem, status=400)
     write_policies(account_of(request).endpoint, request.path_params["table"], given)
     return _policies(request, "The policies are saved. A server of Azure takes up to 30 s.")
 
@@ -90,9 +94,46 @@ def save_policies(request: Request, form: PostedForm) -> Response:
 def _policies(request: Request, message: str = "") -> Response:
     table = request.path_params["table"]
     found = read_policies(account_of(request).endpoint, table)
-    if len(found) < POLICIES_MAX:
-        found.append(AccessPolicy(""))
-    return page(request, "policies.html", table=table, policies=found, message=message)
+    return _policies_page(request, found, message=message)
+
+
+def _policies_page(
+    request: Request,
+    found: list[AccessPolicy],
+    *,
+    message: str = "",
+    problem: str = "",
+    status: int = 200,
+) -> Response:
+    table = request.path_params["table"]
+    shown = [*found, AccessPolicy("")] if len(found) < POLICIES_MAX else found
+    return page(
+        request,
+        "policies.html",
+        status=status,
+        table=table,
+        policies=shown,
+        message=message,
+        problem=problem,
+    )
+
+
+def _wrong_policy(given: list[AccessPolicy]) -> str:
+    """The first thing that the service would refuse, in a sentence; empty if there is none."""
+    if len({each.id for each in given}) < len(given):
+        return "Two policies have one id."
+    for each in given:
+        if not set(each.permission) <= set(POLICY_LETTERS):
+            return (
+                f"The policy {each.id!r} has the permissions {each.permission[:40]!r}: they are letters of "
+                "r (read), a (add), u (update) and d (delete)."
+            )
+        for word, moment in (("Begins", each.start), ("Ends", each.expiry)):
+            try:
+                parse_date_time(moment or "2000-01-01T00:00:00Z")
+            except ValueError:
+                return f"{word} of the policy {each.id!r} is no time such as 2026-01-31T12:00:00Z: {moment[:40]!r}."
+    return ""
 
 
 def _whole(text: str, what: str) -> int:

@@ -91,6 +91,15 @@ def _times(given: Mapping[str, str], now: int) -> list[str]:
     return lines
 
 
+def expired_at(text: str, now: int) -> str | None:
+    """The end of a signature if it is before `now`, in ticks; None if it is not, or if there is none to be read."""
+    end = parameters_of(text).get("se", "")
+    try:
+        return end if edm.parse_date_time(end) <= now else None
+    except ValueError:
+        return None
+
+
 def _conditions(given: Mapping[str, str]) -> list[str]:
     lines = []
     if "sip" in given:

@@ -74,7 +74,13 @@ class TableReader:
                 if page.next_token is None:
                     yield page
                     return
-                coming = pool.submit(self.page, query, page.next_token)
+                if page.next_token == token:
+                    raise TransferFailed(
+                        f"{query.table}: the service answered with the continuation token of the request, so its "
+                        "pages have no end."
+                    )
+                token = page.next_token
+                coming = pool.submit(self.page, query, token)
                 try:
                     yield page
                 except GeneratorExit:

@@ -49,6 +49,8 @@ RawEntity = dict[str, Any]
 """An entity as `odata=minimalmetadata` writes it, read as JSON."""
 
 TIMEOUT_SECONDS: Final = 60
+PERSON_SECONDS: Final = 20
+"""The same for a person who waits. The service itself gives up a page of a query after 5 s."""
 # The headers are those with which the answers of the live service were recorded (tests/transfer/test_recorded.py).
 _READING: Final = {
     "Accept": "application/json;odata=minimalmetadata",
@@ -76,7 +78,13 @@ _OF_METHODS: Final = {
     "MERGE": _WRITING,
     "DELETE": _READING,
 }
-_OF_ANOTHER_SERVICE: Final = (DeserializationError, TypeError, AttributeError, KeyError)
+_OF_ANOTHER_SERVICE: Final = (
+    DeserializationError,
+    TypeError,
+    AttributeError,
+    KeyError,
+    RecursionError,
+)
 """The errors with which the SDK fails at an answer of another service."""
 _PART_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n")
 
@@ -116,15 +124,17 @@ class TableEndpoint:
     def __init__(self, connection: Connection, *, is_asked_once: bool = False) -> None:
         self.connection = connection
         settings = _from_environment(connection.url)
+        seconds = TIMEOUT_SECONDS
         if is_asked_once:
             settings["retry_total"] = 0
+            seconds = PERSON_SECONDS
         try:
             self._service = TableServiceClient(
                 connection.url,
                 credential=_credential(connection),
                 user_agent=f"tablestone/{__version__}",
-                connection_timeout=TIMEOUT_SECONDS,
-                read_timeout=TIMEOUT_SECONDS,
+                connection_timeout=seconds,
+                read_timeout=seconds,
                 **settings,
             )
         except ValueError as error:
@@ -144,6 +154,8 @@ class TableEndpoint:
         """The names of all tables, in the service's order."""
         try:
             for table in self._service.list_tables():
+                if not isinstance(table.name, str):
+                    raise self._stranger()
                 yield table.name
         except AzureError as error:
             raise self._told(error) from None
@@ -221,8 +233,10 @@ class TableEndpoint:
             raise service_error(response, content)
         following = response.headers.get("x-ms-continuation-NextPartitionKey")
         row = response.headers.get("x-ms-continuation-NextRowKey") or ""
+        if content and not content.lstrip().startswith(b"{"):
+            raise self._stranger()
         entities = read_json(content).get("value")
-        if not isinstance(entities, list):
+        if not (isinstance(entities, list) and all(isinstance(each, dict) for each in entities)):
             raise TransferFailed(f"{self.connection.name} answered a query with something else.")
         return Page(entities, None if following is None else (following, row), len(content))
 

@@ -7,8 +7,10 @@ import contextlib
 import os
 import socket
 import sys
+import threading
 import webbrowser
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import click
@@ -22,6 +24,8 @@ from tablestone.transfer.endpoint_connection import Connection, GivenConnection,
 from tablestone.transfer.profiles import DIRECTORY_VARIABLE, open_profiles
 from tablestone.transfer.refusals import TransferRefused
 
+END_SECONDS_MAX: Final = 3.0
+"""Seconds from Ctrl+C until the process ends without the pages that are still being made."""
 HOST: Final = "127.0.0.1"
 USUAL_PORT: Final = 10012
 """The port unless another is asked for: the address of a query stays the same from day to day."""
@@ -85,7 +89,17 @@ def explore(
             application, log_level="warning", access_log=False, server_header=False, lifespan="off"
         )
         with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-            uvicorn.Server(config).run(sockets=[listener])
+            _Server(config).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """The server of the page. It ends soon, although a page may wait for an endpoint that does not answer."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        end = threading.Timer(END_SECONDS_MAX, os._exit, (0,))
+        end.daemon = True
+        end.start()
 
 
 def saved_queries_file() -> Path:

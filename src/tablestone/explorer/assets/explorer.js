@@ -105,6 +105,28 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// A property that was seen chooses its type in the builder of a filter.
+document.querySelector("[data-control='table.property']")?.addEventListener("input", (event) => {
+  const kind = [...event.target.list.options].find((each) => each.value === event.target.value)?.dataset.kind;
+  if (kind) event.target.form.elements.kind.value = kind;
+});
+
+const ADDRESS_MAX = 60000;
+
+/** A query stands in the address, which servers limit: a longer one is told here, and nothing is sent. */
+document.getElementById("query")?.addEventListener("submit", (event) => {
+  const length = new URLSearchParams(new FormData(event.target)).toString().length;
+  document.getElementById("too-long")?.remove();
+  if (length <= ADDRESS_MAX) return;
+  event.preventDefault();
+  const told = document.createElement("p");
+  told.id = "too-long";
+  told.className = "problem";
+  told.setAttribute("role", "alert");
+  told.textContent = `The query would be an address of ${length.toLocaleString("en")} bytes, and servers take up to 64 KiB: shorten the filter.`;
+  event.target.after(told);
+});
+
 const looks = document.documentElement.classList;
 const kept = localStorage.getItem("looks");
 if (kept === "light" || kept === "dark") looks.add(kept);

@@ -84,13 +84,14 @@ export function startGrid(part, announce) {
       }
     }
     near.observe(piece);
+    tellSelected();
   }
 
   function tell() {
     const count = (number, noun, one = noun) => `${number.toLocaleString("en")} ${number === 1 ? one : noun}`;
     const rows = [...grid.querySelectorAll(".piece")].reduce((all, each) => all + Number(each.dataset.rows ?? 0), 0);
     const size = sum.bytes < 1 << 20 ? `${(sum.bytes / 1024).toFixed(1)} KiB` : `${(sum.bytes / (1 << 20)).toFixed(1)} MiB`;
-    cost.textContent = `${count(rows, "shown")}, ${count(sum.read, "entities read", "entity read")} in ${count(sum.pages, "pages", "page")}, ${size}, ${count(sum.milliseconds, "ms")}`;
+    cost.textContent = `${count(rows, "shown")}, ${count(sum.read, "entities received", "entity received")} in ${count(sum.pages, "pages", "page")}, ${size}, ${count(sum.milliseconds, "ms")}`;
   }
 
   grid.addEventListener("click", (event) => {
@@ -111,6 +112,8 @@ export function startGrid(part, announce) {
       near.unobserve(piece);
       piece.remove();
     }
+    for (const name of Object.keys(sum)) sum[name] = 0;
+    document.getElementById("nothing")?.remove();
     if (pieces[first]) {
       pieces[first].isKnown = false;
       fill(pieces[first]);
@@ -162,12 +165,15 @@ export function startGrid(part, announce) {
   });
 
   const selected = document.getElementById("selected");
+  function tellSelected() {
+    selected.textContent = `${grid.querySelectorAll("input[name=row]:checked").length} selected`;
+  }
   grid.addEventListener("change", (event) => {
     if (event.target.name !== "row") return;
     const row = event.target.closest(".row");
     row.classList.toggle("chosen", event.target.checked);
     row.setAttribute("aria-selected", String(event.target.checked));
-    selected.textContent = `${grid.querySelectorAll("input[name=row]:checked").length} selected`;
+    tellSelected();
   });
 
   for (const piece of grid.querySelectorAll(".piece")) arrive(piece, true);
