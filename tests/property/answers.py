@@ -14,6 +14,7 @@ from property.door import Answer, batch_etags
 from property.filter_model import Filter, text_of
 from property.model import Key, Model, Refused, Stored, Value, Write
 from property.payloads import (
+    ACCOUNT,
     Members,
     Request,
     batch_request,
@@ -98,14 +99,15 @@ def etags_of(answer: Answer) -> list[str | None]:
     return [answer.require(201, 204).headers.get("etag")]
 
 
-def explains(model: Model, table: str, job: Job, answer: Answer) -> bool:
+def explains(model: Model, table: str, job: Job, answer: Answer, account: str = ACCOUNT) -> bool:
     """Whether the answer is the one of the model; the model then continues from there."""
     if job is None:
         expected = outcome_of(lambda: model.table(table))
         if outcome_of(lambda: answer.require(200)) != expected:
             return False
         return expected is not None or page_of(answer) == [
-            expected_members(table, key, stored, MINIMAL) for key, stored in model.entities(table)
+            expected_members(table, key, stored, MINIMAL, account=account)
+            for key, stored in model.entities(table)
         ]
     expected = outcome_of(lambda: model.judge(table, job))
     if outcome_of(lambda: etags_of(answer)) != expected:

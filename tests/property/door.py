@@ -11,30 +11,36 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from engines.cluster_engine import ClusterEngine
 from property.model import Refused
 from property.payloads import ACCOUNT, Request
+from signing import shared_key
+from simulation.simulated_loop import SimulatedLoop
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.configuration import AccountKeys, TokenRules
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
 from tablestone.identity.identities import Identities
 from tablestone.identity.known_accounts import KnownAccounts
+from tablestone.identity.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.documents import Documents
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
 from tablestone.wire.http.messages import RawRequest
-from wire.service_under_test import KEY, Clock, default_headers
+from wire.service_under_test import KEY, Clock, Headers, default_headers
 
 ETAG_OF_PART = re.compile(rb"^ETag: (.*?)\r?$", re.MULTILINE)
 STATUS_OF_PART = re.compile(rb"^HTTP/1\.1 (\d{3}) ", re.MULTILINE)
+SIMULATED = "simulated cluster"
 INDEX = re.compile(r"(\d+):")
 MakeService = Callable[..., TableService]
 
@@ -52,6 +58,8 @@ class Answer:
         if self.status in statuses:
             return self
         assert self.status >= 400, f"status {self.status}"
+        if (code := self.headers.get("x-ms-error-code")) is not None:
+            raise Refused(code)
         raise refusal(self.body)
 
 
@@ -82,20 +90,30 @@ class Door:
         self.clock = Clock()
         self._directory = Path(tempfile.mkdtemp()) if engine == "sqlite" else None
         url = "memory:" if self._directory is None else f"sqlite:{self._directory / 'data'}"
-        self._loop = asyncio.Runner()
+        self._ends = ExitStack()
+        """The patches that end with the server."""
+        self._loop = asyncio.Runner(loop_factory=SimulatedLoop if engine == SIMULATED else None)
         self._offset = 0
-        self.engine: Engine = (
-            ClusterEngine(self.ticks, shares_connection=True)
-            if engine == "cassandra"
-            else self._loop.run(_open(url, self.ticks))
-        )
+        self.engine = self._opened(engine, url)
         ids = iter(range(1, 1 << 32))
         self.service = make_service(
             self.engine, self.ticks, lambda: 0.0, lambda: next(ids).to_bytes(8, "big")
         )
-        identities = Identities(Documents(self.engine), TokenRules(), lambda: 0.0)
-        accounts = KnownAccounts([AccountKeys(ACCOUNT, (KEY,))])
+        documents = Documents(self.engine)
+        identities = Identities(documents, TokenRules(), lambda: 0.0)
+        accounts = KnownAccounts([AccountKeys(ACCOUNT, (KEY,))], documents)
+        self._stored_accounts = StoredAccounts(self.engine, self.ticks)
         self._pipeline = Pipeline(self.service, Addresses(accounts), identities, self.ticks)
+
+    def _opened(self, engine: str, url: str) -> Engine:
+        if engine == "cassandra":
+            return ClusterEngine(self.ticks, shares_connection=True)
+        if engine == SIMULATED:
+            from property import simulated_engine  # noqa: PLC0415 - needs the driver
+
+            self._ends.enter_context(simulated_engine.simulated_time())
+            return self._loop.run(simulated_engine.open_simulated(self.ticks, Random(0)))
+        return self._loop.run(_open(url, self.ticks))
 
     def ticks(self) -> int:
         """The server's time, a little off the date in the requests."""
@@ -105,14 +123,31 @@ class Door:
         """Forward or back."""
         self._offset += ticks
 
+    def administer(self, act: Callable[[StoredAccounts], Awaitable[object]]) -> bool:
+        """Whether a change of the stored accounts, as `tablestone account` makes it, was not refused."""
+
+        async def acting() -> None:
+            await act(self._stored_accounts)
+
+        try:
+            self._loop.run(acting())
+        except AccountRefused:
+            return False
+        return True
+
     def close(self) -> list[str]:
         """Sweep, check everything that is stored, release it."""
         found = self._loop.run(self._check())
+        self.release()
+        return found
+
+    def release(self) -> None:
+        """The same without looking."""
         self._loop.run(self.engine.close())
         self._loop.close()
+        self._ends.close()
         if self._directory is not None:
             shutil.rmtree(self._directory)
-        return found
 
     async def _check(self) -> list[str]:
         found = await check_rows(self.engine)
@@ -134,9 +169,8 @@ class Door:
         return await asyncio.gather(*map(self._answer, requests))
 
     async def _answer(self, request: Request) -> Answer:
-        target = f"/{ACCOUNT}{request.path}"
-        given = list(request.headers.items())
-        pairs = default_headers(request.method, target, self.clock.http_date(), given, request.body)
+        target = f"/{request.account}{request.path}"
+        pairs = self._signed(request, target)
         by_name = {name.lower().encode(): value.encode("latin-1") for name, value in pairs}
         path, _, query = target.encode().partition(b"?")
 
@@ -150,6 +184,24 @@ class Door:
             for name, value in response.headers
         }
         return Answer(response.status, headers, response.body)
+
+    def _signed(self, request: Request, target: str) -> Headers:
+        given = list(request.headers.items())
+        own = [] if request.key is None else [("Authorization", "-")]
+        method, date = request.method, self.clock.http_date()
+        pairs = default_headers(method, target, date, [*given, *own], request.body)
+        if not request.key:
+            return pairs
+        content_type = dict(pairs).get("Content-Type", "")
+        signed = shared_key(
+            request.account,
+            request.key,
+            method=method,
+            target=target,
+            date=date,
+            content_type=content_type,
+        )
+        return [*pairs, ("Authorization", signed)]
 
 
 async def _open(url: str, clock: Callable[[], int]) -> Engine:

@@ -1,4 +1,4 @@
-"""Filters as the specification describes them: nodes, their text, their meaning (wire 6.1 to 6.4), and random ones.
+"""Filters as the specification describes them: nodes, their text, and their meaning (wire 6.1 to 6.4).
 
 It is independent of the server's own parser, tree, planner and evaluator, and checks all of them. No simplification and
 no planning: a tree is walked for each entity.
@@ -10,8 +10,6 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from hypothesis import strategies as st
 
 from property.model import Value, ordinal
 
@@ -123,14 +121,3 @@ def literal_text(value: Value) -> str:
     if kind == "Edm.DateTime":
         return f"datetime'{content}'"
     return f"{content}L" if kind == "Edm.Int64" else repr(content)
-
-
-def filters(leaves: st.SearchStrategy[Filter], leaves_max: int = 6) -> st.SearchStrategy[Filter]:
-    """Random trees over these leaves."""
-    return st.recursive(
-        leaves,
-        lambda inner: (
-            st.builds(Not, inner) | st.builds(Both, st.sampled_from(["and", "or"]), inner, inner)
-        ),
-        max_leaves=leaves_max,
-    )

@@ -17,6 +17,16 @@ Properties = Mapping[str, Value]
 Key = tuple[str, str]
 
 PROPERTIES_MAX = 252  # wire 9
+POLICIES_MAX = 5  # auth 7
+LETTERS = {
+    "insert": "a",
+    "update": "u",
+    "merge": "u",
+    "delete": "d",
+    "insert_or_replace": "au",
+    "insert_or_merge": "au",
+}
+"""The letters of a table's signature that a write needs, all of them (auth 3)."""
 KINDS = ("insert", "update", "merge", "insert_or_replace", "insert_or_merge", "delete")
 NEEDS_MATCH = ("update", "merge", "delete")
 WEAK_TAG = re.compile(r'W/"(.*)"')
@@ -56,10 +66,11 @@ class Stored:
 
 @dataclass
 class Table:
-    """A table: its name as it was created, and its entities."""
+    """A table: its name as it was created, its entities, and its stored access policies: permissions by id."""
 
     name: str
     rows: dict[Key, Stored] = field(default_factory=dict)
+    policies: dict[str, str] = field(default_factory=dict)
 
 
 def with_seven_digits(text: str) -> str:
@@ -106,7 +117,7 @@ class Model:
         copy = Model()
         if name.lower() in self.tables:
             table = self.tables[name.lower()]
-            copy.tables[name.lower()] = Table(table.name, dict(table.rows))
+            copy.tables[name.lower()] = Table(table.name, dict(table.rows), dict(table.policies))
         return copy
 
     def create_table(self, name: str) -> None:
@@ -140,6 +151,20 @@ class Model:
 
     def has(self, name: str, key: Key) -> bool:
         return name.lower() in self.tables and key in self.tables[name.lower()].rows
+
+    def set_policies(self, name: str, policies: Mapping[str, str]) -> None:
+        """Replace all of them (auth 7)."""
+        if len(policies) > POLICIES_MAX:
+            raise Refused("InvalidXmlDocument")
+        self.table(name).policies = dict(policies)
+
+    def permit(self, name: str, policy: str, letters: str) -> None:
+        """Raise the error of a signature that names a policy, for an operation that needs these letters (auth 3.9)."""
+        table = self.tables.get(name.lower())
+        if table is None or policy not in table.policies:
+            raise Refused("AuthenticationFailed")
+        if not set(letters) <= set(table.policies[policy]):
+            raise Refused("AuthorizationPermissionMismatch")
 
     def entities(self, name: str) -> list[tuple[Key, Stored]]:
         """All of a table, in key order."""

@@ -16,7 +16,6 @@ from urllib.parse import quote
 from property.model import Key, Properties, Stored, Value, Write, without_nulls
 
 ACCOUNT = "devstoreaccount1"
-BASE = f"http://127.0.0.1:10002/{ACCOUNT}/"
 LEVELS = ("nometadata", "minimalmetadata", "fullmetadata")
 ANNOTATED = ("Edm.Int64", "Edm.Guid", "Edm.Binary", "Edm.DateTime")
 BATCH_TYPE = "multipart/mixed; boundary=batch_1"
@@ -26,12 +25,24 @@ Members = list[tuple[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """A request below the account, before it is signed."""
+    """A request below the account, before it is signed.
+
+    `key` is None for the account that is always there, and "" for no signature in a header.
+    """
 
     method: str
     path: str
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+    account: str = ACCOUNT
+    key: str | None = None
+
+
+def base_of(account: str) -> str:
+    return f"http://127.0.0.1:10002/{account}/"
+
+
+BASE = base_of(ACCOUNT)
 
 
 def entity_path(table: str, key: Key) -> str:
@@ -57,14 +68,14 @@ def write_request(table: str, write: Write, verb: str = "") -> Request:
     return Request(verb or "PATCH", path, headers, body)
 
 
-def batch_request(table: str, writes: Sequence[Write]) -> Request:
+def batch_request(table: str, writes: Sequence[Write], account: str = ACCOUNT) -> Request:
     """One change set (wire 7.1)."""
     lines = ["--batch_1", "Content-Type: multipart/mixed; boundary=changeset_1", ""]
     for write in writes:
         part = write_request(table, write)
         lines += ["--changeset_1", "Content-Type: application/http"]
         lines += ["Content-Transfer-Encoding: binary", ""]
-        lines += [f"{part.method} {BASE}{part.path[1:]} HTTP/1.1"]
+        lines += [f"{part.method} {base_of(account)}{part.path[1:]} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in part.headers.items()]
         lines += ["Accept: application/json;odata=minimalmetadata", "", part.body.decode()]
     lines += ["--changeset_1--", "--batch_1--", ""]
@@ -127,7 +138,12 @@ def _custom_members(properties: Properties) -> Members:
 
 
 def expected_members(
-    table: str, key: Key, stored: Stored, level: str, select: Sequence[str] = ()
+    table: str,
+    key: Key,
+    stored: Stored,
+    level: str,
+    select: Sequence[str] = (),
+    account: str = ACCOUNT,
 ) -> Members:
     """An entity at a metadata level, without `odata.metadata` (wire 5.2, 5.6, 3.11)."""
     own: Members = [
@@ -147,8 +163,8 @@ def expected_members(
     about: Members = [("odata.etag", stored.etag)]
     if level == "fullmetadata":
         about = [
-            ("odata.type", f"{ACCOUNT}.{table}"),
-            ("odata.id", BASE + path),
+            ("odata.type", f"{account}.{table}"),
+            ("odata.id", base_of(account) + path),
             *about,
             ("odata.editLink", path),
         ]

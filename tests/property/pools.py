@@ -1,16 +1,16 @@
 """Random tables, keys, properties, writes and filters from small pools, so that they collide.
 
 Keys and texts are chosen where encodings go wrong: empty, quotes, percent signs, blanks, and both sides of where UTF-16
-and code points sort differently (wire 1.3, 6.10).
+and code points sort differently (wire 1.3, 6.10). All chance comes from a `Random`: Hypothesis gives one that it
+records and shrinks, a long run one with a seed.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
-from hypothesis import strategies as st
-
-from property.filter_model import Bare, Comparison, filters
+from property.filter_model import Bare, Both, Comparison, Filter, Not
 from property.model import KINDS, NEEDS_MATCH, Key, Value, Write
 
 TABLES = ("Water", "Water", "Water", "WATER", "Fire")
@@ -57,22 +57,52 @@ def wide(letter: str) -> dict[str, Value]:
     return {f"{letter}{number}": VALUES[0] for number in range(150)}
 
 
-tables = st.sampled_from(TABLES)
-key_places = st.tuples(st.sampled_from("001"), st.sampled_from("0123"))
-"""Which of the few keys of a run: each run has two partitions with the same four rows (`chosen_keys`)."""
-chosen_keys = st.tuples(
-    st.lists(st.sampled_from(PARTITIONS), min_size=2, max_size=2, unique=True),
-    st.lists(st.sampled_from(ROWS), min_size=4, max_size=4, unique=True),
-)
-properties = st.dictionaries(
-    st.sampled_from(NAMES), st.sampled_from(VALUES + NOT_IN_FILTERS), max_size=4
-) | st.builds(wide, st.sampled_from("xy"))
-
 IF_MATCHES = (
     *("*", "*", "*", "current", "current", "current", "plain colons"),
     *("stale", "foreign", "malformed", "missing"),
 )
-"""The conditions of a write; `resolved` in the machine turns the words into headers."""
+"""The conditions of a write; `resolved` in the program turns the words into headers."""
+READ_CONDITIONS = (
+    "none",
+    "none",
+    "*",
+    "current",
+    "stale",
+    "foreign",
+    "unless current",
+    "unless stale",
+)
+"""The conditions of a point read: If-Match, or If-None-Match if there is an `unless`."""
+POLICY_IDS = ("a", "it's", "x" * 64, "B", "b", "é")
+PERMISSIONS = ("r", "a", "u", "d", "ra", "au", "raud")
+OPERATORS = ("eq", "ne", "gt", "ge", "lt", "le")
+FILTER_DEPTH_MAX = 3
+
+
+def table(random: Random) -> str:
+    return random.choice(TABLES)
+
+
+def place(random: Random) -> Key:
+    """One of the few keys of a run: each run has two partitions with the same four rows (`keys`)."""
+    return random.choice("001"), random.choice("0123")
+
+
+def keys(random: Random) -> tuple[list[str], list[str]]:
+    return random.sample(PARTITIONS, 2), random.sample(ROWS, 4)
+
+
+def properties(random: Random) -> dict[str, Value]:
+    if not random.randrange(8):
+        return wide(random.choice("xy"))
+    names = random.sample(NAMES, random.randrange(5))
+    return {name: random.choice(VALUES + NOT_IN_FILTERS) for name in names}
+
+
+def write(random: Random) -> Write:
+    return _write(
+        random.choice(KINDS), place(random), properties(random), random.choice(IF_MATCHES)
+    )
 
 
 def _write(kind: str, key: Key, given: dict[str, Value], if_match: str) -> Write:
@@ -84,68 +114,79 @@ def _write(kind: str, key: Key, given: dict[str, Value], if_match: str) -> Write
     return Write(kind, key, given)
 
 
-writes = st.builds(
-    _write, st.sampled_from(KINDS), key_places, properties, st.sampled_from(IF_MATCHES)
-)
+def well_formed_write(random: Random) -> Write:
+    """A write in whose request nothing is wrong."""
+    drawn = write(random)
+    if drawn.kind not in NEEDS_MATCH or drawn.if_match not in (None, "malformed"):
+        return drawn
+    return replace(drawn, if_match="current")
 
 
-@st.composite
-def transactions(draw: st.DrawFn) -> list[Write]:
+def transaction(random: Random) -> list[Write]:
     """Mostly of one partition and different rows; now and then not."""
-    group = draw(st.lists(writes, min_size=1, max_size=4))
-    if not draw(st.integers(0, 9)):
+    group = [write(random) for _ in range(random.randint(1, 4))]
+    if not random.randrange(10):
         return group
-    rows = draw(st.permutations("0123"))
     partition = group[0].key[0]
-    return [replace(write, key=(partition, row)) for write, row in zip(group, rows, strict=False)]
+    rows = random.sample("0123", len(group))
+    return [replace(each, key=(partition, row)) for each, row in zip(group, rows, strict=True)]
 
 
-@st.composite
-def contention(draw: st.DrawFn) -> list[list[Write] | None]:
-    """Everybody writes one entity."""
-    key, kind = draw(key_places), draw(st.sampled_from(KINDS))
+def jobs(random: Random) -> list[list[Write] | None]:
+    """The actions of clients on one table at the same time: read it (None), write, commit transactions."""
+    if random.randrange(2):
+        return _contention(random)
+    return [
+        None if not random.randrange(3) else transaction(random)
+        for _ in range(random.randint(2, 4))
+    ]
+
+
+def _contention(random: Random) -> list[list[Write] | None]:
+    """Every client writes one entity."""
+    key, kind = place(random), random.choice(KINDS)
     found: list[list[Write] | None] = []
-    for _ in range(draw(st.integers(2, 4))):
-        write = draw(writes)
-        found.append([replace(write if draw(st.booleans()) else _as(kind, write), key=key)])
+    for _ in range(random.randint(2, 4)):
+        drawn = write(random)
+        if not random.randrange(2):
+            given = dict(drawn.properties)
+            drawn = _write(kind, drawn.key, given, drawn.if_match or "current")
+        found.append([replace(drawn, key=key)])
     return found
 
 
-def _as(kind: str, write: Write) -> Write:
-    return _write(kind, write.key, dict(write.properties), write.if_match or "current")
+def policies(random: Random) -> dict[str, str]:
+    """Stored access policies by their ids; now and then one more than is allowed."""
+    ids = random.sample(POLICY_IDS, random.choice((0, 1, 2, 3, 5, 6)))
+    return {policy: random.choice(PERMISSIONS) for policy in ids}
 
 
-jobs = contention() | st.lists(st.none() | transactions(), min_size=2, max_size=4)
-"""The actions of clients on one table at the same time: read it (None), write, commit transactions."""
-
-_operators = st.sampled_from(["eq", "ne", "gt", "ge", "lt", "le"])
-
-
-def _strings(texts: tuple[str, ...]) -> st.SearchStrategy[Value]:
-    return st.sampled_from(texts).map(lambda text: ("Edm.String", text))
+def select(random: Random) -> list[str]:
+    names = (*NAMES, "PartitionKey", "RowKey", "Timestamp", "missing")
+    return random.sample(names, random.choice((0, 0, 1, 2, 4)))
 
 
-query_filters = filters(
-    st.one_of(
-        st.builds(
-            Comparison, st.just("PartitionKey"), _operators, _strings(PARTITIONS), st.booleans()
-        ),
-        st.builds(Comparison, st.just("RowKey"), _operators, _strings(ROWS), st.booleans()),
-        st.builds(
-            Comparison, st.just("Timestamp"), _operators, st.sampled_from(MOMENTS), st.booleans()
-        ),
-        st.builds(
-            Comparison,
-            st.sampled_from(NAMES),
-            _operators,
-            st.sampled_from(VALUES),
-            st.booleans(),
-        ),
-        st.builds(Bare, st.sampled_from(NAMES)),
+def query_filter(random: Random, depth: int = FILTER_DEPTH_MAX) -> Filter:
+    """A random tree of comparisons."""
+    draw = random.randrange(5)
+    if depth and draw == 0:
+        return Not(query_filter(random, depth - 1))
+    if depth and draw in (1, 2):
+        left, right = query_filter(random, depth - 1), query_filter(random, depth - 1)
+        return Both(random.choice(("and", "or")), left, right)
+    return _comparison(random)
+
+
+def _comparison(random: Random) -> Filter:
+    name = random.choice(("PartitionKey", "RowKey", "Timestamp", "", "", ""))
+    if not name and not random.randrange(6):
+        return Bare(random.choice(NAMES))
+    literals: dict[str, tuple[Value, ...]] = {
+        "PartitionKey": tuple(("Edm.String", text) for text in PARTITIONS),
+        "RowKey": tuple(("Edm.String", text) for text in ROWS),
+        "Timestamp": MOMENTS,
+    }
+    literal = random.choice(literals.get(name, VALUES))
+    return Comparison(
+        name or random.choice(NAMES), random.choice(OPERATORS), literal, random.random() < 0.5
     )
-)
-selects = st.lists(
-    st.sampled_from((*NAMES, "PartitionKey", "RowKey", "Timestamp", "missing")),
-    unique=True,
-    max_size=4,
-)
