@@ -7,12 +7,16 @@ from typing import Final
 from cli.worker_processes import connections
 from server_process import ServerProcess
 
+REQUESTS: Final = 28 + 33 + 4
+"""Reads, writes that are carried out, and requests that are refused."""
+LARGE: Final = 700_000
+"""Characters of a property that is too long."""
 SECRET_VALUE: Final = "31415"
 """A value of a property and of a filter."""
 
 
 def work(server: ServerProcess) -> None:
-    """28 reads and 33 writes of 3 partitions with 10 entities each, and a conflict."""
+    """28 reads and 33 writes of 3 partitions with 10 entities each, a conflict, and four writes that are refused."""
     with connections(server, 4) as opened:
         opened[0].send("POST", "/Tables", b'{"TableName":"Orders"}', expected=201)
         for number in range(30):
@@ -33,6 +37,22 @@ def work(server: ServerProcess) -> None:
         opened[0].send("GET", "/MadeUp(PartitionKey='customer2',RowKey='row-none')", expected=404)
         for each in opened[:3]:
             each.send("GET", f"/Orders()?$filter=Price%20gt%20{SECRET_VALUE}", expected=200)
+        wrong = (
+            b'{"PartitionKey":"customer1","RowKey":"x","Price@odata.type":"Edm.Int32","Price":"zz"}'
+        )
+        opened[0].send("POST", "/Orders", wrong, expected=400)
+        large = b'{"PartitionKey":"customer1","RowKey":"y","Text":"%s"}' % (b"x" * LARGE)
+        opened[2].send("POST", "/orders", large, expected=400)
+        group = (
+            b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n"
+            b"--c\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
+            b"POST http://localhost/%s/Orders HTTP/1.1\r\nContent-Type: application/json\r\n\r\n%s\r\n"
+            b"--c--\r\n--b--\r\n" % (server.account_name.encode(), wrong)
+        )
+        kind = "multipart/mixed; boundary=b"
+        opened[1].send("POST", "/$batch", group, expected=202, content_type=kind)
+        changed = {"x-ms-date": "Sun, 22 Nov 2026 00:00:00 GMT"}
+        opened[3].send("POST", "/Orders", wrong, expected=403, headers=changed)
         body = b'{"PartitionKey":"passing","RowKey":"row-1"}'
         opened[1].send("POST", "/Orders", body, expected=201)
         key = "/Orders(PartitionKey='passing',RowKey='row-1')"

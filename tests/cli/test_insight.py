@@ -15,7 +15,7 @@ import pytest
 
 from cli.admin_pages import admin_of, page
 from cli.command_line import Ended, tablestone
-from cli.insight_workload import SECRET_VALUE, work
+from cli.insight_workload import LARGE, REQUESTS, SECRET_VALUE, work
 from cli.worker_processes import wait_until
 from server_process import ServerProcess, start_server
 from tablestone.cli.insight_tables import spark
@@ -35,8 +35,9 @@ def report_of(server: ServerProcess, query: str = "") -> InsightReport:
     return InsightReport.from_json(text.encode())
 
 
-def reads_of(server: ServerProcess) -> int:
-    return sum(table.activity[NOW].reads for table in report_of(server).tables)
+def requests_of(server: ServerProcess) -> int:
+    found = [table.activity[NOW] for table in report_of(server).tables]
+    return sum(each.reads + each.writes + each.refused for each in found)
 
 
 def entities_of(server: ServerProcess) -> int:
@@ -57,7 +58,7 @@ def server(directory: Path) -> Iterator[ServerProcess]:
     """A server that has worked, and whose tables have been counted."""
     started = start_server(directory, "--admin=0", "--workers=2", constants=SOON)
     work(started)
-    wait_until(lambda: reads_of(started) == 28, AT_LENGTH)
+    wait_until(lambda: requests_of(started) == REQUESTS, AT_LENGTH)
     wait_until(lambda: entities_of(started) == 30, AT_LENGTH)
     yield started
     started.kill()
@@ -73,7 +74,8 @@ def test_the_report_of_all_workers(server: ServerProcess) -> None:
     assert table.writes[HOUR] == {"delete": 1, "insert": 31, "update": 1}
     assert table.plans[HOUR] == {"point": 25, "table": 3}
     activity = table.activity[DAY]
-    assert (activity.writes, activity.conflicts, activity.refused) == (33, 1, 0)
+    assert (activity.writes, activity.conflicts, activity.refused) == (33, 1, 4)
+    assert activity.bytes_in > LARGE  # also the body of a request that is refused
     assert activity.entities_read == 24 + 3 * 30  # also those that SQLite leaves out
     hottest = report.partitions[NOW][0]
     assert hottest.partition_key == "customer1"
@@ -198,7 +200,7 @@ def test_another_server(answer: bytes) -> None:
 def test_hashes_instead_of_keys(private_server: StartServer, tmp_path: Path) -> None:
     server = private_server(tmp_path, "--admin=0", "--workers=1", "--insight=hashed")
     work(server)
-    wait_until(lambda: reads_of(server) == 28, AT_LENGTH)
+    wait_until(lambda: requests_of(server) == REQUESTS, AT_LENGTH)
     text = page(server, "/insight?table=Orders")[1]
     assert "customer" not in text
     assert len(json.loads(text)["partitions"][NOW]) == 4
@@ -215,7 +217,7 @@ def test_insight_that_is_off(private_server: StartServer, tmp_path: Path) -> Non
 def test_rows_in_memory_have_no_sizes(private_server: StartServer, tmp_path: Path) -> None:
     server = private_server(tmp_path, "--admin=0", "--engine=memory")
     work(server)
-    wait_until(lambda: reads_of(server) == 28, AT_LENGTH)
+    wait_until(lambda: requests_of(server) == REQUESTS, AT_LENGTH)
     assert report_of(server).tables[0].size is None
     lines = insight(server).lines
     assert "The rows are in the memory of a worker, so the sizes of tables are not known." in lines

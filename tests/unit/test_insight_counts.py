@@ -38,7 +38,7 @@ from tablestone.telemetry.insight_counts import (
 from tablestone.telemetry.insight_report import Activity
 from tablestone.telemetry.insight_window import Windows, shown_key
 from tablestone.telemetry.request_counts import RequestCounts
-from tablestone.telemetry.request_record import RequestRecord
+from tablestone.telemetry.request_record import RefusedTable, RequestRecord
 
 
 def record_of(
@@ -210,6 +210,49 @@ def test_a_table_is_named_once_it_was_found() -> None:
     }
     assert Activity(*found.tables["weather", "readings"].numbers).reads == 2
     assert Activity(*found.other).refused == 2
+
+
+def refused(code: str, table: str, *, is_found: bool = False) -> RequestRecord:
+    """A request whose operation was not understood, or whose caller is not known."""
+    record = record_of(None, None, code)
+    record.refused = RefusedTable(table, is_found)
+    return record
+
+
+def test_a_request_that_is_refused_counts_for_the_table_of_its_address() -> None:
+    """Also if it is the only one of its minute. A table that no request has found may be made up."""
+    windows = Windows(59.0)
+    counts = RequestCounts(insight=windows.counts)
+    counts.count(get())
+    windows.content(60.0)
+    for code in ("InvalidInput", "RequestBodyTooLarge", "AuthenticationFailed"):
+        counts.count(refused(code, "READINGS"))
+        counts.count(refused(code, "MadeUp"))
+    counts.count(refused("InvalidInput", "Found", is_found=True))
+    present = bucket_of(orjson.loads(orjson.dumps(windows.content(61.0)))["present"])
+    tables = {key[1]: Activity(*table.numbers) for key, table in present.tables.items()}
+    assert tables == {
+        "readings": Activity(refused=3, bytes_in=30, bytes_out=1500),
+        "found": Activity(refused=1, bytes_in=10, bytes_out=500),
+    }
+    assert Activity(*present.other).refused == 3
+
+
+def test_a_table_that_is_gone_is_no_longer_known() -> None:
+    windows = Windows(0.0)
+    counts = RequestCounts(insight=windows.counts)
+    counts.count(get())
+    counts.count(record_of(GetEntity("Readings", KEY, None), None, "TableNotFound"))
+    windows.content(60.0)
+    counts.count(refused("InvalidInput", "Readings"))
+    present = bucket_of(orjson.loads(orjson.dumps(windows.content(61.0)))["present"])
+    assert not present.tables
+
+
+def test_a_record_that_is_used_again_forgets_what_was_refused() -> None:
+    record = refused("InvalidInput", "Readings")
+    record.forget()
+    assert (record.refused, record.failure, record.table) == (None, None, "")
 
 
 def test_queries_by_their_shape() -> None:

@@ -116,7 +116,7 @@ def _fields(
         "account": record.account,
         "caller": details.caller,
         "operation": record.operation_name,
-        "table": (record.table or details.table)[:_TEXT_MAX],
+        "table": record.table[:_TEXT_MAX],
         "status": record.status,
         "error": record.error_code,
         "reason": record.reason[:_TEXT_MAX],

@@ -194,6 +194,8 @@ class InsightCounts:
         self.window = WindowCounts(minute)
         self._by_name: dict[tuple[str, str], TableCounts] = {}
         """The tables of the window by their names as clients write them."""
+        self._known: set[tuple[str, str]] = set()
+        """Tables that were found, in any window: a request that is refused may be the only one of a minute."""
         self._account = ""
         self._name = ""
         self._table = self.window.other
@@ -223,11 +225,16 @@ class InsightCounts:
     def count(self, record: RequestRecord, plan: str, read: int, returned: int) -> None:
         """Count any other request on entities whose answer is ready."""
         operation, failure = record.operation, record.failure
-        place = place_of(operation)
-        if place is None:
+        place, is_found = place_of(operation), False
+        if place is not None:
+            name, key = place
+            is_found = failure is None or failure.code in _OF_A_TABLE_THAT_IS_THERE
+        elif record.refused is not None and operation is None:
+            (name, is_found), key = record.refused, None
+        else:
             return
-        name, key = place
-        is_found = failure is None or failure.code in _OF_A_TABLE_THAT_IS_THERE
+        if failure is not None and failure.code == "TableNotFound":
+            self._known.discard((record.account, name.lower()))
         table = self._table_of(record.account, name, is_found=is_found)
         if isinstance(operation, QueryEntities) and record.result is not None:
             key = self._count_page(table, operation, record, key)
@@ -301,9 +308,12 @@ class InsightCounts:
             lower = (account, name.lower())
             table = tables.get(lower)
             if table is None:
-                if not is_found or len(tables) >= TABLES_MAX:
+                if not (is_found or lower in self._known) or len(tables) >= TABLES_MAX:
                     return self.window.other
                 table = tables[lower] = TableCounts(account, name)
+                if len(self._known) >= 4 * TABLES_MAX:
+                    self._known.clear()
+                self._known.add(lower)
             if len(by_name) >= 4 * TABLES_MAX:  # names in many spellings
                 by_name.clear()
             by_name[account, name] = table

@@ -35,8 +35,9 @@ class Activity:
 
     `reads` are point reads and pages of queries; `writes` are writes that were carried out, each of a transaction.
     `entities_read` were examined for the reads, also those that a filter left out; `entities_returned` were in the
-    answers. `conflicts` were answered 409 or 412, `refused` any other 4xx, `failed` 5xx. A point read that finds
-    nothing is a read. `bytes_in` and `bytes_out` are of bodies.
+    answers. `conflicts` were answered 409 or 412, `refused` any other 4xx, also for the signature or the body where the
+    address names the table, `failed` 5xx. A point read that finds nothing is a read. `bytes_in` and `bytes_out` are of
+    bodies.
     """
 
     reads: int = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from types import TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
 from tablestone.model.errors import ERRORS, StorageError
 from tablestone.model.operations import (
@@ -25,6 +25,16 @@ BATCH: Final = "Batch"
 """The name of a batch whose operation did not become known."""
 
 
+class RefusedTable(NamedTuple):
+    """The table in the address of a request that was refused before its operation was understood.
+
+    `is_found`: the table is there. Otherwise that is not known, and a client may have made its name up.
+    """
+
+    table: str
+    is_found: bool
+
+
 class RequestDetails:
     """The part of a record that access logs and traces show, and metrics do not.
 
@@ -37,8 +47,6 @@ class RequestDetails:
         self.request_id = ""
         self.client_request_id: bytes | None = None
         self.caller = ""
-        self.table = ""
-        """The table of a request that was refused before its operation was understood."""
         self.authenticated_at = 0.0
         self.at_seconds = 0.0
 
@@ -46,7 +54,8 @@ class RequestDetails:
 class RequestRecord:
     """One request. `started` and `ended` are of a clock that never steps back.
 
-    `failure` is the error that was answered; for a batch, the error inside the answer. `bytes_in` and `bytes_out` count
+    `failure` is the error that was answered; for a batch, the error inside the answer. Only with a failure there may be
+    `refused`. `bytes_in` and `bytes_out` count
     bodies. A record is small, because with metrics every request has one: only an access log or a trace adds `details`,
     and a point read has no `result`.
     """
@@ -60,6 +69,7 @@ class RequestRecord:
         self.operation: Operation | None = None
         self.result: Result | None = None
         self.failure: StorageError | None = None
+        self.refused: RefusedTable | None = None
         self.status = 0
         self.bytes_in = 0
         self.bytes_out = 0
@@ -70,7 +80,9 @@ class RequestRecord:
         self.is_batch = False
         self.operation = None
         self.result = None
-        self.failure = None
+        if self.failure is not None:
+            self.failure = None
+            self.refused = None
         self.bytes_in = 0
 
     @property
@@ -82,7 +94,9 @@ class RequestRecord:
 
     @property
     def table(self) -> str:
-        """The table that the operation names, if it names one."""
+        """The table that the operation names, or the address of a request that was refused before; else empty."""
+        if self.operation is None:
+            return "" if self.refused is None else self.refused.table
         return getattr(self.operation, "table", "")
 
     @property

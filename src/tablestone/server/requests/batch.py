@@ -28,7 +28,7 @@ from tablestone.server.requests.account_address import FoundAccount
 from tablestone.server.requests.page_writing import answer_page
 from tablestone.tables.entity_group import EntityGroup
 from tablestone.tables.service import TableService
-from tablestone.telemetry.request_record import RequestRecord
+from tablestone.telemetry.request_record import RefusedTable, RequestRecord
 from tablestone.turns import Turns
 from tablestone.wire.decode import (
     DecodedRequest,
@@ -208,6 +208,9 @@ class BatchCollector:
                 raise _not_here()
             group.add(operation)
         except StorageError as error:
+            head = self._heads.get(id(part.request))
+            if self._record is not None and head is not None and head.address.table:
+                self._record.refused = RefusedTable(head.address.table, is_found=False)
             # The error of the 101st operation has the index 99, as recorded (wire 7.3).
             raise error.at(min(index, limits.CHANGE_SET_OPERATIONS_MAX - 1)) from error
 
@@ -249,6 +252,8 @@ class BatchCollector:
                 await self._service.catalog.require(self._account, error.table)
             except StorageError as absent:
                 return absent.at(0)
+            if self._record is not None:
+                self._record.refused = RefusedTable(error.table, is_found=True)
         return error
 
 

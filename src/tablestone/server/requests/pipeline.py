@@ -41,7 +41,7 @@ from tablestone.server.requests.request_version import version_of
 from tablestone.tables.cached_rows import NOT_KEPT
 from tablestone.tables.service import TableService
 from tablestone.telemetry.refused_callers import RefusedCallers
-from tablestone.telemetry.request_record import RequestRecord
+from tablestone.telemetry.request_record import RefusedTable, RequestRecord
 from tablestone.turns import Turns
 from tablestone.wire.decode import (
     DecodedRequest,
@@ -145,11 +145,11 @@ class Pipeline:
         details = None if record is None else record.details
         if details is not None:
             details.request_id, details.client_request_id = request_id, client_request_id
-        version = ""
-        account = ""
+        version = account = ""
         answer_form: Form | None = None
         speaks_xml = False
         cors_rules: tuple[CorsRule, ...] = ()
+        found: FoundAccount | None = None
         try:
             parameters, repeated, unreadable = _read_parameters(request.query_string)
             host = request.headers.get(b"host", b"")
@@ -196,7 +196,7 @@ class Pipeline:
         else:
             return response
         if record is not None:
-            record.failure = failure
+            _note_failure(record, failure, found)
         form: Form | Literal["xml"] | None = "xml" if speaks_xml else answer_form
         stamp = Stamp(request_id, client_request_id, version)
         response = _respond_with_error(failure, request, form, stamp, self._clock())
@@ -267,10 +267,12 @@ class Pipeline:
         except StorageError as error:
             asked = error  # nothing is awaited inside an `except`: decision 7
         if isinstance(asked, StorageError):
-            if record is not None and record.details is not None and address is not None:
-                record.details.table = address.table
+            if record is not None and address is not None and address.table:
+                record.refused = RefusedTable(address.table, is_found=False)
             if asked.table is not None and caller is OWNER:
                 await self._service.catalog.require(found.account, asked.table)
+                if record is not None:
+                    record.refused = RefusedTable(asked.table, is_found=True)
             raise asked
         operation = asked if caller is OWNER else caller.permit(asked)
         result = await self._service.execute(found.account, operation)
@@ -322,6 +324,19 @@ class Pipeline:
             step.record,
         )
         return await collector.answer(step.request, body)
+
+
+def _note_failure(record: RequestRecord, failure: StorageError, found: FoundAccount | None) -> None:
+    """Note the error, and the table in the address of a request that was refused before its address was read."""
+    record.failure = failure
+    if found is None or record.operation is not None or record.refused is not None:
+        return
+    try:
+        address = parse_resource(found.resource, found.account.name)
+    except StorageError:
+        return
+    if address.table:
+        record.refused = RefusedTable(address.table, is_found=False)
 
 
 _NONE: Final[frozenset[str]] = frozenset()
