@@ -23,9 +23,8 @@ from bench.floor import CONFIGURATION, Constant
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.engines.sqlite.reader import RowReader
 from tablestone.engines.sqlite.writer import RowWriter
-from tablestone.server.connection.connection_limit import ConnectionLimit
 from tablestone.server.connection.http_connection import HttpConnection
-from tablestone.server.processes.worker import uvicorn_config
+from tablestone.server.processes.worker import admission_of, uvicorn_config
 from tablestone.server.requests import account_address, batch, pipeline
 from tablestone.tables import entity_group, service
 
@@ -107,10 +106,16 @@ def connections(application: Any, number: int) -> list[_Connection]:
     state = ServerState()
     state.default_headers = [(b"date", b"Thu, 05 Jan 2017 03:25:45 GMT")]
     config = uvicorn_config(CONFIGURATION, application, None)
-    loop, limit = asyncio.get_running_loop(), ConnectionLimit(number + 1)
+    loop, admission = asyncio.get_running_loop(), admission_of(CONFIGURATION)
     made = [
         _Connection(
-            config, state, {}, loop, limit=limit, waits=application.waits, refuse=application.refuse
+            config,
+            state,
+            {},
+            loop,
+            admission=admission,
+            waits=application.waits,
+            refuse=application.refuse,
         )
         for _ in range(number)
     ]
@@ -124,6 +129,9 @@ async def ask(connection: _Connection, request: bytes) -> None:
     assert isinstance(connection.transport, _Transport)
     connection.transport.sent = b""
     connection.answered = asyncio.get_running_loop().create_future()
+    await asyncio.sleep(
+        0
+    )  # each request in a turn of the loop, as from a socket: a turn that is old lets it wait
     connection.data_received(request)
     await connection.answered
     assert connection.transport.sent.startswith(b"HTTP/1.1 2"), connection.transport.sent

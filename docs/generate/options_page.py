@@ -42,6 +42,11 @@ DETAILS: Final = {
     "any-version": "Without it such a request is answered 400 `InvalidHeaderValue`, as on Azure. With it, an SDK "
     "that is newer than Tablestone works as far as its requests are the same as before.",
     "workers": "From 1 to 64. The workers act as one server. See [Running the server](guides/running.md#workers).",
+    "max-connections": "See [Limits](guides/limits.md).",
+    "max-requests": "See [Limits](guides/limits.md).",
+    "max-buffers": "See [Limits](guides/limits.md).",
+    "max-address-share": "From 1 to 100. See [Limits](guides/limits.md#shares).",
+    "targets": "0 is no target. See [Limits](guides/limits.md#targets).",
     "log-level": "See [Running the server](guides/running.md#logs).",
     "log-format": "See [Running the server](guides/running.md#logs).",
     "admin": "See [Monitoring](guides/monitoring.md).",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tablestone.engines.contract import StorageId
 from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.tables.throughput import KeptShares
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.log_format import TEXT
 from tablestone.telemetry.quiet_addresses import QuietAddresses
@@ -116,6 +117,24 @@ class AdminAddress:
 
 
 @dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    """Limits of what all processes of a server take on at a time; one client address may take `address_percent`."""
+
+    connections_max: int = 8192
+    requests_max: int = 4096
+    buffered_mebibytes_max: int = 512
+    address_percent: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputTargets:
+    """Entities a second of one account and of one partition; 0 is no target."""
+
+    account: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """The whole configuration of a server. `data_directory` is None if the engine stores nothing in a directory.
     `encryption_key` encrypts the data there; without one it is not encrypted.
@@ -131,8 +150,8 @@ class Configuration:
     one of `EXPLORER_FORMS`, the explorer is served on the admin address. With `metrics_tables`, metrics name accounts
     and tables. `insight` is one of `INSIGHT_FORMS`. With `any_version`, requests of versions that are not known are
     answered too. With `control_port`, the control API of the test kit is served on this port of the loopback address.
-    With `realism`, a server for tests differs from a service on one machine where Azure does. `ready_form` is one of
-    `READY_FORMS`.
+    Beyond `targets`, requests are answered `ServerBusy`. With `realism`, a server for tests differs from a service on
+    one machine where Azure does. `ready_form` is one of `READY_FORMS`.
     """
 
     host: str
@@ -162,6 +181,8 @@ class Configuration:
     ready_form: str = READY_TEXT
     realism: bool = False
     encryption_key: EncryptionKey | None = field(default=None, repr=False)
+    admission: AdmissionLimits = AdmissionLimits()
+    targets: ThroughputTargets | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +190,7 @@ class WorkerSlot:
     """The number of this worker process, from 0 to `workers` - 1.
 
     If several processes use one storage, `storage` names it. A worker that replaces another gets the same value.
+    `shares` keeps what is left of the throughput targets.
     `reports` takes the reports of the worker, if there is an admin address, and `insight` the counts of its partitions
     and queries, if the address tells them. Several workers share `quiet`.
     """
@@ -178,4 +200,5 @@ class WorkerSlot:
     storage: StorageId | None = None
     reports: WorkerReports | None = None
     quiet: QuietAddresses | None = None
+    shares: KeptShares | None = None
     insight: WorkerReports | None = None

@@ -67,6 +67,12 @@ TOKEN_LEEWAY_SECONDS: Final = 60
 """The difference allowed between the clocks of a token's issuer and of the server; ours."""
 USER_DELEGATION_KEY_SECONDS_MAX: Final = 7 * 24 * 60 * 60
 """The longest time from now to the expiry of a user delegation key (auth 3.11; Azure's documentation)."""
+PIPELINED_REQUESTS_MAX: Final = 100
+"""Requests that may arrive on a connection before the answer to the one under way. No SDK sends a second one. Ours."""
+ANSWER_READ_SECONDS_MAX: Final = 30
+"""The time in which a client reads `ANSWER_READ_BYTES_MIN` of a waiting answer, or its connection ends. Ours."""
+ANSWER_READ_BYTES_MIN: Final = 32 * 1024
+"""Bytes: 1 KiB a second is less than any network that an SDK is used on. Ours."""
 BODY_READ_SECONDS_MAX: Final = 30
 """The time that the server waits for the next piece of a body; the service's time for a whole request is 30 s."""
 BODY_DISCARD_SECONDS_MAX: Final = 2
@@ -96,7 +102,7 @@ SCAN_ROWS_PER_READ_OF_A_MOMENT: Final = 5000
 TURN_SECONDS: Final = 0.001
 """The time that a scan, a batch or the writing of a page takes before other requests have their turn; ours."""
 
-# Targets of throughput, beyond which Azure throttles; nothing of ours enforces them.
+# Targets of throughput, beyond which Azure throttles; a server with `--targets azure` does too.
 PARTITION_RATE_TARGET: Final = 2_000
 """Entities a second in one partition, of 1 KiB each ("Scalability and performance targets for Table storage")."""
 ACCOUNT_RATE_TARGET: Final = 20_000

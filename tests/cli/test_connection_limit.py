@@ -23,8 +23,9 @@ StartServer = Callable[..., ServerProcess]
 
 LIMIT = 12
 IDLE_SECONDS = 0.2
+LIMITED = (f"--max-connections={LIMIT}", "--max-address-share=100")
+"""A server with few connections, all of which one client may have."""
 CONSTANTS = {
-    "tablestone.server.processes.worker.CONNECTIONS_MAX": LIMIT,
     "tablestone.server.connection.connection_limit.IDLE_SECONDS_MIN": IDLE_SECONDS,
     "tablestone.server.connection.connection_limit.PAUSE_SECONDS": 0.0,
 }
@@ -82,7 +83,7 @@ def has_room(server: ServerProcess) -> bool:
 def test_those_idle_for_longest_make_room(
     private_server: StartServer, tmp_path: Path, workers: int, begun: bytes
 ) -> None:
-    server = private_server(tmp_path, f"--workers={workers}", constants=CONSTANTS)
+    server = private_server(tmp_path, *LIMITED, f"--workers={workers}", constants=CONSTANTS)
     with ExitStack() as stack:
         opened = [stack.enter_context(connected(server, begun)) for _ in range(3 * LIMIT)]
         time.sleep(2 * IDLE_SECONDS)
@@ -101,7 +102,7 @@ def test_those_idle_for_longest_make_room(
 def test_a_connection_that_was_used_is_idle_from_its_answer_on(
     private_server: StartServer, tmp_path: Path
 ) -> None:
-    server = private_server(tmp_path, "--workers=1", constants=CONSTANTS)
+    server = private_server(tmp_path, *LIMITED, "--workers=1", constants=CONSTANTS)
     with ExitStack() as stack:
         used = stack.enter_context(Connection(server))
         silent = [stack.enter_context(connected(server)) for _ in range(LIMIT - 3)]
@@ -114,7 +115,9 @@ def test_a_connection_that_was_used_is_idle_from_its_answer_on(
 
 
 def test_a_tls_peer_is_not_waited_for(private_server: StartServer, tmp_path: Path) -> None:
-    server = private_server(tmp_path, "--workers=1", "--tls=self-signed", constants=CONSTANTS)
+    server = private_server(
+        tmp_path, *LIMITED, "--workers=1", "--tls=self-signed", constants=CONSTANTS
+    )
     context = ssl.create_default_context(cafile=tmp_path / "tls" / "certificate.pem")
     with ExitStack() as stack:
 
@@ -140,7 +143,7 @@ def full(
     private_server: StartServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[tuple[ServerProcess, ExitStack]]:
     """A server all of whose connections have a request under way."""
-    server = private_server(tmp_path, f"--workers={request.param}", constants=CONSTANTS)
+    server = private_server(tmp_path, *LIMITED, f"--workers={request.param}", constants=CONSTANTS)
     with ExitStack() as stack:
         for _ in range(LIMIT):
             stack.enter_context(connected(server, HALF_A_BODY))
@@ -187,7 +190,7 @@ def test_who_is_idle_only_now_is_not_ended(private_server: StartServer, tmp_path
         **CONSTANTS,
         "tablestone.server.connection.connection_limit.IDLE_SECONDS_MIN": 60.0,
     }
-    server = private_server(tmp_path, "--workers=1", constants=constants)
+    server = private_server(tmp_path, *LIMITED, "--workers=1", constants=constants)
     with ExitStack() as stack:
         opened = [stack.enter_context(connected(server)) for _ in range(LIMIT)]
         response, _ = refused(server)

@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from tablestone.configuration import AccountKeys, Configuration, WorkerSlot
 from tablestone.server.application import Application, Parts
-from tablestone.server.connection.connection_limit import ConnectionLimit
+from tablestone.server.connection.admission import MEBIBYTE, Admission
 from tablestone.server.connection.http_connection import HttpConnection
 from wire.service_under_test import ACCOUNT, KEY, Clock, Headers, Response, default_headers
 
@@ -60,7 +60,7 @@ async def listen(
             state,
             {},
             loop,
-            limit=ConnectionLimit(1000),
+            admission=Admission(1000, 1000, 100 * MEBIBYTE, 50),
             refuse=config.loaded_app,
             waits=waits,
         ),

@@ -9,13 +9,13 @@ is only a warning, because other programs share the environment. Reads the file;
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from tablestone.cli.encryption_keys import KEY_VARIABLE, encryption_key
+from tablestone.cli.kubernetes_variables import without_service_links
 from tablestone.cli.option_file import parsed, path_from, read_option_file
 from tablestone.cli.option_values import BrokenOption, is_loopback
 from tablestone.cli.options import (
@@ -35,12 +35,17 @@ from tablestone.cli.options import (
     INSIGHT,
     LOG_FORMAT,
     LOG_LEVEL,
+    MAX_ADDRESS_SHARE,
+    MAX_BUFFERS,
+    MAX_CONNECTIONS,
+    MAX_REQUESTS,
     METRICS_TABLES,
     PORT,
     PRINT,
     REALISM,
     SERVER_OPTIONS,
     TABLE_DELETION_SECONDS,
+    TARGETS,
     TLS,
     TLS_CERTIFICATE,
     TLS_KEY,
@@ -59,6 +64,7 @@ from tablestone.configuration import (
     INSIGHT_KEYS,
     AccountKeys,
     AdminAddress,
+    AdmissionLimits,
     CertificateFiles,
     Configuration,
     SelfSigned,
@@ -93,7 +99,7 @@ Named = Callable[[Option], str]
 
 def read_configuration(command_line: CommandLine, environment: Mapping[str, str]) -> Configuration:
     """The whole configuration; raises `BrokenOption` with a sentence that names the source."""
-    environment, foreign = _without_service_links(environment)
+    environment, foreign = without_service_links(environment)
     path = command_line.get("config") or environment.get(CONFIG_VARIABLE)
     file = read_option_file(Path(str(path))) if path else {}
     given = {
@@ -151,6 +157,8 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         realism=_realism(given, named),
         metrics_tables=given.get(METRICS_TABLES.name, False),
         insight=_insight(given),
+        admission=_admission(given),
+        targets=given.get(TARGETS.name),
     )
 
 
@@ -169,29 +177,6 @@ def _encryption_key(
             f"{source} is for a data directory, but there is none: only the engine sqlite encrypts."
         )
     return key
-
-
-def _without_service_links(
-    environment: Mapping[str, str],
-) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """The environment without the variables of Kubernetes for a service with the name tablestone, and a sentence.
-
-    TABLESTONE_PORT is then the address of that service, as `tcp://10.0.0.1:10002`.
-    """
-    if _SERVICE_LINK.match(environment.get(PORT.variable, "")) is None:
-        return environment, ()
-    own = {
-        name: value
-        for name, value in environment.items()
-        if not name.startswith((f"{VARIABLE_PREFIX}SERVICE_", PORT.variable))
-    }
-    return own, (
-        f"{PORT.variable} is the address of a service, as Kubernetes sets it, and is ignored: "
-        f"{PORT.flag} gives the port.",
-    )
-
-
-_SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://")
 
 
 def default_data_directory() -> Path:
@@ -271,6 +256,17 @@ def _access_log(given: Mapping[str, Any]) -> AccessLogTarget | None:
         return AccessLogTarget(target)
     log_format = given.get(LOG_FORMAT.name, LOG_FORMAT.default)
     return AccessLogTarget(log_format, path_from(target, Path.cwd()))
+
+
+def _admission(given: Mapping[str, Any]) -> AdmissionLimits:
+    """The limits of what the server takes on at a time."""
+    usual = AdmissionLimits()
+    return AdmissionLimits(
+        given.get(MAX_CONNECTIONS.name, usual.connections_max),
+        given.get(MAX_REQUESTS.name, usual.requests_max),
+        given.get(MAX_BUFFERS.name, usual.buffered_mebibytes_max),
+        given.get(MAX_ADDRESS_SHARE.name, usual.address_percent),
+    )
 
 
 def _insight(given: Mapping[str, Any]) -> str:

@@ -20,12 +20,14 @@ from tablestone.configuration import (
     READY_FORMS,
     AccountKeys,
     AdminAddress,
+    ThroughputTargets,
     TrustedIssuer,
 )
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, forms, kind_of
 from tablestone.identity.issuer_key_addresses import is_safe_address
+from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.server.connection.certificate import is_certifiable
 from tablestone.telemetry.log_format import LOG_FORMATS
 from tablestone.wire.http.host import normalized_host
@@ -36,6 +38,9 @@ ADMIN_HOST = "127.0.0.1"
 """The host of an admin address that names none: only this machine can connect."""
 DELETION_SECONDS_MAX = 24 * 60 * 60
 WORKERS_MAX = 64
+LIMIT_MAX = 1_000_000
+PERCENT_MAX = 100
+TARGETS_OF_AZURE = "azure"
 
 
 class BrokenOption(Exception):
@@ -110,6 +115,32 @@ def parse_workers(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= WORKERS_MAX:
         raise BrokenOption(f"must be a number from 1 to {WORKERS_MAX}, not {text!r}")
     return int(text)
+
+
+def parse_limit(text: str) -> int:
+    return _number(text, 1, LIMIT_MAX)
+
+
+def parse_percent(text: str) -> int:
+    return _number(text, 1, PERCENT_MAX)
+
+
+def _number(text: str, least: int, most: int) -> int:
+    if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
+        raise BrokenOption(f"must be a number from {least} to {most}, not {text!r}")
+    return int(text)
+
+
+def parse_targets(text: str) -> ThroughputTargets:
+    """`azure`, or the entities a second of an account and of a partition; 0 is no target."""
+    if text.lower() == TARGETS_OF_AZURE:
+        return ThroughputTargets(ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET)
+    account, _, partition = text.partition(",")
+    try:
+        return ThroughputTargets(_number(account, 0, LIMIT_MAX), _number(partition, 0, LIMIT_MAX))
+    except BrokenOption:
+        form = f"{TARGETS_OF_AZURE} or two numbers from 0 to {LIMIT_MAX}, such as 20000,2000"
+        raise BrokenOption(f"must be {form}, not {text!r}") from None
 
 
 def parse_log_level(text: str) -> str:

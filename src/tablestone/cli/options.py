@@ -26,11 +26,14 @@ from tablestone.cli.option_values import (
     parse_explorer,
     parse_insight,
     parse_issuer,
+    parse_limit,
     parse_log_format,
     parse_log_level,
     parse_network,
+    parse_percent,
     parse_port,
     parse_ready_form,
+    parse_targets,
     parse_tenant,
     parse_text,
     parse_tls,
@@ -43,6 +46,7 @@ from tablestone.configuration import (
     INSIGHT_FORMS,
     READY_FORMS,
     READY_TEXT,
+    AdmissionLimits,
 )
 from tablestone.telemetry.log_format import LOG_FORMATS, TEXT
 
@@ -227,6 +231,45 @@ TABLE_DELETION_SECONDS = Option(
     "0",
     parse_deletion_seconds,
 )
+_LIMITS = AdmissionLimits()
+MAX_CONNECTIONS = Option(
+    "max-connections",
+    "N",
+    "Connections at a time. A new one above it closes the one that is idle for longest; if none is idle, the answer is "
+    "503 ServerBusy.",
+    str(_LIMITS.connections_max),
+    parse_limit,
+)
+MAX_REQUESTS = Option(
+    "max-requests",
+    "N",
+    "Requests under way at a time; above it, the answer is 503 ServerBusy.",
+    str(_LIMITS.requests_max),
+    parse_limit,
+)
+MAX_BUFFERS = Option(
+    "max-buffers",
+    "MIB",
+    "MiB in memory for requests that arrive slowly and answers that are read slowly; above it, the answer is 503 "
+    "ServerBusy.",
+    str(_LIMITS.buffered_mebibytes_max),
+    parse_limit,
+)
+MAX_ADDRESS_SHARE = Option(
+    "max-address-share",
+    "PERCENT",
+    "Part of these three limits that one client address may take, and never more than is free; 100: an address has no "
+    "limit of its own.",
+    str(_LIMITS.address_percent),
+    parse_percent,
+)
+TARGETS = Option(
+    "targets",
+    "azure|ACCOUNT,PARTITION",
+    "Entities a second of an account and of a partition; above them, the answer is 503 ServerBusy. azure: 20000,2000.",
+    "none",
+    parse_targets,
+)
 LOG_LEVEL = Option(
     "log-level",
     "LEVEL",
@@ -322,7 +365,9 @@ SERVER_OPTIONS = (
     *(HOST, PORT, DATA, ENGINE, ENCRYPTION_KEY_FILE, ACCOUNT, DOMAIN, CUSTOM_DOMAIN),
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
-    *(TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS, LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
+    *(TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
+    *(MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, MAX_ADDRESS_SHARE, TARGETS),
+    *(LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
     *(ADMIN, EXPLORER, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),
 )
 """The options of `tablestone serve`; their names are the keys of the file."""

@@ -171,6 +171,10 @@ PRECEDENCE: Final = (
 """The order in which errors win if several apply: the earliest (auth 11, wire 3.9). A test checks this list."""
 
 
+RETRY_AFTER: Final = (("Retry-After", "1"),)
+"""The header of `ServerBusy` by which a client knows after how many seconds it may try again (wire 9)."""
+
+
 class StorageError(Exception):
     """An answer of the service that is not a success; raised anywhere above the engines, caught in one place.
 

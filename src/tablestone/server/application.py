@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from typing import NamedTuple
 
 from tablestone import limits
@@ -22,6 +22,7 @@ from tablestone.identity.identities import Identities
 from tablestone.identity.known_accounts import KnownAccounts
 from tablestone.model.errors import StorageError
 from tablestone.server.asgi import Message, Receive, Send
+from tablestone.server.connection.admission import REASONS
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.body import BodyTimeLimit, RequestBody, is_worth_discarding
 from tablestone.server.requests.pipeline import Pipeline
@@ -37,6 +38,7 @@ from tablestone.tables.documents import Documents
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH
 from tablestone.tables.sweeper import Sweeper
+from tablestone.tables.throughput import Throughput
 from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.insight_window import Windows
 from tablestone.telemetry.refused_callers import RefusedCallers
@@ -95,6 +97,7 @@ class Application:
         """A record that is not in use."""
         self._measures: WorkerMeasures | None = None
         self._tracing: OpenTracing | None = None
+        self._throughput: Throughput | None = None
 
     async def startup(self) -> None:
         """Open the engine; raises `EngineRefused` with one sentence if it cannot be opened."""
@@ -172,7 +175,17 @@ class Application:
             seconds,
             lambda: secrets.token_bytes(TABLE_ID_LENGTH),
             table_deletion_seconds=configuration.table_deletion_seconds,
+            **self._limited(),
         )
+
+    def _limited(self) -> dict[str, Throughput]:
+        """The argument that limits the table service, if there are targets."""
+        targets = self._configuration.targets
+        if targets is None:
+            return {}
+        kept = {} if self._slot.shares is None else self._slot.shares
+        self._throughput = Throughput(targets.account, targets.partition, self._parts.seconds, kept)
+        return {"throughput": self._throughput}
 
     @property
     def waits(self) -> bool:
@@ -198,10 +211,13 @@ class Application:
         if self._access_log is not None:
             self._access_log.close()
 
-    def count_connections(self, connections: Sized, accepted: Callable[[], int]) -> None:
-        """Let metrics count these open connections, and those that were accepted."""
+    def count_connections(
+        self, connections: Sized, accepted: Callable[[], int], refused: Mapping[str, int]
+    ) -> None:
+        """Let metrics count these open connections, those that were accepted, and requests refused by each limit."""
         if self._measures is not None:
-            self._measures.count_connections(connections, accepted)
+            targets = {} if self._throughput is None else self._throughput.refused
+            self._measures.count_connections(connections, accepted, (refused, targets))
 
     def reopen_logs(self) -> None:
         """Open the files of the log again: a program has moved them away."""
@@ -259,12 +275,12 @@ class Application:
         return response
 
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer that the server is busy, because there are too many connections; then close this one."""
+        """Answer that the server is busy, because the scope's `limit` is reached; then close the connection."""
         assert self._pipeline is not None
         headers = dict(scope["headers"])
         details = RequestDetails(scope["method"], _address(scope["client"]))
         record = RequestRecord(monotonic_seconds(), details)
-        response = self._pipeline.refusal(headers, record)
+        response = self._pipeline.refusal(headers, REASONS[scope["limit"]], record)
         if self._is_watched:
             self._note(record, response)
         if is_worth_discarding(headers):

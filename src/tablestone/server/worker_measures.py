@@ -5,7 +5,7 @@ Names the figures as `telemetry.metrics` reads them. Knows the parts, and not wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any
 
 from tablestone.engines.contract import Engine
@@ -40,9 +40,16 @@ class WorkerMeasures:
         self._sweeper = sweeper
         self._connections: Sized = ()
         self._accepted: Callable[[], int] = int
+        self._refused: Iterable[Mapping[str, int]] = ()
 
-    def count_connections(self, connections: Sized, accepted: Callable[[], int]) -> None:
-        """Count these open connections from now on, and those that were accepted."""
+    def count_connections(
+        self,
+        connections: Sized,
+        accepted: Callable[[], int],
+        refused: Iterable[Mapping[str, int]],
+    ) -> None:
+        """Count these open connections from now on, those that were accepted, and requests refused by each limit."""
+        self._refused = refused
         self._connections = connections
         self._accepted = accepted
 
@@ -57,6 +64,9 @@ class WorkerMeasures:
             "cache_misses": sum(cache.misses for cache in self._caches),
             "swept_rows": self._catalog.swept_rows,
             "accepted": self._accepted(),
+            "refused_by_limit": {
+                limit: number for counts in self._refused for limit, number in counts.items()
+            },
             "engine": {name: each for name, each in values.items() if name not in self._gauges},
         }
         now = {

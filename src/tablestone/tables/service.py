@@ -50,11 +50,15 @@ from tablestone.tables.entity_group import commit_writes
 from tablestone.tables.properties_documents import PropertiesOfAccounts
 from tablestone.tables.reads import query_entities, require_conditions
 from tablestone.tables.table_list import query_tables
+from tablestone.tables.throughput import Throughput
 from tablestone.turns import Seconds, Turns
 
 
 class TableService:
-    """All accounts on one engine. `clock` is wall time, `seconds` never steps back, `fresh_id` makes table ids."""
+    """All accounts on one engine. `clock` is wall time, `seconds` never steps back, `fresh_id` makes table ids.
+
+    Operations beyond the targets of `throughput` are refused.
+    """
 
     def __init__(
         self,
@@ -64,11 +68,13 @@ class TableService:
         fresh_id: Callable[[], bytes],
         *,
         table_deletion_seconds: int = 0,
+        throughput: Throughput | None = None,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._seconds = seconds
         self._turns = Turns(seconds)
+        self._throughput = throughput
         self.catalog = Catalog(engine, clock, fresh_id, deletion_seconds=table_deletion_seconds)
         self.properties = PropertiesOfAccounts(Documents(engine), self.catalog.incarnations)
 
@@ -78,6 +84,8 @@ class TableService:
         The owner is the account that the request was authenticated for. If it is deleted during the operation, the
         operation fails or was the deleted account's: it never reads or changes data of a later account of the name.
         """
+        if self._throughput is not None:
+            self._throughput.begin(owner.name, operation)
         if isinstance(operation, GetEntity):
             return await self._get_entity(owner, operation)
         if isinstance(operation, EntityWrite):
@@ -148,9 +156,12 @@ class TableService:
 
     async def _query_entities(self, owner: Owner, operation: QueryEntities) -> EntitiesPage:
         table = await self.catalog.require(owner, operation.table)
-        return await query_entities(
+        page = await query_entities(
             self._engine, table.table_id, operation, self._seconds, self._turns
         )
+        if self._throughput is not None:
+            self._throughput.end(owner.name, operation, page)
+        return page
 
     async def _commit_group(
         self, owner: Owner, group: EntityGroupTransaction

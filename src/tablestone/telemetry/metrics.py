@@ -101,6 +101,9 @@ TRANSACTIONS: Final = Metric(
 REFUSED: Final = _counter(
     "authentication_failures", "Callers that failed to authenticate.", "error", "reason"
 )
+REFUSED_BY_LIMIT: Final = _counter(
+    "requests_refused", "Requests that were answered ServerBusy because of a limit.", "limit"
+)
 TABLE_COUNTERS: Final = {
     "requests": _counter("table_requests", "Requests for a table.", "account", "table"),
     "read": _counter("table_entities_read", "Entities read of a table.", "account", "table"),
@@ -149,7 +152,7 @@ OWN_METRICS: Final = (
     *(BUILD_INFO, STORAGE_READY, WORKERS, WORKERS_READY, START_TIME, REQUESTS, DURATIONS),
     *OPERATION_COUNTERS.values(),
     *PLAN_COUNTERS.values(),
-    *(TRANSACTIONS, REFUSED),
+    *(TRANSACTIONS, REFUSED, REFUSED_BY_LIMIT),
     *TABLE_COUNTERS.values(),
     TABLE_FAILURES,
     *TOTALS.values(),
@@ -195,6 +198,8 @@ def samples_of_server(
     """The metrics of the server as a whole; `now` has the present values of each worker."""
     for name, metric in TOTALS.items():
         yield Samples(metric, {(): totals.get(name, 0)})
+    refused = totals.get("refused_by_limit", {})
+    yield Samples(REFUSED_BY_LIMIT, {(limit,): number for limit, number in refused.items()})
     for name, metric in GAUGES.items():
         yield Samples(metric, {(): sum(values.get(name, 0) for values in now)})
 

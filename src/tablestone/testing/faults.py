@@ -8,11 +8,12 @@ any thread may change the rules.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import key_of, read_raw
 from tablestone.model.errors import StorageError
@@ -30,14 +31,12 @@ from tablestone.model.operations import (
     entity_key,
 )
 from tablestone.tables.account_incarnation import Owner
+from tablestone.tables.throughput import Allowances, Kept
 from tablestone.testing.fault_rules import KINDS, Draw, FaultRefused, Rule, chance, long_tail
 from tablestone.testing.last_requests import Ending, RecordedRequest
 from tablestone.testing.observed_tables import Next
 from tablestone.testing.secondary import EVENTUAL_SECONDS, Secondary
 
-AZURE_PARTITION_RATE: Final = 2_000
-AZURE_ACCOUNT_RATE: Final = 20_000
-"""Operations of 1 KiB a second: Azure's documentation of scalability targets for Table storage."""
 _AT_FRONT_DOOR: Final = frozenset(
     ("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation")
 )
@@ -97,8 +96,8 @@ class Faults:
         """Set the rules to a bad hour of the real service (docs/guides/testing.md), in the place of all others."""
         self.clear(seed)
         self.secondary.follow(EVENTUAL_SECONDS)
-        self.add(rate=AZURE_PARTITION_RATE, share="partition")
-        self.add(rate=AZURE_ACCOUNT_RATE, share="account")
+        self.add(rate=PARTITION_RATE_TARGET, share="partition")
+        self.add(rate=ACCOUNT_RATE_TARGET, share="account")
         self.add(latency=long_tail(0.003, 0.5))
         self.add(probability=0.02, error="ServerBusy", retry_after=1)
         self.add(probability=0.005, error="OperationTimedOut")
@@ -140,8 +139,9 @@ class _ActiveRule:
         self.rule = rule
         self.number = number
         self._asked = 0
-        self._seconds = seconds
-        self._left: dict[tuple[str, ...], tuple[float, float]] = {}
+        self._allowances = (
+            None if rule.rate is None else Allowances(rule.rate, seconds, dict[Hashable, Kept]())
+        )
 
     def asked_about(self, seed: int, record: RecordedRequest, operation: Operation) -> Draw | None:
         """The random numbers of the rule if it acts on this request, else None."""
@@ -152,23 +152,18 @@ class _ActiveRule:
         draw = chance(seed, self.number, self._asked)
         if not rule.acts_on(self._asked, draw):
             return None
-        if rule.rate is not None and self._takes_one(rule.rate, record):
+        if self._allowances is not None and self._allowances.spend(self._share(record)):
             return None
         return draw
 
-    def _takes_one(self, rate: float, record: RecordedRequest) -> bool:
-        """Whether its share has an operation left, which is then used. A share saves those of one second at most."""
+    def _share(self, record: RecordedRequest) -> tuple[str, ...]:
+        """The share that the request is counted for."""
         share = [record.account]
         if self.rule.share != "account":
             share.append(record.table.lower())
         if self.rule.share == "partition":
             share.append(record.partition)
-        now = self._seconds()
-        left, since = self._left.get(tuple(share), (rate, now))
-        left = min(rate, left + (now - since) * rate)
-        has_one = left >= 1
-        self._left[tuple(share)] = (left - 1 if has_one else left, now)
-        return has_one
+        return tuple(share)
 
 
 def _can_meet(rule: Rule, operation: Operation) -> bool:

@@ -9,7 +9,7 @@ against the machine's clock. The entities that they store get their Timestamps f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -181,10 +181,12 @@ class StorageService:
         for application in self._applications:
             application.reopen_logs()
 
-    def count_connections(self, connections: Sized, accepted: Callable[[], int]) -> None:
+    def count_connections(
+        self, connections: Sized, accepted: Callable[[], int], refused: Mapping[str, int]
+    ) -> None:
         """Let metrics count these connections, if the server has metrics."""
         for application in self._applications:
-            application.count_connections(connections, accepted)
+            application.count_connections(connections, accepted, refused)
 
     def _application_for(self, scope: Message) -> Application:
         turned, dated = self._applications

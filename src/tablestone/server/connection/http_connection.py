@@ -1,41 +1,42 @@
 """One HTTP connection: uvicorn's, with limits on how long a client may make it wait. uvicorn has no such limits.
 
-A connection ends if a request's head is too long, too slow or never begins, or if the connection is idle when the
-connection limit is reached. A stop does not wait for TLS clients that never close their side. A client that has
-closed its sending half still gets its answers. An answer of the usual kind leaves in one write. If the target of a
-request names a host, that host is its Host (RFC 9112 3.2.2). A request that asks for another protocol is read with
-its body and answered over HTTP/1.1. Versions of HTTP that are neither 1.0 nor 1.1 are refused. Nothing else differs
-from uvicorn. Knows no ASGI application.
+A connection ends if a request's head is too long, too slow or never begins, if its client does not read an answer, or
+if the connection is idle when the connection limit is reached. A request beyond a limit of `admission` is answered
+`ServerBusy`, and its connection ends. While many requests arrive, addresses have turns (`rounds`). A stop does not
+wait for TLS clients that never close their side. A client that has closed its sending half still gets its answers. If
+the target of a request names a host, that host is its Host (RFC 9112 3.2.2). A request that asks for another protocol
+is read with its body and answered over HTTP/1.1. Versions of HTTP that are neither 1.0 nor 1.1 are refused. Nothing
+else differs from uvicorn. Knows no ASGI application.
 """
 
 from __future__ import annotations
 
 import asyncio
-import types
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
 from uvicorn.protocols.http.flow_control import service_unavailable
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from tablestone import limits
-from tablestone.server.connection.connection_limit import ConnectionLimit
+from tablestone.server.connection.admission import Admission, Limit, Neighbours, address_of
+from tablestone.server.connection.begun_coroutine import finish
+from tablestone.server.connection.exchange import Exchange, is_read
+from tablestone.server.connection.held_bytes import HeldBytes
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application, ASGISendEvent
+    from uvicorn._types import ASGI3Application
 
+_NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 _VERSIONS: Final = frozenset(("1.1", "1.0"))
 """The parser takes 0.9 and 2.0 too, and reads what follows as if it were HTTP/1.1 (RFC 9112 2.3)."""
+TASKS_AT_ONCE: Final = 32
+"""Requests under way as tasks up to which another one that needs a task begins at once."""
 TLS_CLOSE_SECONDS_MAX: Final = 2.0
 """Seconds that a stop waits for a TLS client to close its side. Idle clients never do; the loop would wait for 30 s."""
 
@@ -43,23 +44,32 @@ TLS_CLOSE_SECONDS_MAX: Final = 2.0
 class HttpConnection(HttpToolsProtocol):
     """A connection whose request heads are limited in bytes and in time. `on_lost` is called at its end.
 
-    `refuse` answers a request above the connection limit. An application that `waits` is only called inside a task.
+    `refuse` answers a request beyond a limit, which its scope names as `limit`. An application that `waits` is only
+    called inside a task. `client_of` finds the address of the client in the scope of a request behind a proxy.
     """
 
     def __init__(
         self,
         *arguments: Any,
-        limit: ConnectionLimit,
+        admission: Admission,
         refuse: ASGI3Application,
         waits: bool,
+        client_of: Callable[[Any], str] | None = None,
         on_lost: Callable[[], None] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self._limit = limit
+        self._admission = admission
         self._refuse = refuse
         self._waits = waits
+        self._client_of = client_of
         self._on_lost = on_lost
+        self._address = ""
+        self._neighbours: Neighbours
+        self._held: HeldBytes
+        self._reader_timer: asyncio.TimerHandle | None = None
+        self._is_overrun = False
+        """Whether too many requests arrived before their answers; later ones are not looked at."""
         self._under_way: RequestResponseCycle | None = None
         self._may_begin_at_once = False
         self._head_is_open = False
@@ -72,7 +82,10 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._wait_for_head()  # without this, a client that connects and sends nothing would stay for ever
-        self._limit.make(cast("set[HttpConnection]", self.connections), self.loop)
+        self._address = address_of(self.client[0]) if self.client else ""
+        self._held = HeldBytes(self._admission, self._address)
+        self._neighbours = self._admission.connect(self._address, self, self.loop)
+        self._admission.connections.make(cast("set[HttpConnection]", self.connections), self.loop)
 
     @property
     def idle_since(self) -> float | None:
@@ -88,6 +101,7 @@ class HttpConnection(HttpToolsProtocol):
     def end_idle(self) -> None:
         """Close it and stop counting it, without waiting for a TLS client to close its side."""
         self.connections.discard(self)
+        self._admission.disconnect(self._address, self)
         if self.scheme == "https":
             self.transport.abort()
         else:
@@ -111,9 +125,13 @@ class HttpConnection(HttpToolsProtocol):
             return
         # Only a head that arrives in pieces gets here. Most heads arrive whole and cost nothing.
         self._head_bytes += len(data)
-        if self._head_bytes > limits.REQUEST_HEAD_BYTES_MAX and not self.transport.is_closing():
-            self.transport.write(_TOO_LARGE)
-            self.transport.close()
+        if not self.transport.is_closing():
+            if self._head_bytes > limits.REQUEST_HEAD_BYTES_MAX:
+                self.transport.write(_TOO_LARGE)
+                self.transport.close()
+            elif not self._held.has_room(len(data)):
+                self.transport.write(_NO_ROOM)
+                self.transport.close()
         self._wait_for_head()
 
     def _read_without_upgrade(self, rest: memoryview) -> None:
@@ -155,13 +173,13 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """As uvicorn does it, except for the time-out of idle connections: uvicorn makes a timer for each answer."""
         self.server_state.total_requests += 1
+        self._held.forget_arrived()
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
         if self.pipeline:
-            self._may_begin_at_once = (
-                False  # each request would be answered inside the call for the one before
-            )
+            # Not at once: each request would be answered inside the call for the one before.
+            self._may_begin_at_once = False
             self._start_asgi_task(*self.pipeline.pop())
             return
         self._idle_since = self.loop.time()
@@ -177,7 +195,9 @@ class HttpConnection(HttpToolsProtocol):
         if self._idle_since is None:
             return  # the next answer starts the timer again
         rest = self._idle_since + self.timeout_keep_alive - self.loop.time()
-        if rest <= 0:
+        if rest <= 0 and self.transport.get_write_buffer_size():
+            self.transport.abort()  # a close would wait until the client reads the answer
+        elif rest <= 0:
             self.timeout_keep_alive_handler()
         else:
             self._idle_timer = self.loop.call_later(rest, self._end_if_idle)
@@ -198,9 +218,15 @@ class HttpConnection(HttpToolsProtocol):
         self._end_head()
         if self.parser.get_http_version() not in _VERSIONS:
             raise httptools.HttpParserError("another version of HTTP")
+        if self._is_overrun:
+            return
         if not self.url.startswith(b"/"):
             self._take_host_of_target()
         super().on_headers_complete()
+        if len(self.pipeline) > limits.PIPELINED_REQUESTS_MAX:
+            self._is_overrun = True
+            last, _ = self.pipeline.popleft()
+            self.pipeline.appendleft((last, self._refused(last, Limit.PIPELINED)))
 
     def _take_host_of_target(self) -> None:
         target = httptools.parse_url(self.url)
@@ -225,6 +251,9 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        self._held.forget_arrived()
+        self._end_unsent()
+        self._admission.disconnect(self._address, self)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if (
@@ -247,120 +276,122 @@ class HttpConnection(HttpToolsProtocol):
             self.loop.call_later(TLS_CLOSE_SECONDS_MAX, self._end_tls)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Run a read to its first wait at once. Most reads never wait and need no task; the rest of others is a task.
+        """Begin a request, at once if possible: refused, in a task, or as a read that needs no task.
 
-        Of several requests that arrived together, only the first is run like this: other clients have to be served
+        Of several requests that arrived together, only the first is run without a task: other clients have to be served
         between them. If the application waits for a network, no request is, because `asyncio.timeout` and task groups
         raise outside a task.
         """
         self._under_way = cycle
-        cycle.__class__ = _Exchange
-        if app is service_unavailable:
-            app = self._refuse
+        cycle.__class__ = Exchange
+        admission = self._admission
+        if self._client_of is not None:
+            self._held.address = self._client_of(cycle.scope)
+        if (
+            admission.requests.is_tight
+            or admission.buffers.is_tight
+            or self._neighbours.is_full
+            or app is not self.app
+        ):
+            limit = self._limit_reached(app)
+            if limit is not None:
+                app = self._refused(cycle, limit)
+            if app is self._refuse:  # it is not counted: then refusals would keep others out
+                super()._start_asgi_task(cycle, app)
+                return
         at_once, self._may_begin_at_once = self._may_begin_at_once, False
-        if not at_once or cycle.scope["method"] != "GET" or _has_body(cycle.scope["headers"]):
-            super()._start_asgi_task(cycle, app)
-            return
+        if admission.rounds.is_late(self.loop) or (
+            len(self.tasks) >= TASKS_AT_ONCE and not (at_once and is_read(cycle))
+        ):
+            admission.requests.add(self._held.address)
+            begin = partial(self._begin_in_turn, cycle, app, self._held.address)
+            admission.rounds.wait(self._held.address, begin, self.loop)
+        else:
+            self._begin(cycle, app, at_once=at_once)
+
+    def _begin_in_turn(
+        self, cycle: RequestResponseCycle, app: ASGI3Application, address: str
+    ) -> bool:
+        """Begin a request that has waited; True if the rest of it is a task."""
+        self._admission.requests.give_back(address)
+        return not cycle.disconnected and self._begin(cycle, app, at_once=not self._waits)
+
+    def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application, *, at_once: bool) -> bool:
+        """Run a read to its first wait at once, because most reads never wait; anything else in a task."""
+        if not at_once or not is_read(cycle):
+            cast("Exchange", cycle).hold = self._held.require_room
+            self._begin_task(cycle.run_asgi(app))
+            return True
         answering = cycle.run_asgi(app)
         try:
             awaited = answering.send(None)
         except StopIteration:
-            return
-        task = self.loop.create_task(_finish(answering, awaited))
-        task.add_done_callback(self.tasks.discard)
+            return False
+        self._begin_task(finish(answering, awaited))
+        return True
+
+    def _begin_task(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Count the request as under way until its task ends, even if the client goes away before."""
+        address = self._held.address
+        self._admission.requests.add(address)
+        task = self.loop.create_task(answering)
+        task.add_done_callback(partial(self._admission.end_task, self.tasks, address))
         self.tasks.add(task)
+
+    def _limit_reached(self, app: ASGI3Application) -> Limit | None:
+        """The limit that the next request would exceed, if it is not refused already."""
+        if app is self._refuse:
+            return None
+        if app is service_unavailable:
+            return Limit.CONNECTIONS
+        if self._neighbours.is_full:
+            return Limit.CONNECTIONS_OF_ADDRESS
+        if not self._admission.buffers.has_room(self._held.address):
+            return Limit.BUFFERS
+        if not self._admission.requests.has_room(self._held.address):
+            return Limit.REQUESTS
+        return None
+
+    def _refused(self, cycle: RequestResponseCycle, limit: Limit) -> ASGI3Application:
+        """The application that answers a request beyond a limit."""
+        self._admission.count_refused(limit, self._held.address)
+        cast("dict[str, Any]", cycle.scope)["limit"] = limit
+        return self._refuse
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it gets an answer: the rest of the answer is in memory."""
+        super().pause_writing()
+        unsent = self.transport.get_write_buffer_size()
+        self._held.note_unsent(unsent)
+        self._await_reader(unsent)
+
+    def resume_writing(self) -> None:
+        self._end_unsent()
+        super().resume_writing()
+
+    def _await_reader(self, unsent: int) -> None:
+        self._reader_timer = self.loop.call_later(
+            limits.ANSWER_READ_SECONDS_MAX, self._end_if_unread, unsent
+        )
+
+    def _end_if_unread(self, before: int) -> None:
+        """End the connection of a client that has read too little since the last look."""
+        unsent = self.transport.get_write_buffer_size()
+        if before - unsent < limits.ANSWER_READ_BYTES_MIN:
+            self._admission.count_refused(Limit.SLOW_READER, self._address)
+            self.transport.abort()
+        else:
+            self._await_reader(unsent)
+
+    def _end_unsent(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
+        self._held.forget_unsent()
 
     def _end_head(self) -> None:
         self._head_is_open = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
-
-
-def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether there may be a body to wait for; only a task can wait."""
-    return not _BODY_HEADERS.isdisjoint(map(itemgetter(0), headers))
-
-
-_BODY_HEADERS: Final = frozenset((b"content-length", b"transfer-encoding"))
-
-
-async def _finish(coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
-    """The rest of a coroutine that ran up to its first `await`, as a coroutine for a task."""
-    await _rest_of(coroutine, awaited)
-
-
-@types.coroutine
-def _rest_of(coroutine: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
-    step: Callable[[], Any]
-    while True:
-        try:
-            answer = yield awaited
-        except BaseException as error:  # noqa: BLE001 - the coroutine gets a cancellation too
-            step = partial(coroutine.throw, error)
-        else:
-            step = partial(coroutine.send, answer)
-        try:
-            awaited = step()
-        except StopIteration:
-            return
-
-
-class _Exchange(RequestResponseCycle):
-    """One request and its answer. An answer that is one body of known length leaves in one write.
-
-    uvicorn writes the head and then the body, each in a system call and a packet of its own, and checks each header.
-    """
-
-    held_head: bytes | None = None
-    """The head of the answer, until its body comes."""
-
-    async def send(self, message: ASGISendEvent) -> None:
-        if message["type"] == "http.response.start" and not self.response_started:
-            self.held_head = self._usual_head(message["status"], message["headers"])
-            if self.held_head is not None:
-                return
-        elif self.held_head is not None and message["type"] == "http.response.body":
-            self.response_started, self.chunked_encoding = True, False
-            head, self.held_head = self.held_head, None
-            body = message["body"]
-            if not self.disconnected:
-                if len(body) == self.expected_content_length and not message.get("more_body"):
-                    if len(body) <= _JOINED_BYTES_MAX:
-                        self.transport.write(head + body)
-                    else:
-                        self.transport.writelines((head, body))
-                    self._complete()
-                    return
-                self.transport.write(head)
-        await super().send(message)
-
-    def _complete(self) -> None:
-        """Do what uvicorn does after the last part of an answer, on a connection that stays open."""
-        self.response_complete = True
-        self.message_event.set()
-        if not self.keep_alive:  # the server began to stop after the head was made
-            self.transport.close()
-        self.on_response()
-
-    def _usual_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-        """The head of an answer of known length, if the connection stays open after it; None for any other answer."""
-        if not self.keep_alive or self.flow.write_paused or self.scope["method"] == "HEAD":
-            return None
-        fields = [*self.default_headers, *headers]
-        lines = b"\r\n".join(map(b": ".join, fields))
-        if lines.count(b"\n") != len(fields) - 1 or lines.count(b"\r") != len(fields) - 1:
-            return None  # there is a line end inside a header, which uvicorn refuses to send
-        length = lines.find(_CONTENT_LENGTH)
-        if length < 0 or b"\r\nconnection: " in lines or b"\r\ntransfer-encoding: " in lines:
-            return None
-        start = length + len(_CONTENT_LENGTH)
-        end = lines.find(b"\r", start)
-        self.expected_content_length = int(lines[start:] if end < 0 else lines[start:end])
-        return b"".join((STATUS_LINE[status], lines, b"\r\n\r\n"))
-
-
-_JOINED_BYTES_MAX: Final = 16_384
-"""Bytes of the largest body that is copied behind the head: up to here a copy costs less than a list of the two."""
-_CONTENT_LENGTH: Final = b"\r\ncontent-length: "
-"""As any line of a head except the first, which is the date."""
+            self._held.forget_arrived()

@@ -27,6 +27,8 @@ from tablestone.server.admin.admin_pages import pages
 from tablestone.server.admin.insight_page import InsightPage
 from tablestone.server.admin.prometheus_page import PrometheusPage
 from tablestone.server.admin.readiness import Readiness, StorageProbe
+from tablestone.server.connection.admission import MEBIBYTE, Admission
+from tablestone.server.connection.fair_shares import ALL
 from tablestone.server.processes.handover import WorkerEnd
 from tablestone.server.processes.http_server import HttpServer
 from tablestone.server.processes.worker import serve_until, uvicorn_config
@@ -34,6 +36,8 @@ from tablestone.telemetry.worker_reports import WorkerReports
 
 logger = logging.getLogger(__name__)
 
+ADMIN_BYTES_MAX: Final = 64 * MEBIBYTE
+"""Bytes of requests and answers in memory."""
 ADMIN_CONNECTIONS_MAX: Final = 64
 """Connections to the admin address. Above it an idle one is closed, as at the other address."""
 
@@ -90,7 +94,8 @@ async def _serve(
     )
     watching = asyncio.create_task(insight_page.run())
     application = AdminApplication(pages(configuration, readiness, metrics, insight_page), mounts())
-    config = uvicorn_config(configuration, application, None, ADMIN_CONNECTIONS_MAX)
+    admission = Admission(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_BYTES_MAX, ALL)
+    config = uvicorn_config(configuration, application, None, admission)
     try:
         await serve_until(stop_asked, HttpServer(config, listener, end.tell_ready))
     finally:

@@ -34,11 +34,11 @@ from tablestone.server.processes.signals import Hangup
 from tablestone.server.processes.supervisor import BesideProcess, Supervisor
 from tablestone.server.processes.worker import (
     BACKLOG,
-    CONNECTIONS_MAX,
     CreateApplication,
     StartRefused,
     Worker,
 )
+from tablestone.tables.throughput import SharedSlots
 from tablestone.telemetry.quiet_addresses import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports
 
@@ -83,7 +83,7 @@ def serve(
         open_certificate(configuration.tls)  # its errors are reported before data is touched
     _require_key_files(configuration.tokens.issuers)
     with listen(configuration.host, configuration.port) as listener, ExitStack() as open_too:
-        _allow_many_connections()
+        _allow_many_connections(configuration.admission.connections_max)
         address = base_address(listener, "https" if configuration.tls else "http")
         admin: socket.socket | None = None
         if configuration.admin is not None:
@@ -132,13 +132,16 @@ def _serve_together(
     reports = None if admin is None else WorkerReports(configuration.workers)
     has_insight = admin is not None and configuration.insight != INSIGHT_OFF
     insight = WorkerReports(configuration.workers) if has_insight else None
+    shares = None if configuration.targets is None else SharedSlots()
     held = hold(configuration.engine, configuration.encryption_key) if is_shared else nullcontext()
     with held as storage:
         # All workers share one certificate context, so a TLS session that began at one worker can resume at another.
         certificate = None if configuration.tls is None else open_certificate(configuration.tls)
 
         def run(number: int, end: WorkerEnd) -> None:
-            slot = WorkerSlot(number, configuration.workers, storage, reports, quiet, insight)
+            slot = WorkerSlot(
+                number, configuration.workers, storage, reports, quiet, shares, insight
+            )
             Worker(configuration, slot, create, lambda: certificate).run(end, end.tell_ready)
 
         # The supervisor follows the files too, so a replacement worker begins with the last good pair.
@@ -261,10 +264,10 @@ def _leave_no_core_dump() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
-def _allow_many_connections() -> None:
+def _allow_many_connections(connections_max: int) -> None:
     """Raise the soft limit of open files, often 1,024, as far as this process may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * CONNECTIONS_MAX
+    wanted = 2 * connections_max
     if soft != resource.RLIM_INFINITY and soft < wanted:
         reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))

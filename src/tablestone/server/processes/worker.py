@@ -13,7 +13,7 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, Final, Protocol, cast
 
 import uvloop
@@ -22,8 +22,8 @@ from uvicorn.config import Config
 from tablestone.configuration import Configuration, WorkerSlot
 from tablestone.engines.contract import EngineRefused
 from tablestone.server.asgi import Message, Receive, Send
+from tablestone.server.connection.admission import MEBIBYTE, Admission
 from tablestone.server.connection.certificate import ServedCertificate
-from tablestone.server.connection.connection_limit import ConnectionLimit
 from tablestone.server.connection.forwarded_headers import TrustedProxies
 from tablestone.server.connection.http_connection import HttpConnection
 from tablestone.server.processes.handover import WorkerEnd
@@ -35,9 +35,6 @@ logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
 """Connections that the kernel queues until they are accepted."""
-CONNECTIONS_MAX: Final = 8192
-"""Connections of all processes together. A new connection above it closes an idle one. If none is idle, requests on the
-new connection are answered `ServerBusy`."""
 KEEP_ALIVE_SECONDS: Final = 120
 """Seconds until an idle connection is closed: more than in the SDKs' pools, so that the client closes first."""
 STOP_SECONDS_MAX: Final = 10
@@ -64,7 +61,9 @@ class Application(Protocol):
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None: ...
 
     def reopen_logs(self) -> None: ...
-    def count_connections(self, connections: Sized, accepted: Callable[[], int]) -> None: ...
+    def count_connections(
+        self, connections: Sized, accepted: Callable[[], int], refused: Mapping[str, int]
+    ) -> None: ...
 
 
 CreateApplication = Callable[[Configuration, WorkerSlot], Application]
@@ -108,9 +107,12 @@ class Worker:
             if certificate is not None:
                 leads = self._slot.worker == 0
                 watching = asyncio.create_task(certificate.watch(leads=leads))
-            config = uvicorn_config(self._configuration, application, certificate)
+            admission = admission_of(self._configuration)
+            config = uvicorn_config(self._configuration, application, certificate, admission)
             server = HttpServer(config, source, on_ready)
-            application.count_connections(server.server_state.connections, server.accepted)
+            application.count_connections(
+                server.server_state.connections, server.accepted, admission.refused
+            )
             await serve_until(stop_asked, server)
         finally:
             if watching is not None:
@@ -166,34 +168,49 @@ class Answering(Protocol):
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None: ...
 
 
+def admission_of(configuration: Configuration) -> Admission:
+    """The limits of one process: its share of those of the server."""
+    most = configuration.admission
+    workers = configuration.workers
+    return Admission(
+        -(-most.connections_max // workers),
+        -(-most.requests_max // workers),
+        -(-most.buffered_mebibytes_max * MEBIBYTE // workers),
+        most.address_percent,
+    )
+
+
 def uvicorn_config(
     configuration: Configuration,
     application: Answering,
     certificate: ServedCertificate | None,
-    connections_max: int | None = None,
+    admission: Admission | None = None,
 ) -> Config:
     """The loaded configuration of uvicorn. The bench uses it too, so that it measures the real server.
 
-    A process has its share of `CONNECTIONS_MAX` unless `connections_max` is given.
+    `admission` has the limits of this process, if they are not those of the configuration.
     """
     proxies = configuration.trusted_proxies
-    served = TrustedProxies(cast("Any", application), _as_seen(proxies)) if proxies else application
-    if connections_max is None:
-        connections_max = -(-CONNECTIONS_MAX // configuration.workers)
+    trusted = TrustedProxies(cast("Any", application), _as_seen(proxies)) if proxies else None
+    if admission is None:
+        admission = admission_of(configuration)
+    if trusted is not None:
+        admission.is_proxy = trusted.is_trusted
     connection = functools.partial(
         HttpConnection,
         waits=application.waits,
-        limit=ConnectionLimit(connections_max),
+        admission=admission,
         refuse=cast("Any", application.refuse),
+        client_of=None if trusted is None else trusted.client_of,
     )
     config = Config(
-        cast("Any", served),
+        cast("Any", application if trusted is None else trusted),
         http=cast("Any", connection),
         ws="none",
         lifespan="off",
         interface="asgi3",
         backlog=BACKLOG,
-        limit_concurrency=connections_max,
+        limit_concurrency=admission.connections_max,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         access_log=False,
         server_header=False,

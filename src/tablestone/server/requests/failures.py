@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from tablestone.engines.contract import (
     EngineBusy,
@@ -11,13 +10,10 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     OutcomeUnknown,
 )
-from tablestone.model.errors import StorageError
+from tablestone.model.errors import RETRY_AFTER, StorageError
 from tablestone.server.requests.redaction import without_signatures
 
 log = logging.getLogger("tablestone")
-
-RETRY_AFTER: Final = (("Retry-After", "1"),)
-"""Seconds after which a client may try again; the server itself has tried for longer (wire 9)."""
 
 
 def failure_of(fault: Exception, request_id: str, method: str) -> StorageError:

@@ -20,7 +20,7 @@ from tablestone.auth.callers import OWNER, Caller
 from tablestone.auth.sas.table_sas import TableSasOfPolicy
 from tablestone.clock import Clock, monotonic_seconds
 from tablestone.identity.identities import Identities
-from tablestone.model.errors import StorageError
+from tablestone.model.errors import RETRY_AFTER, StorageError
 from tablestone.model.operations import (
     EntitiesPage,
     GetEntity,
@@ -215,13 +215,15 @@ class Pipeline:
             self._refused.note(client, account, request_id, error)
         return error
 
-    def refusal(self, headers: Headers, record: RequestRecord | None = None) -> RawResponse:
-        """The front door's answer to a request that is not looked at: there are too many connections (wire 8.3)."""
+    def refusal(
+        self, headers: Headers, reason: str, record: RequestRecord | None = None
+    ) -> RawResponse:
+        """The front door's answer to a request that is not looked at, because a limit is reached (wire 8.3)."""
         client_request_id = headers.get(b"x-ms-client-request-id", b"")
         is_echoed = 0 < len(client_request_id) <= limits.CLIENT_REQUEST_ID_LENGTH_MAX
         stamp = Stamp(next(self._request_ids), client_request_id if is_echoed else None, "")
         accept = headers.get(b"accept", b"")
-        busy = StorageError("ServerBusy", reason="too many connections with requests under way")
+        busy = StorageError("ServerBusy", reason=reason, headers=RETRY_AFTER)
         if record is not None:
             record.failure = busy
             if record.details is not None:

@@ -1,0 +1,143 @@
+"""Targets of throughput: entities a second of an account and of a partition, above which requests are refused.
+
+Azure documents targets and answers 503 `ServerBusy` beyond them. Each share, an account or a partition, may save the
+entities of one second. An operation begins if its shares have an entity left, and takes as many as it writes or
+returns, so that after a large page or transaction others have to wait. Operations on tables and settings count one.
+Knows no callers.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Hashable
+from typing import Final, Protocol
+
+from tablestone.model.errors import RETRY_AFTER, StorageError
+from tablestone.model.keys import encode_key
+from tablestone.model.operations import (
+    EntitiesPage,
+    EntityGroupTransaction,
+    EntityWrite,
+    GetEntity,
+    Operation,
+    QueryEntities,
+    entity_key,
+)
+from tablestone.query.plan import PlanKind, plan_query
+
+Kept = tuple[float, float]
+"""The entities that a share has left, which may be below 0, and the moment at which it had them."""
+SLOTS: Final = 65_536
+"""Shares that several processes keep apart. Two that meet in one slot share it: this is rare and only costs time."""
+_SLOT_NUMBERS: Final = 2
+_NUMBER_BYTES: Final = 8
+_ONE_PARTITION: Final = frozenset((PlanKind.POINT, PlanKind.ROW_RANGE, PlanKind.PARTITION))
+ACCOUNT_TARGET: Final = "account_target"
+PARTITION_TARGET: Final = "partition_target"
+"""The limits by the names that metrics give them."""
+
+
+class KeptShares(Protocol):
+    """The rest of each share: a dict, or memory that processes share."""
+
+    def get(self, share: Hashable, default: Kept, /) -> Kept: ...
+    def __setitem__(self, share: Hashable, kept: Kept, /) -> None: ...
+
+
+class SharedSlots:
+    """The rest of each share, in memory that all processes of a server share. Made before the fork.
+
+    No process waits for another: if two take from a share at the same moment, one of them may cost nothing.
+    """
+
+    def __init__(self) -> None:
+        memory = mmap.mmap(-1, SLOTS * _SLOT_NUMBERS * _NUMBER_BYTES)
+        self._numbers = memoryview(memory).cast("d")
+
+    def get(self, share: Hashable, default: Kept, /) -> Kept:
+        place = _SLOT_NUMBERS * (hash(share) % SLOTS)
+        since = self._numbers[place + 1]
+        return (self._numbers[place], since) if since else default
+
+    def __setitem__(self, share: Hashable, kept: Kept, /) -> None:
+        place = _SLOT_NUMBERS * (hash(share) % SLOTS)
+        self._numbers[place], self._numbers[place + 1] = kept
+
+
+class Allowances:
+    """Entities at a `rate` a second for each share. `seconds` never steps back."""
+
+    def __init__(self, rate: float, seconds: Callable[[], float], kept: KeptShares) -> None:
+        self._rate = rate
+        self._seconds = seconds
+        self._kept = kept
+
+    def spend(self, share: Hashable, number: int = 1) -> bool:
+        """Take so many from the share if it has one left; True if it had. It may then be below 0."""
+        now = self._seconds()
+        left, since = self._kept.get(share, (self._rate, now))
+        left = min(self._rate, left + (now - since) * self._rate)
+        has_one = left >= 1
+        self._kept[share] = (left - number if has_one else left, now)
+        return has_one
+
+    def owe(self, share: Hashable, number: int) -> None:
+        """Take so many from the share, whether it has them or not."""
+        now = self._seconds()
+        left, since = self._kept.get(share, (self._rate, now))
+        self._kept[share] = (min(self._rate, left + (now - since) * self._rate) - number, now)
+
+
+class Throughput:
+    """The targets of each account and each partition, in entities a second; 0 is no target."""
+
+    def __init__(
+        self, account: int, partition: int, seconds: Callable[[], float], kept: KeptShares
+    ) -> None:
+        self._account = Allowances(account, seconds, kept) if account else None
+        self._partition = Allowances(partition, seconds, kept) if partition else None
+        self.refused: dict[str, int] = {}
+        """Requests that were refused, by the name of the target."""
+
+    def begin(self, account: str, operation: Operation) -> None:
+        """Take what the operation needs at least. Raises `ServerBusy` beyond a target."""
+        number = len(operation.writes) if isinstance(operation, EntityGroupTransaction) else 1
+        if self._partition is not None:
+            partition = partition_of(account, operation)
+            if partition is not None and not self._partition.spend(partition, number):
+                raise self._busy(PARTITION_TARGET)
+        if self._account is not None and not self._account.spend((account,), number):
+            raise self._busy(ACCOUNT_TARGET)
+
+    def end(self, account: str, query: QueryEntities, page: EntitiesPage) -> None:
+        """Take the entities of a page, of which the first is paid."""
+        number = max(0, len(page.stored) - 1)
+        if self._account is not None:
+            self._account.owe((account,), number)
+        if self._partition is not None:
+            partition = partition_of(account, query)
+            if partition is not None:
+                self._partition.owe(partition, number)
+
+    def _busy(self, target: str) -> StorageError:
+        self.refused[target] = self.refused.get(target, 0) + 1
+        reason = f"more entities a second than the {target.replace('_', ' ')}"
+        return StorageError("ServerBusy", reason=reason, headers=RETRY_AFTER)
+
+
+def partition_of(account: str, operation: Operation) -> Hashable | None:
+    """The share of the partition that the operation is about; None if it is about several or none."""
+    if isinstance(operation, GetEntity):
+        key = encode_key(operation.key.partition_key)
+    elif isinstance(operation, EntityGroupTransaction):
+        key = encode_key(operation.partition_key)
+    elif isinstance(operation, EntityWrite):
+        key = encode_key(entity_key(operation).partition_key)
+    elif isinstance(operation, QueryEntities):
+        plan = plan_query(operation.filter)
+        if plan.kind not in _ONE_PARTITION:
+            return None
+        key = plan.ranges[0].start[0]
+    else:
+        return None
+    return account, operation.table.lower(), key
