@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 COMMAND = str(Path(sys.executable).with_name("tablestone"))
 """The console script of the environment the tests run in."""
-READY_SECONDS_MAX = 20.0
+READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
 
 QUIETER = {"TABLESTONE_LOG_LEVEL": "warning"}
