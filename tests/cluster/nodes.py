@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.distribution import JARS, NoCluster, java, prepare
-from cluster.settings import LOGBACK, cassandra_yaml, java_arguments
+from cluster.settings import LOGBACK, cassandra_yaml, java_arguments, nodetool_arguments
 
 READY_SECONDS_MAX: Final = 180.0
 """A single node starts in 10 s; it takes longer while seven test processes run."""
@@ -31,15 +31,29 @@ DATACENTER: Final = "datacenter1"
 
 @dataclass
 class Node:
-    """One JVM; `pid` is the number of the process that was started last."""
+    """One JVM; `pid` is the number of the process that was started last, `control_port` where nodetool finds it."""
 
     address: str
     directory: str
     pid: int
+    control_port: int = 0
 
     @property
     def log(self) -> Path:
         return Path(self.directory) / "node.log"
+
+    def nodetool(self, *arguments: str) -> str:
+        """The output of Cassandra's own tool; `NoCluster` if it fails."""
+        ended = subprocess.run(
+            [java(), *nodetool_arguments(JARS, self.control_port), *arguments],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode:
+            raise NoCluster(f"nodetool {' '.join(arguments)}: {ended.stdout}{ended.stderr}")
+        return ended.stdout
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -161,7 +175,7 @@ class Cluster:
                 more=self._settings,
             )
         )
-        node = Node(address, str(directory), 0)
+        node = Node(address, str(directory), 0, _free_port())
         self.nodes.append(node)
         self.start(node)
         return node
@@ -172,7 +186,11 @@ class Cluster:
         with node.log.open("ab") as log:
             already = log.tell()
             process = subprocess.Popen(
-                [java(), *java_arguments(directory, JARS, self._java_options)],
+                [
+                    java(),
+                    f"-Dcassandra.jmx.local.port={node.control_port}",
+                    *java_arguments(directory, JARS, self._java_options),
+                ],
                 cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

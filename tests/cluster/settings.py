@@ -70,6 +70,10 @@ _OPENS: Final = (
     "java.base/java.util",
 )
 """The packages of a JDK 17 that Cassandra 5.0 needs access to (its conf/jvm17-server.options)."""
+_OPENED: Final = (
+    *(f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTS),
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENS),
+)
 
 LOGBACK: Final = """\
 <configuration>
@@ -135,6 +139,15 @@ def cassandra_yaml(
     return "\n".join(lines) + "\n"
 
 
+def nodetool_arguments(jars: Path, control_port: int) -> list[str]:
+    """The arguments of `java` that run Cassandra's nodetool for the node with this port of JMX."""
+    return [
+        *("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        *_OPENED,
+        *("-cp", f"{jars}/*", "org.apache.cassandra.tools.NodeTool", "-p", str(control_port)),
+    ]
+
+
 def java_arguments(directory: Path, jars: Path, options: Sequence[str] = ()) -> list[str]:
     """The arguments of `java` that run the node whose configuration is in the directory, and further options."""
     return [
@@ -146,8 +159,7 @@ def java_arguments(directory: Path, jars: Path, options: Sequence[str] = ()) -> 
         "-XX:TieredStopAtLevel=1",
         "-Djdk.attach.allowAttachSelf=true",
         "-Dio.netty.tryReflectionSetAccessible=true",
-        *(f"--add-exports={package}=ALL-UNNAMED" for package in _EXPORTS),
-        *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENS),
+        *_OPENED,
         f"-Dcassandra.config={(directory / 'cassandra.yaml').as_uri()}",
         f"-Dcassandra.storagedir={directory}",
         f"-Dlogback.configurationFile={directory / 'logback.xml'}",
