@@ -59,6 +59,10 @@ def test_the_heat_map_and_its_lists(watched: WatchedPage) -> None:
     assert "temp gt ?" in scans
     assert "1,000,000 entities read for 400 returned" in scans
     assert "Advice:" in scans
+    height = "document.querySelector('svg.heat').parentElement.clientHeight"
+    for width in (1280, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate(height) > 200
     watched.keep("heat")
     page.locator("[name=table]").select_option("Weather")
     page.locator("[name=period]").select_option("day")
