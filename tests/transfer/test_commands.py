@@ -118,18 +118,18 @@ def test_the_plan_of_a_query(
 ) -> None:
     told = tools.run("query", weather, *arguments, "--explain").stderr.splitlines()
     assert told[0] == f"plan: {kind}"
-    assert told[-1].startswith("cost: 1 requests, ")
+    assert told[-1].startswith("cost: 1 request, ")
 
 
 def test_what_the_client_read_is_told(tools: DataTools, weather: str) -> None:
     assert (
         tools.run("query", weather, "--newest", "--top", "1").stderr
-        == "5 entities read for 1 shown.\n"
+        == "5 entities received for 1 shown.\n"
     )
     assert (
         tools.run("query", weather, "--top", "1", "--explain")
         .stderr.splitlines()[-1]
-        .startswith("cost: 1 requests, 1 entities read for 1 shown, ")
+        .startswith("cost: 1 request, 1 entity received for 1 shown, ")
     )
 
 
@@ -265,23 +265,23 @@ def test_a_table_that_is_not_there_is_not_deleted(tools: DataTools, table: str) 
 @pytest.mark.parametrize(
     ("arguments", "stdout", "stderr"),
     [
-        (("--distinct", "a", "--count"), "2\n", "3 entities read for 2 distinct values.\n"),
-        (("--distinct", "a"), "1\n2\n", "3 entities read for 2 distinct values.\n"),
-        (("--contains", "s=x", "--count"), "2\n", "3 entities read for 2 counted.\n"),
+        (("--distinct", "a", "--count"), "2\n", "3 entities received for 2 distinct values.\n"),
+        (("--distinct", "a"), "1\n2\n", "3 entities received for 2 distinct values.\n"),
+        (("--contains", "s=x", "--count"), "2\n", "3 entities received for 2 counted.\n"),
         (
             ("--order-by", "nosuch", "--select", "s", "--output", "csv"),
             "s:String\nx\nxy\nz\n",
             "--order-by nosuch: no entity that was read has this property.\n"
-            "3 entities read for 3 shown.\n",
+            "3 entities received for 3 shown.\n",
         ),
         (
             ("--order-by", "a desc", "--select", "RowKey,nosuch", "--output", "csv", "--top", "1"),
             "RowKey,nosuch\n2,\n",
-            "3 entities read for 1 shown.\n",
+            "3 entities received for 1 shown.\n",
         ),
         (("--select", "nosuch", "--filter", "a eq 9", "--output", "csv"), "nosuch\n", ""),
         (("--filter", "a eq 9", "--output", "csv"), "PartitionKey,RowKey\n", ""),
-        (("--order-by", "nosuch", "--filter", "a eq 9"), "", "0 entities read for 0 shown.\n"),
+        (("--order-by", "nosuch", "--filter", "a eq 9"), "", "0 entities received for 0 shown.\n"),
     ],
 )
 def test_what_a_refined_query_tells(

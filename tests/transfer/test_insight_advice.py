@@ -64,5 +64,5 @@ def test_the_advice_on_a_server(tools: DataTools, server: ServerProcess) -> None
     new = ("--partition-key", keys[0], "--row-key", keys[1])
     ran = tools.run("simulate-keys", "Scanned", *new, "--admin", admin_of(server), "--quiet")
     asked = f"query: wind eq ? and gust ge ?  ({RUNS} runs)"
-    now, then = "  now:  table scan, 300 entities read", "  then: row range, at most 5 entities"
+    now, then = "  now:  table scan, 300 entities read", "  then: row range, up to the 5 entities"
     assert f"{asked}\n{now}\n{then}" in ran.stdout

@@ -256,6 +256,19 @@ def test_bad_input_is_one_sentence(
     assert ran.stdout == ""
 
 
+@pytest.mark.parametrize("bound", ["50", "50.0", "50L"])
+def test_a_number_is_in_a_key_as_it_is_stored(tools: DataTools, bound: str) -> None:
+    """However the filter writes the number: the property is a Double."""
+    rows = [entity("p", f"{n:03}", paid=n % 2 == 0, total=n + 0.25) for n in range(90)]
+    path = tools.write_lines("rows.jsonl", rows)
+    asked = ("--partition-key", "{paid}", "--query", f"paid eq true and total lt {bound}")
+    told = simulated(tools, path, *asked, "--row-key", "{total:020.6f}")
+    (query,) = told["queries"]
+    assert (query["plan"], query["entities_read"], query["missed"]) == ("row range", 25, 0)
+    (bad,) = simulated(tools, path, *asked, "--row-key", "{total}")["queries"]
+    assert "{total:020.6f} would" in bad["notes"][0]
+
+
 def test_a_table_that_is_not_there(tools: DataTools) -> None:
     ran = tools.run("simulate-keys", "NoSuchTable", "--quiet", status=1)
     assert "TableNotFound" in ran.stderr

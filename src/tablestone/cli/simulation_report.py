@@ -84,10 +84,13 @@ def _told_query(query: QueryFigures) -> Iterator[str]:
         yield f"  now:  {_told_plan(query.present_plan, query.present_entities_read, query.entities_returned)}"
     read = query.entities_read
     if query.is_shape:
-        about = "" if read is None else f", at most {read:,} entities of a typical partition"
+        about = "" if read is None else f", up to the {_entities(read)} of a typical partition"
         if query.plan in (PlanKind.POINT, PlanKind.TABLE):
             about = f", {_entities(read or 0)}"
         yield f"  then: {_plan(query.plan)}{about}"
+    elif query.missed:
+        found = (query.entities_returned or 0) - query.missed
+        yield f"  then: {_plan(query.plan)}, finds {found:,} of the {query.entities_returned:,} that match"
     else:
         yield f"  then: {_told_plan(query.plan, read, query.entities_returned)}"
     if query.missed:

@@ -1,14 +1,18 @@
 """A query explained in words: the plan that our planner makes of its filter, and the cost of its reads.
 
-The plan is that of Tablestone; the kinds are the service's own as Microsoft's design guide for tables calls them, and
-every endpoint reads as much or more. A scan has advice on a key that narrows it. Knows plans and costs; does not read
-anything.
+The plan is that of Tablestone; the kinds are the service's own as Microsoft's design guide for tables calls them. The
+cost counts what a client receives: no service tells it how many entities were read for that. A scan has advice on a
+key that narrows it. Knows plans and costs; does not read anything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tablestone.advice.advising import advise_on_query
+from tablestone.advice.stored_types import with_stored_types
 from tablestone.advice.workload import QueryUse, TableUse
+from tablestone.model.edm import EdmType
 from tablestone.model.filter_tree import print_filter
 from tablestone.model.keys import decode_key
 from tablestone.query.filter_parser import parse_filter
@@ -22,20 +26,37 @@ RANGES_SHOWN_MAX = 5
 _NAMES = {PlanKind.TABLE: "table scan", PlanKind.POINT: "point"}
 
 
-def explain(query: Query, cost: Cost, *, shown: int, seconds: float, newest: bool) -> list[str]:
-    """The lines that `--explain` prints. `newest`: only the last entities of what is read are shown."""
+def explain(
+    query: Query,
+    cost: Cost,
+    *,
+    shown: int,
+    seconds: float,
+    newest: bool,
+    types: Mapping[str, EdmType] | None = None,
+) -> list[str]:
+    """The lines that `--explain` prints. `newest`: only the last entities of what is read are shown.
+
+    `types` are those of the properties of the entities that were received.
+    """
     tree = parse_filter(query.filter) if query.filter else None
     plan = plan_query(tree)
     lines = [f"plan: {plan_name(plan)}", *(f"  {line}" for line in plan_lines(plan))]
-    use = QueryUse(tree, plan=plan.kind, reads_newest=newest)
+    asked = None if tree is None else with_stored_types(tree, types or {})
+    use = QueryUse(asked, plan=plan.kind, reads_newest=newest)
     for advice in advise_on_query(use, TableUse(query.table)):
         lines += [f"advice: {advice.change}", f"  in writes: {advice.cost}"]
     lines.append(
-        f"cost: {cost.requests:,} requests, {cost.entities:,} entities read for {shown:,} shown, "
+        f"cost: {_number(cost.requests, 'request', 'requests')}, "
+        f"{_number(cost.entities, 'entity', 'entities')} received for {shown:,} shown, "
         f"{shown_bytes(cost.bytes)}, {seconds * 1000:,.0f} ms"
-        + (f", {cost.retries:,} retries" if cost.retries else "")
+        + (f", {_number(cost.retries, 'retry', 'retries')}" if cost.retries else "")
     )
     return lines
+
+
+def _number(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def plan_name(plan: Plan) -> str:

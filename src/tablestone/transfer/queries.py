@@ -10,6 +10,7 @@ import heapq
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any, Final
@@ -92,6 +93,25 @@ class Met:
             yield raw
         if not self._any:
             self.missing = []
+
+
+class TypesMet:
+    """The types of some properties in the entities that passed by; of several types, the first one met."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.found: dict[str, EdmType] = {}
+        self._missing = set(names)
+
+    def watch(self, entities: Iterable[RawEntity]) -> Iterator[RawEntity]:
+        """The entities, unchanged."""
+        for raw in entities:
+            for name in [name for name in self._missing if raw.get(name) is not None]:
+                self._missing.discard(name)
+                # A value that no type of ours has is no reason to end the query.
+                with suppress(ValueError):
+                    kind = raw.get(name + odata.ANNOTATION)
+                    self.found[name] = odata.read_value(name, raw[name], kind).type
+            yield raw
 
 
 def without(entities: Iterable[RawEntity], names: Sequence[str]) -> Iterator[RawEntity]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tablestone.advice.filter_shape import NoShape, is_shape, read_shape
+from tablestone.advice.stored_types import with_stored_types
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import FilterNode
@@ -81,11 +82,11 @@ class SimulatedQuery:
     def __init__(
         self, given: GivenQuery, templates: KeyTemplates, types: Mapping[str, EdmType]
     ) -> None:
-        """`types` are those of the properties of a row, for the values that a shape leaves out."""
+        """`types` are those of the properties of the rows: of the values that a shape leaves out, and of numbers."""
         self._given = given
         self._is_shape = is_shape(given.filter)
         tree = _tree_of(given, types) if self._is_shape else _tree_of(given, None)
-        mapped = map_filter(tree, templates)
+        mapped = map_filter(with_stored_types(tree, types), templates)
         plan = plan_query(mapped.filter)
         self._kind = plan.kind
         self._notes = mapped.notes
@@ -150,7 +151,7 @@ def _tree_of(given: GivenQuery, types: Mapping[str, EdmType] | None) -> FilterNo
         tree = (
             parse_filter(given.filter)
             if types is None
-            else read_shape(given.filter, {**types, **given.types})
+            else read_shape(given.filter, {**given.types, **types})
         )
     except (NoShape, StorageError) as error:
         text = error.text if isinstance(error, StorageError) else str(error)

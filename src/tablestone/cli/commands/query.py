@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import click
 
+from tablestone.advice.stored_types import number_names
 from tablestone.cli.data_options import filter_option, table_argument, with_endpoint
 from tablestone.clock import monotonic_seconds
+from tablestone.model.edm import EdmType
+from tablestone.query.filter_parser import parse_filter
 from tablestone.transfer.explaining import explain
 from tablestone.transfer.odata import property_of
 from tablestone.transfer.queries import (
     Met,
     Refinement,
+    TypesMet,
     all_of,
     parse_order,
     parse_pair,
@@ -102,12 +107,14 @@ def query(
     )
     reader = TableReader(endpoint)
     started = monotonic_seconds()
-    select_names = _needed(names, refinement, distinct, count_only=count_only)
+    compared = number_names(parse_filter(asked)) if explained and asked else ()
+    select_names = _needed(names, refinement, distinct, compared, count_only=count_only)
     # The service is asked for no more than is shown, where nothing is left out or put in order here.
     enough = None if refinement.looks_at_more else top
     wanted = Query(table, asked, select_names, enough)
     met = Met(name for name, _ in refinement.order_by)
-    entities = refinement.apply(met.watch(reader.entities(wanted)))
+    types = TypesMet(compared)
+    entities = refinement.apply(met.watch(types.watch(reader.entities(wanted))))
     if distinct is not None:
         found = dict.fromkeys(shown_value(property_of(raw, distinct)) for raw in entities)
         shown = len(found)
@@ -135,20 +142,26 @@ def query(
         refinement,
         explained=explained,
         result=result if reads_more else None,
+        types=types.found,
     )
 
 
 def _needed(
-    names: tuple[str, ...], refinement: Refinement, distinct: str | None, *, count_only: bool
+    names: tuple[str, ...],
+    refinement: Refinement,
+    distinct: str | None,
+    compared: tuple[str, ...],
+    *,
+    count_only: bool,
 ) -> tuple[str, ...]:
-    """The properties to ask the service for; none is all of them."""
+    """The properties to ask the service for; none is all of them. `compared`: their types are of interest."""
     looked_at = {
         name for name, _ in (*refinement.contains, *refinement.starts_with, *refinement.order_by)
     }
     if distinct is not None:
         return tuple(sorted({distinct, *looked_at}))
     if count_only:
-        return tuple(sorted({*_KEYS, *looked_at}))
+        return tuple(sorted({*_KEYS, *looked_at, *compared}))
     return tuple(dict.fromkeys((*names, *sorted(looked_at)))) if names else ()
 
 
@@ -161,15 +174,21 @@ def _tell(
     *,
     explained: bool,
     result: str | None,
+    types: Mapping[str, EdmType],
 ) -> None:
     """Print the cost of the query: with --explain, or if the client reads for its `result` more than it shows."""
     if explained:
         seconds = monotonic_seconds() - started
         newest = refinement.newest and refinement.top is not None
-        for line in explain(wanted, reader.cost, shown=shown, seconds=seconds, newest=newest):
+        lines = explain(
+            wanted, reader.cost, shown=shown, seconds=seconds, newest=newest, types=types
+        )
+        for line in lines:
             print(line, file=sys.stderr)
     elif result is not None:
-        print(f"{reader.cost.entities:,} entities read for {shown:,} {result}.", file=sys.stderr)
+        print(
+            f"{reader.cost.entities:,} entities received for {shown:,} {result}.", file=sys.stderr
+        )
 
 
 def _result(distinct: str | None, *, count_only: bool) -> str:
