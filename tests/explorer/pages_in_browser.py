@@ -92,9 +92,9 @@ class WatchedPage:
         """Open a page of the explorer."""
         self.page.goto(self.explorer.base + path)
 
-    def wait_until(self, expression: str) -> None:
+    def wait_until(self, expression: str, milliseconds_max: float = WAIT_MILLISECONDS_MAX) -> None:
         """Wait for a condition in JavaScript. Playwright's own way evaluates a text in the page, which may not be."""
-        deadline = monotonic() + WAIT_MILLISECONDS_MAX / 1000
+        deadline = monotonic() + milliseconds_max / 1000
         while not self.page.evaluate(expression):
             assert monotonic() < deadline, expression
             self.page.wait_for_timeout(20)

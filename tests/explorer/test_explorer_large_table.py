@@ -16,7 +16,13 @@ from typing import Any
 import pytest
 
 from explorer.install import missing
-from explorer.pages_in_browser import KEPT, WatchedPage, running_explorer, watched_page
+from explorer.pages_in_browser import (
+    KEPT,
+    WAIT_MILLISECONDS_MAX,
+    WatchedPage,
+    running_explorer,
+    watched_page,
+)
 from server_process import start_server
 from tablestone.explorer.grid_pages import PIECE_ROWS
 from tablestone.model.keys import EntityKey
@@ -133,7 +139,8 @@ def test_the_grid_stays_small(large: WatchedPage) -> None:
     page.get_by_role("button", name="Run").click()
     page.wait_for_url("**count**")
     found = "document.querySelector('.piece .row:not(.further)') !== null"
-    large.wait_until(f"document.querySelector('.look-further')?.click(), {found}")
+    scanned = WAIT_MILLISECONDS_MAX + ENTITIES
+    large.wait_until(f"document.querySelector('.look-further')?.click(), {found}", scanned)
     assert f"{ENTITIES - 1:010}" in page.inner_text(".piece .row")
 
 

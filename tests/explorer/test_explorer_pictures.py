@@ -65,7 +65,9 @@ def test_the_picture_of_a_query(browser: Any, tmp_path: Path) -> None:
             page.wait_for_selector("#panel.open form")
             assert page.inner_text(".badge") == "table scan"
             watched.keep("explorer-query")
-            page.goto(f"{process.base}/explorer/heat?table=Weather")
+            # As README says it: the printed address, and there the page Heat.
+            page.goto(process.address)
+            page.get_by_label("Pages").get_by_role("link", name="Heat").click()
             page.wait_for_selector("svg.heat rect")
             hot = page.inner_text("[aria-labelledby=hot]")
             assert hot.index(HOT) < hot.index("ATL")
