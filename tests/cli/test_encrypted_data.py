@@ -7,12 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableServiceClient
 
 from cli.command_line import Ended, tablestone
 from cli.test_secrets_left_behind import Run, files_below, processes_of
 from server_process import NotReady, ServerProcess
 from tablestone.cli.main import main
+from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
+from tablestone.engines.sqlite.page_cipher import PageCipher
 
 StartServer = Callable[..., ServerProcess]
 
@@ -91,13 +95,23 @@ def test_a_run_leaves_neither_data_nor_key(
     assert [each["text"] for each in found] == [MARKER] * 100
     assert again.stop() == 0
     damage_is_told(data, tmp_path, environment)
+    damaged = private_server(data, environment=environment)
+    tables = TableServiceClient.from_connection_string(damaged.connection_string, retry_total=0)
+    with pytest.raises(HttpResponseError) as refusal:
+        list(tables.get_table_client("Readings").list_entities())
+    assert refusal.value.status_code == 500
 
 
 def damage_is_told(data: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     """A flipped bit in a page of entities: `check` finds it, and `salvage` reads the others."""
     file = data / "tablestone.db"
     whole = bytearray(file.read_bytes())
-    whole[-100] ^= 1
+    cipher = PageCipher(EncryptionKey.parse(KEY))
+    for start in range(0, len(whole), PAGE_SIZE_BYTES):
+        page = bytes(whole[start : start + PAGE_SIZE_BYTES])
+        if MARKER.encode() in (cipher.opened(start // PAGE_SIZE_BYTES + 1, page) or b""):
+            whole[start + 100] ^= 1
+            break
     file.write_bytes(whole)
     found = tablestone("check", "--data", data, environment=environment)
     assert (found.status, found.stderr) == (1, "")
