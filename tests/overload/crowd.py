@@ -106,7 +106,8 @@ class Crowd:
         status = head[9:12].decode()
         code = fields.get(b"x-ms-error-code", b"").decode()
         if status[0] == "5" and not code:
-            code = next((each for each in ("serverbusy",) if each.encode() in body.lower()), "")
+            known = ("serverbusy", "operationtimedout")
+            code = next((each for each in known if each.encode() in body.lower()), "")
         self.statuses[f"{status} {code}".strip()] += 1
         return fields.get(b"connection") != b"close"
 

@@ -26,7 +26,8 @@ READS_A_SECOND: Final = 50.0
 RECONNECT_EVERY: Final = 50
 ANSWER_SECONDS_MAX: Final = 60.0
 RATIO_MAX: Final = 10.0
-BUSY: Final = frozenset(("503 ServerBusy", "503 serverbusy"))
+OF_LOAD: Final = frozenset(("503 serverbusy", "500 operationtimedout"))
+"""The answers of a server that takes on no more, and to a body that does not arrive."""
 
 
 @dataclass
@@ -73,7 +74,7 @@ def overload(
     found.problems += [
         f"the crowd was answered {each}"
         for each in statuses
-        if each.startswith("5") and each not in BUSY
+        if each.startswith("5") and each.lower() not in OF_LOAD
     ]
     if judge_ratio and found.ratio >= RATIO_MAX:
         found.problems.append(f"p99 is {found.ratio:.1f} times that of the quiet client alone")
