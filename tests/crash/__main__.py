@@ -33,12 +33,16 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as directory:
         run = Run(Path(directory), options.seed, *planted_server(options.bug))
         found = 0
-        for problem in islice(run.problems(options.kills), PROBLEMS_SHOWN_MAX):
+        for problem in islice(run.problems(options.kills, print_now), PROBLEMS_SHOWN_MAX):
             print(problem, flush=True)
             found += 1
     print(run)
     print(f"{time.monotonic() - began:.0f} s, {found} problems")
     return int(bool(found))
+
+
+def print_now(run: Run) -> None:
+    print(run, flush=True)
 
 
 if __name__ == "__main__":

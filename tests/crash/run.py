@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final, cast
@@ -82,8 +82,13 @@ class Run:
             f" an answer, {self.backups_restored} backups restored"
         )
 
-    def problems(self, kills: int) -> Generator[str]:
-        """Kill that many times; everything that is not as it should be, as it is found."""
+    def problems(
+        self, kills: int, tell: Callable[[Run], None] = lambda _run: None
+    ) -> Generator[str]:
+        """Kill that many times; everything that is not as it should be, as it is found.
+
+        `tell` is called after each life of the server.
+        """
         server = self._start(1)
         try:
             create_tables(server)
@@ -97,6 +102,7 @@ class Run:
                     self.kills[AT_THE_START] += 1
                 server = self._start(workers)
                 yield from self._judge(server)
+                tell(self)
                 if self.kills.total() >= kills:
                     break
             server.stop()
