@@ -19,6 +19,8 @@ NOT_SERVED: Final = 501
 _PLAIN: Final = frozenset((400, 404, 431, 505))
 """Statuses of the HTTP layer, in plain text, for what is not HTTP or is too long."""
 _CODE_IN_XML: Final = re.compile(rb"<(?:\w+:)?[cC]ode>([A-Za-z]+)</")
+_NO_CHARACTERS: Final = re.compile(rb"&#x(?:[0-8BCEF]|1[0-9A-F]|FFF[EF]);")
+"""Characters that XML does not have: in Atom, the service writes them like this (wire 5.7)."""
 _FAILED_PART: Final = re.compile(rb"^HTTP/1\.1 (5\d\d) ", re.MULTILINE)
 
 
@@ -45,7 +47,8 @@ def problems(answer: Answer, *, has_body: bool = True) -> Iterator[str]:
         if answer.body and content_type.startswith("application/json"):
             json.loads(answer.body)
         elif answer.body and "xml" in content_type:
-            ET.fromstring(answer.body.removeprefix(b"\xef\xbb\xbf"))  # noqa: S314 - the server's own
+            text = _NO_CHARACTERS.sub(b"?", answer.body.removeprefix(b"\xef\xbb\xbf"))
+            ET.fromstring(text)  # noqa: S314 - the server's own
     except (ValueError, ET.ParseError, AttributeError) as error:
         yield f"a body that cannot be read: {error}: {answer.body[:200]!r}"
         return

@@ -1,0 +1,75 @@
+"""`tablestone` on a disk whose calls fail as a file says: `python tests/cli/failing_disk_server.py serve …`.
+
+DISK_FAULT names the file. Its first line is the kind of call, the error, and whether the calls fail once or for a
+while; an empty line ends the fault. All processes of the server see a change at their next call. The log is copied
+into the database after a few commits, as on a tight disk, so that these calls fail too. Nothing of this is part of
+the package.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from engines.failing_disk import BROKEN, NO_ROOM, NOT_FLUSHED, NOT_OPENED, Disk, Plan, failing_disk
+from tablestone.cli.main import main
+from tablestone.engines.sqlite.disk_room import DiskRoom
+
+LINE_BYTES: Final = 64
+ERRORS: Final = {
+    "ENOSPC": NO_ROOM,
+    "EIO": BROKEN,
+    "EIO of a flush": NOT_FLUSHED,
+    "EMFILE": NOT_OPENED,
+}
+
+
+def write_fault(file: Path, fault: str) -> None:
+    """Make this the fault of the server: `kind|error|once` or `kind|error|lasting`; empty for none."""
+    with file.open("r+b" if file.exists() else "wb") as opened:
+        opened.write(fault.encode().ljust(LINE_BYTES))
+
+
+def plan_of(line: bytes) -> Plan | None:
+    """The plan that a line describes."""
+    text = line.decode().strip()
+    if not text:
+        return None
+    kind, error, duration = text.split("|")
+    return Plan(kind, 1, ERRORS[error], is_lasting=duration == "lasting")
+
+
+def steer(disk: Disk, file: Path) -> None:
+    """Let the file decide which calls of the disk fail, in this process and in those that it forks."""
+    with file.open("r+b") as opened:
+        shared = mmap.mmap(opened.fileno(), LINE_BYTES)
+    line = b""
+    call = disk.call
+
+    def steered(kind: str) -> None:
+        nonlocal line
+        if (now := shared[:]) != line:
+            line = now
+            disk.plan = plan_of(now)
+        call(kind)
+
+    disk.call = steered  # type: ignore[method-assign]
+
+
+def always_tight(room: DiskRoom, *_: object) -> bool:
+    room.is_tight = True
+    return False
+
+
+def run() -> int:
+    DiskRoom.look = always_tight  # type: ignore[method-assign, assignment]
+    with failing_disk() as disk:
+        steer(disk, Path(os.environ["DISK_FAULT"]))
+        return main()
+
+
+if __name__ == "__main__":
+    sys.exit(run())
