@@ -238,6 +238,8 @@ def test_a_file_without_rows(tools: DataTools) -> None:
         (("absent.jsonl",), "absent.jsonl cannot be read: No such file or directory."),
         (("./data",), "./data does not end in"),
         (("rows.jsonl", "--partition-key", "{a.b}"), "'a.b' is not the name of a column"),
+        (("rows.jsonl", "--partition-key", ""), "--partition-key is empty"),
+        (("rows.jsonl", "--row-key", "{n:>1000000000}"), "so '>1000000000' is too wide."),
         (("rows.jsonl", "--query", "city eq"), "The query 'city eq' cannot be read: "),
         (("rows.jsonl", "--query", "city eq ? or"), "The query 'city eq ? or' cannot be read: "),
         (("rows.jsonl", "--query", "startswith(city, 'R')"), "cannot be read: "),

@@ -145,8 +145,8 @@ class _Counted:
 
 def _templates(reading: Reading, *, names_present_keys: bool) -> KeyTemplates:
     return KeyTemplates(
-        KeyTemplate(reading.partition_key or PARTITION_KEY, "--partition-key"),
-        KeyTemplate(reading.row_key or ROW_KEY, "--row-key"),
+        KeyTemplate(reading.partition_key_template, "--partition-key"),
+        KeyTemplate(reading.row_key_template, "--row-key"),
         names_present_keys,
     )
 
@@ -222,8 +222,8 @@ def _report(
     )
     return Simulation(
         source=source,
-        partition_key=reading.partition_key or PARTITION_KEY,
-        row_key=reading.row_key or ROW_KEY,
+        partition_key=reading.partition_key_template,
+        row_key=reading.row_key_template,
         rows=counted.rows,
         rejected=counted.rejected,
         rejected_rows=tuple(counted.shown),

@@ -5,11 +5,13 @@ Knows typed entities and how keys are made of other columns; does not know any f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Final, NamedTuple
 
+from tablestone.limits import KEY_LENGTH_MAX
 from tablestone.model import edm
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
@@ -68,6 +70,16 @@ class Reading:
     def keys_are_made(self) -> bool:
         return self.partition_key is not None or self.row_key is not None
 
+    @property
+    def partition_key_template(self) -> str:
+        """The column of the name `PartitionKey`, unless the option names something else."""
+        return PARTITION_KEY if self.partition_key is None else self.partition_key
+
+    @property
+    def row_key_template(self) -> str:
+        """As `partition_key_template`."""
+        return ROW_KEY if self.row_key is None else self.row_key
+
 
 class Piece(NamedTuple):
     """A part of a template: a text, and a column behind it with its format; `name` is None for a text at the end."""
@@ -82,6 +94,10 @@ class KeyTemplate:
 
     def __init__(self, text: str, source: str) -> None:
         self.pieces: list[Piece] = []
+        if not text:
+            raise TransferRefused(
+                f"{source} is empty: it names a column, or is a text with {{column}} in it."
+            )
         if "{" not in text:
             self.pieces.append(Piece("", text, ""))
             return
@@ -93,6 +109,12 @@ class KeyTemplate:
             # Names only: `{a.b}` and `{a[0]}` would reach into Python's objects.
             if name is not None and (not name.isidentifier() or conversion):
                 raise TransferRefused(f"{source} {text!r}: {name!r} is not the name of a column.")
+            if any(
+                int(digits[:9]) > KEY_LENGTH_MAX for digits in re.findall("[1-9][0-9]*", spec or "")
+            ):
+                raise TransferRefused(
+                    f"{source} {text!r}: a key has {KEY_LENGTH_MAX:,} characters at most, so {spec!r} is too wide."
+                )
             self.pieces.append(Piece(literal, name, spec or ""))
 
     @property
@@ -160,8 +182,8 @@ class RowMaker:
     """Makes rows of typed properties by the options of the import. Keys come from templates or from the columns."""
 
     def __init__(self, reading: Reading) -> None:
-        self._partition_key = KeyTemplate(reading.partition_key or PARTITION_KEY, "--partition-key")
-        self._row_key = KeyTemplate(reading.row_key or ROW_KEY, "--row-key")
+        self._partition_key = KeyTemplate(reading.partition_key_template, "--partition-key")
+        self._row_key = KeyTemplate(reading.row_key_template, "--row-key")
         self._drop = reading.drop
         self._keeps_columns = reading.keeps_columns
 
