@@ -108,7 +108,7 @@ _OF_TESTS: Final = {
         "page.skip page.brand page.menu policies.table table.tables tables.table delete-table.cancel problem.tables"
     ),
     "controls.test_the_ways_to_the_heat_map": "table.heat heat.by-table",
-    "large_table.test_the_grid_stays_small": "rows.further",
+    "controls.test_a_scan_without_a_result_so_far_can_look_further": "rows.further",
     "pages.test_an_entity_is_edited_under_its_etag": (
         "conflict.form conflict.write entity.form entity.text entity.save rows.entity"
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -39,8 +39,11 @@ def problem(watched: WatchedPage) -> str:
 
 
 @contextmanager
-def answering(answer: Callable[[str], tuple[int, str, bytes]]) -> Iterator[str]:
-    """An endpoint that is no table service; its connection string."""
+def answering(
+    answer: Callable[[str], tuple[int, str, bytes]],
+    headers: Callable[[str], Mapping[str, str]] = lambda _path: {},
+) -> Iterator[str]:
+    """An endpoint with these answers and further headers by the path; its connection string."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -48,6 +51,8 @@ def answering(answer: Callable[[str], tuple[int, str, bytes]]) -> Iterator[str]:
             self.send_response(status)
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
+            for name, text in headers(self.path).items():
+                self.send_header(name, text)
             self.end_headers()
             self.wfile.write(body)
 

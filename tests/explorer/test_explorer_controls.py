@@ -17,6 +17,7 @@ from explorer.driven_controls import DRIVEN_BY, TEMPLATES, controls_of
 from explorer.insight_stand_in import insight_address
 from explorer.install import missing
 from explorer.pages_in_browser import WatchedPage, running_explorer, watched_page
+from explorer.test_explorer_bad_input import answering
 from explorer.test_explorer_pages import FIRST, field, open_entity, table, wait_for_text
 from server_process import ServerProcess
 
@@ -370,3 +371,29 @@ def test_the_token_is_typed(watched: WatchedPage) -> None:
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Open").click()
     page.wait_for_selector(".tables")
+
+
+@pytest.mark.slow
+@in_browser
+def test_a_scan_without_a_result_so_far_can_look_further(browser: Any, tmp_path: Path) -> None:
+    """The first page of the service is empty and has a token, as those of a long scan; the second has an entity."""
+    found = b'{"value": [{"PartitionKey": "found", "RowKey": "1"}]}'
+    token = {"x-ms-continuation-NextPartitionKey": "a"}
+
+    def is_first(path: str) -> bool:
+        return "NextPartitionKey" not in path
+
+    def answer(path: str) -> tuple[int, str, bytes]:
+        return 200, "application/json", b'{"value": []}' if is_first(path) else found
+
+    at_once = {"tablestone.explorer.grid_pages.PIECE_SECONDS_MAX": -1.0}
+    with (
+        answering(answer, lambda path: token if is_first(path) else {}) as place,
+        running_explorer(place, settings=tmp_path, constants=at_once) as process,
+        watched_page(browser, process) as watched,
+    ):
+        page = watched.page
+        watched.open("/tables/T?filter=a eq 1")
+        page.get_by_role("link", name="look further").click()
+        page.locator(".piece .row").filter(has_text="found").wait_for()
+        assert page.get_by_role("link", name="look further").count() == 0
