@@ -73,6 +73,21 @@ def test_the_longest_target_is_read_and_a_longer_one_refused(before_query: int) 
     talk_to(path_application, talk)
 
 
+def test_an_upgrade_whose_transfer_coding_is_none_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The parser looks at it only when the head is read without the upgrade (RFC 9112 6.1)."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = b"GET /a HTTP/1.1\r\nHost: h\r\n%bTransfer-Encoding: identity\r\n\r\n" % UPGRADE
+        writer.write(head)
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+
+    with caplog.at_level(logging.ERROR, "asyncio"):
+        talk_to(path_application, talk)
+    assert caplog.text == ""
+
+
 @pytest.mark.parametrize("version", ["2.0", "0.9"])
 def test_another_version_of_http_is_refused(version: str) -> None:
     """The parser would take these two (RFC 9112 2.3)."""

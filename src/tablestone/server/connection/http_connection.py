@@ -143,8 +143,8 @@ class HttpConnection(HttpToolsProtocol):
         while self._should_upgrade():
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
-            self.parser.feed_data(self._head_without_upgrade())
             try:
+                self.parser.feed_data(self._head_without_upgrade())
                 self.parser.feed_data(rest)
             except httptools.HttpParserUpgrade as upgrade:
                 rest = rest[upgrade.args[0] :]
