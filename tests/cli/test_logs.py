@@ -184,6 +184,34 @@ def test_sigint_during_an_import_ends_the_process_before_the_module_sees_it(
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
+INTERRUPTED = """
+import os, signal, sys
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+from tablestone.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["tablestone.engines.sqlite.space_keeper", "apsw", "unicodedata", "uvicorn.config"]
+)
+def test_sigint_while_a_later_module_is_looked_for_ends_the_process(
+    tmp_path: Path, module: str
+) -> None:
+    """The modules of the engine, and those that sockets need, are loaded by the command itself."""
+    command = [sys.executable, "-c", INTERRUPTED.format(module=module)]
+    command += ["serve", "--port=0", f"--data={tmp_path}/data"]
+    environment = {**clean_environment(), "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        command, check=False, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_plain_http_to_the_port_of_tls_is_told_once(
     private_server: StartServer, tmp_path: Path, workers: int

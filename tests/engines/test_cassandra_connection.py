@@ -13,8 +13,11 @@ pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablest
 from cassandra.cluster import NoHostAvailable
 
 import cassandra
-from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt
-from tablestone.engines.contract import EngineBusy, EngineUnavailable
+from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, _busy
+from tablestone.engines.cassandra.driver_errors import in_words
+from tablestone.engines.contract import EngineBusy, EngineUnavailable, Key
+from tablestone.engines.memory import MemoryEngine
+from tablestone.tables.storage_probe import probe_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,6 +122,35 @@ def test_nodes_that_never_answer_are_a_sentence(monkeypatch: pytest.MonkeyPatch)
         connection.execute("SELECT")
     with pytest.raises(EngineBusy):
         connection.define("CREATE")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (NO_HOST, "no node can be reached"),
+        (UNAVAILABLE, "too few of the nodes that have the data are up"),
+        (TIME_OUT, "too few nodes answered in time"),
+        (cassandra.ReadTimeout("raw"), "too few nodes answered in time"),
+        (cassandra.ReadFailure("raw"), "a node failed to carry it out"),
+        (cassandra.Unauthorized("raw"), "this user may not do that"),
+        (cassandra.InvalidRequest("raw"), "the log has the driver's error (InvalidRequest)"),
+    ],
+    ids=str,
+)
+def test_an_operator_gets_words_and_the_log_the_drivers_text(error: Exception, words: str) -> None:
+    assert in_words(error) == words
+    busy = _busy("The cluster does not answer", error)
+    assert busy.sentence == f"The cluster does not answer: {words}."
+    assert str(error) in str(busy)
+
+
+def test_a_probe_shows_the_sentence() -> None:
+    class Unreachable(MemoryEngine):
+        async def get(self, key: Key) -> bytes | None:
+            raise EngineBusy(f"raw {key}", "The cluster does not answer.")
+
+    found = asyncio.run(probe_storage(Unreachable(lambda: 1)))
+    assert found == "The cluster does not answer."
 
 
 def test_a_statement_that_is_wrong_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:

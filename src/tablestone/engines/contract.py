@@ -19,7 +19,14 @@ from tablestone.engines.capabilities import Capabilities
 
 
 class EngineUnavailable(Exception):
-    """Storage cannot answer now (disk full, locked, a node missing): nothing of the request was applied."""
+    """Storage cannot answer now (disk full, locked, a node missing): nothing of the request was applied.
+
+    `sentence` is for an operator: the text, or, if the text has words of a library, the same without them.
+    """
+
+    def __init__(self, text: str = "", sentence: str | None = None) -> None:
+        super().__init__(text)
+        self.sentence = text if sentence is None else sentence
 
 
 class EngineBusy(EngineUnavailable):

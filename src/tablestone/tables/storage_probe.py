@@ -37,7 +37,7 @@ async def probe_storage(engine: Engine) -> str | None:
     except EngineDamaged as damaged:
         return str(damaged)
     except EngineUnavailable as refused:
-        return str(refused)
+        return refused.sentence
     except OutcomeUnknown as unknown:
         return f"Storage does not say whether it has written: {unknown}"
     return None

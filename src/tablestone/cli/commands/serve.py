@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import click
@@ -33,6 +34,7 @@ from tablestone.configuration import (
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.registry import capabilities_of
+from tablestone.interrupts import EndsTheProcess
 from tablestone.server.processes.start import serve as run_server
 from tablestone.telemetry.log_format import formatter_of
 
@@ -43,7 +45,10 @@ log = logging.getLogger(__name__)
 @with_options(SERVER_OPTIONS)
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
-    configuration = read_configuration(by_option_name(given), os.environ)
+    with EndsTheProcess():
+        # The options import the modules of the engine. A socket that is given the name of a host imports this one.
+        import_module("encodings.idna")
+        configuration = read_configuration(by_option_name(given), os.environ)
     errors = logging.StreamHandler(sys.stderr)
     errors.setFormatter(formatter_of(configuration.log_format))
     logging.basicConfig(level=configuration.log_level.upper(), handlers=[errors])

@@ -256,7 +256,7 @@ class Commits:
             self.in_doubt += 1
             if await self._was_applied(partition, number, attempt, began):
                 return None
-            raise EngineBusy(f"The cluster did not take a write in time: {doubt}") from doubt
+            raise EngineBusy(f"The cluster did not take a write in time: {doubt}.") from doubt
         return None if answer is None else _found(answer)
 
     async def _was_applied(
@@ -271,7 +271,9 @@ class Commits:
             try:
                 state, last = await self._state(partition)
             except EngineUnavailable as error:
-                raise OutcomeUnknown(f"A write may have been applied, or not: {error}") from error
+                raise OutcomeUnknown(
+                    f"A write may have been applied, or not: {error.sentence}"
+                ) from error
             if last == number:
                 return True
             if self._seconds() - began > WRITER_SECONDS / 2:

@@ -21,6 +21,7 @@ import cassandra
 from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.cassandra_figures import REQUEST
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
+from tablestone.engines.cassandra.driver_errors import in_words
 from tablestone.engines.cassandra.session import Nodes, open_session
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable
 from tablestone.engines.figures import Distribution
@@ -174,7 +175,7 @@ class Connection:
             try:
                 return await self._send(request, parameters)
             except cassandra.RequestValidationException as error:
-                raise EngineBusy(f"The cluster refuses a statement: {error}") from error
+                raise _busy("The cluster refuses a statement", error) from error
             except EngineUnavailable:
                 raise
             except Exception as error:
@@ -182,7 +183,7 @@ class Connection:
                     raise EngineBusy(why) from error
                 if not self.is_open or self._seconds() + pause > deadline:
                     hint = UNNAMED if isinstance(error, cassandra.ReadFailure) else ""
-                    raise EngineBusy(f"The cluster does not answer: {error}{hint}") from error
+                    raise _busy("The cluster does not answer", error, hint) from error
             await self.pause(pause)
             pause = min(2 * pause, 1.0)
 
@@ -207,12 +208,12 @@ class Connection:
             answer = await self._send(request, None)
         except NOTHING_DONE as error:
             if isinstance(error, NoHostAvailable) and _may_have_been_sent(error):
-                raise OutcomeInDoubt(str(error)) from error
-            raise EngineBusy(f"The cluster does not take a write: {error}") from error
+                raise OutcomeInDoubt(in_words(error)) from error
+            raise _busy("The cluster does not take a write", error) from error
         except EngineUnavailable:  # the connection is closed: nothing was sent
             raise
         except Exception as error:
-            raise OutcomeInDoubt(str(error)) from error
+            raise OutcomeInDoubt(in_words(error)) from error
         return None if answer[0][0] else answer
 
     def nodes(self) -> tuple[int, int]:
@@ -237,7 +238,7 @@ class Connection:
                 return attempt()
             except PASSING as error:
                 if not self.is_open or self._seconds() > deadline:
-                    raise EngineBusy(f"The cluster does not answer: {error}") from error
+                    raise _busy("The cluster does not answer", error) from error
             time.sleep(START_PAUSE_SECONDS)
 
     def _send(self, request: Any, parameters: Sequence[Any] | None) -> asyncio.Future[Answer]:
@@ -303,6 +304,11 @@ def _batch(calls: Sequence[Call]) -> BatchStatement:
     for statement, parameters in calls:
         batch.add(statement, parameters)
     return batch
+
+
+def _busy(what: str, error: Exception, hint: str = "") -> EngineBusy:
+    """The contract's error: with the driver's text for the log, and without it for an operator."""
+    return EngineBusy(f"{what}: {error}{hint}", f"{what}: {in_words(error)}.{hint}")
 
 
 def _why_unreadable(error: Exception) -> str | None:
