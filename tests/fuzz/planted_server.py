@@ -10,6 +10,7 @@ import sys
 from typing import Any, Final
 
 from tablestone.cli.main import main
+from tablestone.clock import system_clock
 from tablestone.configuration import Configuration, WorkerSlot
 from tablestone.model.operations import Operation, QueryEntities, Result
 from tablestone.server import application
@@ -27,17 +28,26 @@ _KEPT: Final[list[object]] = []
 
 
 class PlantedService(TableService):
-    """The table service, with the bugs that it may have."""
+    """The table service, with the error that it may have."""
 
     async def execute(self, owner: Owner, operation: Operation) -> Result:
-        bug = os.environ["PLANTED_BUG"]
-        if bug == ERROR and isinstance(operation, QueryEntities) and operation.top <= 5:
+        if (
+            os.environ["PLANTED_BUG"] == ERROR
+            and isinstance(operation, QueryEntities)
+            and operation.top <= 5
+        ):
             raise IndexError("planted")
-        if bug == DESCRIPTORS:
-            _KEPT.append(os.open(os.devnull, os.O_RDONLY))
-        if bug == MEMORY:
-            _KEPT.append(os.urandom(500_000))
         return await super().execute(owner, operation)
+
+
+def leaking_clock() -> int:
+    """The clock, which each request asks at least once."""
+    bug = os.environ["PLANTED_BUG"]
+    if bug == DESCRIPTORS:
+        _KEPT.append(os.open(os.devnull, os.O_RDONLY))
+    if bug == MEMORY:
+        _KEPT.append(os.urandom(300_000))
+    return system_clock()
 
 
 def _lenient_connection_made(made: Any, connection: HttpConnection, transport: Any) -> None:
@@ -48,8 +58,8 @@ def _lenient_connection_made(made: Any, connection: HttpConnection, transport: A
 
 
 def create_application(configuration: Configuration, slot: WorkerSlot) -> Application:
-    """The application of the real server, with the planted service."""
-    return Application(configuration, slot, Parts(make_service=PlantedService))
+    """The application of the real server, with the planted service and clock."""
+    return Application(configuration, slot, Parts(leaking_clock, make_service=PlantedService))
 
 
 def run() -> int:
