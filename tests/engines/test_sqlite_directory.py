@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import stat
+import threading
 from typing import TYPE_CHECKING
 
 import apsw
@@ -16,7 +17,11 @@ from engines.opened import close_healthy, files_no_longer_than, open_sqlite, wri
 from engines.write_sets import committed, insert, read_all
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite.data_directory import FORMAT_VERSION, PAGE_SIZE_BYTES
+from tablestone.engines.sqlite.data_directory import (
+    FORMAT_VERSION,
+    LOCKED_MS_MAX,
+    PAGE_SIZE_BYTES,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +48,24 @@ async def test_a_new_directory_is_private_and_its_file_says_what_it_is(tmp_path:
         "synchronous": 2,  # FULL
     }
     await close_healthy(engine)
+
+
+@pytest.mark.parametrize("mode", [{"shared": True}, {"read_only": True}, {}])
+def test_a_database_that_another_process_locks_for_a_moment_is_waited_for(
+    tmp_path: Path, mode: dict[str, bool]
+) -> None:
+    """As after a kill, when the first process to open the database reads the log again."""
+    asyncio.run(open_sqlite(tmp_path).close())
+    other = apsw.Connection(os.fspath(tmp_path / "tablestone.db"))
+    other.pragma("locking_mode", "EXCLUSIVE")
+    other.execute("BEGIN IMMEDIATE; PRAGMA user_version = 1; COMMIT")
+    timer = threading.Timer(10 * LOCKED_MS_MAX / 1000, other.close)
+    timer.start()
+    try:
+        engine = open_engine(f"sqlite:{tmp_path}", lambda: 1, **mode)
+        asyncio.run(engine.close())
+    finally:
+        timer.join()
 
 
 def make_newer(data: Path) -> None:

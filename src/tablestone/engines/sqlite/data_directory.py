@@ -52,6 +52,9 @@ OWN_NAMES: Final = (
 LOCKED_MS_MAX: Final = 50
 """Milliseconds to wait for a lock of another program, such as a backup tool. The limit is low because the event loop
 waits too."""
+OPENING_MS_MAX: Final = 5_000
+"""The same while a process opens the database, and serves nothing yet: after a kill, another one may be reading the
+log again."""
 
 # Not WITHOUT ROWID: values are in the order of their arrival, so a flush of rows from all over the key space touches
 # few pages. The index of the primary key gives the order of the keys.
@@ -257,6 +260,7 @@ class DataDirectory:
         if is_cut and not read_only:  # before SQLite removes the log
             raise EngineBroken(f"{self.database} has been cut to nothing.{self._advice}")
         connection = self._connect(apsw.SQLITE_OPEN_READONLY if read_only else flags)
+        connection.set_busy_timeout(OPENING_MS_MAX)
         try:
             version = connection.pragma("user_version")
             application_id = connection.pragma("application_id")
