@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tablestone.explorer.explored_account import ExplorerSettings, SeenProperties
-from tablestone.explorer.filter_input import completions, filter_problem, plan_of
+from tablestone.explorer.filter_input import advice_on, completions, filter_problem, plan_of
 from tablestone.explorer.grid_query import GridQuery, read_query
 from tablestone.explorer.grid_rows import COLUMNS_MAX, Cell, cell_of, columns_of
 from tablestone.explorer.page_templates import _with_code
@@ -141,6 +141,13 @@ def test_a_filter_of_30_kilobytes() -> None:
 )
 def test_the_badge_of_a_plan(text: str, name: str, is_scan: bool) -> None:  # noqa: FBT001 - a column of the table
     assert plan_of(text)[:2] == (name, is_scan)
+
+
+@pytest.mark.parametrize("text", ["temp gt 50 and note eq 'x'", "temp gt 50.0 and note eq 'x'"])
+def test_advice_has_the_format_of_the_type_that_was_seen(text: str) -> None:
+    """A whole number stands for a Double in a filter: keys of another format would not find it."""
+    (advice,) = advice_on("Weather", text, seen().of("Weather"))
+    assert advice.row_key.startswith("{temp:020.6f}_")
 
 
 def test_an_entity_is_the_same_after_its_form() -> None:

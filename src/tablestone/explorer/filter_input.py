@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from tablestone.advice.advising import advise_on_query
 from tablestone.advice.rule import Advice
+from tablestone.advice.stored_types import with_stored_types
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.explorer.explored_account import SeenProperty
 from tablestone.model.edm import EdmType, EdmValue
@@ -102,9 +103,15 @@ def plan_of(text: str) -> ShownPlan:
     return ShownPlan(plan_name(plan), is_scan and bool(text), plan_lines(plan))
 
 
-def advice_on(table: str, text: str) -> list[Advice]:
-    """Advice on the keys of a table, for a filter that can be read; empty where the filter uses the keys well."""
-    return advise_on_query(QueryUse(parse_filter(text) if text else None), TableUse(table))
+def advice_on(table: str, text: str, seen: Mapping[str, SeenProperty]) -> list[Advice]:
+    """Advice on the keys of a table, for a filter that can be read; empty where the filter uses the keys well.
+
+    A number of the filter counts as one of the type that was seen: `total gt 50` may ask for a Double.
+    """
+    types = {name: next(iter(each.types)) for name, each in seen.items() if each.types}
+    tree = parse_filter(text) if text else None
+    use = QueryUse(None if tree is None else with_stored_types(tree, types))
+    return advise_on_query(use, TableUse(table))
 
 
 def completions(text: str, caret: int, seen: Mapping[str, SeenProperty]) -> list[Completion]:

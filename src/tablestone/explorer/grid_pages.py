@@ -90,7 +90,7 @@ def table(request: Request) -> Response:
         problem=problem,
         status=400 if problem else 200,
         plan=None if problem else plan_of(query.filter),
-        advice=[] if problem else advice_on(name, query.filter),
+        advice=[] if problem else advice_on(name, query.filter, account.seen.of(name)),
         comparisons=COMPARISONS,
         kinds=tuple(TYPE_NAMES),
         languages=LANGUAGES,

@@ -19,7 +19,7 @@ from tablestone.explorer.known_sizes import sizes_of
 from tablestone.explorer.page_templates import account_of, page
 from tablestone.telemetry.insight_report import DAY, HOUR, NOW, InsightReport, QueryShape
 from tablestone.transfer.insight_request import ask_for_insight
-from tablestone.transfer.observed_workload import query_use, workload_of
+from tablestone.transfer.observed_workload import query_use, shapes_of, workload_of
 from tablestone.transfer.progress import shown_bytes
 from tablestone.transfer.refusals import TransferFailed
 from tablestone.transfer.writing import quoted
@@ -93,7 +93,7 @@ def scanning_queries(report: InsightReport, period: str) -> list[ScanningQuery]:
     """The queries that read most beyond what they return, with the advice on each."""
     tables = {each.name.lower(): each for each in workload_of(report, period).tables}
     found = []
-    for shape in report.queries[period]:
+    for shape in shapes_of(report, period):
         ratio = shape.entities_read / max(shape.entities_returned, 1)
         if ratio < SCANNED_MIN:
             continue
