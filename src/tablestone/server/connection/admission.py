@@ -94,8 +94,8 @@ class Admission:
         self.requests = FairShares(requests_max, percent)
         self.buffers = FairShares(buffered_bytes_max, percent)
         self.rounds = Rounds(seconds)
-        self.refused: dict[str, int] = {}
-        """Requests that were refused, by the name of the limit."""
+        self.refused: dict[str, int] = {limit.value: 0 for limit in Limit}
+        """Requests that were refused, by the name of the limit; each is shown before it refuses one."""
         self.is_proxy = is_proxy
         self._of_address_max = max(2, connections_max * percent // ALL) if percent < ALL else None
         self._neighbours: dict[str, Neighbours] = {}
