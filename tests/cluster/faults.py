@@ -38,7 +38,7 @@ ANSWERS_MIN: Final = 40
 """The answers without which no phase ends."""
 PATIENCE_SECONDS: Final = 120.0
 FORGETFUL: Final = {"hinted_handoff_enabled": "false", "dynamic_snitch": "false"}
-"""Nodes with these settings bring a node that was away nothing of what it missed, and do not avoid it because it is slow."""
+"""A node that was away does not get what it missed, and the other nodes do not avoid it for being slow."""
 SLOW: Final = (0.10, 0.05)
 """A slow node stands still for so many seconds, and then runs for so many."""
 

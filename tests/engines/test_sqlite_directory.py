@@ -50,9 +50,9 @@ async def test_a_new_directory_is_private_and_its_file_says_what_it_is(tmp_path:
     await close_healthy(engine)
 
 
-@pytest.mark.parametrize("mode", [{"shared": True}, {"read_only": True}, {}])
+@pytest.mark.parametrize(("shared", "read_only"), [(True, False), (False, True), (False, False)])
 def test_a_database_that_another_process_locks_for_a_moment_is_waited_for(
-    tmp_path: Path, mode: dict[str, bool]
+    tmp_path: Path, *, shared: bool, read_only: bool
 ) -> None:
     """As after a kill, when the first process to open the database reads the log again."""
     asyncio.run(open_sqlite(tmp_path).close())
@@ -62,7 +62,7 @@ def test_a_database_that_another_process_locks_for_a_moment_is_waited_for(
     timer = threading.Timer(10 * LOCKED_MS_MAX / 1000, other.close)
     timer.start()
     try:
-        engine = open_engine(f"sqlite:{tmp_path}", lambda: 1, **mode)
+        engine = open_engine(f"sqlite:{tmp_path}", lambda: 1, shared=shared, read_only=read_only)
         asyncio.run(engine.close())
     finally:
         timer.join()
