@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -33,10 +33,11 @@ async def listen(
     idle_seconds: int = ANSWER_SECONDS_MAX,
     *,
     waits: bool = False,
+    refuse: ServedApplication | None = None,
 ) -> asyncio.Server:
     """The server's own HTTP connection before an application, on a port of the system's choice.
 
-    An application that `waits` is called inside a task.
+    An application that `waits` is called inside a task. `refuse` answers requests beyond a limit.
     """
     config = Config(
         served,
@@ -61,7 +62,7 @@ async def listen(
             {},
             loop,
             admission=Admission(1000, 1000, 100 * MEBIBYTE, 50),
-            refuse=config.loaded_app,
+            refuse=cast("Any", refuse or served),
             waits=waits,
         ),
         "127.0.0.1",

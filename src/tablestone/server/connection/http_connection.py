@@ -156,7 +156,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _should_upgrade(self) -> bool:
         """Whether uvicorn leaves the request that the parser has ended for; CONNECT is answered as it is."""
-        return self.scope["method"] != "CONNECT"
+        return not self._is_overrun and self.scope["method"] != "CONNECT"
 
     def _head_without_upgrade(self) -> bytes:
         version = self.scope["http_version"]
@@ -165,7 +165,9 @@ class HttpConnection(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def _refuse_bytes(self) -> None:
-        """Answer bytes that are not HTTP, as uvicorn does."""
+        """Answer bytes that are not HTTP, as uvicorn does; not those behind the last request that is answered."""
+        if self._is_overrun:
+            return
         message = "Invalid HTTP request received."
         self.logger.warning(message)
         self.send_400_response(message)
