@@ -27,7 +27,7 @@ from tablestone.model.operations import (
 from tablestone.telemetry import metrics, request_counts
 from tablestone.telemetry.metrics import Metric, MetricKind, Samples
 from tablestone.telemetry.request_counts import DURATION_BOUNDS, RequestCounts
-from tablestone.telemetry.request_record import RequestRecord
+from tablestone.telemetry.request_record import RefusedTable, RequestRecord
 
 POINT = GetEntity("Readings", EntityKey("p", "r"), None)
 QUERY = QueryEntities("Readings", None, 1000, None, None)
@@ -244,10 +244,13 @@ def test_a_record_that_forgets_is_as_a_new_one() -> None:
     """Another request gets it. The four members that each request sets itself may be of the last one."""
     record = record_of(TRANSACTION, TransactionCommitted([]), StorageError("ServerBusy"))
     record.is_batch = True
+    record.refused = RefusedTable("Trips", is_found=True)
     record.forget()
     new = RequestRecord(record.started)
     own = {"started", "ended", "status", "bytes_out"}
-    kept = {"account", "is_batch", "operation", "result", "failure", "bytes_in", "details"}
+    kept = {
+        *("account", "is_batch", "operation", "result", "failure", "refused", "bytes_in", "details")
+    }
     for name in kept:
         assert getattr(record, name) == getattr(new, name), name
     if hasattr(new, "__dict__"):  # a compiled one has none

@@ -55,9 +55,8 @@ class RequestRecord:
     """One request. `started` and `ended` are of a clock that never steps back.
 
     `failure` is the error that was answered; for a batch, the error inside the answer. Only with a failure there may be
-    `refused`. `bytes_in` and `bytes_out` count
-    bodies. A record is small, because with metrics every request has one: only an access log or a trace adds `details`,
-    and a point read has no `result`.
+    `refused`. `bytes_in` and `bytes_out` count bodies. A record is small, because with metrics every request has one:
+    only an access log or a trace adds `details`, and a point read has no `result`.
     """
 
     def __init__(self, started: float, details: RequestDetails | None = None) -> None:
