@@ -10,11 +10,15 @@ import pytest
 
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablestone[cassandra]'")
 
-from cassandra.cluster import NoHostAvailable
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable
+from cassandra.policies import NoSpeculativeExecutionPolicy, RetryPolicy
 
 import cassandra
+from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, _busy
 from tablestone.engines.cassandra.driver_errors import in_words
+from tablestone.engines.cassandra.session import Nodes as NodesToAsk
+from tablestone.engines.cassandra.session import _cluster
 from tablestone.engines.contract import EngineBusy, EngineUnavailable, Key
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables.storage_probe import probe_storage
@@ -45,6 +49,23 @@ def test_a_write_to_a_closed_connection_was_certainly_not_sent(
     with pytest.raises(EngineUnavailable):
         asyncio.run(write())
     assert not issubclass(EngineUnavailable, OutcomeInDoubt)
+
+
+@pytest.mark.parametrize(
+    "question", ["on_read_timeout", "on_write_timeout", "on_unavailable", "on_request_error"]
+)
+def test_the_driver_repeats_no_request(question: str) -> None:
+    """A batch that was refused must not be carried out later (docs/decisions/0009-cassandra-versions.md)."""
+    cluster = _cluster(
+        parse_address("cassandra://127.0.0.1/tablestone"), NodesToAsk(lambda: 0.0, None)
+    )
+    try:
+        profile = cluster.profile_manager.profiles[EXEC_PROFILE_DEFAULT]
+        decision, _ = getattr(profile.retry_policy, question)(*[None] * 6, retry_num=0)
+        assert decision == RetryPolicy.RETHROW
+        assert isinstance(profile.speculative_execution_policy, NoSpeculativeExecutionPolicy)
+    finally:
+        cluster.shutdown()
 
 
 class Nodes:

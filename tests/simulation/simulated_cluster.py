@@ -3,6 +3,9 @@
 Conditional writes of a partition follow one another, as Paxos orders them; each then travels to the replicas by itself.
 A read at QUORUM asks two replicas and repairs only what it has read. A read at SERIAL first brings every decided write
 to two replicas. Messages are late, lost, or come twice; a replica may be away. All chance comes from one seed.
+
+A conditional write does not come again after the server has heard that it was not applied: neither TCP nor the driver
+repeats a request (docs/decisions/0009-cassandra-versions.md).
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from simulation.statements import STATES, Statement
 from tablestone.engines.cassandra.connection import Answer
 
 Call = tuple[Statement, Sequence[Any]]
+Tell = Callable[[Answer], None]
 REPLICAS: Final = 3
 QUORUM: Final = 2
 LATE_SECONDS: Final = (2.0, 8.0)
@@ -48,13 +52,32 @@ class Trouble:
     travel_seconds: float = 0.001
 
 
+@dataclass
+class _Message:
+    """A request on its way, or its second coming. `future` is the answer that the server waits for."""
+
+    request: Sequence[Call]
+    future: asyncio.Future[Answer]
+    is_second: bool = False
+
+    def is_settled(self) -> bool:
+        """Whether this is a conditional write, and the server has heard that it was not applied."""
+        future = self.future
+        if not any(statement.is_conditional for statement, _ in self.request):
+            return False
+        if not future.done() or future.cancelled():
+            return False
+        return future.exception() is not None or not future.result()[0][0]
+
+
 class Decided:
     """A conditional write that was applied, and the replicas that do not have it yet."""
 
-    def __init__(self, parts: list[Part]) -> None:
+    def __init__(self, parts: list[Part], at_quorum: Callable[[], None]) -> None:
         self.parts = parts
         self.missing = set(range(REPLICAS))
-        self.at_quorum: asyncio.Event = asyncio.Event()
+        self.at_quorum: Callable[[], None] | None = at_quorum
+        """Called once, as soon as two replicas have it."""
 
 
 class SimulatedCluster:
@@ -81,14 +104,11 @@ class SimulatedCluster:
     def send(self, request: Sequence[Call]) -> asyncio.Future[Answer]:
         """The answer to a request, if one ever comes back."""
         future: asyncio.Future[Answer] = self._loop.create_future()
-        trouble = self.trouble
-        if self.random.random() < trouble.lost:
+        if self.random.random() < self.trouble.lost:
             return future
-        self._start(self._answer(request, future))
-        if self.random.random() < trouble.twice:
-            unheard: asyncio.Future[Answer] = self._loop.create_future()
-            unheard.cancel()
-            self._start(self._answer(request, unheard, is_late=True))
+        self._soon(partial(self._set_out, _Message(request, future)))
+        if self.random.random() < self.trouble.twice:
+            self._soon(partial(self._set_out, _Message(request, future, is_second=True)))
         return future
 
     def note(self, *what: object) -> None:
@@ -101,51 +121,54 @@ class SimulatedCluster:
             for index in range(REPLICAS):
                 self._bring(key, index)
 
-    async def _answer(
-        self, request: Sequence[Call], future: asyncio.Future[Answer], *, is_late: bool = False
-    ) -> None:
-        await self._travel(is_late=is_late)
-        error: Exception | None = None
-        answer = Answer()
-        if self.random.random() < self.trouble.refused or len(self.away) > REPLICAS - QUORUM:
-            error = Unavailable("a quorum is not there")
-        else:
-            answer = await self._carry_out(request)
-        if self.random.random() < self.trouble.lost:
-            return
-        await self._travel()
-        self.note([statement.text for statement, _ in request], answer, error)
-        if future.done():
-            return
-        if error is None:
-            future.set_result(answer)
-        else:
-            future.set_exception(error)
+    def _set_out(self, message: _Message) -> None:
+        self._later(self._journey(is_late=message.is_second), partial(self._arrive, message))
 
-    async def _carry_out(self, request: Sequence[Call]) -> Answer:
+    def _arrive(self, message: _Message) -> None:
+        if self.random.random() < self.trouble.refused or len(self.away) > REPLICAS - QUORUM:
+            self._answer(message, Unavailable("a quorum is not there"))
+        elif not message.is_settled():
+            self._carry_out(message.request, partial(self._answer, message))
+
+    def _answer(self, message: _Message, answer: Answer | Exception) -> None:
+        if self.random.random() >= self.trouble.lost:
+            self._later(self._journey(), partial(self._hand_over, message, answer))
+
+    def _hand_over(self, message: _Message, answer: Answer | Exception) -> None:
+        self.note([statement.text for statement, _ in message.request], answer)
+        if message.is_second or message.future.done():
+            return
+        if isinstance(answer, Answer):
+            message.future.set_result(answer)
+        else:
+            message.future.set_exception(answer)
+
+    def _carry_out(self, request: Sequence[Call], tell: Tell) -> None:
         statement, parameters = request[0]
         if statement.verb == STATES:
-            return self._states(parameters)
+            tell(self._states(parameters))
+            return
         key = statement.key(parameters)
         if any(each.is_conditional for each, _ in request):
-            return await self._decide(key, request)
-        if statement.verb != "SELECT":
-            return await self._write(key, statement, parameters)
-        if statement.is_serial:
+            self._decide(key, request, tell)
+        elif statement.verb != "SELECT":
+            self._write(key, statement, parameters, tell)
+        elif statement.is_serial:
             self._complete(key)
-            return Answer(
-                select(statement, parameters, self.truth.partition(key), self._loop.time())
-            )
-        return await self._read(key, statement, parameters)
+            truth = self.truth.partition(key)
+            tell(Answer(select(statement, parameters, truth, self._loop.time())))
+        else:
+            self._read(key, statement, parameters, tell)
 
     # Conditional writes.
 
-    async def _decide(self, key: Key, request: Sequence[Call]) -> Answer:
+    def _decide(self, key: Key, request: Sequence[Call], tell: Tell) -> None:
         now = self._loop.time()
         self._complete(key)
         truth = self.truth.partition(key)
         if not all(holds(statement, parameters, truth, now) for statement, parameters in request):
-            return _found(request, truth, now)
+            tell(_found(request, truth, now))
+            return
         at = max(self._microseconds(), self._last_at.get(key, 0) + 1)
         self._last_at[key] = at
         parts = [
@@ -154,27 +177,28 @@ class SimulatedCluster:
             for part in written(statement, parameters, at, now)
         ]
         self.truth.apply(key, parts)
-        decided = Decided(parts)
+        answer = Answer([(True,)])
+        answer.names = ("[applied]",)
+        decided = Decided(parts, partial(self._soon, partial(tell, answer)))
         self._decided.setdefault(key, []).append(decided)
         for index in range(REPLICAS):
             self._later(self._delay(), partial(self._bring, key, index, decided))
-        await decided.at_quorum.wait()
-        answer = Answer([(True,)])
-        answer.names = ("[applied]",)
-        return answer
 
     def _bring(self, key: Key, index: int, only: Decided | None = None) -> None:
         """A replica gets a decided write, or all that it lacks of a partition."""
         if index in self.away:
             self._later(self.random.uniform(*LATE_SECONDS), partial(self._bring, key, index, only))
             return
-        waiting = self._decided.get(key, [])
+        waiting = self._decided.get(key)
+        if not waiting:
+            return
         for decided in waiting:
             if index in decided.missing and only in (None, decided):
                 self.replicas[index].apply(key, decided.parts)
                 decided.missing.discard(index)
-                if len(decided.missing) <= REPLICAS - QUORUM:
-                    decided.at_quorum.set()
+                if len(decided.missing) <= REPLICAS - QUORUM and decided.at_quorum is not None:
+                    decided.at_quorum()
+                    decided.at_quorum = None
         self._decided[key] = [each for each in waiting if each.missing]
 
     def _complete(self, key: Key) -> None:
@@ -185,10 +209,9 @@ class SimulatedCluster:
 
     # Plain writes and reads.
 
-    async def _write(self, key: Key, statement: Statement, parameters: Sequence[Any]) -> Answer:
+    def _write(self, key: Key, statement: Statement, parameters: Sequence[Any], tell: Tell) -> None:
         parts = written(statement, parameters, self._microseconds(), self._loop.time())
         there = 0
-        is_there = asyncio.Event()
 
         def arrive(index: int) -> None:
             nonlocal there
@@ -198,28 +221,28 @@ class SimulatedCluster:
             self.replicas[index].apply(key, parts)
             there += 1
             if there == QUORUM:
-                is_there.set()
+                self._soon(partial(tell, Answer()))
 
         for index in range(REPLICAS):
             self._later(self._delay(), partial(arrive, index))
-        await is_there.wait()
-        return Answer()
 
-    async def _read(self, key: Key, statement: Statement, parameters: Sequence[Any]) -> Answer:
+    def _read(self, key: Key, statement: Statement, parameters: Sequence[Any], tell: Tell) -> None:
         there = [index for index in range(REPLICAS) if index not in self.away]
         count = 1 if statement.asks_one else QUORUM
         asked = self.random.sample(there, min(count, len(there)))
         wanted = wanted_rows(statement, parameters)
         merged = Partition()
-        for number, index in enumerate(asked):
-            if number:
-                await asyncio.sleep(self._delay() / 2)
-            for part in self.replicas[index].partition(key).parts(wanted):
-                merged.put(part)
-        repaired = list(merged.parts(wanted))
-        for index in asked:
-            self.replicas[index].apply(key, repaired)
-        return Answer(select(statement, parameters, merged, self._loop.time()))
+
+        def ask(number: int) -> None:
+            merged.merge(self.replicas[asked[number]].partition(key), wanted)
+            if number + 1 < len(asked):
+                self._later(self._delay() / 2, partial(ask, number + 1))
+                return
+            for index in asked:
+                self.replicas[index].partition(key).merge(merged)
+            tell(Answer(select(statement, parameters, merged, self._loop.time())))
+
+        ask(0)
 
     def _states(self, parameters: Sequence[Any]) -> Answer:
         """The static columns of every partition; all of them come in the first answer."""
@@ -233,11 +256,11 @@ class SimulatedCluster:
 
     # Time.
 
-    async def _travel(self, *, is_late: bool = False) -> None:
+    def _journey(self, *, is_late: bool = False) -> float:
+        """How long a message takes."""
         if is_late or self.random.random() < self.trouble.late:
-            await asyncio.sleep(self.random.uniform(*LATE_SECONDS))
-        else:
-            await asyncio.sleep(self._delay())
+            return self.random.uniform(*LATE_SECONDS)
+        return self._delay()
 
     def _delay(self) -> float:
         return self.random.expovariate(1 / self.trouble.travel_seconds)
@@ -245,8 +268,8 @@ class SimulatedCluster:
     def _microseconds(self) -> int:
         return int(self._loop.time() * 1e6)
 
-    def _start(self, coroutine: Any) -> None:
-        self._loop.create_task(coroutine, context=self._context.copy())
+    def _soon(self, call: Callable[[], None]) -> None:
+        self._loop.call_soon(call, context=self._context)
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         self._loop.call_later(seconds, call, context=self._context)
@@ -283,7 +306,7 @@ def _found(request: Sequence[Call], partition: Partition, now: float) -> Answer:
     named = {
         each.term.value(parameters)
         for statement, parameters in request
-        for each in statement.clustering()
+        for each in statement.clustering
     }
     for row in sorted(named & set(lines)):
         answer.append((False, row, *state, lines[row].get("version")))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Coroutine
+import itertools
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
@@ -19,6 +21,34 @@ class Deadlock(Exception):
     """Nothing can happen any more, and the end was not reached."""
 
 
+class Call:
+    """A call that is to be made, once or never: what asyncio names a handle, without its debugging."""
+
+    __slots__ = ("_arguments", "_function", "_when", "context", "is_cancelled")
+
+    def __init__(
+        self, function: Callable[..., object], arguments: Any, context: Context, when: float
+    ) -> None:
+        self._function = function
+        self._arguments = arguments
+        self._when = when
+        self.context = context
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        """The time for which a timer is set."""
+        return self._when
+
+    def make(self) -> None:
+        self.context.run(self._function, *self._arguments)
+
+
 class Process:
     """A process of the simulation."""
 
@@ -26,7 +56,7 @@ class Process:
         self.name = name
         self.is_dead = False
         self.is_paused = False
-        self.held: list[asyncio.Handle] = []
+        self.held: list[Call] = []
         self.context: Context = copy_context()
         self.context.run(CURRENT.set, self)
 
@@ -64,39 +94,87 @@ CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """Runs one handle after the other; if there is none, the time is that of the next timer."""
+    """Makes one call after the other; if there is none, the time is that of the next timer.
 
-    _ready: Any
-    _scheduled: list[asyncio.TimerHandle]
+    Timers of the same time are in the order in which they were set.
+    """
+
+    _stopping: bool
 
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
+        self._calls: deque[Call] = deque()
+        self._timers: list[tuple[float, int, Call]] = []
+        self._number = itertools.count()
 
     def time(self) -> float:
         return self._now
 
-    def take_back(self, handles: list[asyncio.Handle]) -> None:
-        self._ready.extend(handles)
+    def take_back(self, calls: list[Call]) -> None:
+        self._calls.extend(calls)
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Call:
+        call = Call(callback, args, copy_context() if context is None else context, self._now)
+        self._calls.append(call)
+        return call
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Call:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Call:
+        call = Call(callback, args, copy_context() if context is None else context, when)
+        heapq.heappush(self._timers, (when, next(self._number), call))
+        return call
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, Result] | Coroutine[Any, Any, Result],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[Result]:
+        return asyncio.Task(coro, loop=self, name=name, context=context)  # type: ignore[arg-type]
 
     def _run_once(self) -> None:
-        if not self._ready:
-            if not self._scheduled:
+        """Make calls until `stop` was called."""
+        while True:
+            if self._calls:
+                call = self._calls.popleft()
+            elif self._timers:
+                when, _, call = heapq.heappop(self._timers)
+                if not call.is_cancelled:
+                    self._now = max(self._now, when)
+            else:
                 raise Deadlock
-            timer = heapq.heappop(self._scheduled)
-            timer._scheduled = False  # type: ignore[attr-defined]
-            if not timer.cancelled():
-                self._now = max(self._now, timer.when())
-                self._ready.append(timer)
-            return
-        handle = self._ready.popleft()
-        if handle.cancelled():
-            return
-        process = handle._context.get(CURRENT)
-        if process is not None and (process.is_dead or process.is_paused):
-            process.held.append(handle)
-            return
-        handle._run()
+            if call.is_cancelled:
+                continue
+            process = call.context.get(CURRENT)
+            if process is not None and (process.is_dead or process.is_paused):
+                process.held.append(call)
+                continue
+            try:
+                call.make()
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as asyncio's loops do
+                self.call_exception_handler({"message": "A call failed.", "exception": error})
+            if self._stopping:
+                return
 
     def _process_events(self, _events: object) -> None:
         """There are no files."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from random import Random
 from typing import Any, Final
 from unittest import mock
@@ -51,7 +50,7 @@ class SimulatedConnection(Connection):
         self.is_open = True
 
     def prepare(self, text: str, *, serial: bool = False) -> Any:
-        return replace(parse(text), is_serial=serial)
+        return parse(text).copied(is_serial=serial)
 
     def close(self) -> None:
         self.is_open = False
@@ -64,11 +63,22 @@ class SimulatedConnection(Connection):
             calls = [(request, parameters or ())]
         elif isinstance(request, SimulatedBatch):
             calls = request
+        future = self._simulated.send(calls)
+        is_late = False
+
+        def give_up() -> None:
+            nonlocal is_late
+            is_late = future.cancel()
+
+        timer = asyncio.get_running_loop().call_later(REQUEST_SECONDS_MAX, give_up)
         try:
-            async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                return await self._simulated.send(calls)
-        except TimeoutError as error:
-            raise no_answer_in_time() from error
+            return await future
+        except asyncio.CancelledError:
+            if is_late:
+                raise no_answer_in_time() from None
+            raise
+        finally:
+            timer.cancel()
 
 
 class SimulatedServer(Process):

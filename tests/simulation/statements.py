@@ -68,22 +68,43 @@ class Statement:
     is_serial: bool = False
     asks_one: bool = False
 
-    @property
-    def is_conditional(self) -> bool:
-        return bool(self.conditions) or self.is_insert_if_missing
+    is_conditional: bool = False
+    asks_static: bool = False
+    key_terms: list[Term] = field(default_factory=list)
+    row: Term | None = None
+    """The clustering key, if the statement names one row."""
+    clustering: list[Relation] = field(default_factory=list)
+    """The relations of WHERE that concern the clustering column."""
+    values: list[Relation] = field(default_factory=list)
+    """The assignments to other columns than those of the key."""
+
+    def copied(self, *, is_serial: bool) -> Statement:
+        """A statement of its own for a server. It shares everything that does not change."""
+        copy = object.__new__(Statement)
+        copy.__dict__.update(self.__dict__, is_serial=is_serial)
+        return copy
 
     def bind(self, parameters: Sequence[Any]) -> tuple[Statement, Sequence[Any]]:
         return self, parameters
 
     def key(self, parameters: Sequence[Any]) -> tuple[Any, ...]:
         """The table and the partition key."""
-        given = {each.column: each.term for each in (*self.where, *self.assignments)}
-        return (self.table, *(given[name].value(parameters) for name in KEYS[self.table][0]))
+        return (self.table, *[term.value(parameters) for term in self.key_terms])
 
-    def clustering(self) -> list[Relation]:
-        """The relations of WHERE that concern the clustering column."""
-        name = KEYS[self.table][1]
-        return [each for each in self.where if each.column == name]
+    def understand(self) -> None:
+        """Derive from the parts what every use of the statement asks for."""
+        partition, clustering = KEYS[self.table]
+        given = [*self.where, *self.assignments]
+        terms = {each.column: each.term for each in given}
+        rows = [each.term for each in given if each.column == clustering and each.operator == "="]
+        self.is_conditional = bool(self.conditions) or self.is_insert_if_missing
+        self.asks_static = any(name in STATIC_COLUMNS for name, _ in self.columns)
+        self.key_terms = [terms[name] for name in partition]
+        self.row = rows[0] if rows else None
+        self.clustering = [each for each in self.where if each.column == clustering]
+        self.values = [
+            each for each in self.assignments if each.column not in {*partition, clustering}
+        ]
 
 
 _CLAUSES: Final = re.compile(
@@ -131,6 +152,7 @@ def parse(text: str) -> Statement:
     made.timestamp = _optional(clauses.get("USING TIMESTAMP"))
     made.ttl = _optional(clauses.get("USING TTL"))
     assert made.table in KEYS, text
+    made.understand()
     return made
 
 
