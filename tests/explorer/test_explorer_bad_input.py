@@ -169,6 +169,36 @@ def test_a_server_that_goes_away(browser: Any, tmp_path: Path) -> None:
             again.stop()
 
 
+def test_rows_that_could_not_be_read_are_tried_again(browser: Any, tmp_path: Path) -> None:
+    """Rows in the middle of the grid; the page stays, and goes on behind them."""
+    refused = b'{"odata.error": {"code": "AuthorizationFailure", "message": {"value": "Not now."}}}'
+    refusals = [refused]
+
+    def answer(path: str) -> tuple[int, str, bytes]:
+        if "NextPartitionKey" in path and refusals:
+            return 403, "application/json", refusals.pop()
+        key = "b" if "NextPartitionKey" in path else "a"
+        entity = f'{{"PartitionKey": "{key}", "RowKey": "1"}}'
+        return 200, "application/json", f'{{"value": [{entity}]}}'.encode()
+
+    def following(path: str) -> dict[str, str]:
+        return {} if "NextPartitionKey" in path else {"x-ms-continuation-NextPartitionKey": "b"}
+
+    one_row = {"tablestone.explorer.grid_pages.PIECE_ROWS": 1}
+    with (
+        answering(answer, following) as place,
+        running_explorer(place, settings=tmp_path, constants=one_row) as process,
+        watched_page(browser, process) as watched,
+    ):
+        page = watched.page
+        watched.open("/tables/T")
+        page.locator(".piece .problem").wait_for()
+        page.get_by_role("button", name="Try again").click()
+        page.locator(".piece .row").filter(has_text="b").wait_for()
+        assert page.locator(".piece .problem").count() == 0
+        assert page.locator(".piece .row").count() == 2
+
+
 def test_an_explorer_that_goes_away(
     browser: Any, filled_server: ServerProcess, tmp_path: Path
 ) -> None:

@@ -39,7 +39,12 @@ export function startGrid(part, announce) {
     const parsed = new DOMParser().parseFromString(html, "text/html");
     const found = parsed.querySelector(".piece");
     if (!found) {
-      piece.replaceChildren(...parsed.body.children);
+      const again = document.createElement("button");
+      again.type = "button";
+      again.className = "read-again";
+      again.textContent = "Try again";
+      again.addEventListener("click", () => fill(piece, url));
+      piece.replaceChildren(...parsed.body.children, again);
       piece.style.height = "";
       piece.dataset.rows = "0";
       piece.isEmptied = false;
