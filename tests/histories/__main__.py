@@ -13,14 +13,19 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from random import SystemRandom
+from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from histories import embedded, on_cluster
 from histories.checker import NoChecker, Verdict, judge_lines
 from histories.planted_server import BUGS
+
+OPERATIONS_OF_A_ROUND: Final = 20_000
+"""A long run is made of rounds, so that it needs little memory, and its figures hold at any moment."""
 
 
 def main(arguments: list[str]) -> int:
@@ -29,26 +34,45 @@ def main(arguments: list[str]) -> int:
         if options.command == "judge":
             return tell(judge_lines(options.file.read_text(), options.pictures))
         print(f"seed {options.seed}", flush=True)
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory() as data:
-            done = run(options, Path(data))
+        return in_rounds(options)
     except NoChecker as reason:
         print(f"{reason}.", file=sys.stderr)
         return 2
-    print(
-        f"{done.operations} operations in {time.monotonic() - began:.0f} s, {done.unanswered} without an answer"
-    )
-    print(", ".join(f"{name}: {times}" for name, times in sorted(done.faults.items())))
-    lines = "".join(f"{history.line()}\n" for history in done.histories)
-    if options.write is not None:
-        options.write.write_text(lines)
-    return tell(judge_lines(lines, options.pictures))
 
 
-def run(options: argparse.Namespace, directory: Path) -> embedded.Run:
+def in_rounds(options: argparse.Namespace) -> int:
+    """Make the run in rounds, each on a new server and judged at its end; the status."""
+    began = time.monotonic()
+    done = unanswered = 0
+    faults: Counter[str] = Counter()
+    verdicts: list[Verdict] = []
+    while done < options.operations:
+        operations = min(OPERATIONS_OF_A_ROUND, options.operations - done)
+        seed = f"{options.seed}/{done}" if done else options.seed
+        with tempfile.TemporaryDirectory() as data:
+            made = run(options, Path(data), seed, operations)
+        lines = "".join(f"{history.line()}\n" for history in made.histories)
+        if options.write is not None:
+            with options.write.open("a" if done else "w") as file:
+                file.write(lines)
+        verdicts += judge_lines(lines, options.pictures)
+        done += made.operations
+        unanswered += made.unanswered
+        faults.update(made.faults)
+        print(
+            f"{done} operations in {time.monotonic() - began:.0f} s, {unanswered} without an answer;"
+            f" {', '.join(f'{name}: {times}' for name, times in sorted(faults.items()))}",
+            flush=True,
+        )
+        if not all(verdict.linearizable for verdict in verdicts):
+            break
+    return tell(verdicts)
+
+
+def run(options: argparse.Namespace, directory: Path, seed: str, operations: int) -> embedded.Run:
     chosen = {
-        "seed": options.seed,
-        "operations": options.operations,
+        "seed": seed,
+        "operations": operations,
         "clients": options.clients,
         "makes_faults": not options.quiet,
         "bug": options.bug,

@@ -21,6 +21,7 @@ from power_loss.writers import Run
 
 POINTS_OF_A_RUN = 2_000
 PROBLEMS_SHOWN_MAX = 20
+RUNS_BETWEEN_FIGURES = 5
 
 
 def main(arguments: list[str]) -> int:
@@ -44,9 +45,12 @@ def main(arguments: list[str]) -> int:
             shutil.rmtree(directory / f"run {runs}")
             done += points
             runs += 1
-    print(
-        f"{done} losses of power in {runs} runs, {time.monotonic() - began:.0f} s, {found} problems"
-    )
+            if runs % RUNS_BETWEEN_FIGURES == 0 or done >= options.points:
+                print(
+                    f"{done} losses of power in {runs} runs,"
+                    f" {time.monotonic() - began:.0f} s, {found} problems",
+                    flush=True,
+                )
     return int(bool(found))
 
 
