@@ -188,6 +188,34 @@ def test_a_body_that_stops_coming_is_given_up(impatient: RawClient) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_expected", [False, True], ids=["stalled", "not sent"])
+def test_a_connection_ends_after_an_answer_to_half_a_body(
+    impatient: RawClient, *, is_expected: bool
+) -> None:
+    """What comes next is not read as a request: neither the rest of the body nor what a client hides in it."""
+    given = impatient.bytes_of(
+        BadRequest("half", "RFC 9112 9.6", body=INSERT[:20], content_length="41")
+    )
+    if is_expected:  # a client that waits for 100 (Continue), and is refused before
+        given = (
+            b"POST /nobody/Tables HTTP/1.1\r\nHost: somewhere\r\nContent-Length: 41\r\n"
+            b"Expect: 100-continue\r\n\r\n"
+        )
+    request = b"GET /nobody/Tables HTTP/1.1\r\nHost: somewhere\r\n\r\n"
+    with socket.create_connection(impatient.address, timeout=20) as connection:
+        connection.sendall(given)
+        said = connection.recv(65536)
+        assert said.startswith(b"HTTP/1.1 404 " if is_expected else b"HTTP/1.1 500 ")
+        assert b"\r\nconnection: close\r\n" in said.lower()
+        connection.sendall(b" " * 41 + request)
+        rest = b""
+        with suppress(ConnectionResetError):
+            while piece := connection.recv(65536):
+                rest += piece
+        assert b"HTTP/1.1" not in rest
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", b"\r\n", b"\r\n\r\n"])
 def test_a_connection_that_asks_nothing_is_ended(impatient: RawClient, sent: bytes) -> None:
     """Some thousands of them would leave no room for other clients."""

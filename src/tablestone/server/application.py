@@ -24,7 +24,12 @@ from tablestone.model.errors import StorageError
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.connection.admission import REASONS
 from tablestone.server.requests.account_address import Addresses
-from tablestone.server.requests.body import BodyTimeLimit, RequestBody, is_worth_discarding
+from tablestone.server.requests.body import (
+    BodyTimeLimit,
+    RequestBody,
+    has_body,
+    is_worth_discarding,
+)
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.server.trace_opening import (
     OpenTracing,
@@ -252,8 +257,11 @@ class Application:
                 response = await self._answer_traced(self._tracing, request, body, record)
         else:
             response = await self._pipeline.answer(request, body.read)
-        if not body.is_read and is_worth_discarding(by_name):
-            await body.discard()
+        if not body.is_whole and has_body(by_name):
+            if not body.is_read and is_worth_discarding(by_name):
+                await body.discard()
+            if not body.is_whole:
+                response.headers.append((b"connection", b"close"))
         if response.status not in _LENGTHLESS:
             response.headers.append((b"content-length", b"%d" % len(response.body)))
         await send(

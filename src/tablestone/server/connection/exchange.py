@@ -26,6 +26,8 @@ class Exchange(RequestResponseCycle):
     """The head of the answer, until its body comes."""
     hold: Callable[[int], None] | None = None
     """Counts the bytes of a piece of the body. Raises `StorageError` if there is no room for them."""
+    end_unread: Callable[[], None] | None = None
+    """Ends the connection after an answer to a request whose body has not arrived whole."""
 
     async def receive(self) -> ASGIReceiveEvent:
         """As uvicorn has it, and a body that arrives in pieces is counted, which may raise `ServerBusy`."""
@@ -61,6 +63,10 @@ class Exchange(RequestResponseCycle):
                     self._complete()
                     return
                 self.transport.write(head)
+        is_unread = not self.keep_alive and self.more_body
+        if is_unread and self.end_unread is not None and message["type"] == "http.response.body":
+            self.keep_alive = True  # uvicorn would close at once
+            self.end_unread()
         await super().send(message)
 
     def _complete(self) -> None:

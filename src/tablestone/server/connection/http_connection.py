@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-
-
 _VERSIONS: Final = frozenset(("1.1", "1.0"))
 """The parser takes 0.9 and 2.0 too, and reads what follows as if it were HTTP/1.1 (RFC 9112 2.3)."""
 TASKS_AT_ONCE: Final = 32
@@ -69,7 +67,7 @@ class HttpConnection(HttpToolsProtocol):
         self._held: HeldBytes
         self._reader_timer: asyncio.TimerHandle | None = None
         self._is_overrun = False
-        """Whether too many requests arrived before their answers; later ones are not looked at."""
+        """Whether too many requests arrived, or a body did not arrive; later requests are not looked at."""
         self._under_way: RequestResponseCycle | None = None
         self._may_begin_at_once = False
         self._head_is_open = False
@@ -148,11 +146,10 @@ class HttpConnection(HttpToolsProtocol):
                 self.parser.feed_data(rest)
             except httptools.HttpParserUpgrade as upgrade:
                 rest = rest[upgrade.args[0] :]
+                continue
             except httptools.HttpParserError:
                 self._refuse_bytes()
-                return
-            else:
-                return
+            return
 
     def _should_upgrade(self) -> bool:
         """Whether uvicorn leaves the request that the parser has ended for; CONNECT is answered as it is."""
@@ -187,6 +184,11 @@ class HttpConnection(HttpToolsProtocol):
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._end_if_idle)
+
+    def _end_unread(self) -> None:
+        """Close in a while: a client that is cut off while it sends may never see the answer (RFC 9112 9.6)."""
+        self._is_overrun = True
+        self.loop.call_later(limits.BODY_DISCARD_SECONDS_MAX, self.end_idle)
 
     def _unset_keepalive_if_required(self) -> None:
         """Data has arrived. The timer is not cancelled; it checks when it fires whether the connection is idle."""
@@ -258,9 +260,7 @@ class HttpConnection(HttpToolsProtocol):
         self._admission.disconnect(self._address, self)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        if (
-            self._under_way is not None
-        ):  # of several pipelined requests, uvicorn informs only the last
+        if self._under_way is not None:  # uvicorn informs only the last of several requests
             self._under_way.disconnected = True
         super().connection_lost(exc)
         if self._on_lost is not None:
@@ -321,7 +321,8 @@ class HttpConnection(HttpToolsProtocol):
     def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application, *, at_once: bool) -> bool:
         """Run a read to its first wait at once, because most reads never wait; anything else in a task."""
         if not at_once or not is_read(cycle):
-            cast("Exchange", cycle).hold = self._held.require_room
+            begun = cast("Exchange", cycle)
+            begun.hold, begun.end_unread = self._held.require_room, self._end_unread
             self._begin_task(cycle.run_asgi(app))
             return True
         answering = cycle.run_asgi(app)

@@ -50,9 +50,12 @@ class BodyTimeLimit:
 
 
 class RequestBody:
-    """The body of one request. `is_read` says whether `read` was called and began to read; `size` is its bytes."""
+    """The body of one request. `is_read` says whether `read` was called and began to read; `size` is its bytes.
 
-    __slots__ = ("_headers", "_length", "_receive", "_time_limit", "is_read", "size")
+    `is_whole` says whether all of it has left the connection. If not, no other request can be read from there.
+    """
+
+    __slots__ = ("_headers", "_length", "_receive", "_time_limit", "is_read", "is_whole", "size")
 
     def __init__(self, receive: Receive, headers: Headers, time_limit: BodyTimeLimit) -> None:
         self._receive = receive
@@ -60,6 +63,7 @@ class RequestBody:
         self._length: int | None = None
         self._time_limit = time_limit
         self.is_read = False
+        self.is_whole = False
         self.size = 0
 
     async def read(self) -> bytes:
@@ -97,7 +101,7 @@ class RequestBody:
             async with asyncio.timeout(limits.BODY_DISCARD_SECONDS_MAX):
                 await self._collect(0, limits.BODY_BYTES_DISCARDED_MAX)
         except (TimeoutError, StorageError):
-            return  # the connection will be closed instead
+            return  # the connection is closed instead
 
     async def _collect(self, kept_max: int, read_max: int) -> bytes | None:
         """The body, or None if it is longer than `kept_max`; stops reading at `read_max`."""
@@ -112,7 +116,8 @@ class RequestBody:
             if size <= kept_max:
                 pieces.append(piece)
             # The whole Content-Length is here, so the empty last message need not be waited for.
-            if size == self._length or size > read_max or not message.get("more_body", False):
+            self.is_whole = size == self._length or not message.get("more_body", False)
+            if self.is_whole or size > read_max:
                 return b"".join(pieces) if size <= kept_max else None
 
 
@@ -128,6 +133,9 @@ def _content_length(headers: Headers) -> int | None:
 
 def is_worth_discarding(headers: Headers) -> bool:
     """True for a request that has a body, except for one that asks first whether to send it (`Expect`)."""
-    if b"expect" in headers:
-        return False
+    return b"expect" not in headers and has_body(headers)
+
+
+def has_body(headers: Headers) -> bool:
+    """True for a request that has a body, whether it has arrived or not."""
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
