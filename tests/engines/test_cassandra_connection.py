@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from cassandra.policies import NoSpeculativeExecutionPolicy, RetryPolicy
 import cassandra
 from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, _busy
+from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.driver_errors import in_words
 from tablestone.engines.cassandra.session import Nodes as NodesToAsk
 from tablestone.engines.cassandra.session import _cluster
@@ -24,7 +27,9 @@ from tablestone.engines.memory import MemoryEngine
 from tablestone.tables.storage_probe import probe_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+PATIENCE_SECONDS = 30.0
 
 
 class Bound:
@@ -46,7 +51,7 @@ def test_a_write_to_a_closed_connection_was_certainly_not_sent(
     async def write() -> None:
         await connection.write_if([(Bound(), ())] * calls)
 
-    with pytest.raises(EngineUnavailable):
+    with pytest.raises(EngineUnavailable), ended_within(PATIENCE_SECONDS):
         asyncio.run(write())
     assert not issubclass(EngineUnavailable, OutcomeInDoubt)
 
@@ -66,6 +71,32 @@ def test_the_driver_repeats_no_request(question: str) -> None:
         assert isinstance(profile.speculative_execution_policy, NoSpeculativeExecutionPolicy)
     finally:
         cluster.shutdown()
+
+
+def test_a_split_of_the_directory_ends_on_a_closed_connection() -> None:
+    """It tries a write again whose outcome is in doubt, without a wait; it tried this one for ever."""
+    connection = object.__new__(Connection)
+    connection.is_open = False
+    directory = object.__new__(Directory)
+    directory._connection = connection
+    with pytest.raises(EngineUnavailable), ended_within(PATIENCE_SECONDS):
+        asyncio.run(directory._apply(Bound(), ()))
+
+
+@contextmanager
+def ended_within(seconds: float) -> Iterator[None]:
+    """Fail a test that goes on for longer, also in a loop that never waits, which no time-out of asyncio ends."""
+
+    def fail(*_: object) -> None:
+        pytest.fail(f"it did not end within {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Nodes:

@@ -163,7 +163,8 @@ class Door:
 
     def send_at_once(self, requests: Sequence[Request]) -> list[Answer]:
         """All of them, none waiting for another."""
-        return self._loop.run(self._gather(requests))
+        # Not `Runner.run`, which sets two signal handlers each time.
+        return self._loop.get_loop().run_until_complete(self._gather(requests))
 
     async def _gather(self, requests: Sequence[Request]) -> list[Answer]:
         return await asyncio.gather(*map(self._answer, requests))
