@@ -6,6 +6,7 @@ import random
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,9 @@ from tablestone.engines.contract import (
     Key,
 )
 from tablestone.engines.encryption_key import EncryptionKey
-from tablestone.engines.sqlite.reencryption import STAGING_NAME, reencrypt
+from tablestone.engines.sqlite import reencryption
+from tablestone.engines.sqlite.reencryption import reencrypt
+from tablestone.engines.sqlite.unfinished_copies import REENCRYPTED_NAME, RESTORED_NAME
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,7 @@ async def test_a_directory_is_written_again(
     before = await engine.scan(WHOLE, rows_max=1_000)
     await engine.close()
     assert reencrypt(data, old, new, untold).rows == ROWS
-    assert not (data / STAGING_NAME).exists()
+    assert not (data / REENCRYPTED_NAME).exists()
     has_marker = any(MARKER in each for each in content_of(data).values())
     assert has_marker == (new is None)
     engine = open_with(data, new)
@@ -90,7 +93,7 @@ async def test_a_failure_leaves_the_directory_as_it_was(
     with pytest.raises(OSError, match="No space left"):
         reencrypt(data, KEY, OTHER, untold)
     assert altered(content_of(data)) == altered(before)
-    assert not (data / STAGING_NAME).exists()
+    assert not (data / REENCRYPTED_NAME).exists()
 
 
 def write_again_for_ever(data: Path, pipe: object) -> None:
@@ -128,3 +131,80 @@ async def test_a_kill_leaves_the_one_key_or_the_other_and_every_row(data: Path) 
             await engine.close()
         assert len(fitting) == 1
     assert not any(MARKER in each for each in content_of(data).values())
+
+
+MOMENTS = ("some rows are written", "it is whole", "it is flushed", "it is in its place")
+"""The moments of a kill; at the last one the change is done."""
+
+
+def decrypt_until_killed(data: Path, pipe: Any) -> None:
+    """Decrypt the directory, and stand still at each of the moments until the test goes on, or kills."""
+
+    def reach(moment: str) -> None:
+        pipe.send(moment)
+        pipe.recv()
+
+    def tell(_done: int, _whole: int) -> None:
+        told.append(1)
+        if len(told) == 2:
+            reach(MOMENTS[0])
+
+    def flush_file(path: Path) -> None:
+        reach(MOMENTS[1])
+        really["flush_file"](path)
+        reach(MOMENTS[2])
+
+    def flush_directory(path: Path) -> None:
+        really["flush_directory"](path)
+        if not (path / REENCRYPTED_NAME / "tablestone.db").exists():
+            reach(MOMENTS[3])
+
+    told: list[int] = []
+    really = dict(vars(reencryption))
+    vars(reencryption).update(
+        ROWS_PER_WRITE=50, flush_file=flush_file, flush_directory=flush_directory
+    )
+    reencrypt(data, KEY, None, tell)
+
+
+@pytest.mark.slow
+@pytest.mark.crash
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.asyncio
+async def test_the_next_start_removes_the_copy_of_a_killed_decryption(
+    moment: str, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The copy is in the clear; until it is removed, nobody but the owner can read it."""
+    with neighbour(decrypt_until_killed, data) as (process, pipe):
+        while pipe.poll(120) and pipe.recv() != moment:
+            pipe.send("go on")
+        process.kill()
+        process.join()
+    copy = data / REENCRYPTED_NAME
+    left = content_of(copy)
+    assert any(MARKER in each for each in left.values()) == (moment != MOMENTS[3])
+    assert copy.stat().st_mode & 0o077 == 0
+    engine = open_with(data, None if moment == MOMENTS[3] else KEY)
+    assert not copy.exists()
+    assert caplog.text.count("that a killed command left") == 1
+    rows = await engine.scan(WHOLE, rows_max=1_000)
+    assert {Key(row.partition, row.row): row.value for row in rows} == VALUES
+    assert await engine.check() == []
+    await engine.close()
+    if moment != MOMENTS[3]:
+        assert not any(MARKER in each for each in content_of(data).values())
+
+
+@pytest.mark.parametrize("name", [REENCRYPTED_NAME, RESTORED_NAME])
+@pytest.mark.asyncio
+async def test_only_a_server_removes_an_unfinished_copy(
+    name: str, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A command beside it does not: another command may be writing the copy."""
+    (data / name).mkdir()
+    (data / name / "tablestone.db").write_bytes(MARKER)
+    await open_with(data, KEY, read_only=True).close()
+    assert (data / name).exists()
+    await open_with(data, KEY).close()
+    assert not (data / name).exists()
+    assert caplog.text.count(name) == 1

@@ -23,6 +23,7 @@ from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
 from tablestone.engines.sqlite.free_space import INCREMENTAL
 from tablestone.engines.sqlite.generation import Generation
 from tablestone.engines.sqlite.server_lock import LOCK_NAME, take_server_lock
+from tablestone.engines.sqlite.unfinished_copies import remove_unfinished_copies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +100,7 @@ class DataDirectory:
                 self._require_writable()
             if opening is Opening.SERVER:
                 self._lock = take_server_lock(path)
+                remove_unfinished_copies(path)
         try:
             with self.refusing():
                 if opening is Opening.READ_ONLY:

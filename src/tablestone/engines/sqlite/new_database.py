@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from tablestone.engines.contract import EngineRefused
 from tablestone.engines.sqlite.data_directory import (
@@ -22,9 +21,7 @@ from tablestone.engines.sqlite.data_directory import (
 )
 from tablestone.engines.sqlite.online_copy import flush_file
 from tablestone.engines.sqlite.server_lock import LOCK_NAME, take_server_lock
-
-STAGING_NAME: Final = ".restored.partial"
-"""The directory for the unfinished file. Servers ignore names that begin with a dot."""
+from tablestone.engines.sqlite.unfinished_copies import RESTORED_NAME, remove_unfinished_copies
 
 
 @contextmanager
@@ -43,9 +40,9 @@ def room_for_database(path: Path) -> Iterator[Path]:
     make_directory(path)
     is_whole = False
     lock = take_server_lock(path)
-    staging = path / STAGING_NAME
+    staging = path / RESTORED_NAME
     try:
-        shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
+        remove_unfinished_copies(path)
         staging.mkdir(mode=0o700)
         file = staging / DATABASE_NAME
         yield file

@@ -30,9 +30,8 @@ from tablestone.engines.sqlite.data_directory import (
 )
 from tablestone.engines.sqlite.encryption import require_not_encrypted
 from tablestone.engines.sqlite.online_copy import flush_file
+from tablestone.engines.sqlite.unfinished_copies import REENCRYPTED_NAME
 
-STAGING_NAME: Final = ".reencrypted.partial"
-"""The directory of the unfinished database, in the data directory. Servers ignore names that begin with a dot."""
 ROWS_PER_WRITE: Final = 1_000
 _READ: Final = "SELECT partition, row, version, value FROM stored_rows ORDER BY rowid"
 _WRITE: Final = "INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)"
@@ -61,13 +60,12 @@ def reencrypt(
         require_not_encrypted(path, path / DATABASE_NAME)
     DataDirectory(path, Opening.READ_ONLY, key=old).release()  # nothing is to be created
     directory = DataDirectory(path, Opening.SERVER, key=old)
-    staging = path / STAGING_NAME
+    staging = path / REENCRYPTED_NAME
     try:
         with closing(CommitLock(path)) as commits, commits.held():
             with closing(directory.connect_writer()) as source:
                 _require_alone(source, path)
                 source.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
                 rows = _write_again(source, staging, new, told)
             # Nothing can write now: a command that does would wait for the commit lock first.
             size = (staging / DATABASE_NAME).stat().st_size
@@ -124,6 +122,7 @@ def _replace(path: Path, staged: Path) -> None:
             raise EngineRefused(
                 f"The data directory {path} is in use by another command: wait for its end."
             )
+    shutil.copymode(path / DATABASE_NAME, staged)
     flush_directory(path)
     staged.rename(path / DATABASE_NAME)
     for name in LOG_NAMES:  # empty ones, of a command that began to read the old database

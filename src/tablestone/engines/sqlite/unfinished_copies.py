@@ -1,0 +1,36 @@
+"""Unfinished copies of the data, which a killed command left in a data directory: their names and their removal.
+
+A copy may be in the clear though the directory is encrypted, so it must not stay. Servers ignore names that begin with
+a dot. Knows no content of a copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+REENCRYPTED_NAME: Final = ".reencrypted.partial"
+RESTORED_NAME: Final = ".restored.partial"
+
+
+def remove_unfinished_copies(path: Path) -> None:
+    """Remove them from a data directory, and tell the operator.
+
+    The caller holds the lock of the server, which a command holds while it writes a copy.
+    """
+    for name in (REENCRYPTED_NAME, RESTORED_NAME):
+        copy = path / name
+        if not os.path.lexists(copy):
+            continue
+        try:
+            shutil.rmtree(copy)
+        except OSError as error:
+            reason = error.strerror or error
+            log.warning("Remove %s, which a killed command left: it holds data. %s.", copy, reason)
+        else:
+            log.warning("Removed %s, an unfinished copy that a killed command left.", copy)
