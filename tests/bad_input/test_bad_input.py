@@ -192,7 +192,7 @@ def test_a_body_that_stops_coming_is_given_up(impatient: RawClient) -> None:
 def test_a_connection_ends_after_an_answer_to_half_a_body(
     impatient: RawClient, *, is_expected: bool
 ) -> None:
-    """What comes next is not read as a request: neither the rest of the body nor what a client hides in it."""
+    """Bytes that come later are no request: neither the rest of the body nor one that a client hides in it."""
     given = impatient.bytes_of(
         BadRequest("half", "RFC 9112 9.6", body=INSERT[:20], content_length="41")
     )

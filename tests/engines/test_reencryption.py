@@ -174,7 +174,7 @@ def decrypt_until_killed(data: Path, pipe: Any) -> None:
 async def test_the_next_start_removes_the_copy_of_a_killed_decryption(
     moment: str, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The copy is in the clear; until it is removed, nobody but the owner can read it."""
+    """The copy is in the clear; until it is removed, only its owner can read it."""
     with neighbour(decrypt_until_killed, data) as (process, pipe):
         while pipe.poll(120) and pipe.recv() != moment:
             pipe.send("go on")

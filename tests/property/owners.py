@@ -78,9 +78,9 @@ def change_account(program: Program, random: Random) -> None:
     """Create an account, replace a key, or delete it, which is refused while it has tables unless it is forced."""
     name = random.choice(STORED_ACCOUNTS)
     owner = program.owners.get(name)
-    fresh = base64.b64encode(random.getrandbits(256).to_bytes(32, "big")).decode()
+    fresh = new_key(program, random)
     if owner is None:
-        other = base64.b64encode(random.getrandbits(256).to_bytes(32, "big")).decode()
+        other = new_key(program, random)
         assert program.door.administer(lambda accounts: accounts.create(name, (fresh, other)))
         program.owners[name] = Owner(name, Model(), [fresh, other], [])
     elif random.randrange(2):
@@ -100,6 +100,13 @@ def change_account(program: Program, random: Random) -> None:
             program.old_keys += map(str, owner.keys)
             del program.owners[name]
     del program.old_keys[:-8]
+
+
+def new_key(program: Program, random: Random) -> str:
+    """A key that no account has had. Hypothesis may draw the same bits twice."""
+    program.keys_made += 1
+    bits = program.keys_made << 224 | random.getrandbits(224)
+    return base64.b64encode(bits.to_bytes(32, "big")).decode()
 
 
 def with_old_key(program: Program, random: Random) -> None:

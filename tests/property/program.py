@@ -87,6 +87,7 @@ class Program:
         self.owners = {ACCOUNT: self.main}
         self.old_keys: list[str] = []
         """Keys of accounts that were replaced or deleted."""
+        self.keys_made = 0
         self.old_etags: list[str] = [FOREIGN_TAG]
         self.token: tuple[Owner, str, Filter | None, dict[str, str]] | None = None
         self.scans: list[Scan] = []
