@@ -24,7 +24,7 @@ from histories import embedded, on_cluster
 from histories.checker import NoChecker, Verdict, judge_lines
 from histories.planted_server import BUGS
 
-OPERATIONS_OF_A_ROUND: Final = 20_000
+OPERATIONS_OF_A_ROUND: Final = 10_000
 """A long run is made of rounds, so that it needs little memory, and its figures hold at any moment."""
 
 

@@ -141,6 +141,13 @@ class Crowd:
         """Let the clients go on for some time, or until one of them meets an answer that may not be."""
         self.is_over.wait(seconds)
 
+    def wait_for_answers(self, answers: int, seconds_max: float) -> None:
+        """The same until so many more answers have come, or for that time."""
+        deadline = time.monotonic() + seconds_max
+        least = self.answered + answers
+        while self.answered < least and not self.is_over.is_set() and time.monotonic() < deadline:
+            self.is_over.wait(PAUSE_SECONDS)
+
     def end(self) -> list[History]:
         """Stop the clients, read every partition once more, and give all histories. Raises what a client raised."""
         self.is_over.set()

@@ -24,6 +24,9 @@ from server_process import ServerProcess, start_server
 PLANTED: Final = (sys.executable, str(Path(__file__).with_name("planted_server.py")))
 CLIENTS: Final = 16
 BETWEEN_FAULTS_SECONDS: Final = (0.3, 1.5)
+BETWEEN_FAULTS_ANSWERS: Final = 300
+"""The least, or a server on a busy machine would be killed again before it answers, and the run would not end."""
+BETWEEN_FAULTS_SECONDS_MAX: Final = 60.0
 START_SECONDS_MAX: Final = 120.0
 """A server that starts while many clients wait for it may take long."""
 PAUSE_SECONDS_MAX: Final = 1.5
@@ -112,6 +115,7 @@ def run(
         while crowd.answered < operations and not crowd.is_over.is_set():
             crowd.wait(seconds=random.uniform(*BETWEEN_FAULTS_SECONDS))
             if makes_faults:
+                crowd.wait_for_answers(BETWEEN_FAULTS_ANSWERS, BETWEEN_FAULTS_SECONDS_MAX)
                 fault = random.choice(FAULTS)
                 server.make(fault, random)
                 made[fault] = made.get(fault, 0) + 1

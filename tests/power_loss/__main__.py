@@ -21,7 +21,7 @@ from power_loss.writers import Run
 
 POINTS_OF_A_RUN = 2_000
 PROBLEMS_SHOWN_MAX = 20
-RUNS_BETWEEN_FIGURES = 5
+RUNS_BETWEEN_FIGURES = 2
 
 
 def main(arguments: list[str]) -> int:
