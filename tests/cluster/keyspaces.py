@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engines.cluster_engine import URL
+from engines.cluster_engine import URL, drop_keyspace
 from server_process import COMMAND, clean_environment
 from tablestone.engines.cassandra.cluster_url import parse_address
 
@@ -44,8 +44,6 @@ def url_of(name: str) -> str:
 @contextmanager
 def made_keyspace(name: str) -> Iterator[str]:
     """A keyspace that `cluster init` makes, and that is dropped at the end; its URL."""
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
-
     url = url_of(name)
     made = tablestone("cluster", "init", "--engine", url + "&replication=1")
     assert (made.returncode, made.stderr) == (0, "")
@@ -54,6 +52,4 @@ def made_keyspace(name: str) -> Iterator[str]:
     try:
         yield url
     finally:
-        connection = connect(parse_address(url), in_keyspace=False)
-        connection.define(f"DROP KEYSPACE IF EXISTS {name}")
-        connection.close()
+        drop_keyspace(parse_address(url))

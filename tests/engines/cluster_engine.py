@@ -14,7 +14,15 @@ import secrets
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from tablestone.engines.contract import Key, KeyRange, Rows, StoredRow, WriteSet
+from tablestone.engines.contract import (
+    EngineRefused,
+    EngineUnavailable,
+    Key,
+    KeyRange,
+    Rows,
+    StoredRow,
+    WriteSet,
+)
 from tablestone.engines.leases import Leases
 
 if TYPE_CHECKING:
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
 
     from tablestone.clock import Clock
     from tablestone.engines.capabilities import Capabilities
+    from tablestone.engines.cassandra.cluster_url import ClusterAddress
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.engine import CassandraEngine
     from tablestone.engines.contract import Committed, Conflict, Hint, Snapshot
@@ -31,6 +40,8 @@ URL = os.environ.get("ENGINE_UNDER_TEST")
 
 SERVER_ARGUMENTS = () if URL is None else ("--engine", URL)
 """The arguments of a server that runs on the cluster, if that is under test."""
+DROPS_MAX = 3
+"""How often a keyspace is dropped at most: each time, a busy node has a minute for it."""
 LEASE_SECONDS = 0.01
 """Every table that a test makes waits for a lease to end."""
 
@@ -40,6 +51,24 @@ def open_on_cluster(clock: Clock) -> CassandraEngine:
     from tablestone.engines.cassandra.opening import engine_on  # noqa: PLC0415 - needs the driver
 
     return engine_on(_connect(), clock)
+
+
+def drop_keyspace(address: ClusterAddress) -> None:
+    """Drop the keyspace of a test. A node that did not answer in time may have dropped it all the same."""
+    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+
+    for attempt in range(1, DROPS_MAX + 1):
+        try:
+            connection = connect(address, in_keyspace=False)
+            try:
+                connection.define(f"DROP KEYSPACE IF EXISTS {address.keyspace}")
+            finally:
+                connection.close()
+        except (EngineRefused, EngineUnavailable):
+            if attempt == DROPS_MAX:
+                raise
+        else:
+            return
 
 
 def _on_shared_connection(clock: Clock) -> CassandraEngine:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from engines.cluster_engine import URL
+from engines.cluster_engine import URL, drop_keyspace
 from engines.conftest import HeldClock
 from tablestone.engines.contract import EngineUnavailable
 
@@ -38,16 +38,14 @@ ENTRIES_MAX = 8
 def address() -> Iterator[ClusterAddress]:
     """A keyspace for the tests of this file."""
     from tablestone.engines.cassandra.cluster_url import parse_address  # noqa: PLC0415
-    from tablestone.engines.cassandra.opening import connect, initialize  # noqa: PLC0415
+    from tablestone.engines.cassandra.opening import initialize  # noqa: PLC0415
 
     assert URL is not None
     keyspace = f"directory_{os.getpid()}"
     address = parse_address(URL.replace("/tablestone?", f"/{keyspace}?") + "&replication=1")
     initialize(address)
     yield address
-    connection = connect(address)
-    connection.define(f"DROP KEYSPACE IF EXISTS {keyspace}")
-    connection.close()
+    drop_keyspace(address)
 
 
 @pytest_asyncio.fixture
