@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cassandra import Unauthorized
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
+from tablestone.engines.cassandra.driver_errors import in_words
 from tablestone.engines.cassandra.schema import ABOUT, LAYOUT, LOADING, TABLES
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
             "SELECT toUnixTimestamp(now()) FROM system.local", host=host
         )
     except Exception as error:  # noqa: BLE001 - of the driver and of the node
-        found.warnings.append(f"{node} does not answer: {error}.")
+        found.warnings.append(f"{node} does not answer: {in_words(error)}.")
         return
     ticks = milliseconds * TICKS_PER_SECOND // 1000 + UNIX_EPOCH_TICKS
     apart = max(before - ticks, ticks - clock(), 0) / TICKS_PER_SECOND
@@ -169,7 +170,7 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
             "system_views.settings."
         )
     except Exception as error:  # noqa: BLE001 - as above
-        found.warnings.append(f"{node} does not answer: {error}.")
+        found.warnings.append(f"{node} does not answer: {in_words(error)}.")
     else:
         _examine_settings(node, settings, found)
 
