@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from azure.core.rest import HttpRequest
 
 from tablestone.model.keys import EntityKey
 from tablestone.transfer.endpoint_connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
-from tablestone.transfer.keep_alive_transport import KeepAliveTransport
+from tablestone.transfer.keep_alive_transport import AnswerLimits, KeepAliveTransport
 from tablestone.transfer.service_errors import ServiceError
 from tablestone.transfer.wire import TableEndpoint
 
@@ -144,10 +145,53 @@ def test_no_service() -> None:
 
 
 def test_a_service_that_does_not_answer() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener, KeepAliveTransport() as transport:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        KeepAliveTransport(limits=AnswerLimits(0.05)) as transport,
+    ):
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        with pytest.raises(ServiceResponseError, match="timed out"):
-            transport.send(get(url), read_timeout=0.05)
+        with pytest.raises(ServiceResponseError, match=r"^no answer came within 0\.05 s$"):
+            transport.send(get(url))
+
+
+DRIPPED = [HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[b"1\r\nx\r\n"] * 400]
+LIMITS: list[tuple[str, AnswerLimits, str]] = [
+    # what never ends, the limits, the sentence
+    ("the bytes come slowly", AnswerLimits(30, 0.3), "no whole answer came within 0.3 s"),
+    ("the body is large", AnswerLimits(30, 30, 1024), "the answer is larger than 0 MiB"),
+]
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [each[1:] for each in LIMITS],
+    ids=[each[0] for each in LIMITS],
+)
+def test_an_answer_that_does_not_end(limits: AnswerLimits, sentence: str) -> None:
+    """The service sends a byte each 50 ms: no pause is ever too long, and the body has no end."""
+    ended = threading.Event()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        KeepAliveTransport(limits=limits) as transport,
+    ):
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                for piece in DRIPPED:
+                    connection.sendall(
+                        piece if limits.answer_bytes > 1024 else piece + b"1\r\nx\r\n" * 300
+                    )
+                    if ended.wait(0.05):
+                        return
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        with pytest.raises((ServiceResponseError, IncompleteReadError), match=f"^{sentence}$"):
+            transport.send(get(url))
+        ended.set()
+        thread.join(30)
 
 
 def test_a_request_that_is_refused_before_it_is_read() -> None:

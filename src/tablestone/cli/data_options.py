@@ -105,7 +105,7 @@ def told_as_sentences(connection: Connection) -> Iterator[None]:
     except ServiceError as error:
         raise TransferFailed(f"{connection.name} answers {error}") from None
     except Unreachable as error:
-        raise TransferFailed(f"{connection.name} cannot be reached: {error}") from None
+        raise TransferFailed(f"{connection.name} {error.told}: {error}") from None
 
 
 def complete_tables(

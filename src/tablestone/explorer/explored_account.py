@@ -27,6 +27,8 @@ PROPERTIES_KEPT_MAX: Final = 1000
 """Properties of a table that are remembered."""
 ATTEMPTS_MAX: Final = 3
 """Attempts of a request to a service that is busy or does not answer."""
+PATIENCE_SECONDS: Final = 3.0
+"""Seconds after which no further attempt begins: with the time of one request, a person waits for 18 s at most."""
 EXAMPLE_LENGTH_MAX: Final = 60
 
 
@@ -91,7 +93,7 @@ class ExploredAccount:
 
     def reader(self) -> TableReader:
         """A reader of tables that counts what it costs, and gives up soon: a person waits for it."""
-        return TableReader(self.endpoint, attempts=ATTEMPTS_MAX)
+        return TableReader(self.endpoint, attempts=ATTEMPTS_MAX, patience_seconds=PATIENCE_SECONDS)
 
     def close(self) -> None:
         """Release the connections."""

@@ -164,7 +164,7 @@ def _told(request: Request, error: Exception) -> Response:
             request, f"{url} answers {error}{_expired(connection, error)}", _status_of(error)
         )
     if isinstance(error, Unreachable):
-        return _problem(request, f"{url} cannot be reached: {error}", 502)
+        return _problem(request, f"{url} {error.told}: {error}", 502)
     if isinstance(error, TransferRefused):
         return _problem(request, str(error), 400)
     sentence = str(error)

@@ -25,29 +25,50 @@ from azure.core.rest import HttpRequest, HttpResponse
 # The only response of azure-core that needs no HTTP library. It is not public; every test of the tools uses it.
 from azure.core.rest._http_response_impl import RestHttpClientTransportResponse
 
+from tablestone.clock import monotonic_seconds
+
 TIMEOUT_SECONDS: Final = 60
+"""Seconds in which a connection opens, and in which the next bytes of an answer come."""
 PIECE_BYTES: Final = 256 * 1024
 """At most so much is read from a connection at a time."""
 _FIRST_OF_FINAL: Final = 200
 """Statuses below are of informational answers, which another answer follows."""
 
 
+class AnswerLimits(NamedTuple):
+    """The limits of one request: an endpoint that is no table service may answer without end, or never.
+
+    `request_seconds` is None for a request that may last as long as bytes come. A page of the service has 4 MiB at
+    most; one of Azurite has 1,000 entities, whatever their size.
+    """
+
+    pause_seconds: float = TIMEOUT_SECONDS
+    request_seconds: float | None = None
+    answer_bytes: int = 1024 * 1024 * 1024
+
+
 class KeepAliveTransport(HttpTransport[HttpRequest, HttpResponse]):
     """For clients of `azure.data.tables`. `bundle` is a file or a directory of certificates to trust, not certifi's."""
 
-    def __init__(self, bundle: str | None = None) -> None:
+    def __init__(self, bundle: str | None = None, limits: AnswerLimits | None = None) -> None:
         self._bundle = bundle
+        self._limits = limits or AnswerLimits()
         self._tls: ssl.SSLContext | None = None
         self._idle: dict[_Origin, list[_Connection]] = {}
 
-    def send(self, request: HttpRequest, **options: Any) -> HttpResponse:
-        """The answer, read to its end. Raises the errors that the SDK's own transports raise."""
-        connection = self._connection(_origin_of(request.url), options)
-        connection.socket.settimeout(options.get("read_timeout", TIMEOUT_SECONDS))
+    def send(self, request: HttpRequest, **_options: Any) -> HttpResponse:
+        """The answer, read to its end. Raises the errors that the SDK's own transports raise.
+
+        The limits are those of the transport, and not the options of one request.
+        """
+        left = _TimeLeft(self._limits)
+        connection = self._connection(_origin_of(request.url), left)
         is_kept = False
         try:
-            answer = connection.exchange(_bytes_of(request))
+            answer = connection.exchange(_bytes_of(request), left, self._limits.answer_bytes)
             is_kept = not answer.is_last
+        except TimeoutError as error:
+            raise ServiceResponseError(left.sentence, error=error) from error
         except _CutOff as error:
             raise IncompleteReadError(str(error), error=error) from error
         except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -81,7 +102,7 @@ class KeepAliveTransport(HttpTransport[HttpRequest, HttpResponse]):
         """Wait between two attempts."""
         time.sleep(duration)
 
-    def _connection(self, origin: _Origin, options: dict[str, Any]) -> _Connection:
+    def _connection(self, origin: _Origin, left: _TimeLeft) -> _Connection:
         idle = self._idle.setdefault(origin, [])
         while True:
             try:
@@ -92,9 +113,7 @@ class KeepAliveTransport(HttpTransport[HttpRequest, HttpResponse]):
                 return connection
             connection.socket.close()
         try:
-            opened = socket.create_connection(
-                (origin.host, origin.port), options.get("connection_timeout", TIMEOUT_SECONDS)
-            )
+            opened = socket.create_connection((origin.host, origin.port), left.until_bytes())
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if origin.is_tls:
                 opened = self._context().wrap_socket(opened, server_hostname=origin.host)
@@ -124,6 +143,27 @@ class _Origin(NamedTuple):
     port: int
 
 
+class _TimeLeft:
+    """The seconds that a request has left: until the next bytes come, and as a whole."""
+
+    def __init__(self, limits: AnswerLimits) -> None:
+        self._pause = limits.pause_seconds
+        self._whole = limits.request_seconds
+        self._end = None if self._whole is None else monotonic_seconds() + self._whole
+        self.sentence = f"no answer came within {self._pause:g} s"
+
+    def until_bytes(self) -> float:
+        """Seconds in which the next bytes have to come; `TimeoutError` if the request has none left."""
+        if self._end is None:
+            return self._pause
+        left = self._end - monotonic_seconds()
+        if left <= self._pause:
+            self.sentence = f"no whole answer came within {self._whole:g} s"
+        if left <= 0:
+            raise TimeoutError
+        return min(left, self._pause)
+
+
 class _CutOff(Exception):
     """The connection ended inside an answer, or before it began."""
 
@@ -141,14 +181,20 @@ class _Connection:
         poll.register(self.socket, select.POLLIN)
         return not poll.poll(0)
 
-    def exchange(self, request: bytes) -> _Answer:
-        """Send a request and read its answer."""
+    def exchange(self, request: bytes, left: _TimeLeft, bytes_max: int) -> _Answer:
+        """Send a request and read its answer, of at most `bytes_max` with its headers."""
+        self.socket.settimeout(left.until_bytes())
         # A server may refuse a request before it has read all of it. Its answer is there then.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(request)
         answer = _Answer()
+        received = 0
         while not answer.is_whole:
+            self.socket.settimeout(left.until_bytes())
             piece = self.socket.recv(PIECE_BYTES)
+            received += len(piece)
+            if received > bytes_max:
+                raise _CutOff(f"the answer is larger than {bytes_max / 2**20:,.0f} MiB")
             if not piece:
                 answer.end()
                 break

@@ -46,12 +46,23 @@ def checked_filter(text: str | None) -> str | None:
 
 
 class TableReader:
-    """Reads tables of one endpoint and counts what that takes. A request is tried up to `attempts` times."""
+    """Reads tables of one endpoint and counts what that takes. A request is tried up to `attempts` times.
 
-    def __init__(self, endpoint: TableEndpoint, *, attempts: int = ATTEMPTS_MAX) -> None:
+    After `patience_seconds` no further attempt begins.
+    """
+
+    def __init__(
+        self,
+        endpoint: TableEndpoint,
+        *,
+        attempts: int = ATTEMPTS_MAX,
+        patience_seconds: float | None = None,
+    ) -> None:
         self.cost = Cost()
         self._endpoint = endpoint
-        self._retry = Retry(InFlight(1 + PAGES_AHEAD), attempts=attempts)
+        self._retry = Retry(
+            InFlight(1 + PAGES_AHEAD), attempts=attempts, patience_seconds=patience_seconds
+        )
 
     def page(self, query: Query, token: Token | None) -> Page:
         """One page, tried again while the service is busy."""

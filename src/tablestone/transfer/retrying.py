@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
+from tablestone.clock import monotonic_seconds
 from tablestone.transfer.refusals import TransferFailed
 from tablestone.transfer.service_errors import ServiceError, Unreachable
 
@@ -68,7 +69,10 @@ class InFlight:
 
 
 class Retry:
-    """Calls a request until it is answered. `stop` set by another thread ends the waiting."""
+    """Calls a request until it is answered. `stop` set by another thread ends the waiting.
+
+    After `patience_seconds` no further attempt begins.
+    """
 
     def __init__(
         self,
@@ -76,10 +80,12 @@ class Retry:
         *,
         stop: threading.Event | None = None,
         attempts: int = ATTEMPTS_MAX,
+        patience_seconds: float | None = None,
     ) -> None:
         self._in_flight = in_flight
         self._stop = stop or threading.Event()
         self._attempts = attempts
+        self._patience = patience_seconds
         self.retries = 0
 
     def __call__(self, request: Callable[[], Answer]) -> Answer:
@@ -89,6 +95,7 @@ class Retry:
     def telling(self, request: Callable[[bool], Answer]) -> Answer:
         """The same for a write: the request is told whether an earlier attempt may have been done without an answer."""
         uncertain = False
+        end = None if self._patience is None else monotonic_seconds() + self._patience
         pause = FIRST_PAUSE_SECONDS
         for attempt in range(1, self._attempts + 1):
             try:
@@ -99,11 +106,11 @@ class Retry:
                     raise
                 # 500 and a gateway's time-out say nothing of whether the write was done; busy says that it was not.
                 uncertain = uncertain or error.status not in (429, 503)
-                self._give_up_after(attempt, f"The service answers {error}")
+                self._give_up_after(attempt, end, f"The service answers {error}")
                 after = error.retry_after
             except Unreachable as error:
                 uncertain = True
-                self._give_up_after(attempt, f"The service cannot be reached: {error}")
+                self._give_up_after(attempt, end, f"The service {error.told}: {error}")
                 after = None
             else:
                 self._in_flight.succeeded()
@@ -115,6 +122,7 @@ class Retry:
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
         raise TransferFailed("Stopped.")
 
-    def _give_up_after(self, attempt: int, sentence: str) -> None:
-        if attempt == self._attempts:
-            raise TransferFailed(f"{sentence} (tried {attempt} times).") from None
+    def _give_up_after(self, attempt: int, end: float | None, sentence: str) -> None:
+        if attempt == self._attempts or (end is not None and monotonic_seconds() > end):
+            tried = "once" if attempt == 1 else f"{attempt} times"
+            raise TransferFailed(f"{sentence} (tried {tried}).") from None

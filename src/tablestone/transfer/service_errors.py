@@ -42,15 +42,24 @@ class ServiceError(Exception):
 class Unreachable(Exception):
     """No answer, or not a whole one: the connection failed. A write may have been done."""
 
+    told = "cannot be reached"
+    """The words between the name of the service and the reason."""
+
+
+class Unanswered(Unreachable):
+    """The service was reached, and gave no whole answer."""
+
+    told = "gives no whole answer"
+
 
 def read_json(content: bytes) -> dict[str, Any]:
-    """The JSON object of an answer; `Unreachable` if the answer was cut off or is of another kind."""
+    """The JSON object of an answer; `Unanswered` if the answer was cut off or is of another kind."""
     try:
         read = orjson.loads(content)
     except ValueError:
-        raise Unreachable("the answer is not whole: its JSON does not end") from None
+        raise Unanswered("what came is not the JSON of a table service") from None
     if not isinstance(read, dict):
-        raise Unreachable("the answer is JSON of another kind")
+        raise Unanswered("what came is JSON of another kind")
     return read
 
 

@@ -8,14 +8,12 @@ is tried again. Knows the forms of requests and answers; does not know files, jo
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode
-from urllib.request import getproxies
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import (
@@ -24,6 +22,7 @@ from azure.core.exceptions import (
     DeserializationError,
     HttpResponseError,
     ResourceExistsError,
+    ServiceResponseError,
 )
 from azure.core.rest import HttpRequest, HttpResponse
 from azure.data.tables import TableServiceClient
@@ -32,10 +31,12 @@ from tablestone import __version__, limits
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.model.keys import EntityKey
 from tablestone.transfer.endpoint_connection import Connection, Scheme
-from tablestone.transfer.keep_alive_transport import KeepAliveTransport
+from tablestone.transfer.environment_transport import transport_of
+from tablestone.transfer.keep_alive_transport import AnswerLimits
 from tablestone.transfer.refusals import TransferFailed, TransferRefused
 from tablestone.transfer.service_errors import (
     ServiceError,
+    Unanswered,
     Unreachable,
     code_of,
     first_line,
@@ -48,9 +49,10 @@ Answer = TypeVar("Answer")
 RawEntity = dict[str, Any]
 """An entity as `odata=minimalmetadata` writes it, read as JSON."""
 
-TIMEOUT_SECONDS: Final = 60
-PERSON_SECONDS: Final = 20
-"""The same for a person who waits. The service itself gives up a page of a query after 5 s."""
+PERSON_SECONDS: Final = 15
+"""Seconds of a whole request for which a person waits. The service itself gives up a page of a query after 5 s."""
+PERSON_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of an answer for which a person waits: eight times the largest page of the service."""
 # The headers are those with which the answers of the live service were recorded (tests/transfer/test_recorded.py).
 _READING: Final = {
     "Accept": "application/json;odata=minimalmetadata",
@@ -123,18 +125,17 @@ class TableEndpoint:
 
     def __init__(self, connection: Connection, *, is_asked_once: bool = False) -> None:
         self.connection = connection
-        settings = _from_environment(connection.url)
-        seconds = TIMEOUT_SECONDS
+        limits = AnswerLimits()
+        if is_asked_once:
+            limits = AnswerLimits(PERSON_SECONDS, PERSON_SECONDS, PERSON_BYTES_MAX)
+        settings = transport_of(connection.url, limits)
         if is_asked_once:
             settings["retry_total"] = 0
-            seconds = PERSON_SECONDS
         try:
             self._service = TableServiceClient(
                 connection.url,
                 credential=_credential(connection),
                 user_agent=f"tablestone/{__version__}",
-                connection_timeout=seconds,
-                read_timeout=seconds,
                 **settings,
             )
         except ValueError as error:
@@ -153,10 +154,20 @@ class TableEndpoint:
     def table_names(self) -> Iterator[str]:
         """The names of all tables, in the service's order."""
         try:
-            for table in self._service.list_tables():
-                if not isinstance(table.name, str):
-                    raise self._stranger()
-                yield table.name
+            pages = self._service.list_tables().by_page()
+            token = None
+            for page in pages:
+                for table in page:
+                    if not isinstance(table.name, str):
+                        raise self._stranger()
+                    yield table.name
+                following = getattr(pages, "continuation_token", None)
+                if following is not None and following == token:
+                    raise TransferFailed(
+                        f"{self.connection.name} answered with the continuation token of the request, so its list of "
+                        "tables has no end."
+                    )
+                token = following
         except AzureError as error:
             raise self._told(error) from None
         except _OF_ANOTHER_SERVICE:
@@ -348,6 +359,8 @@ class TableEndpoint:
             return TransferFailed(
                 f"The login to {self.connection.name} failed: {first_line(error)}"
             )
+        if isinstance(error, (ServiceResponseError, HttpResponseError)):
+            return Unanswered(first_line(error))
         return Unreachable(first_line(error))
 
 
@@ -364,29 +377,6 @@ def _credential(connection: Connection) -> Any:
     if connection.scheme is Scheme.ACCOUNT_KEY:
         return AzureNamedKeyCredential(connection.account, connection.secret)
     return AzureSasCredential(connection.secret)
-
-
-def _from_environment(url: str) -> dict[str, Any]:
-    """The transport, by the proxies and certificates that the environment names, looked up once.
-
-    Only requests knows how to speak to a proxy. It would look both up for every request.
-    """
-    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-    proxies = _proxies_for(url) if getproxies() else {}
-    if not proxies:
-        return {"transport": KeepAliveTransport(bundle)}
-    verified = {"connection_verify": bundle} if bundle else {}
-    from azure.core.pipeline.transport import RequestsTransport  # noqa: PLC0415 - loads requests
-
-    transport = RequestsTransport(use_env_settings=False, **verified)
-    return {"transport": transport, "proxies": proxies, **verified}
-
-
-def _proxies_for(url: str) -> dict[str, str]:
-    from requests.utils import get_environ_proxies  # noqa: PLC0415 - an eighth of the start, and seldom needed
-
-    proxies: dict[str, str] = get_environ_proxies(url)
-    return proxies
 
 
 def _entity_path(table: str, key: EntityKey) -> str:
