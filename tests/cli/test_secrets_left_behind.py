@@ -10,10 +10,11 @@ import base64
 import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urljoin
 
 import pytest
 
@@ -176,12 +177,16 @@ def explored(server: ServerProcess, ran: Run) -> None:
         response = connection.getresponse()
         ran.left[f"explorer {number}"] = response.read()
         cookie = (response.getheader("set-cookie") or "").partition(";")[0]
-    root = address.partition("?")[0]
-    for path in EXPLORED:
-        connection.request("GET", f"{root}{path}", headers={"Cookie": cookie})
-        ran.left[f"explorer {path}"] = connection.getresponse().read()
+    with closing(connection):
+        connection.request("GET", address.partition("?")[0], headers={"Cookie": cookie})
+        leading = connection.getresponse()  # to the first account
+        leading.read()
+        root = urljoin(address, leading.headers["location"])
+        for path in EXPLORED:
+            connection.request("GET", f"{root}{path}", headers={"Cookie": cookie})
+            ran.left[f"explorer {path}"] = connection.getresponse().read()
     assert b"Tables" in ran.left["explorer "]
-    connection.close()
+    assert b"Readings" in ran.left["explorer tables/Readings"]
 
 
 def files_below(directory: Path) -> dict[str, bytes]:

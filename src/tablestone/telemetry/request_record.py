@@ -20,6 +20,7 @@ from tablestone.model.operations import (
     TablesPage,
     TransactionCommitted,
 )
+from tablestone.model.table_names import TABLE_NAME
 
 BATCH: Final = "Batch"
 """The name of a batch whose operation did not become known."""
@@ -93,9 +94,14 @@ class RequestRecord:
 
     @property
     def table(self) -> str:
-        """The table that the operation names, or the address of a request that was refused before; else empty."""
+        """The table that the operation names, or the address of a request that was refused before; else empty.
+
+        An address may have anything in the place of the table, even a signature. Only a name that a table can have
+        counts.
+        """
         if self.operation is None:
-            return "" if self.refused is None else self.refused.table
+            named = "" if self.refused is None else self.refused.table
+            return named if TABLE_NAME.fullmatch(named) else ""
         return getattr(self.operation, "table", "")
 
     @property
