@@ -1,4 +1,4 @@
-"""Kill a server under mixed load again and again: `python -m tests.crash [--kills N] [--seed S] [--bug NAME]`.
+"""Kill a server under mixed load again and again: `python -m tests.crash [--kills N] [--seed S] [--encrypted]`.
 
 Its processes are killed while clients write entities, tables, policies and accounts, and while backups are
 made. The status is 0 if everything was as it should be, 1 if not.
@@ -27,11 +27,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kills", type=int, default=100, metavar="N")
     parser.add_argument("--seed", default=f"{SystemRandom().randrange(10**6)}", metavar="S")
     parser.add_argument("--bug", choices=BUGS, help="a planted bug, which is to be found")
+    parser.add_argument("--encrypted", action="store_true", help="with an encrypted data directory")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory() as directory:
-        run = Run(Path(directory), options.seed, *planted_server(options.bug))
+        run = Run(
+            Path(directory),
+            options.seed,
+            *planted_server(options.bug),
+            is_encrypted=options.encrypted,
+        )
         found = 0
         for problem in islice(run.problems(options.kills, print_now), PROBLEMS_SHOWN_MAX):
             print(problem, flush=True)

@@ -18,6 +18,7 @@ from random import Random
 from typing import Any, NamedTuple, cast
 
 from crash.journal import BEING_DELETED, Journal, NamedJournal, State, Stored
+from crash.stored_place import StoredPlace
 from crash.table_writers import read_policies, read_tables
 from crash.writers import (
     QUIET,
@@ -71,7 +72,9 @@ def run_command(life: Life, arguments: Sequence[str | Path], given: str = "") ->
 class AccountWriter(UntilKilled):
     """Creates accounts, replaces their keys, creates a table in them, and deletes them."""
 
-    def __init__(self, life: Life, data: Path, journal: NamedJournal, randomness: Random) -> None:
+    def __init__(
+        self, life: Life, data: StoredPlace, journal: NamedJournal, randomness: Random
+    ) -> None:
         super().__init__(life, randomness)
         self.journal = journal
         self.data = data
@@ -113,10 +116,10 @@ class AccountWriter(UntilKilled):
         self.journal.acknowledge()
 
     def account(self, *arguments: str, given: str = "") -> None:
-        run_command(self.life, ["account", *arguments, "--data", self.data], given)
+        run_command(self.life, ["account", *arguments, *self.data.options], given)
 
 
-def read_accounts(server: ServerProcess, data: Path) -> dict[str, State]:
+def read_accounts(server: ServerProcess, data: StoredPlace) -> dict[str, State]:
     """The stored accounts, with the tables that each of their keys shows; `AssertionError` if a key is refused."""
     found: dict[str, State] = {}
     for stored in asyncio.run(_stored_accounts(data)):
@@ -144,8 +147,8 @@ def refused_accounts(server: ServerProcess, names: Sequence[str]) -> Iterator[st
                 yield f"the account {name} was deleted, and the server knows it"
 
 
-async def _stored_accounts(data: Path) -> list[StoredAccount]:
-    engine = open_engine(f"sqlite:{data}", system_clock, read_only=True)
+async def _stored_accounts(data: StoredPlace) -> list[StoredAccount]:
+    engine = open_engine(f"sqlite:{data.path}", system_clock, read_only=True, key=data.key)
     try:
         return await StoredAccounts(engine, system_clock).all()
     finally:
@@ -178,7 +181,7 @@ class BackupTaker(threading.Thread):
     def __init__(
         self,
         life: Life,
-        data: Path,
+        data: StoredPlace,
         place: Path,
         journals: Sequence[Journal | NamedJournal],
         randomness: Random,
@@ -208,7 +211,7 @@ class BackupTaker(threading.Thread):
         for journal in self.journals:
             journal.watch()
         try:
-            run_command(self.life, ["backup", "--quiet", "--data", self.data, backup])
+            run_command(self.life, ["backup", "--quiet", *self.data.options, backup])
         except CommandKilled:
             pass
         finally:
@@ -219,10 +222,10 @@ class BackupTaker(threading.Thread):
 
     def complaints_of(self, backup: Path, watched: Sequence[Any]) -> Iterator[str]:
         """The contradictions between the backup and the journals, which were watched while it was made."""
-        data = self.place / "restored"
+        data = self.data._replace(path=self.place / "restored")
         for arguments in (
-            ["restore", "--quiet", "--data", data, backup],
-            ["check", "--data", data],
+            ["restore", "--quiet", *data.options, backup],
+            ["check", *data.options],
         ):
             ended = subprocess.run(
                 [COMMAND, *map(str, arguments)],
@@ -235,7 +238,9 @@ class BackupTaker(threading.Thread):
             if ended.returncode != 0:
                 yield f"the backup: {ended.stdout}{ended.stderr}"
                 return
-        server = as_development_account(start_server(data, ready_seconds=COMMAND_SECONDS_MAX))
+        server = as_development_account(
+            start_server(data.path, *data.key_options, ready_seconds=COMMAND_SECONDS_MAX)
+        )
         try:
             with Connection(server) as connection:
                 found = contents(connection)

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from crash.stored_place import StoredPlace
 from crash.writers import Life
 from server_process import COMMAND, QUIETER, ServerProcess, clean_environment
 
@@ -80,10 +81,10 @@ AT_THE_END: Final[dict[str, Kill]] = {"the first process": kill_first, "all proc
 AT_THE_START: Final = "during the start"
 
 
-def kill_during_start(data: Path, workers: int, random: Random) -> None:
+def kill_during_start(data: StoredPlace, workers: int, random: Random) -> None:
     """Start a server, and kill all its processes a moment later, ready or not."""
     server = subprocess.Popen(
-        [COMMAND, "serve", "--port=0", f"--data={data}", f"--workers={workers}"],
+        [COMMAND, "serve", "--port=0", *data.options, f"--workers={workers}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -26,6 +26,7 @@ from crash.commands import (
 )
 from crash.journal import Journal, NamedJournal
 from crash.kills import AT_THE_END, AT_THE_START, ON_THE_WAY, kill_during_start
+from crash.stored_place import StoredPlace, encrypted_place
 from crash.table_writers import TABLES_WITH_POLICIES, PolicyWriter, TableWriter
 from crash.writers import TABLE, Connection, EntityWriter, Life, UntilKilled, as_development_account
 from sas_signing import query_of, signed
@@ -41,7 +42,10 @@ SAS_VERSION: Final = "2019-02-02"
 
 
 class Run:
-    """A run in a data directory. `command` and `environment` start another server than the real one."""
+    """A run in a data directory, with backups below `directory`.
+
+    `command` and `environment` start another server than the real one.
+    """
 
     def __init__(
         self,
@@ -49,8 +53,10 @@ class Run:
         seed: str,
         command: Sequence[str] | None = None,
         environment: Mapping[str, str] | None = None,
+        *,
+        is_encrypted: bool = False,
     ) -> None:
-        self.data = directory / "data"
+        self.data = encrypted_place(directory) if is_encrypted else StoredPlace(directory / "data")
         self.seed = seed
         self._backups = directory / "backups"
         self._command = command
@@ -113,8 +119,9 @@ class Run:
     def _start(self, workers: int) -> ServerProcess:
         return as_development_account(
             start_server(
-                self.data,
+                self.data.path,
                 f"--workers={workers}",
+                *self.data.key_options,
                 command=self._command,
                 environment=self._environment,
                 ready_seconds=START_SECONDS_MAX,
@@ -216,10 +223,10 @@ def create_tables(server: ServerProcess) -> None:
             connection.send("POST", "/Tables", body, expected=201)
 
 
-def check(data: Path) -> list[str]:
+def check(data: StoredPlace) -> list[str]:
     """The sentences of `tablestone check` about the directory, none if it is healthy."""
     checked = subprocess.run(
-        [COMMAND, "check", "--data", str(data)],
+        [COMMAND, "check", *data.options],
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,

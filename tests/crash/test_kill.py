@@ -16,10 +16,12 @@ import pytest
 from crash.journal import Journal
 from crash.planted import BUGS, planted_server
 from crash.run import Run, check, create_tables
+from crash.stored_place import StoredPlace
 from crash.writers import Connection, EntityWriter, Life, read_partitions
 from server_process import start_server
 
 KILLS = int(os.environ.get("CRASH_KILLS", "50" if "CI" in os.environ else "8"))
+KILLS_OF_ENCRYPTED = max(1, KILLS // 8)
 KILLS_WITH_A_BUG = 200
 """One or two are nearly always enough."""
 SEED = os.environ.get("TABLESTONE_CRASH_SEED", str(random.SystemRandom().getrandbits(32)))
@@ -39,6 +41,16 @@ def test_acknowledged_writes_survive_a_kill(tmp_path: Path) -> None:
     assert list(run.problems(KILLS)) == [], f"seed {SEED}"
     print(run)
     assert run.kills.total() >= KILLS
+
+
+@pytest.mark.slow
+def test_acknowledged_writes_survive_a_kill_in_an_encrypted_directory(tmp_path: Path) -> None:
+    print(f"TABLESTONE_CRASH_SEED={SEED} CRASH_KILLS={KILLS}")
+    run = Run(tmp_path, SEED, is_encrypted=True)
+    assert list(run.problems(KILLS_OF_ENCRYPTED)) == [], f"seed {SEED}"
+    print(run)
+    assert run.kills.total() >= KILLS_OF_ENCRYPTED
+    assert b"SQLite format 3" not in (run.data.path / "tablestone.db").read_bytes()[:16]
 
 
 @pytest.mark.slow
@@ -72,7 +84,7 @@ def test_the_harness_sees_what_was_lost(tmp_path: Path) -> None:
         life.is_ending.set()
         server.kill()
         writer.join()
-        assert check(tmp_path) == []
+        assert check(StoredPlace(tmp_path)) == []
         logs = list(tmp_path.glob("*-wal"))
         assert logs
         for log in logs:

@@ -1,0 +1,40 @@
+"""The data directory of a run of kills: its path, and the file of the key that encrypts it, if one does.
+
+Knows how a command is told of both; does not know what is stored.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tablestone.cli.encryption_keys import key_in_file
+from tablestone.engines.encryption_key import EncryptionKey
+
+
+class StoredPlace(NamedTuple):
+    """A data directory; `key_file` is None if nothing encrypts it."""
+
+    path: Path
+    key_file: Path | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """The options of a command that uses it."""
+        return [f"--data={self.path}", *self.key_options]
+
+    @property
+    def key_options(self) -> list[str]:
+        """The options without the path."""
+        return [] if self.key_file is None else [f"--encryption-key-file={self.key_file}"]
+
+    @property
+    def key(self) -> EncryptionKey | None:
+        return None if self.key_file is None else key_in_file(str(self.key_file))
+
+
+def encrypted_place(directory: Path) -> StoredPlace:
+    """A place below a directory, with a key of its own."""
+    key_file = directory / "key"
+    key_file.write_text("5e" * 32)
+    return StoredPlace(directory / "data", key_file)
