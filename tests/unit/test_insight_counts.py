@@ -168,7 +168,23 @@ ROWS = {
     "a range of partitions, with entities of one": Row(
         record_of(query("PartitionKey ge 'a'"), page("partition range", 40, "pp")),
         Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
+        partitions=(),
         plans=("partition range",),
+        spans=((b"p", b"p", 40),),
+    ),
+    "a page of a scan inside one partition": Row(
+        record_of(query("a gt 1", token="p"), page("table", 40, "pp", token="p")),
+        Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
+        partitions=(),
+        plans=("table",),
+        spans=((b"p", b"p", 40),),
+    ),
+    "a partition that is named by its bounds": Row(
+        record_of(
+            query("PartitionKey ge 'p' and PartitionKey le 'p'"), page("partition", 40, "pp")
+        ),
+        Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
+        plans=("partition",),
     ),
     "a query that fails": Row(
         record_of(query("PartitionKey eq 'p'"), None, "ServerBusy", status=503),

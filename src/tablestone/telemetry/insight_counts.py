@@ -50,6 +50,8 @@ PAGE_BOUNDS: Final[tuple[float, ...]] = (
 )
 """Bounds of the histogram of the time of a page, in seconds: narrower than those of metrics."""
 _NOT_APART: Final[ShapeKey] = ("...",)
+_OF_ONE_PARTITION: Final = ("point", "row range", "partition")
+"""Kinds of plans (`query.plan.PlanKind`) of queries that read one partition alone."""
 _OF_A_TABLE_THAT_IS_THERE: Final = frozenset(
     ("EntityAlreadyExists", "UpdateConditionNotSatisfied", "ConditionNotMet", "ResourceNotFound")
 )
@@ -266,7 +268,10 @@ class InsightCounts:
     def _count_page(
         self, table: TableCounts, query: QueryEntities, record: RequestRecord, key: str | None
     ) -> str | None:
-        """Count a page by its shape and its span of keys. Returns its partition if all of it was of one."""
+        """Count a page by its shape and its span of keys. Returns its partition if the query is of one alone.
+
+        A page of a scan is of none, also if it lies inside one partition: the caller did not ask for that partition.
+        """
         page = record.result
         if not isinstance(page, EntitiesPage) or table is self.window.other:
             return None
@@ -281,7 +286,7 @@ class InsightCounts:
         if key is not None or page.rows_read == 0:
             return key
         first, last = span_of(query, page)
-        if first == last:
+        if page.plan in _OF_ONE_PARTITION and first == last:
             return first
         table.add_span(first, last, page.rows_read)
         return None
