@@ -20,6 +20,9 @@ from tablestone.model.operations import (
     EntityWritten,
     GetEntity,
     InsertEntity,
+    InsertOrMergeEntity,
+    InsertOrReplaceEntity,
+    MergeEntity,
     Operation,
     Projection,
     QueryEntities,
@@ -308,6 +311,24 @@ def put(properties: dict[str, str], size: int = 10) -> RequestRecord:
     made = record_of(InsertEntity("Readings", Entity(KEY, properties)), EntityWritten(5))
     made.bytes_in = size
     return made
+
+
+def test_writes_by_kind_and_their_requests() -> None:
+    """No answer of an upsert tells whether the entity was there, so upserts are a kind of their own."""
+    entity = Entity(KEY, {})
+    writes = (
+        *(InsertOrReplaceEntity("Readings", entity), InsertOrMergeEntity("Readings", entity)),
+        *(UpdateEntity("Readings", entity, 5), MergeEntity("Readings", entity, 5)),
+        *(INSERT, DeleteEntity("Readings", KEY, 5)),
+    )
+    all_at_once = EntityGroupTransaction("Readings", "p", writes)
+    found = counted(
+        *(record_of(each, EntityWritten(5)) for each in writes),
+        record_of(all_at_once, TransactionCommitted([EntityWritten(5)] * 6)),
+    )
+    (table,) = found.tables.values()
+    assert table.writes == {"upsert": 4, "update": 4, "insert": 2, "delete": 2}
+    assert table.write_requests == 7
 
 
 def test_the_largest_writes_of_a_table() -> None:

@@ -42,11 +42,16 @@ def operations_of(numbers: Sequence[int]) -> int:
 
 @dataclass(slots=True)
 class PartitionBucket:
-    """The counts of a partition, those that it may have missed, and the most entities in any second."""
+    """The counts of a partition, and those that it may have missed.
+
+    `peak` is the most entities in any second, `busiest` and `busiest_writes` are those of its busiest minutes.
+    """
 
     numbers: list[int] = field(default_factory=lambda: [0] * NUMBERS)
     missed: int = 0
     peak: float = 0.0
+    busiest: int = 0
+    busiest_writes: int = 0
 
     @property
     def upper(self) -> int:
@@ -66,6 +71,7 @@ class ShapeBucket:
     returned: int = 0
     seconds: float = 0.0
     durations: list[int] = field(default_factory=lambda: [0] * (len(PAGE_BOUNDS) + 1))
+    ended: int = 0
 
     def add(self, other: ShapeBucket) -> None:
         self.queries += other.queries
@@ -74,6 +80,7 @@ class ShapeBucket:
         self.returned += other.returned
         self.seconds += other.seconds
         self.durations = list(map(add, self.durations, other.durations))
+        self.ended += other.ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,7 @@ class TableBucket:
     peak: float = 0.0
     writes: dict[str, int] = field(default_factory=dict)
     """Writes by their kind."""
+    write_requests: int = 0
     lost_updates: int = 0
     properties_max: int = 0
     entity_bytes_max: int = 0
@@ -121,6 +129,7 @@ def bucket_of(window: Mapping[str, Any]) -> Bucket:
     for content in window["tables"]:
         table = TableBucket(content["table"], content["numbers"], content["plans"])
         table.writes = content["writes"]
+        table.write_requests = content["write_requests"]
         table.lost_updates = content["lost_updates"]
         table.properties_max = content["properties_max"]
         table.entity_bytes_max = content["entity_bytes_max"]
@@ -169,6 +178,7 @@ def merged(buckets: Iterable[Bucket]) -> Bucket:
 def _add_table(into: TableBucket, table: TableBucket, unlisted: int) -> None:
     into.numbers = list(map(add, into.numbers, table.numbers))
     into.peak = max(into.peak, table.peak)
+    into.write_requests += table.write_requests
     into.lost_updates += table.lost_updates
     into.properties_max = max(into.properties_max, table.properties_max)
     into.entity_bytes_max = max(into.entity_bytes_max, table.entity_bytes_max)
@@ -180,6 +190,8 @@ def _add_table(into: TableBucket, table: TableBucket, unlisted: int) -> None:
         present = into.partitions.setdefault(key, PartitionBucket())
         present.numbers = list(map(add, present.numbers, partition.numbers))
         present.peak = max(present.peak, partition.peak)
+        present.busiest = max(present.busiest, partition.busiest)
+        present.busiest_writes = max(present.busiest_writes, partition.busiest_writes)
         # Beyond what a partition misses that no bucket lists: `merged` adds that for all.
         present.missed += partition.missed - unlisted
     into.ranges += table.ranges

@@ -24,6 +24,7 @@ from tablestone.telemetry.key_ranges import CountedRange, with_points
 from tablestone.telemetry.query_shapes import ShapeKey, shape_key
 from tablestone.telemetry.request_facts import (
     LARGE_BODY_BYTES,
+    UPSERTS,
     WITH_ENTITY,
     is_answer,
     largest_entity,
@@ -119,6 +120,8 @@ class ShapeCounts:
         self.names_select = names_select
         self.queries = 0
         self.pages = 0
+        self.ended = 0
+        """Pages that were the last of their query."""
         self.read = 0
         self.returned = 0
         self.seconds = 0.0
@@ -136,6 +139,8 @@ class TableCounts:
         self.plans: dict[str, int] = {}
         self.writes: dict[str, int] = {}
         """Writes that were carried out, by their kind."""
+        self.write_requests = 0
+        """Requests of these writes: a transaction is one."""
         self.lost_updates = 0
         """Updates and deletes that were refused because another writer came first."""
         self.properties_max = 0
@@ -155,6 +160,8 @@ class TableCounts:
         else:
             if isinstance(write, InsertEntity):
                 kind = "insert"
+            elif isinstance(write, UPSERTS):
+                kind = "upsert"
             assert isinstance(write, WITH_ENTITY)
             self.properties_max = max(self.properties_max, len(write.entity.members))
         self.writes[kind] = self.writes.get(kind, 0) + 1
@@ -257,10 +264,12 @@ class InsightCounts:
             counts.other_returned += returned
         elif isinstance(operation, EntityGroupTransaction):
             counts.writes += len(operation.writes)
+            table.write_requests += 1
             for write in operation.writes:
                 table.add_write(write)
         else:
             counts.writes += 1
+            table.write_requests += 1
             table.add_write(operation)
         if record.bytes_in >= LARGE_BODY_BYTES and failure is None:
             table.entity_bytes_max = max(table.entity_bytes_max, largest_entity(operation))
@@ -279,6 +288,7 @@ class InsightCounts:
         seconds = record.ended - record.started
         counts.queries += query.token is None
         counts.pages += 1
+        counts.ended += page.token is None
         counts.read += page.rows_read
         counts.returned += len(page.stored)
         counts.seconds += seconds

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tablestone.telemetry.insight_bucket import (
+    WRITTEN,
     Bucket,
     PartitionBucket,
     TableBucket,
@@ -155,8 +156,12 @@ class InsightHistory:
         self._quarters[start] = bucket if present is None else merged((present, bucket))
 
     def _merged(self, minute: int) -> Bucket:
-        """The windows of all workers, with the peaks of the minute."""
+        """The windows of all workers, with the peaks of the minute, which is the busiest one so far."""
         bucket = merged(self._open[minute].values())
+        for each in bucket.tables.values():
+            for partition_bucket in each.partitions.values():
+                partition_bucket.busiest = entities_of(partition_bucket.numbers)
+                partition_bucket.busiest_writes = partition_bucket.numbers[WRITTEN]
         for (key, partition), rate in self._peaks.get(minute, {}).items():
             if not key[1]:
                 bucket.account_peaks[key[0]] = rate

@@ -55,12 +55,16 @@ class Activity:
 class Rate:
     """Entities read or written a second, or operations of an account: the mean of a period, and the most in any second.
 
-    `is_throttled`: the most is above the target, so Azure would throttle. A table has no target.
+    Of a partition, `busiest_minute` and `busiest_minute_writes` are the means of the minutes with most entities and
+    with most writes. `is_throttled`: the busiest minute of a partition, or the busiest second of an account, is above
+    the target, so Azure would throttle. A table has no target.
     """
 
     mean: float
     peak: float
     is_throttled: bool
+    busiest_minute: float = 0.0
+    busiest_minute_writes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,9 @@ class KeyRange:
 class HeatMap:
     """Operations by key range and time. `read[t][r]` are entities read in the bucket `t` and the range `r`.
 
-    `ranges` are ascending and disjoint, in the service's order of keys. Sums over all ranges are exact; inside a range
-    the place is not known. A scan counts evenly in all ranges that it passed.
+    `ranges` are ascending and disjoint, in the service's order of keys; inside a range the place is not known. Only
+    what is known to be of a range is counted in it. `scanned[t]` are the entities read by pages that passed several
+    ranges: the ranges of these are not known. All three together are exact.
     """
 
     seconds: int
@@ -102,6 +107,7 @@ class HeatMap:
     ranges: tuple[KeyRange, ...]
     read: tuple[tuple[int, ...], ...]
     written: tuple[tuple[int, ...], ...]
+    scanned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,9 @@ class QueryShape:
     however often it was; a text that ends with `...` is not whole. `terms` are its comparisons, in order and without
     repetition. They are `joined` by "and", by "or", or in a "mixed" way (also if there is a `not`), and "" if there is
     at most one. `names_select`: the query has `$select`. `plan` is a `query.plan.PlanKind`. `queries` were begun;
-    `pages` were answered, with those of continuation tokens. `p50_ms` and `p99_ms` are of one page, in milliseconds,
+    `pages` were answered, with those of continuation tokens. Of a table scan that names RowKeys, `entities_read` has
+    also those that the engine passes over, if the size of the table is known: a run that came to the end of the table
+    counts for all its entities. `p50_ms` and `p99_ms` are of one page, in milliseconds,
     and up to the width of a histogram's bucket too high.
     """
 
@@ -211,7 +219,8 @@ class HeatMaps:
 class TableInsight:
     """One table. `activity`, `plans` (reads by the kind of their plan) and `rates` are by the names of `PERIODS`.
 
-    So are `writes`, those that were carried out: "insert", "update" (also merges and upserts) and "delete";
+    So are `writes`, those that were carried out: "insert", "update" (also merges), "upsert" and "delete", and
+    `write_requests`, the requests of these, of which a transaction is one;
     `lost_updates`, updates and deletes that were refused because another writer came first; `properties_max`, the most
     properties of an entity that was written; and `entity_bytes_max`, the size of the largest one, 0 if all were small.
 
@@ -231,6 +240,7 @@ class TableInsight:
     lost_updates: dict[str, int] = field(default_factory=dict)
     properties_max: dict[str, int] = field(default_factory=dict)
     entity_bytes_max: dict[str, int] = field(default_factory=dict)
+    write_requests: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,15 @@ Knows buckets, and what a report says; does not know where the buckets or the si
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 from typing import Final
 
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
-from tablestone.model.keys import decode_key, encode_key
+from tablestone.model.keys import ROW_KEY
 from tablestone.telemetry.insight_bucket import (
-    READ,
-    WRITTEN,
     Bucket,
     PartitionBucket,
     ShapeBucket,
@@ -28,6 +25,7 @@ from tablestone.telemetry.insight_bucket import (
     operations_of,
 )
 from tablestone.telemetry.insight_counts import PAGE_BOUNDS
+from tablestone.telemetry.insight_heat import heat_map_of
 from tablestone.telemetry.insight_report import (
     DAY,
     DAY_BUCKET_SECONDS,
@@ -45,7 +43,6 @@ from tablestone.telemetry.insight_report import (
     HeatMap,
     HeatMaps,
     InsightReport,
-    KeyRange,
     PartitionActivity,
     QueryShape,
     Rate,
@@ -54,14 +51,11 @@ from tablestone.telemetry.insight_report import (
     TableSize,
 )
 from tablestone.telemetry.insight_window import HASH_MARK, hash_of
-from tablestone.telemetry.key_ranges import grouped
 
 PARTITIONS_SHOWN: Final = 50
 """The hottest partitions of a period."""
 QUERIES_SHOWN: Final = 50
 """The query shapes of a period."""
-HEAT_RANGES_MAX: Final = 64
-"""Key ranges of a heat map."""
 
 Buckets = Mapping[int, Bucket]
 """Buckets by their starts."""
@@ -206,6 +200,7 @@ class Summary:
             lost_updates={period: table.lost_updates for period, table in present.items()},
             properties_max={period: table.properties_max for period, table in present.items()},
             entity_bytes_max={period: table.entity_bytes_max for period, table in present.items()},
+            write_requests={period: table.write_requests for period, table in present.items()},
         )
 
     def _series(self, key: TableKey, times: Times, buckets: list[Bucket | None]) -> Series:
@@ -252,7 +247,7 @@ class Summary:
             is_key_whole=self._shows_keys and HASH_MARK not in name,
             activity=Activity(*partition.numbers),
             missed=partition.missed,
-            rate=self._rate(period, entities, partition.peak, PARTITION_RATE_TARGET),
+            rate=_with_minutes(self._rate(period, entities, partition.peak, inf), partition),
             over_time=tuple(
                 _entities_of_partition(bucket, key, name) for bucket in self._over_time[period]
             ),
@@ -263,7 +258,7 @@ class Summary:
 
     def _queries(self, period: str) -> tuple[QueryShape, ...]:
         found = [
-            _query(table.name, key, name, shape)
+            _query(table.name, key, name, shape, self._sizes.get(key))
             for key, table in self._whole[period].tables.items()
             if self._wanted(key)
             for name, shape in table.shapes.items()
@@ -284,74 +279,8 @@ class Summary:
         return HeatMaps(self._heat(key, self._hour, hour), self._heat(key, self._day, day))
 
     def _heat(self, key: TableKey, times: Times, buckets: list[Bucket | None]) -> HeatMap:
-        columns = [
-            [] if bucket is None or key not in bucket.tables else _places(bucket.tables[key])
-            for bucket in buckets
-        ]
-        weights: dict[bytes, int] = {}
-        for column in columns:
-            for place in column:
-                weight = place.read + place.written
-                for end in (place.first, place.last):
-                    if end:  # else it is an end of the table
-                        weights[end] = weights.get(end, 0) + weight
-        if not weights and any(columns):
-            weights[b""] = 1
-        ranges = grouped(sorted(weights.items()), HEAT_RANGES_MAX)
-        read, written = [], []
-        for column in columns:
-            read.append(_spread(ranges, column, (place.read for place in column)))
-            written.append(_spread(ranges, column, (place.written for place in column)))
-        return HeatMap(
-            times.seconds,
-            times.starts,
-            tuple(
-                KeyRange(self._shown(decode_key(first)), self._shown(decode_key(last)))
-                for first, last in ranges
-            ),
-            tuple(read),
-            tuple(written),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Entities read and written somewhere between two keys; without a `last`, up to the end."""
-
-    first: bytes
-    last: bytes | None
-    read: int
-    written: int
-
-
-def _places(table: TableBucket) -> list[_Place]:
-    """Where the entities of a table were read and written."""
-    found = [
-        _Place(encode_key(name), encode_key(name), each.numbers[READ], each.numbers[WRITTEN])
-        for name, each in table.partitions.items()
-    ]
-    found += [_Place(each.first, each.last, each.read, each.written) for each in table.ranges]
-    found += [_Place(each.first, each.last, each.read, 0) for each in table.spans]
-    return found
-
-
-def _spread(
-    ranges: Sequence[tuple[bytes, bytes]], places: Iterable[_Place], counts: Iterable[int]
-) -> tuple[int, ...]:
-    """The counts of the places in the ranges; a place in several ranges counts evenly in all of them."""
-    sums = [0] * len(ranges)
-    firsts = [first for first, _ in ranges]
-    lasts = [last for _, last in ranges]
-    for place, count in zip(places, counts, strict=True):
-        if not count or not ranges:
-            continue
-        begin = min(bisect_left(lasts, place.first), len(ranges) - 1)
-        end = len(ranges) if place.last is None else bisect_right(firsts, place.last)
-        width = max(1, end - begin)
-        share, rest = divmod(count, width)
-        for index in range(width):
-            sums[begin + index] += share + (index < rest)
-    return tuple(sums)
+        tables = [None if bucket is None else bucket.tables.get(key) for bucket in buckets]
+        return heat_map_of(tables, times.starts, times.seconds, self._shown)
 
 
 def _entities_of_partition(bucket: Bucket | None, key: TableKey, name: str) -> int:
@@ -361,7 +290,28 @@ def _entities_of_partition(bucket: Bucket | None, key: TableKey, name: str) -> i
     return 0 if partition is None else entities_of(partition.numbers)
 
 
-def _query(table: str, key: TableKey, name: ShapeName, shape: ShapeBucket) -> QueryShape:
+def _with_minutes(rate: Rate, partition: PartitionBucket) -> Rate:
+    """The rate of a partition, judged by a minute: a single large query makes the peak of a second."""
+    busiest = partition.busiest / HOUR_BUCKET_SECONDS
+    writes = partition.busiest_writes / HOUR_BUCKET_SECONDS
+    return Rate(
+        rate.mean, rate.peak, busiest > PARTITION_RATE_TARGET, round(busiest, 2), round(writes, 2)
+    )
+
+
+def _read_of(plan: str, shape: ShapeBucket, size: TableSize | None) -> int:
+    """Entities read, with those that the engine passes over between the RowKeys that a table scan names."""
+    names_rows = shape.joined != "or" and any(
+        name == ROW_KEY and operator != "ne" for name, operator, _ in shape.terms
+    )
+    if plan != "table" or not names_rows or size is None:
+        return shape.read
+    return max(shape.read, shape.ended * size.entities)
+
+
+def _query(
+    table: str, key: TableKey, name: ShapeName, shape: ShapeBucket, size: TableSize | None
+) -> QueryShape:
     text, names_select, plan = name
     return QueryShape(
         account=key[0],
@@ -373,7 +323,7 @@ def _query(table: str, key: TableKey, name: ShapeName, shape: ShapeBucket) -> Qu
         plan=plan,
         queries=shape.queries,
         pages=shape.pages,
-        entities_read=shape.read,
+        entities_read=_read_of(plan, shape, size),
         entities_returned=shape.returned,
         seconds=round(shape.seconds, 6),
         p50_ms=quantile_ms(shape.durations, 0.5),

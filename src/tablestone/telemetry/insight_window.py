@@ -145,6 +145,7 @@ def _content_of_table(
         "numbers": whole.numbers(),
         "plans": plans,
         "writes": table.writes,
+        "write_requests": table.write_requests,
         "lost_updates": table.lost_updates,
         "properties_max": table.properties_max,
         "entity_bytes_max": table.entity_bytes_max,
@@ -175,4 +176,5 @@ def _content_of_shape(counts: ShapeCounts) -> list[object]:
         counts.plan,
         *(counts.queries, counts.pages, counts.read, counts.returned, counts.seconds),
         counts.durations,
+        counts.ended,
     ]

@@ -26,10 +26,9 @@ from tablestone.telemetry.query_shapes import partition_of
 
 LARGE_BODY_BYTES: Final = 256 * 1024
 """The body from which its entities are measured: half of the largest entity has no shorter text."""
-WITH_ENTITY: Final = (
-    *(InsertEntity, UpdateEntity, MergeEntity),
-    *(InsertOrReplaceEntity, InsertOrMergeEntity),
-)
+UPSERTS: Final = (InsertOrReplaceEntity, InsertOrMergeEntity)
+"""The types of writes of an entity that may be there or not; no answer tells which it was."""
+WITH_ENTITY: Final = (*(InsertEntity, UpdateEntity, MergeEntity), *UPSERTS)
 """The types of writes that have an entity."""
 
 
