@@ -60,7 +60,10 @@ def test_an_account_at_its_target() -> None:
     assert advise(Workload(rate=ACCOUNT_RATE_TARGET - 1)) == []
     (advice,) = advise(Workload(rate=ACCOUNT_RATE_TARGET))
     assert advice.rule == ACCOUNT_RATE.id
-    assert "20,000 operations in its busiest second; Azure aims at 20,000" in advice.text
+    assert (
+        "20,000 requests in its busiest second; Azure's target for an account is 20,000/s"
+        in advice.text
+    )
 
 
 def test_the_other_queries_of_a_table_are_uses_of_its_keys() -> None:

@@ -67,7 +67,7 @@ OF_FLIGHTS = {
     "properties_max": 17,
     "entity_bytes_mean": 600.0,
     "hottest": (PartitionUse("UA", 0.17, 60.0, 58_665),),
-    "writes": WriteUse(inserts=FLIGHTS),
+    "writes": WriteUse(inserts=FLIGHTS, requests=FLIGHTS // 50),
 }
 BY_DESTINATION = asked(
     "dest eq ? and time_hour ge ? and time_hour lt ?",

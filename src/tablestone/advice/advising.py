@@ -22,11 +22,11 @@ RULES: Final[tuple[Rule, ...]] = (*TABLE_RULES, *QUERY_RULES)
 ACCOUNT_RATE: Final = Rule(
     "account-rate",
     "An account at its target",
-    "The account takes 20,000 operations/s; a page of a query is one, whatever it reads.",
+    "The account takes 20,000 requests/s; a page of a query is one, whatever it reads.",
     Severity.SEVERE,
     (TARGETS,),
     lambda _table, _thresholds: (),
-    "The account took {rate} operations in its busiest second; Azure aims at {target}.",
+    "The account took {rate} requests in its busiest second; Azure's target for an account is {target}/s.",
     "Divide the tables, or one table by a part of its PartitionKey, over several accounts.",
     "Writes cost the same.",
 )

@@ -236,9 +236,17 @@ def index_entities(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
 def _copies(table: TableUse, thresholds: Thresholds) -> Iterator[dict[str, object]]:
     for query in _across(table, thresholds):
         if keep := _present_uses(table, query):
-            writes = table.writes.total
-            more = f" Here that would be {writes:,} requests more." if writes else ""
+            more = _more(table)
             yield _about(query.use, **_new_keys(query), **keep._asdict(), more=more)
+
+
+def _more(table: TableUse) -> str:
+    """The further requests of a copy, where the requests of writes are known."""
+    requests = table.writes.requests
+    if not requests:
+        return ""
+    period = f"In {table.period}" if table.period else "Here"
+    return f" {period}, that would have been {requests:,} more {'request' if requests == 1 else 'requests'}."
 
 
 def intra_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
@@ -246,7 +254,7 @@ def intra_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
         if keep := _present_uses(table, query):
             rate = table.rate
             room = (
-                f" The busiest partition takes {rate:,.0f} entities/s; its writes count twice then."
+                f" The busiest partition takes {rate:,.0f} entities/s; its writes would count twice."
                 if rate is not None and rate >= thresholds.rate_part * PARTITION_RATE_TARGET
                 else ""
             )

@@ -19,6 +19,7 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.plan import PlanKind
 
 _TARGET: Final = limits.PARTITION_RATE_TARGET
+_TARGET_IN_WORDS: Final = f"Azure's target for a partition is {_TARGET:,}/s"
 _PARTITION_LIKE: Final = (PlanKind.PARTITION, PlanKind.ROW_RANGE)
 _ACROSS: Final = (PlanKind.TABLE, PlanKind.PARTITION_RANGE, PlanKind.RANGES)
 
@@ -37,21 +38,25 @@ def _hot(table: TableUse, thresholds: Thresholds) -> Iterator[tuple[PartitionUse
     for partition in busiest:
         if partition.rate is not None:
             if partition.rate >= _TARGET:
-                yield (
-                    partition,
-                    f"{partition.rate:,.0f} entities/s of the {_TARGET:,}/s that Azure aims at",
-                )
+                yield partition, f"{_rate_in_words(partition)}; {_TARGET_IN_WORDS}"
         elif (
             partition.share is not None
             and partition.share >= thresholds.share
             and (table.partitions or 0) >= thresholds.partitions
         ):
             what = "entities" if partition.entities is not None else "operations"
-            yield partition, f"{partition.share:.0%} of the {what} of the table"
+            yield partition, f"takes {partition.share:.0%} of the {what} of the table"
+
+
+def _rate_in_words(partition: PartitionUse) -> str:
+    rate = f"{partition.rate:,.0f} entities/s"
+    if partition.peak is None:
+        return f"takes {rate}"
+    return f"took {rate} in its busiest minute, and {partition.peak:,.0f} in its busiest second"
 
 
 def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    if _is_append(table):
+    if any(True for _ in _append(table, thresholds)):
         return
     hot = list(_hot(table, thresholds))
     for partition, heat in hot[:1]:
@@ -72,16 +77,20 @@ def _append(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
     """Keys that follow time, where the newest partition takes most of the operations."""
     if not _is_append(table):
         return
-    for partition in table.hottest[:1]:
-        rate = partition.rate
+    busiest = sorted(table.hottest, key=lambda each: -(each.write_rate or 0.0))
+    for partition in busiest[:1]:
+        rate, words = partition.write_rate, "took {:,.0f} writes/s in its busiest minute"
+        if rate is None:
+            rate, words = partition.rate, "takes {:,.0f} entities/s"
         if rate is None:
             if partition.share is not None and partition.share >= thresholds.share:
                 part = f"{partition.share:.0%} of the table's operations"
                 heat = part if partition.share < 1 else "all of them"
-                yield {"partition": partition.key, "heat": heat}
+                yield {"partition": partition.key, "heat": f"takes {heat}"}
         elif rate >= thresholds.rate_part * _TARGET:
-            heat = f"{rate:,.0f} entities/s"
-            yield {"partition": partition.key, "heat": heat, "severity": _severity(rate)}
+            severity = _severity(rate)
+            heat = f"{words.format(rate)}; {_TARGET_IN_WORDS}"
+            yield {"partition": partition.key, "heat": heat, "severity": severity}
 
 
 def _giant_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
@@ -135,7 +144,9 @@ def _queue(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
         yield {
             "inserts": table.writes.inserts,
             "deletes": table.writes.deletes,
-            "partitions": table.partitions,
+            "beginning": "its one partition"
+            if (table.partitions or 0) < 2
+            else f"{table.partitions:,} partitions",
             "severity": _severity(table.rate),
         }
 
@@ -158,7 +169,7 @@ def _log_data(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
     if (
         _is_append(table)
         and writes.inserts >= thresholds.many_writes
-        and not (writes.updates or writes.deletes or table.point_reads)
+        and not (writes.updates or writes.upserts or writes.deletes or table.point_reads)
         and table.point_reads is not None
         and table.queries
         and all((use.entities_returned or 0) >= 100 * use.runs for use in table.queries)
@@ -213,12 +224,12 @@ TABLE_RULES: Final = (
     Rule(
         "hot-partition",
         "A hot partition",
-        "A partition takes 2,000 entities/s; or, where no rate is known, half of the use "
-        "of a table of four partitions or more.",
+        "A partition takes 2,000 entities/s for a minute, without what scans read and leave out; or, where no rate is "
+        "known, half of the use of a table of four partitions or more.",
         Severity.WARNING,
         (rule.HOT_PARTITIONS, rule.TARGETS, rule.CHOOSING_PARTITION_KEY),
         _hot_partition,
-        "The partition '{partition}' of {table} takes {heat}.{further}",
+        "The partition '{partition}' of {table} {heat}.{further}",
         "Divide its PartitionKey: put a further property behind it, or a number from 0 to {last} that a hash of the "
         "RowKey gives.",
         "Writes cost the same; a query of the whole partition becomes {parts} queries, and a transaction holds the "
@@ -227,12 +238,12 @@ TABLE_RULES: Final = (
     Rule(
         "append",
         "PartitionKeys that follow time",
-        "PartitionKeys are dates, times or ticks, and the newest takes 1,000 entities/s; or, where no "
+        "PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, where no "
         "rate is known, half of the use.",
         Severity.WARNING,
         (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
         _append,
-        "The PartitionKeys of {table} follow time, so the writes of a moment go to one partition: '{partition}' takes "
+        "The PartitionKeys of {table} follow time, so the writes of a moment go to one partition: '{partition}' "
         "{heat}.",
         "Make the PartitionKey of what the entities are about, such as a device or a customer, and put the time into "
         "the RowKey; if there is no such property, put a number that a hash gives before the time.",
@@ -270,8 +281,8 @@ TABLE_RULES: Final = (
         Severity.WARNING,
         (rule.APPEND, rule.HIGH_VOLUME_DELETE, rule.EVENTUALLY_CONSISTENT),
         _queue,
-        "{table} is used as a queue: {inserts} inserts and {deletes} deletes, read from the beginning of {partitions} "
-        "partitions; each read passes what was deleted, and all writers meet in the same place.",
+        "{table} is used as a queue: {inserts} inserts and {deletes} deletes, read from the beginning of {beginning}; "
+        "each read passes what was deleted, and all writers meet in the same place.",
         "Use a queue service for the messages, and a table for their state; or spread them over partitions by a hash "
         "of their key, one worker for each.",
         "A message costs one request to the queue instead of an insert and a delete here.",

@@ -45,14 +45,18 @@ class WriteUse:
 
     inserts: int = 0
     updates: int = 0
-    """Updates, merges and both kinds of upserts."""
+    """Updates and merges of entities that are there."""
     deletes: int = 0
     conflicts: int = 0
+    upserts: int = 0
+    """Both kinds of upserts. Nobody knows which of them are inserts, so no advice rests on them."""
+    requests: int | None = None
+    """The requests of these writes, of which a transaction is one."""
 
     @property
     def total(self) -> int:
         """All writes that were carried out."""
-        return self.inserts + self.updates + self.deletes
+        return self.inserts + self.updates + self.deletes + self.upserts
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,15 @@ class PartitionUse:
     key: str
     share: float | None = None
     rate: float | None = None
-    """Entities read and written in a second, at the busiest time."""
+    """Entities read and written in a second: the mean of the busiest minute, where it was observed."""
     entities: int | None = None
     writes: int = 0
     """Requests of one write each: a transaction does not count."""
     point_reads: int = 0
+    write_rate: float | None = None
+    """Entities written in a second, in the same way; None if only their sum with the reads is known."""
+    peak: float | None = None
+    """The most entities in any second, where it was observed."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,8 @@ class TableUse:
     point_reads: int | None = None
     queries: tuple[QueryUse, ...] = ()
     writes: WriteUse = field(default_factory=WriteUse)
+    period: str = ""
+    """The period in words, such as `the last hour`; empty if it has no name."""
     is_one_task: bool = False
     """The requests belong to one task of a program, such as a test, and not to a period of many."""
 

@@ -71,7 +71,7 @@ def print_insight(
         rate = account.rates[period]
         if rate.is_throttled:
             console.print(
-                f"\nThe account {account.account} took {rate.peak:,.0f} operations in its busiest second: Azure's "
+                f"\nThe account {account.account} took {rate.peak:,.0f} requests in its busiest second: Azure's "
                 f"target is {report.targets['account']:,}.",
                 style="bold red",
             )
@@ -102,14 +102,15 @@ def _print_partitions(console: Console, report: InsightReport, period: str, top:
         return
     rows = [_partition_row(each) for each in found]
     heads = (
-        *(("table", _TEXT), ("PartitionKey", _TEXT), ("entities/s", _NUMBER), ("peak", _NUMBER)),
+        *(("table", _TEXT), ("PartitionKey", _TEXT), ("entities/s", _NUMBER), ("minute", _NUMBER)),
+        ("peak", _NUMBER),
         *(("read", _NUMBER), ("written", _NUMBER), ("traffic", _NUMBER), ("conflicts", _NUMBER)),
         *((f"over {'a day' if period == DAY else 'an hour'}", _TEXT), ("", _TEXT)),
     )
     _print_table(console, heads, rows)
     if report.unlisted[period]:
         console.print(
-            f"A partition that is not counted here has had at most {report.unlisted[period]:,} entities.",
+            f"A partition that is not counted here has had at most {_entities(report.unlisted[period])}.",
             style="dim",
         )
 
@@ -122,6 +123,7 @@ def _partition_row(partition: PartitionActivity) -> Sequence[Cell]:
         partition.table,
         _key(partition.partition_key),
         f"{rate.mean:,.1f}",
+        f"{rate.busiest_minute:,.1f}",
         f"{rate.peak:,.0f}",
         f"{activity.entities_read:,}{more}",
         f"{activity.writes:,}",
@@ -277,6 +279,10 @@ def _key(key: str) -> str:
     if len(shown) > KEY_WIDTH_MAX:
         shown = f"{shown[: KEY_WIDTH_MAX - 1]}…"
     return shown or "(empty)"
+
+
+def _entities(count: int) -> str:
+    return f"{count:,} {'entity' if count == 1 else 'entities'}"
 
 
 def _number(count: int, what: str) -> str:

@@ -52,8 +52,8 @@ def _told_hot(report: Simulation) -> str:
             if report.keys.newest_partition is None
             else "over time as it is now"
         )
-        return f"no partition above the {target} that Azure aims at, if use is spread {spread}"
-    return f"above the {target} that Azure aims at: {', '.join(map(repr, report.hot))}"
+        return f"no partition above Azure's target of {target}, if use is spread {spread}"
+    return f"above Azure's target of {target}: {', '.join(map(repr, report.hot))}"
 
 
 def _refused(report: Simulation) -> Iterator[str]:

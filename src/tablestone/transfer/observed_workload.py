@@ -16,6 +16,9 @@ from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workloa
 from tablestone.model.edm import EdmType
 from tablestone.query.plan import PlanKind
 from tablestone.telemetry.insight_report import (
+    DAY,
+    HOUR,
+    NOW,
     Activity,
     InsightReport,
     QueryShape,
@@ -127,7 +130,9 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
             PartitionUse(
                 each.partition_key,
                 (each.activity.entities_read + each.activity.writes) / max(1, whole),
-                each.rate.peak,
+                each.rate.busiest_minute * _needed_part(each.activity),
+                write_rate=each.rate.busiest_minute_writes,
+                peak=each.rate.peak,
             )
             for each in partitions
         ),
@@ -138,7 +143,16 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
         point_reads=_points(report, table, period),
         queries=tuple(_queries(report, table, period)),
         writes=_writes(table, period),
+        period=_IN_WORDS.get(period, ""),
     )
+
+
+def _needed_part(activity: Activity) -> float:
+    """The part of the use of a partition that is left without its scans, which other advice is about."""
+    if activity.entities_read < SCAN_RATIO * max(1, activity.entities_returned):
+        return 1.0
+    used = activity.entities_read + activity.writes
+    return (activity.entities_returned + activity.writes) / used
 
 
 def _writes(table: TableInsight, period: str) -> WriteUse:
@@ -151,6 +165,8 @@ def _writes(table: TableInsight, period: str) -> WriteUse:
         kinds.get("update", 0),
         kinds.get("delete", 0),
         table.lost_updates.get(period, 0),
+        kinds.get("upsert", 0),
+        table.write_requests.get(period),
     )
 
 
@@ -183,6 +199,9 @@ def _types(shape: QueryShape) -> dict[str, EdmType]:
     return {term.property: _TYPES[term.type] for term in shape.terms if term.type in _TYPES}
 
 
+SCAN_RATIO: Final = 10
+"""Entities read for each returned from which most of the reads are those of scans."""
+_IN_WORDS: Final = {NOW: "the last 5 minutes", HOUR: "the last hour", DAY: "the last day"}
 POINT_READ: Final = "PartitionKey eq ? and RowKey eq ?"
 """A point read as the shape of a filter."""
 _KINDS: Final = {kind.value: kind for kind in PlanKind}
