@@ -246,6 +246,8 @@ def test_a_file_without_rows(tools: DataTools) -> None:
         (("rows.jsonl", "--queries", "absent.txt"), "absent.txt cannot be read"),
         (("rows.jsonl", "--types", "n=Integer"), "'Integer' is no type"),
         (("rows.jsonl", "--rate", "-1"), "-1"),
+        (("rows.jsonl", "--rate", "inf"), "inf is not in the range"),
+        (("rows.jsonl", "--rate", "nan"), "nan is not a number of entities"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -20,16 +20,12 @@ from tablestone.model.operations import (
     EntityWritten,
     GetEntity,
     InsertEntity,
-    InsertOrMergeEntity,
-    InsertOrReplaceEntity,
-    MergeEntity,
     Operation,
     Projection,
     QueryEntities,
     Result,
     TableFound,
     TransactionCommitted,
-    UpdateEntity,
 )
 from tablestone.query.filter_parser import parse_filter
 from tablestone.telemetry.insight_bucket import Bucket, bucket_of
@@ -304,54 +300,6 @@ def test_queries_whose_values_have_other_types_are_one_shape() -> None:
     found = counted(*(record_of(query(text), page("table", 100)) for text in texts))
     ((name, shape),) = found.tables["weather", "readings"].shapes.items()
     assert (name, shape.queries, shape.read) == (("a gt ?", False, "table"), 3, 300)
-
-
-def put(properties: dict[str, str], size: int = 10) -> RequestRecord:
-    """An insert of an entity with such members, in a body of the size."""
-    made = record_of(InsertEntity("Readings", Entity(KEY, properties)), EntityWritten(5))
-    made.bytes_in = size
-    return made
-
-
-def test_writes_by_kind_and_their_requests() -> None:
-    """No answer of an upsert tells whether the entity was there, so upserts are a kind of their own."""
-    entity = Entity(KEY, {})
-    writes = (
-        *(InsertOrReplaceEntity("Readings", entity), InsertOrMergeEntity("Readings", entity)),
-        *(UpdateEntity("Readings", entity, 5), MergeEntity("Readings", entity, 5)),
-        *(INSERT, DeleteEntity("Readings", KEY, 5)),
-    )
-    all_at_once = EntityGroupTransaction("Readings", "p", writes)
-    found = counted(
-        *(record_of(each, EntityWritten(5)) for each in writes),
-        record_of(all_at_once, TransactionCommitted([EntityWritten(5)] * 6)),
-    )
-    (table,) = found.tables.values()
-    assert table.writes == {"upsert": 4, "update": 4, "insert": 2, "delete": 2}
-    assert table.write_requests == 7
-
-
-def test_the_largest_writes_of_a_table() -> None:
-    """Only a large body is measured: a UTF-16 unit is two bytes, and a member is its name too."""
-    names = {f"a{number}": f'"a{number}":1' for number in range(250)}
-    large = {"Text": f'"Text":"{"x" * 300_000}"'}
-    (table,) = counted(put(names)).tables.values()
-    assert (table.properties_max, table.entity_bytes_max) == (250, 0)
-    (table,) = counted(put(large, 300_100), put({})).tables.values()
-    fixed = 4 + 2 * (len(KEY.partition_key) + len(KEY.row_key)) + 8 + 2 * len("Text") + 4
-    assert (table.properties_max, table.entity_bytes_max) == (1, fixed + 600_000)
-
-
-def test_an_update_that_came_too_late_is_no_insert_of_an_entity_that_is_there() -> None:
-    update = UpdateEntity("Readings", Entity(KEY, {}), 5)
-    found = counted(
-        record_of(INSERT, EntityWritten(5)),
-        record_of(INSERT, None, "EntityAlreadyExists"),
-        record_of(update, None, "UpdateConditionNotSatisfied"),
-        record_of(DeleteEntity("Readings", KEY, 5), None, "UpdateConditionNotSatisfied"),
-    )
-    (table,) = found.tables.values()
-    assert (Activity(*table.numbers).conflicts, table.lost_updates) == (3, 2)
 
 
 def test_everything_has_a_bound() -> None:

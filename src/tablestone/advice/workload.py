@@ -49,7 +49,7 @@ class WriteUse:
     deletes: int = 0
     conflicts: int = 0
     upserts: int = 0
-    """Both kinds of upserts. Nobody knows which of them are inserts, so no advice rests on them."""
+    """Both kinds of upserts. No answer tells which of them are inserts, so no advice rests on them."""
     requests: int | None = None
     """The requests of these writes, of which a transaction is one."""
 

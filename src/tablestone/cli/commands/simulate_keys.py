@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,15 @@ from tablestone.transfer.simulated_queries import GivenQuery, distinct
 from tablestone.transfer.simulating import rows_of_table, simulate
 
 CANNOT_BE_LOADED = 1
+RATE_MAX = 1e12
+"""Entities a second: far beyond any service, and a number of which a report can be made."""
+
+
+def _number(_context: click.Context, _option: click.Parameter, rate: float | None) -> float | None:
+    """The rate, unless it is no number."""
+    if rate is not None and math.isnan(rate):
+        raise click.BadParameter("nan is not a number of entities.")
+    return rate
 
 
 @click.command(
@@ -53,8 +63,9 @@ CANNOT_BE_LOADED = 1
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(0),
+    type=click.FloatRange(0, RATE_MAX),
     metavar="N",
+    callback=_number,
     help="Entities a second that the table takes, for hot partitions.",
 )
 @quiet_option
