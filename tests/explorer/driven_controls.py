@@ -113,7 +113,8 @@ _OF_TESTS: Final = {
         "conflict.form conflict.write entity.form entity.text entity.save rows.entity"
     ),
     "pages.test_insert_clone_and_delete": (
-        "entity.name entity.kind entity.pk entity.rk entity.add entity.clone entity.delete table.insert"
+        "entity.name entity.kind entity.pk entity.rk entity.add entity.clone entity.delete table.insert "
+        "entity.empty-keys delete-entity.form delete-entity.delete delete-entity.keep"
     ),
     "pages.test_looks_can_be_changed": "page.theme",
     "pages.test_many_are_copied_and_deleted": (

@@ -81,7 +81,7 @@ def test_tables_are_made_counted_and_deleted(watched: WatchedPage) -> None:
     watched.open("/")
     page.get_by_label("New table").fill("Made")
     page.get_by_role("button", name="Create").click()
-    wait_for_text(watched, "#told", "There is a table Made already.")
+    wait_for_text(watched, "#told", "The table Made already exists.")
     page.get_by_label("Delete the table Made").click()
     page.get_by_label("Type the name of the table").fill("Made")
     page.get_by_role("button", name="Delete").click()
@@ -169,7 +169,7 @@ def test_entities_are_inserted_and_deleted(watched: WatchedPage, azurite: str) -
     page.get_by_role("button", name="Insert", exact=True).wait_for(state="detached")
     page.get_by_role("link", name="Clone").click()
     page.get_by_role("button", name="Insert", exact=True).click()
-    wait_for_text(watched, ".problem", "There is an entity with these keys already.")
+    wait_for_text(watched, ".problem", "An entity with these keys already exists.")
     watched.open("/tables/Weather?filter=PartitionKey eq 'new'")
     for box in page.locator("#grid .piece input").all():
         box.check()

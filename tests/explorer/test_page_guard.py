@@ -41,15 +41,19 @@ def send(
     root: str = "",
     connection: Connection = NOWHERE,
     data: Mapping[str, str] | None = None,
+    files: Mapping[str, tuple[str, bytes]] | None = None,
     **settings: Any,
 ) -> httpx.Response:
     """The answer of an explorer to one request."""
 
     async def ask() -> httpx.Response:
-        application = create_explorer(ExplorerSettings(connection, **settings), TOKEN)
+        application: Any = create_explorer(ExplorerSettings(connection, **settings), TOKEN)
         transport = httpx.ASGITransport(application, root_path=root)
-        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
-            return await client.request(method, path, headers=headers, data=data)
+        try:
+            async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
+                return await client.request(method, path, headers=headers, data=data, files=files)
+        finally:
+            application._application.state.account.close()
 
     return asyncio.run(ask())
 

@@ -39,6 +39,13 @@ DELETED_TOGETHER_MAX: Final = 100
 COPIED_MAX: Final = 1000
 """Entities that are copied at a time."""
 POINTS_IN_FILTER_MAX: Final = 100
+NO_KEYS: Final = (
+    "Nothing is written: type a PartitionKey and a RowKey, or choose that both are empty."
+)
+DELETED: Final = (
+    "Another client has deleted this entity since it was shown. Nothing is written. These are your values: "
+    "“Insert” stores them as a new entity."
+)
 
 
 def entity(request: Request) -> Response:
@@ -63,11 +70,7 @@ def new(request: Request) -> Response:
     raw = account_of(request).endpoint.get(table, key)
     if raw is None:
         return _gone(request, table, key)
-    # A field without a text is no property of a new entity, so an empty string has its quotes.
-    fields = [
-        field if field.text else field._replace(kind=ESCAPED, text='""') for field in fields_of(raw)
-    ]
-    return _panel(request, table, key, fields, is_new=True)
+    return _panel(request, table, key, _as_new(fields_of(raw)), is_new=True)
 
 
 def insert(request: Request, form: PostedForm) -> Response:
@@ -79,13 +82,17 @@ def insert(request: Request, form: PostedForm) -> Response:
     read = read_form(key, *([each[part] for each in given] for part in range(3)))
     if read.entity is None:
         return _not_written(request, table, key, read, is_new=True)
+    if key == ("", "") and not form.text("empty_keys"):
+        return _panel(
+            request, table, key, read.fields, is_new=True, problem=NO_KEYS, status=400, no_keys=True
+        )
     body = odata.write_body(read.entity)
     try:
         account_of(request).endpoint.write(table, Operation("POST", key, body))
     except ServiceError as error:
         if error.code != "EntityAlreadyExists":
             raise
-        problem = "There is an entity with these keys already."
+        problem = "An entity with these keys already exists."
         return _panel(request, table, key, read.fields, is_new=True, problem=problem, status=409)
     return _written(request, table, key, "The entity is inserted.")
 
@@ -103,14 +110,14 @@ def save(request: Request, form: PostedForm) -> Response:
         endpoint.write(table, Operation("PUT", key, body, if_match=form.text("etag") or None))
     except ServiceError as error:
         if error.status == 404 and error.code in ("ResourceNotFound", ""):
-            return _gone(request, table, key)
+            return _deleted_meanwhile(request, table, key, read.fields)
         if error.status != 412:
             raise
     else:
         return _written(request, table, key, "The entity is saved.")
     stored = endpoint.get(table, key)
     if stored is None:
-        return _gone(request, table, key)
+        return _deleted_meanwhile(request, table, key, read.fields)
     return page(
         request,
         "conflict.html",
@@ -125,9 +132,12 @@ def save(request: Request, form: PostedForm) -> Response:
 
 
 def delete(request: Request, form: PostedForm) -> Response:
-    """Delete one entity if it still has its ETag."""
+    """Ask before one entity is deleted; then delete it if it still has its ETag."""
     table = request.path_params["table"]
     key = EntityKey(form.text("pk"), form.text("rk"))
+    if not form.text("sure"):
+        etag = form.text("etag")
+        return page(request, "delete_entity.html", table=table, key=key, etag=etag)
     endpoint = account_of(request).endpoint
     try:
         endpoint.write(table, Operation("DELETE", key, if_match=form.text("etag") or "*"))
@@ -257,6 +267,7 @@ def _panel(
     etag: str = "",
     status: int = 200,
     changed: bool = False,
+    no_keys: bool = False,
 ) -> Response:
     values: dict[str, Any] = {
         "table": table,
@@ -265,6 +276,7 @@ def _panel(
         "fields": fields,
         "is_new": is_new,
         "problem": problem,
+        "no_keys": no_keys,
         "message": message,
         "etag": etag or ("" if raw is None else raw.get(odata.ETAG, "")),
         "timestamp": "" if raw is None else raw.get(TIMESTAMP, ""),
@@ -304,8 +316,22 @@ def _written(request: Request, table: str, key: EntityKey, message: str) -> Resp
     return _panel(request, table, key, fields_of(raw), raw=raw, message=message, changed=True)
 
 
+def _as_new(fields: list[PropertyField]) -> list[PropertyField]:
+    """The fields for a new entity: one without a text is no property of it, so an empty string has its quotes."""
+    return [field if field.text else field._replace(kind=ESCAPED, text='""') for field in fields]
+
+
+def _deleted_meanwhile(
+    request: Request, table: str, key: EntityKey, fields: list[PropertyField]
+) -> Response:
+    """The panel that inserts the values that were typed for an entity that another client has deleted."""
+    return _panel(
+        request, table, key, _as_new(fields), is_new=True, problem=DELETED, status=409, changed=True
+    )
+
+
 def _gone(request: Request, table: str, key: EntityKey) -> Response:
-    sentence = f"The entity {key.partition_key!r}, {key.row_key!r} does not exist (any more)."
+    sentence = f"The entity {key.partition_key!r}, {key.row_key!r} does not exist, or no longer."
     return page(request, "done.html", changed=True, table=table, sentences=[sentence], status=404)
 
 

@@ -68,6 +68,8 @@ class SeenProperties:
                 self._tables.popitem(last=False)
             for raw in entities:
                 for name in property_names(raw):
+                    if raw[name] is None:
+                        continue  # a name that an address selects, and that no entity has
                     if name in seen or len(seen) < PROPERTIES_KEPT_MAX:
                         _note_value(seen.setdefault(name, SeenProperty()), raw, name)
 

@@ -17,17 +17,18 @@ from starlette.responses import RedirectResponse, Response
 
 from tablestone.clock import monotonic_seconds
 from tablestone.explorer.explored_account import ExploredAccount
-from tablestone.explorer.filter_input import advice_on, filter_problem, plan_of
-from tablestone.explorer.grid_query import GridQuery, read_names, read_query
+from tablestone.explorer.filter_input import FilterProblem, advice_on, filter_problem, plan_of
+from tablestone.explorer.grid_query import GridQuery, QueryRefused, read_names, read_query
 from tablestone.explorer.grid_rows import columns_of, rows_of
 from tablestone.explorer.page_templates import account_of, page, path_to, wants_part
 from tablestone.explorer.page_tokens import read_token, write_token
-from tablestone.explorer.query_pages import COMPARISONS
+from tablestone.explorer.query_pages import COMPARISONS, condition_of
 from tablestone.explorer.saved_queries import queries_of
 from tablestone.explorer.sdk_code import LANGUAGES
 from tablestone.explorer.shown_entities import ORDERED_MAX, asked_properties, in_order
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.transfer.formats.rows import TYPE_NAMES
+from tablestone.transfer.queries import all_of
 from tablestone.transfer.reading import Cost, Token
 from tablestone.transfer.refusals import TransferRefused
 from tablestone.transfer.wire import Query, RawEntity
@@ -38,6 +39,10 @@ PIECE_SECONDS_MAX: Final = 2.0
 """Seconds after which a piece without any entity asks whether to look further."""
 PARAMETERS: Final = ("filter", "select", "order", "top", "after", "from", "kept", "columns")
 """The parameters of a piece; an address may have others, from anywhere."""
+ASKED: Final = ("filter", "select", "order", "top")
+"""The parameters of the query, which stay in its form although they are wrong."""
+NOT_TYPED: Final = {"property": "", "value": "", "comparison": "", "kind": ""}
+"""The fields of the builder before anything is typed."""
 _ORDERS_KEPT: Final = 8
 
 
@@ -77,25 +82,56 @@ _orders: Final = _Orders()
 
 def table(request: Request) -> Response:
     """The page of a table with the first piece of its grid."""
+    return _table_page(request, NOT_TYPED, "")
+
+
+def build(request: Request) -> Response:
+    """The page of the table, with one more condition in its filter; a condition that is wrong stays in its form."""
+    given = request.query_params
+    name, value = given.get("property", "").strip(), given.get("value", "")
+    comparison, kind = given.get("comparison", "eq"), given.get("kind", "String")
+    try:
+        condition = condition_of(name, comparison, kind, value)
+    except TransferRefused as refused:
+        typed = {"property": name, "value": value, "comparison": comparison, "kind": kind}
+        return _table_page(request, typed, str(refused))
+    together = all_of([given.get("filter", "").strip() or None, condition])
+    return RedirectResponse(
+        path_to(request, "tables", request.path_params["table"], filter=together), 303
+    )
+
+
+def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> Response:
+    """The page; `typed` are the fields of the builder, and `build_problem` says what is wrong with them."""
     account = account_of(request)
     name = request.path_params["table"]
-    query = read_query(request.query_params)
-    problem = filter_problem(query.filter)
+    field = "filter"
+    try:
+        query = read_query(request.query_params)
+        problem = filter_problem(query.filter)
+    except QueryRefused as refused:
+        field, query = refused.field, GridQuery()
+        problem = FilterProblem(str(refused), "", "", None)
     values = {} if problem else _piece_values(request, account, name, query)
+    seen = account.seen.of(name)
     return page(
         request,
         "table.html",
         table=name,
         query=query,
+        asked={each: request.query_params.get(each, "").strip() for each in ASKED},
         problem=problem,
-        status=400 if problem else 200,
+        problem_in=field if problem else "",
+        status=400 if problem or build_problem else 200,
         plan=None if problem else plan_of(query.filter),
-        advice=[] if problem else advice_on(name, query.filter, account.seen.of(name)),
+        advice=[] if problem else advice_on(name, query.filter, seen),
+        typed=typed,
+        build_problem=build_problem,
         comparisons=COMPARISONS,
         kinds=tuple(TYPE_NAMES),
         languages=LANGUAGES,
         saved=queries_of(account.settings, name),
-        seen=account.seen.of(name),
+        seen=seen,
         ordered_max=ORDERED_MAX,
         first=values,
     )
@@ -198,4 +234,8 @@ def _ordered_piece(
     return Piece(list(part), None if is_last else {"kept": kept, "from": end}, cost)
 
 
-SHOWN: Final = {"/tables/{table}": table, "/tables/{table}/rows": rows}
+SHOWN: Final = {
+    "/tables/{table}": table,
+    "/tables/{table}/build": build,
+    "/tables/{table}/rows": rows,
+}

@@ -17,6 +17,14 @@ NAMES_MAX: Final = 252
 """Names that can be selected: the properties of an entity."""
 
 
+class QueryRefused(TransferRefused):
+    """A part of a query that cannot be read; `field` is the parameter of the address that holds it."""
+
+    def __init__(self, field: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.field = field
+
+
 @dataclass(frozen=True)
 class GridQuery:
     """A query as a person wrote it. `order` is `NAME` or `NAME desc`; `top` is None for all."""
@@ -43,20 +51,24 @@ class GridQuery:
 
 
 def read_query(parameters: Mapping[str, str]) -> GridQuery:
-    """The query of an address; `TransferRefused` says which part cannot be read."""
+    """The query of an address; `QueryRefused` says which part cannot be read."""
     top = parameters.get("top", "").strip()
     if top and not (
         top.isascii() and top.isdecimal() and 0 < int(top[:9]) <= TOP_MAX and len(top) < 9
     ):
-        raise TransferRefused(f"Top must be a number from 1 to {TOP_MAX:,}, not {top[:40]!r}.")
+        raise QueryRefused("top", f"Top must be a number from 1 to {TOP_MAX:,}, not {top[:40]!r}.")
     query = GridQuery(
         filter=parameters.get("filter", "").strip(),
         select=read_names(parameters.get("select", "")),
         order=parameters.get("order", "").strip(),
         top=int(top) if top else None,
     )
-    if query.order:
-        parse_order((query.order,))
+    try:
+        if query.order:
+            parse_order((query.order,))
+    except TransferRefused:
+        sentence = f"Order must be a property, or a property and desc, not {query.order[:40]!r}."
+        raise QueryRefused("order", sentence) from None
     return query
 
 
@@ -64,5 +76,5 @@ def read_names(text: str) -> tuple[str, ...]:
     """Names that commas separate, each once."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if len(names) > NAMES_MAX:
-        raise TransferRefused(f"At most {NAMES_MAX} properties can be selected.")
+        raise QueryRefused("select", f"At most {NAMES_MAX} properties can be selected.")
     return names

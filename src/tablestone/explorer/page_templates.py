@@ -41,7 +41,7 @@ _environment = Environment(
 )
 
 
-def _counted(number: int, noun: str, plural: str | None = None) -> str:
+def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 table`, `2 tables`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
@@ -56,7 +56,7 @@ def _with_code(text: str) -> Markup:
     return Markup("").join(shown)
 
 
-_environment.filters["counted"] = _counted
+_environment.filters["counted"] = counted
 _environment.filters["with_code"] = _with_code
 
 

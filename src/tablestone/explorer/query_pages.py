@@ -17,7 +17,7 @@ from tablestone.model.entity import is_identifier
 from tablestone.model.filter_tree import print_literal
 from tablestone.transfer import odata
 from tablestone.transfer.formats.rows import TYPE_NAMES
-from tablestone.transfer.queries import all_of, prefix_filter
+from tablestone.transfer.queries import prefix_filter
 from tablestone.transfer.refusals import TransferRefused
 
 COMPARISONS: Final = (
@@ -51,19 +51,6 @@ def complete(request: Request) -> Response:
 
 def _units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def build(request: Request) -> Response:
-    """The page of the table, with one more condition in its filter."""
-    given = request.query_params
-    name, value = given.get("property", "").strip(), given.get("value", "")
-    condition = condition_of(
-        name, given.get("comparison", "eq"), given.get("kind", "String"), value
-    )
-    together = all_of([given.get("filter", "").strip() or None, condition])
-    return RedirectResponse(
-        path_to(request, "tables", request.path_params["table"], filter=together), 303
-    )
 
 
 def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
@@ -101,5 +88,5 @@ def forget(request: Request, form: PostedForm) -> Response:
     return RedirectResponse(path_to(request, "tables", table), 303)
 
 
-SHOWN: Final = {"/tables/{table}/complete": complete, "/tables/{table}/build": build}
+SHOWN: Final = {"/tables/{table}/complete": complete}
 POSTED: Final = {"/tables/{table}/save": save, "/tables/{table}/forget": forget}

@@ -52,7 +52,7 @@ def create(request: Request, form: PostedForm) -> Response:
     if not name:
         raise TransferRefused("The new table needs a name.")
     if not account_of(request).endpoint.create_table(name):
-        raise TransferRefused(f"There is a table {name} already.")
+        raise TransferRefused(f"The table {name} already exists.")
     return RedirectResponse(path_to(request, "tables", name), 303)
 
 

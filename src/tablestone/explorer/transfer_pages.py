@@ -16,14 +16,14 @@ from starlette.responses import FileResponse, Response
 
 from tablestone.explorer.filter_input import filter_problem
 from tablestone.explorer.grid_query import read_query
-from tablestone.explorer.page_templates import account_of, page
+from tablestone.explorer.page_templates import account_of, counted, page
 from tablestone.explorer.posted_forms import PostedForm
 from tablestone.explorer.shown_entities import ORDERED_MAX, ShownPages
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.transfer.columns import Mixed
 from tablestone.transfer.exporting import Export, Target
 from tablestone.transfer.formats.compressed import ReadPosition
-from tablestone.transfer.formats.reading_file import kind_of, read_rows
+from tablestone.transfer.formats.reading_file import KINDS, kind_of, read_rows
 from tablestone.transfer.formats.rows import Reading
 from tablestone.transfer.importing import Import, ImportReport
 from tablestone.transfer.progress import Quiet, shown_bytes
@@ -40,6 +40,8 @@ EXPORTED: Final = {
 }
 """The forms of an export by the end of the file's name."""
 REJECTS_SHOWN_MAX: Final = 20
+_STORED: Final = ("Nothing is stored.", "1 row before it is stored.", "{:,} other rows are stored.")
+"""What an import that failed has stored: of no row, of one, and of more."""
 _PARALLEL: Final = 4
 _PREFIX: Final = "tablestone-explorer-"
 
@@ -84,11 +86,20 @@ def download(request: Request) -> Response:
 
 def ask_import(request: Request) -> Response:
     """The form of an import."""
+    return _import_form(request)
+
+
+def _import_form(
+    request: Request, problem: str = "", *, status: int = 200, changed: bool = False
+) -> Response:
     return page(
         request,
         "import.html",
+        status=status,
+        changed=changed,
         table=request.path_params["table"],
         conflicts=[each.value for each in OnConflict],
+        problem=problem,
     )
 
 
@@ -97,7 +108,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
     table = request.path_params["table"]
     file = form.file("file")
     if file is None or file.filename is None:
-        raise TransferRefused("Choose a file first.")
+        return _import_form(request, "Choose a file first.", status=400)
     try:
         on_conflict = OnConflict(form.text("conflict", OnConflict.FAIL.value))
     except ValueError:
@@ -107,7 +118,12 @@ def import_file(request: Request, form: PostedForm) -> Response:
         row_key=form.text("row_key").strip() or None,
     )
     name = Path(file.filename).name
-    kind_of(name, None)
+    try:
+        kind_of(name, None)
+    except TransferRefused:
+        endings = ", ".join(f".{kind}" for kind in KINDS)
+        sentence = f"{name} does not end in {endings}: its name has to tell the form of the file."
+        return _import_form(request, sentence, status=400)
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as directory:
         path = Path(directory) / f"file{''.join(Path(name).suffixes[-2:])}"
         with path.open("wb") as copy:
@@ -126,7 +142,10 @@ def import_file(request: Request, form: PostedForm) -> Response:
         try:
             report = job.run(read_rows(str(path), reading, None, position), position)
         except (TransferRefused, TransferFailed) as told:
-            raise type(told)(str(told).replace(str(path), name)) from None
+            # A command would name its options here; the page has fields for them.
+            sentence = str(told).replace(str(path), name).partition(" --on-conflict")[0]
+            stored = _STORED[min(job.stored, 2)].format(job.stored)
+            return _import_form(request, f"{sentence} {stored}", status=409, changed=job.stored > 0)
         finally:
             rejects.close()
         refused = _first_lines(Path(report.rejects)) if report.rejects else []
@@ -135,11 +154,12 @@ def import_file(request: Request, form: PostedForm) -> Response:
 
 
 def _sentences(name: str, report: ImportReport) -> list[str]:
-    told = [f"{name}: {report.stored:,} entities stored, {shown_bytes(report.bytes)}."]
+    stored = counted(report.stored, "entity", "entities")
+    told = [f"{name}: {stored} stored, {shown_bytes(report.bytes)}."]
     if report.skipped:
-        told.append(f"{report.skipped:,} rows skipped: their keys were taken.")
+        told.append(f"{counted(report.skipped, 'row')} skipped: their keys were taken.")
     if report.rejected:
-        told.append(f"{report.rejected:,} rows could not be stored. The first of them:")
+        told.append(f"{counted(report.rejected, 'row')} could not be stored. The first of them:")
     return told
 
 

@@ -64,6 +64,8 @@ class Import:
         self.after = int(state.get("after", 0))
         """The number of the last row that has its fate."""
         self._resumed = self.after
+        self.stored = 0
+        """Rows that this run has stored, also if it failed."""
         self._taken = 0
         # How many of the first rows earlier runs may have sent: windows end by the clock too, so that those of two
         # runs end at different rows.
@@ -96,6 +98,7 @@ class Import:
             self._write(rows, writer, position)
         finally:
             writer.close()
+            self.stored = writer.tally.stored
         return self._report(self._total(writer.tally), created=created, retries=writer.retries)
 
     def _report(self, total: Tally, *, created: bool, retries: int) -> ImportReport:

@@ -193,6 +193,8 @@ class TableEndpoint:
             if code_of(error) == "TableBeingDeleted":
                 raise self._told(error) from None
             return False
+        except _OF_ANOTHER_SERVICE:
+            raise self._stranger() from None
         except (AzureError, ValueError) as error:
             raise self._told(error) from None
         return True
