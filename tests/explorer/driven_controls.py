@@ -83,6 +83,7 @@ _OF_TESTS: Final = {
     "account.test_the_heat_map_and_its_lists": (
         "heat.form heat.table heat.period heat.show heat.go heat.partition"
     ),
+    "bad_input.test_rows_that_could_not_be_read_are_tried_again": "table.read-again",
     "controls.test_a_large_table_is_counted_on": "size.further table.count",
     "controls.test_a_plan_and_its_advice_are_opened": "table.plan table.advice table.source",
     "controls.test_a_policy_begins": "policies.start",

@@ -176,7 +176,7 @@ def test_keys_of_an_import_are_made_of_columns(
     page.get_by_label("PartitionKey from").fill("{country}")
     page.get_by_label("RowKey from").fill("{city}")
     page.get_by_role("button", name="Import").click()
-    wait_for_text(watched, "#panel [role=status]", "1 entities stored")
+    wait_for_text(watched, "#panel [role=status]", "1 entity stored")
     assert entity_of(filled_server, "Empty", "Norway", "Oslo")["city"] == "Oslo"
 
 

@@ -103,6 +103,11 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
         Tab("[data-control='table.delete']", back=True), Press("Enter"), Wait("#panel h2", "Delete 1 entity"),
         Tab("[data-control='delete-entities.delete']"), Press("Enter"), Wait("#panel", "1 entity is deleted."),
     ]),
+    "delete-entity.form": ("/tables/Many", [
+        *IN_THE_GRID, Press("Enter"), Wait("#panel.open form"), Tab("[data-control='entity.delete']"),
+        Press("Enter"), Wait("#panel h2", "Delete this entity"),
+        Tab("[data-control='delete-entity.delete']"), Press("Enter"), Wait("#panel", "1 entity is deleted."),
+    ]),
     "entity.form": (READING, [
         *IN_THE_GRID, Press("Enter"), Wait("#panel.open form"), Tab("[aria-label='Value of humid']"),
         Type("41"), Tab("[data-control='entity.save']"), Press("Enter"), Wait(".done", "The entity is saved."),
@@ -123,7 +128,7 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
     "import.form": ("/tables/Empty", [
         Tab("[data-control='table.import']"), Press("Enter"), Wait("#panel.open form"),
         Tab("[data-control='import.file']"), Press("Enter"), Tab("[data-control='import.import']"),
-        Press("Enter"), Wait("#panel [role=status]", "1 entities stored"),
+        Press("Enter"), Wait("#panel [role=status]", "1 entity stored"),
     ]),
     "policies.form": ("/tables/Empty/policies", [
         Tab("[name=id]"), Type("keys"), Tab("[name=permission]"), Type("r"), Press("Enter"),
@@ -170,7 +175,8 @@ def explorer(
     place = filled_server.connection_string
     for name in ("Gone", "Many"):
         table(filled_server, name).create_table()
-    table(filled_server, "Many").create_entity({"PartitionKey": "a", "RowKey": "1"})
+    for key in "12":
+        table(filled_server, "Many").create_entity({"PartitionKey": "a", "RowKey": key})
     with (
         insight_address() as admin,
         running_explorer(

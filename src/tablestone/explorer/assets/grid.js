@@ -39,10 +39,7 @@ export function startGrid(part, announce) {
     const parsed = new DOMParser().parseFromString(html, "text/html");
     const found = parsed.querySelector(".piece");
     if (!found) {
-      const again = document.createElement("button");
-      again.type = "button";
-      again.className = "read-again";
-      again.textContent = "Try again";
+      const again = document.getElementById("read-again").content.firstElementChild.cloneNode(true);
       again.addEventListener("click", () => fill(piece, url));
       piece.replaceChildren(...parsed.body.children, again);
       piece.style.height = "";
