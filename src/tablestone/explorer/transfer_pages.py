@@ -41,7 +41,7 @@ EXPORTED: Final = {
 """The forms of an export by the end of the file's name."""
 REJECTS_SHOWN_MAX: Final = 20
 _STORED: Final = ("Nothing is stored.", "1 row before it is stored.", "{:,} other rows are stored.")
-"""What an import that failed has stored: of no row, of one, and of more."""
+"""The rows that a failed import has stored: none, one, or more."""
 _PARALLEL: Final = 4
 _PREFIX: Final = "tablestone-explorer-"
 
