@@ -51,6 +51,7 @@ QUERIES = (
         (
             "Because 600 updates and deletes use the present keys, keep them",
             "600 more requests",
+            "only if no T is negative",
         ),
         "Patterns, Inter-partition secondary index pattern: the keys of an entity cannot change",
     ),

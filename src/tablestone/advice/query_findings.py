@@ -117,6 +117,14 @@ def _several(conditions: Conditions) -> str:
     return " Send one query for each value." if conditions.several else ""
 
 
+def _from_zero(query: _Query) -> str:
+    """A further sentence on a bounded number: a shape does not tell whether its values are negative."""
+    name = query.ranges[0] if query.ranges else ""
+    if query.conditions.types.get(name) not in _PADDED:
+        return ""
+    return f" A range of {name} is a range of these keys only if no {name} is negative."
+
+
 class _Keeping(NamedTuple):
     """The words around a copy: why the present keys stay, and when they need not."""
 
@@ -168,7 +176,7 @@ def _new_keys(query: _Query) -> dict[str, object]:
         "partition_key": _template(query.equal, conditions),
         "row_key": _template(row, conditions),
         "gain": "a row range of one partition" if is_range else "one partition",
-        "several": _several(conditions),
+        "several": _several(conditions) + _from_zero(query),
     }
 
 
@@ -202,7 +210,7 @@ def _keys_inside(query: _Query) -> dict[str, object]:
         "partition_key": "{PartitionKey}",
         "row_key": f"{'_'.join(names)}_{_template((*names, ROW_KEY), conditions)}",
         "gain": "a row range",
-        "several": _several(conditions),
+        "several": _several(conditions) + _from_zero(query),
     }
 
 

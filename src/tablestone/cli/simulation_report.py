@@ -25,15 +25,16 @@ def lines_of(report: Simulation) -> list[str]:
 
 def _lines(report: Simulation) -> Iterator[str]:
     keys = report.keys
-    yield f"{report.source}: {report.rows:,} rows, PartitionKey {report.partition_key}, RowKey {report.row_key}"
-    yield f"{keys.entities:,} entities in {keys.partitions:,} partitions, {shown_bytes(keys.bytes)}"
+    yield f"{report.source}: {_rows(report.rows)}, PartitionKey {report.partition_key}, RowKey {report.row_key}"
+    partitions = f"{keys.partitions:,} {'partition' if keys.partitions == 1 else 'partitions'}"
+    yield f"{_entities(keys.entities)} in {partitions}, {shown_bytes(keys.bytes)}"
     if keys.partitions:
         sizes = ", ".join(f"{n} %: {keys.percentiles[f'p{n}']:,}" for n in PERCENTILES)
         yield f"  entities of a partition: {sizes}, largest: {keys.percentiles['max']:,}"
     for each in keys.largest[:PARTITIONS_SHOWN_MAX]:
         is_spread = report.rate is not None and keys.newest_partition is None
         rate = f"  {(report.rate or 0) * each.share:,.0f} entities/s" if is_spread else ""
-        size = f"{each.entities:,} entities  {shown_bytes(each.bytes)}"
+        size = f"{_entities(each.entities)}  {shown_bytes(each.bytes)}"
         yield f"  {each.share:6.1%}  {size}{rate}  {each.partition_key!r}"
     if report.rate is not None:
         yield _told_hot(report)
@@ -69,7 +70,7 @@ def _refused(report: Simulation) -> Iterator[str]:
                 f"rows {same.first:,} and {same.second:,}{more}"
             )
     if report.rejected:
-        yield f"{report.rejected:,} rows cannot be stored:"
+        yield f"{_rows(report.rejected)} cannot be stored:"
         shown = report.rejected_rows[:REJECTED_SHOWN_MAX]
         yield from (f"  row {each.number:,}: {each.reason}" for each in shown)
         if report.rejected > len(shown):
@@ -77,7 +78,9 @@ def _refused(report: Simulation) -> Iterator[str]:
 
 
 def _told_query(query: QueryFigures) -> Iterator[str]:
-    runs = "" if query.runs is None else f"  ({query.runs:,} runs)"
+    runs = (
+        "" if query.runs is None else f"  ({query.runs:,} {'run' if query.runs == 1 else 'runs'})"
+    )
     what = "point reads by the present keys" if query.is_point_read else f"query: {query.filter}"
     yield f"{what}{runs}"
     if query.present_plan is not None:
@@ -98,6 +101,9 @@ def _told_query(query: QueryFigures) -> Iterator[str]:
             f"  {query.missed:,} of the matching entities are outside of these keys: their values have another type or "
             "form than the filter, so the query cannot use the keys"
         )
+    before = query.present_entities_read
+    if before is not None and read is not None and read > before and not query.missed:
+        yield "  worse: with these keys, the query reads more"
     yield from (f"  {note}" for note in query.notes)
 
 
@@ -106,6 +112,10 @@ def _told_plan(kind: PlanKind, read: int | None, returned: int | None) -> str:
         return _plan(kind)
     returns = "" if returned is None else f" for {returned:,} returned"
     return f"{_plan(kind)}, {_entities(read)} read{returns}"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} {'row' if count == 1 else 'rows'}"
 
 
 def _entities(count: int) -> str:
