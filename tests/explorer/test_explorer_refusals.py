@@ -143,6 +143,15 @@ def test_a_signature_that_has_expired_is_told(path: str, end: str, words: str) -
     assert words in answer.text
 
 
+def test_the_only_table_of_a_signature_is_opened() -> None:
+    """Its holder may not list tables, so the first page is that table."""
+    url = "http://127.0.0.1:9/devstoreaccount1"
+    signed = f"TableEndpoint={url};SharedAccessSignature=sv=2019-02-02&tn=flights&sp=r&sig=x"
+    answer = send("GET", "/", OPENED, connection=parse_connection_string(signed))
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/tables/flights"
+
+
 @pytest.mark.slow
 def test_an_explorer_ends_although_a_page_waits(tmp_path: Path) -> None:
     """The endpoint takes the connection and never answers."""

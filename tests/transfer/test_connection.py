@@ -140,3 +140,27 @@ def test_an_empty_file_names_no_other_account(tmp_path: Path) -> None:
     given = GivenConnection(account_url="https://a.table.core.windows.net", sas=f"@{empty}")
     with pytest.raises(TransferRefused, match="--sas is empty"):
         resolve(given, {}, PROFILES)
+
+
+TABLE_SIGNATURE = "sv=2019-02-02&tn=flights&sp=r&sig=x"
+OF_A_TABLE: list[tuple[str, str]] = [
+    # the URL before the signature, the URL of the account
+    ("https://acct.table.core.windows.net/Flights", "https://acct.table.core.windows.net"),
+    ("https://acct.table.core.windows.net", "https://acct.table.core.windows.net"),
+    ("http://127.0.0.1:10002/devstoreaccount1/Flights", "http://127.0.0.1:10002/devstoreaccount1"),
+    ("http://127.0.0.1:10002/devstoreaccount1", "http://127.0.0.1:10002/devstoreaccount1"),
+    ("http://127.0.0.1:10002/flights", "http://127.0.0.1:10002/flights"),
+]
+
+
+@pytest.mark.parametrize(("given", "url"), OF_A_TABLE)
+def test_the_url_of_the_table_of_a_signature(given: str, url: str) -> None:
+    """The portal and Storage Explorer give the URL of the table, with the signature behind it."""
+    read = (
+        from_url(f"{given}?{TABLE_SIGNATURE}", None),
+        parse_connection_string(f"TableEndpoint={given};SharedAccessSignature={TABLE_SIGNATURE}"),
+    )
+    for connection in read:
+        assert connection.url == url
+        assert connection.only_table == "flights"
+    assert local_connection().only_table == ""

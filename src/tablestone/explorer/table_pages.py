@@ -29,7 +29,10 @@ COUNT_SECONDS_MAX: Final = 3.0
 
 
 def tables(request: Request) -> Response:
-    """The tables whose names contain the text that is looked for."""
+    """The tables whose names contain the text that is looked for; the only table, if the signature opens one."""
+    only = account_of(request).settings.connection.only_table
+    if only:
+        return RedirectResponse(path_to(request, "tables", only), 303)
     wanted = request.query_params.get("find", "").strip()
     names = account_of(request).endpoint.table_names()
     found = (name for name in names if wanted.lower() in name.lower())

@@ -65,6 +65,13 @@ class Connection:
         return (urlsplit(self.url).hostname or "").endswith(_COSMOS_SUFFIXES)
 
     @property
+    def only_table(self) -> str:
+        """The table that the signature is made for, as its `tn` tells; empty if it is not made for one table."""
+        if self.scheme is not Scheme.SHARED_ACCESS_SIGNATURE:
+            return ""
+        return _table_of(self.secret or "")
+
+    @property
     def name(self) -> str:
         """The name in messages: the URL of the account, which is no secret."""
         return self.url
@@ -141,6 +148,7 @@ def parse_connection_string(text: str) -> Connection:
         raise TransferRefused(
             "The connection string has neither AccountKey nor SharedAccessSignature."
         )
+    url = _without_table(url, secret)
     return Connection(
         url, account or _account_of(url), Scheme.SHARED_ACCESS_SIGNATURE, _signature(secret)
     )
@@ -153,6 +161,7 @@ def from_url(account_url: str, sas: str | None) -> Connection:
         raise TransferRefused("--sas is given and --account-url has a signature too: give one.")
     secret = sas or in_url
     if secret:
+        url = _without_table(url, secret)
         return Connection(url, _account_of(url), Scheme.SHARED_ACCESS_SIGNATURE, _signature(secret))
     if not url.startswith("https:"):
         raise TransferRefused(
@@ -252,6 +261,21 @@ def _split_url(text: str, source: str) -> tuple[str, str | None]:
         raise TransferRefused(f"{source} holds a user name, which no Azure endpoint takes.")
     url = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
     return url, parts.query or None
+
+
+def _table_of(signature: str) -> str:
+    return dict(parse_qsl(signature.removeprefix("?"))).get("tn", "")
+
+
+def _without_table(url: str, signature: str) -> str:
+    """The URL of the account, where the URL of the table was given that the signature is made for."""
+    parts = urlsplit(url)
+    above, _, last = parts.path.rpartition("/")
+    # The path of an emulator begins with its account, which may have the name of a table.
+    is_table = bool(above) or ".table." in (parts.hostname or "")
+    if not last or not is_table or last.lower() != _table_of(signature).lower():
+        return url
+    return urlunsplit((parts.scheme, parts.netloc, above, "", ""))
 
 
 def _account_of(url: str) -> str:
