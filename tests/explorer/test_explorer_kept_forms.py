@@ -124,6 +124,27 @@ def test_a_name_of_an_address_is_not_seen(connection: Connection) -> None:
     assert '<option value="Nothing">' not in answer.text
 
 
+RULE = {"origins": "https://a.example", "methods": "GET", "allowed": "", "exposed": "", "age": "5"}
+WRONG_RULES: list[tuple[dict[str, str], str, str]] = [
+    # the fields, the sentence, the field as it was typed
+    ({"methods": ""}, "needs methods", 'value="https://a.example"'),
+    ({"methods": "FETCH"}, "The service answers", 'value="FETCH"'),
+    ({"age": "soon"}, "must be a whole number", 'value="soon"'),
+    ({"log_days": "many"}, "The days of the log must be a whole number", 'value="many"'),
+]
+
+
+@pytest.mark.parametrize(("fields", "sentence", "field"), WRONG_RULES)
+def test_wrong_properties_stay_in_their_form(
+    connection: Connection, fields: dict[str, str], sentence: str, field: str
+) -> None:
+    answer = post(connection, "/service", RULE | fields)
+    assert answer.status_code == 400
+    assert sentence in answer.text
+    assert field in answer.text
+    assert 'value="https://a.example"' in answer.text
+
+
 def test_a_table_created_at_no_table_service() -> None:
     """Deeply nested JSON, at which the SDK's own reader fails."""
     with answering(lambda _path: (201, "application/json", b"[" * 100_000)) as place:

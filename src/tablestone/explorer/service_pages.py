@@ -5,7 +5,8 @@ The service checks what is given, and its error is shown. Knows forms; the value
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +15,7 @@ from tablestone.explorer.page_templates import account_of, page
 from tablestone.explorer.posted_forms import PostedForm
 from tablestone.model.edm import parse_date_time
 from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.service_errors import ServiceError
 from tablestone.transfer.service_settings import (
     POLICIES_MAX,
     RULES_MAX,
@@ -30,6 +32,17 @@ from tablestone.transfer.service_settings import (
 POLICY_LETTERS: Final = "raud"
 """The permissions that a policy of a table may have."""
 LOGGED: Final = ("read", "write", "delete")
+WRONG: Final = 400
+
+
+class TypedRule(NamedTuple):
+    """A CORS rule as it was typed."""
+
+    origins: str
+    methods: str
+    allowed_headers: str
+    exposed_headers: str
+    max_age_seconds: str
 
 
 def service(request: Request) -> Response:
@@ -40,29 +53,76 @@ def service(request: Request) -> Response:
 def save_service(request: Request, form: PostedForm) -> Response:
     """Replace the properties of the service. A rule without an origin is left out."""
     columns = [form.texts(name) for name in ("origins", "methods", "allowed", "exposed", "age")]
-    rules = tuple(
-        CorsRule(origins, methods, allowed, exposed, _whole(age, "The seconds of a CORS rule"))
-        for origins, methods, allowed, exposed, age in zip(*columns, strict=False)
-        if origins.strip()
-    )
-    given = ServiceProperties(
+    typed = [TypedRule(*each) for each in zip(*columns, strict=False) if each[0].strip()]
+    try:
+        given = _given(form, typed)
+        write_properties(account_of(request).endpoint, given)
+    except TransferRefused as refused:
+        return _properties_page(request, _shown(form), typed, problem=str(refused))
+    except ServiceError as error:
+        if error.status != WRONG:
+            raise
+        problem = f"The service answers {error}"
+        return _properties_page(request, _shown(form), typed, problem=problem)
+    return _properties(request, "The properties are saved. A server of Azure takes up to 30 s.")
+
+
+def _given(form: PostedForm, typed: list[TypedRule]) -> ServiceProperties:
+    """The properties of a form; `TransferRefused` says which field is wrong."""
+    for each in typed:
+        if not each.methods.strip():
+            raise TransferRefused(
+                f"The CORS rule of {each.origins[:60]} needs methods, such as GET,POST."
+            )
+    return ServiceProperties(
         frozenset(word for word in LOGGED if form.text(f"log_{word}")),
         _whole(form.text("log_days"), "The days of the log"),
         _metrics(form, "hour"),
         _metrics(form, "minute"),
-        rules,
+        tuple(
+            CorsRule(*each[:4], _whole(each.max_age_seconds, "The seconds of a CORS rule"))
+            for each in typed
+        ),
     )
-    write_properties(account_of(request).endpoint, given)
-    return _properties(request, "The properties are saved. A server of Azure takes up to 30 s.")
+
+
+def _shown(form: PostedForm) -> dict[str, Any]:
+    """The fields of a form that is wrong, as they were typed."""
+    shown: dict[str, Any] = {
+        name: {
+            "enabled": form.text(f"{name}_enabled"),
+            "include_apis": form.text(f"{name}_apis"),
+            "retention_days": form.text(f"{name}_days"),
+        }
+        for name in ("hour", "minute")
+    }
+    logged = [word for word in LOGGED if form.text(f"log_{word}")]
+    return shown | {"logged": logged, "log_retention_days": form.text("log_days")}
 
 
 def _properties(request: Request, message: str = "") -> Response:
     found = read_properties(account_of(request).endpoint)
-    rules = list(found.cors)
-    if len(rules) < RULES_MAX:
-        rules.append(CorsRule("", ""))
+    return _properties_page(request, found, list(found.cors), message=message)
+
+
+def _properties_page(
+    request: Request,
+    properties: ServiceProperties | dict[str, Any],
+    rules: Sequence[CorsRule | TypedRule],
+    *,
+    message: str = "",
+    problem: str = "",
+) -> Response:
+    shown = [*rules, CorsRule("", "")] if len(rules) < RULES_MAX else rules
     return page(
-        request, "service.html", properties=found, rules=rules, logged=LOGGED, message=message
+        request,
+        "service.html",
+        status=WRONG if problem else 200,
+        properties=properties,
+        rules=shown,
+        logged=LOGGED,
+        message=message,
+        problem=problem,
     )
 
 
