@@ -273,7 +273,8 @@ def _without_table(url: str, signature: str) -> str:
     above, _, last = parts.path.rpartition("/")
     # The path of an emulator begins with its account, which may have the name of a table.
     is_table = bool(above) or ".table." in (parts.hostname or "")
-    if not last or not is_table or last.lower() != _table_of(signature).lower():
+    table = _table_of(signature)
+    if not last or not is_table or last.lower() != table.lower():
         return url
     return urlunsplit((parts.scheme, parts.netloc, above, "", ""))
 
