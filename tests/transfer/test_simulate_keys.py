@@ -245,6 +245,10 @@ def test_a_file_without_rows(tools: DataTools) -> None:
         (("rows.jsonl", "--query", "startswith(city, 'R')"), "cannot be read: "),
         (("rows.jsonl", "--queries", "absent.txt"), "absent.txt cannot be read"),
         (("rows.jsonl", "--types", "n=Integer"), "'Integer' is no type"),
+        (
+            ("rows.jsonl", "--partition-key", "{Nope}"),
+            "No row of rows.jsonl can be stored under these keys; row 1: the key needs Nope",
+        ),
         (("rows.jsonl", "--rate", "-1"), "-1"),
         (("rows.jsonl", "--rate", "inf"), "inf is not in the range"),
         (("rows.jsonl", "--rate", "nan"), "nan is not a number of entities"),

@@ -24,6 +24,7 @@ from tablestone.transfer.formats.json_lines import typed_members
 from tablestone.transfer.formats.rows import KeyTemplate, Reading, Rejected, Row, RowMaker
 from tablestone.transfer.progress import Progress, Reached
 from tablestone.transfer.reading import TableReader
+from tablestone.transfer.refusals import TransferRefused
 from tablestone.transfer.simulated_filters import KeyTemplates
 from tablestone.transfer.simulated_keys import KeyFigures, SimulatedKeys
 from tablestone.transfer.simulated_queries import (
@@ -97,6 +98,11 @@ def simulate(
     counted = _Counted()
     kept = counted.kept(rows)
     first = next(kept, None)
+    if first is None and counted.rejected:
+        refused = counted.shown[0]
+        raise TransferRefused(
+            f"No row of {source} can be stored under these keys; row {refused.number:,}: {refused.reason}."
+        )
     has_keys = first is not None and PARTITION_KEY in _columns(first)
     templates = _templates(reading, names_present_keys=has_keys)
     types = {} if first is None else {name: each.type for name, each in _columns(first).items()}
