@@ -1,13 +1,14 @@
 """The heat map of a table: key ranges by time as coloured cells of a picture. Pure.
 
-Brightness is the cube root of the operations, so that one hot range does not hide all others. Knows the report of
-insight; knows no HTML.
+Brightness is the cube root of the operations, so that one hot range does not hide all others. Scans are of no single
+range, so they have a row of their own above the ranges, with its own scale. Knows the report of insight; knows no HTML.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -22,6 +23,8 @@ WIDTH: Final = 720
 HEIGHT: Final = 300
 LEFT: Final = 170
 BOTTOM: Final = 28
+SCANS_HEIGHT: Final = 16
+SCANS_GAP: Final = 8
 LABELS_MAX: Final = 12
 KEY_LENGTH_MAX: Final = 22
 _COLOURS: Final = (
@@ -54,7 +57,10 @@ class HeatLabel(NamedTuple):
 
 
 class HeatPicture(NamedTuple):
-    """The picture of a heat map. `hottest` is the cell with most operations, in words; empty without any."""
+    """The picture of a heat map. `hottest` is the cell with most operations, in words; empty without any.
+
+    `has_scans`: the first row is the one of the scans.
+    """
 
     width: float
     height: float
@@ -65,46 +71,50 @@ class HeatPicture(NamedTuple):
     keys: list[HeatLabel]
     times: list[HeatLabel]
     hottest: str
+    has_scans: bool
 
 
 def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
     """The picture of entities read, written, or both."""
     heat = _without_silence(heat)
     ranges, rows = _rows(heat, reads=reads, writes=writes)
-    columns = len(heat.starts)
-    height, wide = HEIGHT / max(len(ranges), 1), WIDTH / max(columns, 1)
+    scans = [(count, 0) for count in heat.scanned] if reads and any(heat.scanned) else []
+    top = SCANS_HEIGHT + SCANS_GAP if scans else 0
+    height, wide = HEIGHT / max(len(ranges), 1), WIDTH / max(len(heat.starts), 1)
     most = max((sum(pair) for row in rows for pair in row), default=0)
     cells = []
     hottest = ""
-    for number, row in enumerate(rows):
+
+    def add(
+        row: list[tuple[int, int]], y: float, cell_height: float, brightest: int, name: str
+    ) -> None:
+        nonlocal hottest
         for column, (read, written) in enumerate(row):
-            count = read + written
-            if not count:
+            if not read + written:
                 continue
-            words = f"{shown_range(ranges[number])}, {_clock(heat.starts[column])}: {_words(read, written)}"
-            if count == most and not hottest:
+            words = f"{name}, {_clock(heat.starts[column])}: {_words(read, written)}"
+            if row is not scans and read + written == most and not hottest:
                 hottest = words
-            cells.append(
-                HeatCell(
-                    round(LEFT + column * wide, 2),
-                    round(number * height, 2),
-                    round(wide, 2),
-                    round(height, 2),
-                    colour(count, most),
-                    words,
-                )
-            )
-    width = LEFT + WIDTH
+            x = round(LEFT + column * wide, 2)
+            place = (x, round(y, 2), round(wide, 2), round(cell_height, 2))
+            fill = colour(read + written, brightest)
+            cells.append(HeatCell(*place, fill, words))
+
+    add(scans, 0, SCANS_HEIGHT, max(heat.scanned, default=0), "scans")
+    for number, row in enumerate(rows):
+        add(row, top + number * height, height, most, shown_range(ranges[number]))
+    labels = [HeatLabel(LEFT - 8, SCANS_HEIGHT - 4, "scans")] if scans else []
     return HeatPicture(
-        width,
-        HEIGHT + BOTTOM,
+        LEFT + WIDTH,
+        top + HEIGHT + BOTTOM,
         LEFT,
         WIDTH,
-        HEIGHT,
+        top + HEIGHT,
         cells,
-        _key_labels(ranges, height),
-        _time_labels(heat.starts, wide),
+        labels + _key_labels(ranges, height, top),
+        _time_labels(heat.starts, wide, top),
         hottest,
+        bool(scans),
     )
 
 
@@ -127,17 +137,24 @@ def shown_range(keys: KeyRange) -> str:
 
 def _without_silence(heat: HeatMap) -> HeatMap:
     """The map from the first request on, so that a server that has just started does not show an empty hour."""
+    scanned = heat.scanned or (0,) * len(heat.starts)
     busy = next(
         (
             number
-            for number, pair in enumerate(zip(heat.read, heat.written, strict=True))
-            if any(map(any, pair))
+            for number, (read, written, scans) in enumerate(
+                zip(heat.read, heat.written, scanned, strict=True)
+            )
+            if scans or any(read) or any(written)
         ),
         0,
     )
     start = max(0, min(busy - 1, len(heat.starts) - BUCKETS_MIN))
-    return HeatMap(
-        heat.seconds, heat.starts[start:], heat.ranges, heat.read[start:], heat.written[start:]
+    return replace(
+        heat,
+        starts=heat.starts[start:],
+        read=heat.read[start:],
+        written=heat.written[start:],
+        scanned=scanned[start:],
     )
 
 
@@ -162,19 +179,19 @@ def _rows(
     return ranges, rows
 
 
-def _key_labels(ranges: Sequence[KeyRange], height: float) -> list[HeatLabel]:
+def _key_labels(ranges: Sequence[KeyRange], height: float, top: int) -> list[HeatLabel]:
     step = math.ceil(len(ranges) / LABELS_MAX) or 1
     return [
-        HeatLabel(LEFT - 8, round((number + 0.5) * height + 4, 1), _short(keys.first))
+        HeatLabel(LEFT - 8, round(top + (number + 0.5) * height + 4, 1), _short(keys.first))
         for number, keys in enumerate(ranges)
         if number % step == 0
     ]
 
 
-def _time_labels(starts: Sequence[int], wide: float) -> list[HeatLabel]:
+def _time_labels(starts: Sequence[int], wide: float, top: int) -> list[HeatLabel]:
     step = math.ceil(len(starts) / LABELS_MAX) or 1
     return [
-        HeatLabel(round(LEFT + number * wide, 1), HEIGHT + 18, _clock(start))
+        HeatLabel(round(LEFT + number * wide, 1), top + HEIGHT + 18, _clock(start))
         for number, start in enumerate(starts)
         if number % step == 0
     ]
