@@ -152,6 +152,28 @@ def test_the_only_table_of_a_signature_is_opened() -> None:
     assert answer.headers["location"] == "/tables/flights"
 
 
+REFUSED = b'{"odata.error": {"code": "AuthorizationFailure", "message": {"value": "Not for you."}}}'
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/", 403, "type its whole name"),
+        ("/?find=no table", 403, "AuthorizationFailure"),
+        ("/?find=Flights", 303, ""),
+    ],
+)
+def test_a_caller_who_may_not_list_tables_opens_one_by_its_name(
+    path: str, status: int, words: str
+) -> None:
+    """As with a signature for an account that has no access to containers."""
+    with answering(lambda _path: (403, "application/json", REFUSED)) as place:
+        answer = send("GET", path, OPENED, connection=parse_connection_string(place))
+    assert answer.status_code == status
+    assert words in answer.text
+    assert answer.headers.get("location", "/tables/Flights") == "/tables/Flights"
+
+
 @pytest.mark.slow
 def test_an_explorer_ends_although_a_page_waits(tmp_path: Path) -> None:
     """The endpoint takes the connection and never answers."""

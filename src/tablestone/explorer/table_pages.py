@@ -5,6 +5,7 @@ Knows tables; knows no entity but its size.
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from itertools import islice
 from typing import Final
 
@@ -18,9 +19,11 @@ from tablestone.explorer.page_templates import account_of, page, path_to
 from tablestone.explorer.page_tokens import read_token, write_token
 from tablestone.explorer.posted_forms import PostedForm
 from tablestone.model.entity import entity_size
+from tablestone.model.table_names import TABLE_NAME
 from tablestone.transfer import odata
 from tablestone.transfer.progress import shown_bytes
 from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.service_errors import ServiceError
 from tablestone.transfer.wire import Query, RawEntity
 
 TABLES_SHOWN_MAX: Final = 2000
@@ -29,14 +32,28 @@ COUNT_SECONDS_MAX: Final = 3.0
 
 
 def tables(request: Request) -> Response:
-    """The tables whose names contain the text that is looked for; the only table, if the signature opens one."""
+    """The tables whose names contain the text that is looked for; the only table, if the signature opens one.
+
+    A caller that may not list tables may still read one: the page says so, and opens the table that is looked for.
+    """
     only = account_of(request).settings.connection.only_table
     if only:
         return RedirectResponse(path_to(request, "tables", only), 303)
     wanted = request.query_params.get("find", "").strip()
     names = account_of(request).endpoint.table_names()
     found = (name for name in names if wanted.lower() in name.lower())
-    shown = list(islice(found, TABLES_SHOWN_MAX + 1))
+    refusal = ""
+    shown: list[str] = []
+    try:
+        shown = list(islice(found, TABLES_SHOWN_MAX + 1))
+    except ServiceError as error:
+        if not error.code.startswith(
+            "Authorization"
+        ):  # a wrong or expired signature opens no table
+            raise
+        if TABLE_NAME.fullmatch(wanted):
+            return RedirectResponse(path_to(request, "tables", wanted), 303)
+        refusal = str(error)
     return page(
         request,
         "tables.html",
@@ -46,6 +63,8 @@ def tables(request: Request) -> Response:
         are_more=len(shown) > TABLES_SHOWN_MAX,
         shown_max=TABLES_SHOWN_MAX,
         find=wanted,
+        refusal=refusal,
+        status=HTTPStatus.FORBIDDEN if refusal else HTTPStatus.OK,
     )
 
 
