@@ -12,6 +12,7 @@ import pytest_asyncio
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.data_directory import OWN_NAMES, SCHEMA
+from tablestone.engines.sqlite.unfinished_copies import REENCRYPTED_NAME, RESTORED_NAME
 from tablestone.model.edm import EdmType, EdmValue, parse_date_time
 from tablestone.model.entity import Entity
 from tablestone.model.keys import EntityKey
@@ -83,7 +84,7 @@ def test_the_files(database: Path) -> None:
     listed = set(
         re.findall(r"`([^`]+)`", "\n".join(line.split("|")[1] for line in table.splitlines()[2:]))
     )
-    assert listed == OWN_NAMES | {"tls/"}
+    assert listed == OWN_NAMES | {"tls/", f"{REENCRYPTED_NAME}/", f"{RESTORED_NAME}/"}
     assert {path.name for path in database.parent.iterdir()} <= listed
 
 

@@ -288,7 +288,7 @@ BROKEN_ADDRESSES = {
     "/tables/Weather/rows?after=x": "The address names a page that does not exist.",
     "/tables/Weather/rows?kept=x&order=temp": "This order is not kept any more",
     "/tables/Weather?top=many": "Top must be a number",
-    "/tables/Weather?order=a b c": "is not of the form NAME or NAME desc",
+    "/tables/Weather?order=a b c": "Order must be a property, or a property and desc",
     "/tables/Weather/download?kind=exe": "There is no export as exe.",
     "/tables/Weather/entity?pk=no&rk=no": "does not exist",
     "/tables/%3Cimg src=x onerror=alert(1)%3E": "InvalidInput",
