@@ -24,6 +24,9 @@ from cluster.settings import LOGBACK, cassandra_yaml, java_arguments, nodetool_a
 
 READY_SECONDS_MAX: Final = 180.0
 """A single node starts in 10 s; it takes longer while seven test processes run."""
+STARTS_MAX: Final = 3
+NO_SEEDS: Final = b"Unable to contact any seeds"
+"""A node looks for the others for two seconds only, because of its short `ring_delay_ms`, and then ends."""
 STOP_SECONDS_MAX: Final = 30.0
 DATACENTER: Final = "datacenter1"
 """The name that SimpleSnitch gives to the only datacenter."""
@@ -182,6 +185,18 @@ class Cluster:
 
     def start(self, node: Node) -> None:
         """Start a node, new or stopped, and wait until it serves clients. Raises `NoCluster` if it does not."""
+        for left in reversed(range(STARTS_MAX)):
+            told = self._start_once(node)
+            if b"Startup complete" in told:
+                return
+            if NO_SEEDS in told and left:
+                continue
+            lines = told.decode("utf-8", "replace").splitlines()
+            wrong = [line for line in lines if "ERROR" in line or "Exception" in line]
+            raise NoCluster(f"node {node.address} did not start: {(wrong or lines or ['?'])[0]}")
+
+    def _start_once(self, node: Node) -> bytes:
+        """Start a node and wait until it serves clients or ends, at most `READY_SECONDS_MAX`. Returns its output."""
         directory = Path(node.directory)
         with node.log.open("ab") as log:
             already = log.tell()
@@ -203,12 +218,9 @@ class Cluster:
         deadline = time.monotonic() + READY_SECONDS_MAX
         while b"Startup complete" not in (told := node.log.read_bytes()[already:]):
             if process.poll() is not None or time.monotonic() > deadline:
-                lines = told.decode("utf-8", "replace").splitlines()
-                wrong = [line for line in lines if "ERROR" in line or "Exception" in line]
-                raise NoCluster(
-                    f"node {node.address} did not start: {(wrong or lines or ['?'])[0]}"
-                )
+                return node.log.read_bytes()[already:]
             time.sleep(0.1)
+        return told
 
     def remove(self) -> None:
         """Kill all nodes and remove their data, which is of no use after the tests."""
