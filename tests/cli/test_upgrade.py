@@ -75,8 +75,11 @@ def test_the_guide(private_server: StartServer, tmp_path: Path) -> None:
     places = {"DIR": tmp_path / "dir", "BACKUPS": tmp_path / "backups"}
     places["BACKUPS"].mkdir()
     assert private_server(places["DIR"]).stop() == 0
-    backup, install, bring_up, check = commands_of(GUIDE)
+    backup, install, bring_up, check, look = commands_of(GUIDE)
     assert install == "pip install --upgrade PACKAGE"
+    assert (
+        look == "tablestone cluster check --engine URL"
+    )  # tests/cluster/test_cluster_checks.py runs it
     run_line(backup, places, tmp_path)
     assert run_line(bring_up, places, tmp_path) == [
         f"{places['DIR']}: format 1, which is the newest"
