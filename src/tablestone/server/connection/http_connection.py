@@ -73,6 +73,9 @@ class HttpConnection(HttpToolsProtocol):
         self._head_is_open = False
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
+        self._has_body_come = False
+        """Whether a part of the body has come since the bytes without one were counted."""
+        self._bytes_without_body = 0
         self._idle_since: float | None = None
         """Time at which the last answer was complete, on the loop's clock; None while a request is under way."""
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -115,6 +118,8 @@ class HttpConnection(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse_bytes()
         if not self._head_is_open:
+            if self.cycle is not None and self.cycle.more_body:  # type: ignore[redundant-expr]
+                self._count_without_body(len(data))
             # The data belongs to an answered request, or is an empty line: it ended the wait for the next request.
             if self._idle_since is None and (
                 self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]
@@ -131,6 +136,19 @@ class HttpConnection(HttpToolsProtocol):
                 self.transport.write(_NO_ROOM)
                 self.transport.close()
         self._wait_for_head()
+
+    def _count_without_body(self, number: int) -> None:
+        """Limit what comes inside a body and is none of it: the trailer section, and the extensions of chunks."""
+        if self._has_body_come:
+            self._has_body_come, self._bytes_without_body = False, 0
+            return
+        self._bytes_without_body += number
+        if (
+            self._bytes_without_body > limits.REQUEST_HEAD_BYTES_MAX
+            and not self.transport.is_closing()
+        ):
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
 
     def _read_without_upgrade(self, rest: memoryview) -> None:
         """Read a request that asks for another protocol as if it did not ask, as RFC 9110 7.8 allows.
@@ -217,6 +235,19 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_begin()
         self._head_is_open = True
         self._head_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """As uvicorn does it, except for fields behind a body: they are dropped and never headers (RFC 9110 6.5.1)."""
+        if not self._head_is_open:
+            return
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def on_body(self, body: bytes) -> None:
+        self._has_body_come = True
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         self._end_head()
