@@ -54,6 +54,11 @@ def ask_delete(watched: WatchedPage, server: ServerProcess) -> None:
     watched.page.wait_for_selector("#panel .keys-listed")
 
 
+def ask_delete_one(watched: WatchedPage, _server: ServerProcess) -> None:
+    watched.page.get_by_role("button", name="Delete", exact=True).click()
+    watched.page.get_by_role("button", name="Delete this entity").wait_for()
+
+
 def open_entity(watched: WatchedPage, _server: ServerProcess) -> None:
     watched.page.locator("#grid .piece a").first.click()
     watched.page.wait_for_selector("#panel.open form")
@@ -108,6 +113,9 @@ LOOKS: dict[str, Look] = {
     "a conflict": Look("conflict", f"/tables/Weather/entity?{KEY}", conflict),
     "a copy": Look("copied", "/tables/Weather?top=8", copy),
     "entities to be deleted": Look("delete_entities", "/tables/Weather?top=8", ask_delete),
+    "an entity to be deleted": Look(
+        "delete_entity", f"/tables/Weather/entity?{KEY}", ask_delete_one
+    ),
     "an entity that is gone": Look("done", "/tables/Weather/entity?pk=no&rk=no"),
     "a table to be deleted": Look("delete_table", "/tables/Weather/delete"),
     "export": Look("export", "/tables/Weather/export?filter=temp gt 30.0&order=temp&top=5"),

@@ -40,12 +40,14 @@ NO_SERIES = Series(60, (), (), (), (), (), (), ())
 
 
 def rate(peak: float) -> Rate:
-    return Rate(peak / 2, peak, peak > TARGETS["partition"])
+    """A partition whose busiest minute is as its busiest second."""
+    return Rate(peak / 2, peak, peak > TARGETS["partition"], peak, peak)
 
 
 def partition(key: str, peak: float, read: int) -> PartitionActivity:
     return PartitionActivity(
-        ACCOUNT, "Flights", key, True, Activity(entities_read=read), 0, rate(peak), ()
+        *(ACCOUNT, "Flights", key, True),
+        *(Activity(entities_read=read, entities_returned=read), 0, rate(peak), ()),
     )
 
 
