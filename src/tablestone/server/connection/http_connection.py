@@ -21,16 +21,20 @@ from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from tablestone import limits
+from tablestone.server.connection.absolute_target import take_host_of_target
 from tablestone.server.connection.admission import Admission, Limit, Neighbours, address_of
 from tablestone.server.connection.begun_coroutine import finish
+from tablestone.server.connection.beside_body import BytesBesideBody
 from tablestone.server.connection.exchange import Exchange, is_read
 from tablestone.server.connection.held_bytes import HeldBytes
+from tablestone.server.connection.unread_answer import UnreadAnswer
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_NO_HTTP: Final = "Invalid HTTP request received."
 _VERSIONS: Final = frozenset(("1.1", "1.0"))
 """The parser takes 0.9 and 2.0 too, and reads what follows as if it were HTTP/1.1 (RFC 9112 2.3)."""
 TASKS_AT_ONCE: Final = 32
@@ -65,7 +69,7 @@ class HttpConnection(HttpToolsProtocol):
         self._address = ""
         self._neighbours: Neighbours
         self._held: HeldBytes
-        self._reader_timer: asyncio.TimerHandle | None = None
+        self._unread: UnreadAnswer
         self._is_overrun = False
         """Whether too many requests arrived, or a body did not arrive; later requests are not looked at."""
         self._under_way: RequestResponseCycle | None = None
@@ -73,9 +77,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head_is_open = False
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
-        self._has_body_come = False
-        """Whether a part of the body has come since the bytes without one were counted."""
-        self._bytes_without_body = 0
+        self._beside_body = BytesBesideBody()
         self._idle_since: float | None = None
         """Time at which the last answer was complete, on the loop's clock; None while a request is under way."""
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -83,6 +85,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._wait_for_head()  # without this, a client that connects and sends nothing would stay for ever
+        self._unread = UnreadAnswer(transport.get_write_buffer_size, self._end_slow_reader)
         self._address = address_of(self.client[0]) if self.client else ""
         self._held = HeldBytes(self._admission, self._address)
         self._neighbours = self._admission.connect(self._address, self, self.loop)
@@ -118,8 +121,9 @@ class HttpConnection(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse_bytes()
         if not self._head_is_open:
-            if self.cycle is not None and self.cycle.more_body:  # type: ignore[redundant-expr]
-                self._count_without_body(len(data))
+            in_body = self.cycle is not None and self.cycle.more_body  # type: ignore[redundant-expr]
+            if in_body and self._beside_body.is_too_much(len(data)):
+                self._end_with(_TOO_LARGE)
             # The data belongs to an answered request, or is an empty line: it ended the wait for the next request.
             if self._idle_since is None and (
                 self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]
@@ -128,26 +132,15 @@ class HttpConnection(HttpToolsProtocol):
             return
         # Only a head that arrives in pieces gets here. Most heads arrive whole and cost nothing.
         self._head_bytes += len(data)
-        if not self.transport.is_closing():
-            if self._head_bytes > limits.REQUEST_HEAD_BYTES_MAX:
-                self.transport.write(_TOO_LARGE)
-                self.transport.close()
-            elif not self._held.has_room(len(data)):
-                self.transport.write(_NO_ROOM)
-                self.transport.close()
+        if self._head_bytes > limits.REQUEST_HEAD_BYTES_MAX:
+            self._end_with(_TOO_LARGE)
+        elif not self.transport.is_closing() and not self._held.has_room(len(data)):
+            self._end_with(_NO_ROOM)
         self._wait_for_head()
 
-    def _count_without_body(self, number: int) -> None:
-        """Limit what comes inside a body and is none of it: the trailer section, and the extensions of chunks."""
-        if self._has_body_come:
-            self._has_body_come, self._bytes_without_body = False, 0
-            return
-        self._bytes_without_body += number
-        if (
-            self._bytes_without_body > limits.REQUEST_HEAD_BYTES_MAX
-            and not self.transport.is_closing()
-        ):
-            self.transport.write(_TOO_LARGE)
+    def _end_with(self, answer: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(answer)
             self.transport.close()
 
     def _read_without_upgrade(self, rest: memoryview) -> None:
@@ -174,18 +167,16 @@ class HttpConnection(HttpToolsProtocol):
         return not self._is_overrun and self.scope["method"] != "CONNECT"
 
     def _head_without_upgrade(self) -> bytes:
-        version = self.scope["http_version"]
-        lines = [f"{self.scope['method']} ".encode() + self.url + f" HTTP/{version}".encode()]
+        method, version = self.scope["method"].encode(), self.scope["http_version"].encode()
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
         return b"\r\n".join([*lines, b"", b""])
 
     def _refuse_bytes(self) -> None:
         """Answer bytes that are not HTTP, as uvicorn does; not those behind the last request that is answered."""
-        if self._is_overrun:
-            return
-        message = "Invalid HTTP request received."
-        self.logger.warning(message)
-        self.send_400_response(message)
+        if not self._is_overrun:
+            self.logger.warning(_NO_HTTP)
+            self.send_400_response(_NO_HTTP)
 
     def on_response_complete(self) -> None:
         """As uvicorn does it, except for the time-out of idle connections: uvicorn makes a timer for each answer."""
@@ -246,7 +237,7 @@ class HttpConnection(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_body(self, body: bytes) -> None:
-        self._has_body_come = True
+        self._beside_body.has_body_come = True
         super().on_body(body)
 
     def on_headers_complete(self) -> None:
@@ -256,21 +247,12 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_overrun:
             return
         if not self.url.startswith(b"/"):
-            self._take_host_of_target()
+            take_host_of_target(self.url, self.headers)
         super().on_headers_complete()
         if len(self.pipeline) > limits.PIPELINED_REQUESTS_MAX:
             self._is_overrun = True
             last, _ = self.pipeline.popleft()
             self.pipeline.appendleft((last, self._refused(last, Limit.PIPELINED)))
-
-    def _take_host_of_target(self) -> None:
-        target = httptools.parse_url(self.url)
-        if target.host:
-            host = b"[%b]" % target.host if b":" in target.host else target.host
-            named = b"%b:%d" % (host, target.port) if target.port else host
-            self.headers[:] = [
-                (name, named if name == b"host" else value) for name, value in self.headers
-            ]
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more: answer the requests that arrived whole, then close. True keeps the connection open.
@@ -395,32 +377,19 @@ class HttpConnection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client reads more slowly than it gets an answer: the rest of the answer is in memory."""
         super().pause_writing()
-        unsent = self.transport.get_write_buffer_size()
-        self._held.note_unsent(unsent)
-        self._await_reader(unsent)
+        self._held.note_unsent(self.transport.get_write_buffer_size())
+        self._unread.wait(self.loop)
 
     def resume_writing(self) -> None:
         self._end_unsent()
         super().resume_writing()
 
-    def _await_reader(self, unsent: int) -> None:
-        self._reader_timer = self.loop.call_later(
-            limits.ANSWER_READ_SECONDS_MAX, self._end_if_unread, unsent
-        )
-
-    def _end_if_unread(self, before: int) -> None:
-        """End the connection of a client that has read too little since the last look."""
-        unsent = self.transport.get_write_buffer_size()
-        if before - unsent < limits.ANSWER_READ_BYTES_MIN:
-            self._admission.count_refused(Limit.SLOW_READER, self._address)
-            self.transport.abort()
-        else:
-            self._await_reader(unsent)
+    def _end_slow_reader(self) -> None:
+        self._admission.count_refused(Limit.SLOW_READER, self._address)
+        self.transport.abort()
 
     def _end_unsent(self) -> None:
-        if self._reader_timer is not None:
-            self._reader_timer.cancel()
-            self._reader_timer = None
+        self._unread.end()
         self._held.forget_unsent()
 
     def _end_head(self) -> None:
