@@ -87,6 +87,7 @@ def test_those_idle_for_longest_make_room(
     with ExitStack() as stack:
         opened = [stack.enter_context(connected(server, begun)) for _ in range(3 * LIMIT)]
         time.sleep(2 * IDLE_SECONDS)
+        wait_until(lambda: has_room(server))  # a busy machine takes the connections late
         for _ in range(LIMIT):
             assert ask(server) == 200
         ended = [has_ended(each) for each in opened]
@@ -136,6 +137,53 @@ def test_a_tls_peer_is_not_waited_for(private_server: StartServer, tmp_path: Pat
         assert late.recv(65536).startswith(b"HTTP/1.1 404 ")
         wait_until(lambda: sockets_of(server) < before + LIMIT)
     assert server.stop() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_connections_without_a_handshake_count_and_end_first(
+    private_server: StartServer, tmp_path: Path, workers: int
+) -> None:
+    server = private_server(
+        tmp_path, *LIMITED, f"--workers={workers}", "--tls=self-signed", constants=CONSTANTS
+    )
+    context = ssl.create_default_context(cafile=tmp_path / "tls" / "certificate.pem")
+    with ExitStack() as stack:
+
+        def handshaken() -> ssl.SSLSocket:
+            return stack.enter_context(
+                context.wrap_socket(connected(server), server_hostname="localhost")
+            )
+
+        complete = [handshaken() for _ in range(2)]
+        begun = [b"", b"\x16\x03\x01\x02\x00\x01"]
+        silent = [stack.enter_context(connected(server, each)) for each in begun * LIMIT]
+        time.sleep(2 * IDLE_SECONDS)
+        complete += [handshaken() for _ in range(LIMIT // 2)]
+        for each in complete:
+            each.sendall(b"GET /nobody HTTP/1.1\r\nHost: here\r\n\r\n")
+            assert each.recv(65536).startswith(b"HTTP/1.1 404 ")
+        wait_until(lambda: sum(not has_ended(each) for each in silent) < LIMIT)
+    assert server.stop() == 0
+    assert "Traceback" not in server.stderr
+    assert TOLD in server.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_handshake_has_as_long_as_a_head(
+    private_server: StartServer, tmp_path: Path, workers: int
+) -> None:
+    server = private_server(
+        tmp_path,
+        f"--workers={workers}",
+        "--tls=self-signed",
+        constants={"tablestone.limits.REQUEST_HEAD_SECONDS_MAX": 1},
+    )
+    with connected(server) as silent:
+        assert silent.recv(1) == b""
+    assert server.stop() == 0
+    assert "Traceback" not in server.stderr
 
 
 @pytest.fixture(params=[1, 2])

@@ -44,7 +44,7 @@ TLS_CLOSE_SECONDS_MAX: Final = 2.0
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection whose request heads are limited in bytes and in time. `on_lost` is called at its end.
+    """A connection whose request heads are limited in bytes and in time. `on_made` and `on_lost` are called then.
 
     `refuse` answers a request beyond a limit, which its scope names as `limit`. An application that `waits` is only
     called inside a task. `client_of` finds the address of the client in the scope of a request behind a proxy.
@@ -57,15 +57,15 @@ class HttpConnection(HttpToolsProtocol):
         refuse: ASGI3Application,
         waits: bool,
         client_of: Callable[[Any], str] | None = None,
-        on_lost: Callable[[], None] | None = None,
+        on_made: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self._admission = admission
-        self._refuse = refuse
-        self._waits = waits
+        self._refuse, self._waits = refuse, waits
         self._client_of = client_of
-        self._on_lost = on_lost
+        self._on_made, self._on_lost = on_made, on_lost
         self._address = ""
         self._neighbours: Neighbours
         self._held: HeldBytes
@@ -83,6 +83,7 @@ class HttpConnection(HttpToolsProtocol):
         self._idle_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
+        self._on_made()
         super().connection_made(transport)
         self._wait_for_head()  # without this, a client that connects and sends nothing would stay for ever
         self._unread = UnreadAnswer(transport.get_write_buffer_size, self._end_slow_reader)
@@ -276,8 +277,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._under_way is not None:  # uvicorn informs only the last of several requests
             self._under_way.disconnected = True
         super().connection_lost(exc)
-        if self._on_lost is not None:
-            self._on_lost()
+        self._on_lost()
 
     def shutdown(self) -> None:
         super().shutdown()

@@ -1,6 +1,7 @@
 """uvicorn's server on the event loop of this process: `stop` ends it without delay, and it catches no signals.
 
-Connections come from a listening socket or from the supervisor. Knows neither the application nor why it stops.
+Connections come from a listening socket or from the supervisor. Those of TLS count before their handshake. It knows
+neither the application nor why it stops.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Generator
-from typing import Final, cast
+from functools import partial
+from ssl import SSLContext
+from typing import Any, Final, cast
 
 from uvicorn.config import Config
 from uvicorn.server import Server
 
-from tablestone.server.processes.handover import WorkerEnd
+from tablestone import limits
+from tablestone.server.connection.admission import Admission
+from tablestone.server.connection.tls_handshake import TlsHandshake
+from tablestone.server.processes.handover import CONNECTIONS_PER_MESSAGE_MAX, WorkerEnd
 
 logger = logging.getLogger(__name__)
 
@@ -26,23 +32,33 @@ TICK_SECONDS: Final = 1.0
 """How often uvicorn writes the Date header of the answers again."""
 TICKS_BETWEEN_DATES: Final = 10
 """uvicorn counts ticks of 0.1 s, and writes the date at every tenth."""
+ACCEPT_PAUSE_SECONDS: Final = 0.1
+"""Seconds without accepting, after an accept failed."""
 LOOK_SECONDS_MIN: Final = 0.001
 LOOK_SECONDS_MAX: Final = 0.05
 """How often a stop looks whether the last request is answered: soon at first, then less often."""
 
 
 class HttpServer(Server):
-    """uvicorn in this process; `stop` ends it, and it catches no signals.
+    """uvicorn in this process; `stop` ends it, and it catches no signals. With TLS, `admission` counts handshakes.
 
     uvicorn's own server looks every 0.1 s whether to stop, and a stop waits for 0.1 s at least once more. Here a stop
     begins at once, and ends when the last request is answered.
     """
 
     def __init__(
-        self, config: Config, source: socket.socket | WorkerEnd, on_ready: Callable[[], None]
+        self,
+        config: Config,
+        source: socket.socket | WorkerEnd,
+        on_ready: Callable[[], None],
+        admission: Admission | None = None,
     ) -> None:
         super().__init__(config)
         self._source = source
+        self._admission = admission
+        has_tls = config.ssl is not None
+        self._listener = source if has_tls and isinstance(source, socket.socket) else None
+        """Accepted from here: a server of the event loop tells of a connection of TLS only after the handshake."""
         self._on_ready = on_ready
         self._accepted = 0
         self._being_opened: set[asyncio.Task[None]] = set()
@@ -59,8 +75,11 @@ class HttpServer(Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        loop = asyncio.get_running_loop()
         if isinstance(self._source, WorkerEnd):
-            asyncio.get_running_loop().add_reader(self._source.fileno(), self._take_connections)
+            loop.add_reader(self._source.fileno(), self._take_connections)
+        elif self._listener is not None:
+            loop.add_reader(self._listener.fileno(), self._accept, self._listener)
         if not self._is_stopping:
             self._on_ready()
 
@@ -68,6 +87,9 @@ class HttpServer(Server):
         """Take no more connections, and return when the requests under way are answered."""
         if isinstance(self._source, WorkerEnd):
             asyncio.get_running_loop().remove_reader(self._source.fileno())
+        elif self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
         for server in self.servers:
             server.close()
         for listener in sockets or ():
@@ -88,7 +110,10 @@ class HttpServer(Server):
                 await asyncio.wait_for(self._exit_asked.wait(), TICK_SECONDS)
 
     async def run_until_stopped(self) -> None:
-        await self.serve([self._source] if isinstance(self._source, socket.socket) else [])
+        if isinstance(self._source, WorkerEnd) or self._listener is not None:
+            await self.serve([])
+        else:
+            await self.serve([self._source])
 
     def stop(self) -> None:
         """End once no more connections arrive; the supervisor then gives new ones to other workers."""
@@ -120,24 +145,63 @@ class HttpServer(Server):
             os._exit(1)
         self._accepted += len(connections)
         for connection in connections:
-            opening = asyncio.ensure_future(self._open(self._source, connection))
-            self._being_opened.add(opening)
-            opening.add_done_callback(self._being_opened.discard)
+            self._begin_to_open(connection, self._source.tell_ended)
 
-    async def _open(self, source: WorkerEnd, connection: socket.socket) -> None:
-        def protocol() -> asyncio.Protocol:
-            create = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
-            return create(
-                config=self.config,
-                server_state=self.server_state,
-                app_state={},
-                on_lost=source.tell_ended,
-            )
+    def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(CONNECTIONS_PER_MESSAGE_MAX):  # then others have their turn
+            try:
+                connection, _address = listener.accept()
+            except (BlockingIOError, ConnectionError):
+                return
+            except OSError as error:
+                logger.warning("A connection could not be accepted: %s", error)
+                loop.remove_reader(listener.fileno())
+                loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again, listener)
+                return
+            connection.setblocking(False)
+            self._begin_to_open(connection, lambda: None)
 
+    def _accept_again(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:  # else it is closed
+            asyncio.get_running_loop().add_reader(listener.fileno(), self._accept, listener)
+
+    def _begin_to_open(self, connection: socket.socket, on_lost: Callable[[], None]) -> None:
+        opening = asyncio.ensure_future(self._open(connection, on_lost))
+        self._being_opened.add(opening)
+        opening.add_done_callback(self._being_opened.discard)
+
+    async def _open(self, connection: socket.socket, on_lost: Callable[[], None]) -> None:
+        create = partial(
+            cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class),
+            config=self.config,
+            server_state=self.server_state,
+            app_state={},
+            on_lost=on_lost,
+        )
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                protocol, connection, ssl=self.config.ssl
-            )
+            if self.config.ssl is None:
+                await asyncio.get_running_loop().connect_accepted_socket(create, connection)
+            else:
+                await self._shake_hands(connection, create, self.config.ssl)
         except OSError:  # the client has closed it already, or the TLS handshake failed
             connection.close()
-            source.tell_ended()
+            on_lost()
+
+    async def _shake_hands(
+        self, connection: socket.socket, create: Callable[..., asyncio.Protocol], tls: SSLContext
+    ) -> None:
+        assert self._admission is not None
+        loop = asyncio.get_running_loop()
+        connections = cast("set[Any]", self.server_state.connections)
+        handshake = TlsHandshake(connection, connections, self._admission, loop)
+        handshake.begin()
+        try:
+            await loop.connect_accepted_socket(
+                partial(create, on_made=handshake.end),
+                connection,
+                ssl=tls,
+                ssl_handshake_timeout=limits.REQUEST_HEAD_SECONDS_MAX,
+            )
+        finally:
+            handshake.end()

@@ -115,7 +115,7 @@ class Worker:
                 watching = asyncio.create_task(certificate.watch(leads=leads))
             admission = admission_of(self._configuration)
             config = uvicorn_config(self._configuration, application, certificate, admission)
-            server = HttpServer(config, source, on_ready)
+            server = HttpServer(config, source, on_ready, admission)
             application.count_connections(
                 server.server_state.connections, server.accepted, admission.refused
             )
