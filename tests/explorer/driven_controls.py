@@ -137,6 +137,8 @@ _OF_TESTS: Final = {
         "table.export export.form export.kind export.download table.import import.form import.file "
         "import.conflict import.import"
     ),
+    "unsaved.test_a_problem_in_the_panel_is_closed": "problem.close",
+    "unsaved.test_what_was_typed_is_not_thrown_away_unasked": "unsaved.keep unsaved.discard",
 }
 DRIVEN_BY: Final = {name: test for test, names in _OF_TESTS.items() for name in names.split()}
 """The test that drives each control, as `name_of` names it."""

@@ -22,7 +22,7 @@ from explorer.install import BROWSERS
 from server_process import clean_environment, command_with
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 READY_SECONDS_MAX = 60.0
 WAIT_MILLISECONDS_MAX = 60_000
@@ -87,6 +87,8 @@ class WatchedPage:
     page: Page
     explorer: ExplorerProcess
     wrong: list[str] = field(default_factory=list)
+    asked: int = 0
+    """How often the browser asked whether the page may go."""
 
     def open(self, path: str = "/") -> None:
         """Open a page of the explorer."""
@@ -154,7 +156,7 @@ def watched_page(
     page.on("request", lambda request: note_request(request.url))
     page.on("pageerror", lambda error: watched.wrong.append(f"an error of the script: {error}"))
     page.on("console", lambda said: _note_console(watched, said.type, said.text))
-    page.on("dialog", lambda dialog: watched.wrong.append(f"a dialog: {dialog.message}"))
+    page.on("dialog", lambda dialog: _note_dialog(watched, dialog))
     page.goto(explorer.address)
     page.wait_for_selector("h1")
     try:
@@ -162,6 +164,15 @@ def watched_page(
     finally:
         context.close()
     assert watched.wrong == []
+
+
+def _note_dialog(watched: WatchedPage, dialog: Dialog) -> None:
+    # The browser's own question before a page with unsaved values goes is the only one.
+    if dialog.type == "beforeunload":
+        watched.asked += 1
+    else:
+        watched.wrong.append(f"a dialog: {dialog.message}")
+    dialog.accept()
 
 
 def _note_console(watched: WatchedPage, kind: str, text: str) -> None:

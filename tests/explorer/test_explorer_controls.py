@@ -296,6 +296,7 @@ def test_the_panels_of_a_conflict_and_of_a_deletion_are_closed(
     page.get_by_role("button", name="Save", exact=True).click()
     page.wait_for_selector(".both")
     page.locator("#panel").get_by_label("Close", exact=True).click()
+    page.get_by_role("button", name="Discard it").click()
     page.wait_for_selector("#panel.open", state="detached")
     page.locator("#grid .piece input").first.check()
     page.get_by_role("button", name="Delete…").click()

@@ -3,6 +3,7 @@
 
 import { startGrid } from "./grid.js";
 import { startCompletion } from "./completion.js";
+import { isUnsaved, mayGo, noteShown } from "./typed_values.js";
 
 const announced = document.getElementById("announced");
 
@@ -11,27 +12,38 @@ export function announce(text) {
 }
 
 /** The HTML of a part of a page; a sentence in a paragraph if the explorer does not answer. */
-export async function part(url, options = {}) {
+async function part(url) {
+  return (await send(url)).html;
+}
+
+/** The same, and whether the explorer did what it was asked to do. */
+async function send(url, options = {}) {
   try {
     const answer = await fetch(url, { ...options, headers: { "X-Part": "1" }, credentials: "same-origin" });
     const html = await answer.text();
     if (answer.redirected && answer.ok) location.assign(answer.url);
     if (answer.headers.get("X-Changed")) document.dispatchEvent(new Event("changed"));
-    return html;
+    return { html, isDone: answer.ok };
   } catch {
-    return '<p class="problem" role="alert">The explorer does not answer: has it been stopped?</p>';
+    return { html: '<p class="problem" role="alert">The explorer does not answer: has it been stopped?</p>', isDone: false };
   }
 }
 
-function show(place, html) {
+/** Show a part in its place. `isTyped` says that it answers a form whose values are not stored. */
+function show(place, html, isTyped = false) {
+  const form = place.querySelector("form");
   place.innerHTML = html;
-  if (place.id === "panel") place.classList.toggle("open", html.trim() !== "");
+  if (isTyped && form && !place.querySelector("form")) place.append(form);
+  if (place.id === "panel") {
+    place.classList.toggle("open", html.trim() !== "");
+    noteShown(isTyped);
+  }
   const first = place.querySelector(".property.wrong textarea, [role=alert], h2, textarea, a, button");
   if (place.id === "panel" && first) {
     if (!first.matches("textarea, a, button")) first.tabIndex = -1;
     first.focus({ preventScroll: false });
   }
-  const said = place.querySelector("[role=alert], [role=status], h2");
+  const said = place.querySelector("[role=alert], [role=status]") ?? place.querySelector("h2");
   announce(said ? said.textContent : place.textContent.slice(0, 200));
 }
 
@@ -48,8 +60,9 @@ document.addEventListener("click", async (event) => {
   const link = target.closest("a[data-into]");
   if (link) {
     event.preventDefault();
-    opener = link;
     const place = placeOf(link);
+    if (place?.id === "panel" && !("discards" in link.dataset) && !(await mayGo())) return;
+    opener = link;
     if (place) show(place, await part(link.href));
     else location.assign(link.href);
   } else if (target.closest(".close")) {
@@ -79,26 +92,32 @@ document.addEventListener("submit", async (event) => {
   const place = form.dataset.into ? placeOf(form) : null;
   if (!place) return;
   event.preventDefault();
+  if (place.id === "panel" && !place.contains(form) && !(await mayGo())) return;
   const button = event.submitter;
   const url = button?.getAttribute("formaction") || form.getAttribute("action");
   const given = new FormData(form, button);
   const isFile = form.enctype === "multipart/form-data";
   form.setAttribute("aria-busy", "true");
-  const html = await part(url, { method: "POST", body: isFile ? given : new URLSearchParams(given) });
+  const wasUnsaved = place.id === "panel" && isUnsaved();
+  const { html, isDone } = await send(url, { method: "POST", body: isFile ? given : new URLSearchParams(given) });
   form.removeAttribute("aria-busy");
-  show(place, html);
+  show(place, html, wasUnsaved && !isDone);
 });
 
-function closePanel() {
+async function closePanel() {
   const panel = document.getElementById("panel");
-  if (!panel?.classList.contains("open")) return;
+  if (!panel?.classList.contains("open") || !(await mayGo())) return;
   panel.classList.remove("open");
   panel.replaceChildren();
   (opener?.isConnected ? opener.closest("[role=gridcell]") ?? opener : document.getElementById("grid"))?.focus();
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !event.defaultPrevented) closePanel();
+  if (event.key === "Escape" && !event.defaultPrevented && !event.target.closest("dialog")) {
+    // Or else the same key would close the question that it brings about.
+    event.preventDefault();
+    closePanel();
+  }
   if (event.key === "/" && !event.target.closest("input, textarea, select")) {
     event.preventDefault();
     (document.getElementById("filter") ?? document.querySelector("input[type=search]"))?.focus();

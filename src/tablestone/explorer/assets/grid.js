@@ -41,7 +41,7 @@ export function startGrid(part, announce) {
     if (!found) {
       const again = document.getElementById("read-again").content.firstElementChild.cloneNode(true);
       again.addEventListener("click", () => fill(piece, url));
-      piece.replaceChildren(...parsed.body.children, again);
+      piece.replaceChildren(...parsed.querySelectorAll(".problem"), again);
       piece.style.height = "";
       piece.dataset.rows = "0";
       piece.isEmptied = false;

@@ -1,0 +1,41 @@
+// What was typed into the panel of an entity and is not stored: a person is asked before it is thrown away. The question
+// is a dialog of the page, and that of the browser where the whole page would go.
+
+const panel = document.getElementById("panel");
+const asking = document.getElementById("unsaved");
+let shown = null;
+
+const formOf = () => panel?.querySelector("#entity-form, #conflict-form");
+const textOf = (form) => new URLSearchParams(new FormData(form)).toString();
+
+/** A form has come into the panel. `isTyped` says that it has values that were sent and refused. */
+export function noteShown(isTyped) {
+  const form = formOf();
+  shown = form && !isTyped ? textOf(form) : null;
+}
+
+/** Whether the panel has values that nobody has stored. */
+export function isUnsaved() {
+  const form = formOf();
+  return Boolean(form && panel.classList.contains("open") && textOf(form) !== shown);
+}
+
+/** Whether the form may go: at once if nothing was typed, or else as the person answers. */
+export function mayGo() {
+  if (!isUnsaved()) return Promise.resolve(true);
+  if (asking.open) return Promise.resolve(false);
+  asking.returnValue = "";
+  asking.showModal();
+  return new Promise((answer) => {
+    asking.addEventListener("close", () => answer(asking.returnValue === "discard"), { once: true });
+  });
+}
+
+asking?.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (button) asking.close(button.value);
+});
+
+addEventListener("beforeunload", (event) => {
+  if (isUnsaved()) event.preventDefault();
+});

@@ -1,0 +1,89 @@
+"""Unsaved edits are discarded only after a question; and a problem in the panel can be closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from explorer.install import missing
+from explorer.pages_in_browser import WatchedPage
+from explorer.test_explorer_pages import FIRST, field, table, wait_for_text
+from server_process import ServerProcess
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
+
+
+def test_what_was_typed_is_not_thrown_away_unasked(watched: WatchedPage) -> None:
+    """Escape, another entity, another panel and another page ask, also after a refusal; none asks without an edit."""
+    page = watched.page
+    watched.open(f"/tables/Weather?filter=PartitionKey eq '{FIRST[0]}'&top=2")
+    rows = page.locator("#grid .piece a")
+    rows.first.click()
+    page.wait_for_selector("#panel.open form")
+    rows.last.click()
+    wait_for_text(watched, "#panel .quiet", "Timestamp")
+    page.wait_for_selector("#panel input[value='2013-01-01T01:00']")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#panel.open", state="detached")
+
+    rows.first.click()
+    page.wait_for_selector("#panel.open form")
+    field(watched, "humid").fill("many")
+    ways: tuple[Callable[[], None], ...] = (
+        lambda: page.keyboard.press("Escape"),
+        lambda: page.locator("#panel .close").click(),
+        rows.last.click,
+        page.get_by_role("link", name="Export").click,
+    )
+    for go in ways:
+        go()
+        page.get_by_role("button", name="Keep editing").click()
+        page.wait_for_selector("#unsaved[open]", state="detached")
+        assert field(watched, "humid").input_value() == "many"
+    page.get_by_role("button", name="Save").click()
+    wait_for_text(watched, ".property.wrong .problem", "humid")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#unsaved[open]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#unsaved[open]", state="detached")
+    assert field(watched, "humid").input_value() == "many"
+    page.route("**/entity", lambda route: route.abort())
+    page.get_by_role("button", name="Save").click()
+    wait_for_text(watched, "#panel .problem", "The explorer does not answer")
+    page.unroute("**/entity")
+    assert field(watched, "humid").input_value() == "many"
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Discard it").click()
+    page.wait_for_selector("#panel.open", state="detached")
+
+    rows.first.click()
+    page.wait_for_selector("#panel.open form")
+    field(watched, "humid").fill("31")
+    page.get_by_role("button", name="Save").click()
+    wait_for_text(watched, ".done", "The entity is saved.")
+    assert watched.asked == 0
+    field(watched, "humid").fill("32")
+    page.get_by_role("link", name="Service").click()
+    page.wait_for_url("**/service")
+    assert watched.asked == 1
+
+
+def test_a_problem_in_the_panel_is_closed(
+    watched: WatchedPage, filled_server: ServerProcess
+) -> None:
+    """Another client has deleted the table: the panel says so, and no way in it leaves the page."""
+    page = watched.page
+    with table(filled_server, "Brief") as client:
+        client.create_table()
+        client.create_entity({"PartitionKey": "a", "RowKey": "1"})
+        watched.open("/tables/Brief")
+        client.delete_table()
+    page.locator("#grid .piece a").first.click()
+    wait_for_text(watched, "#panel .problem", "TableNotFound")
+    assert page.locator("#panel a").count() == 0
+    page.locator("#panel .close").click()
+    page.wait_for_selector("#panel.open", state="detached")
