@@ -56,6 +56,59 @@ QUERIES = (
         "Patterns, Inter-partition secondary index pattern: the keys of an entity cannot change",
     ),
     Case(
+        "flights searched by destination, and by destination and hour: one copy serves both",
+        table(
+            "Flights",
+            **OF_FLIGHTS,
+            point_reads=500,
+            queries=(asked("dest eq ?", 9, FLIGHTS, 90), BY_DESTINATION),
+        ),
+        ("inter-partition-index",),
+        (
+            "`{dest}` and RowKey `{time_hour}_{PartitionKey}_{RowKey}`: the query then reads one partition",
+            "The same keys serve the query `dest eq ? and time_hour ge ? and time_hour lt ?` too.",
+        ),
+        "Patterns, Inter-partition secondary index pattern: a copy for each order of keys",
+    ),
+    Case(
+        "two ranges need two copies, and one of them serves the query without a range",
+        table(
+            "Flights",
+            **OF_FLIGHTS,
+            point_reads=500,
+            queries=(
+                BY_DESTINATION,
+                asked("dest eq ?", 20, FLIGHTS, 90),
+                asked("dest eq ? and delay gt ?", 20, FLIGHTS, 90, delay=EdmType.INT32),
+            ),
+        ),
+        ("inter-partition-index", "inter-partition-index"),
+        (
+            "RowKey `{time_hour}_{PartitionKey}_{RowKey}`",
+            "RowKey `{delay:010}_{PartitionKey}_{RowKey}`",
+            "The same keys serve the query `dest eq ?` too.",
+        ),
+        "Patterns, Inter-partition secondary index pattern: a copy for each order of keys",
+    ),
+    Case(
+        "a name in the wrong case, of which no copy is made",
+        table(
+            "Flights", **OF_FLIGHTS, point_reads=500, queries=(asked("Dest eq ?", 20, FLIGHTS, 0),)
+        ),
+        ("nothing-found",),
+        ("it has returned nothing so far", "See whether entities have `Dest`, in this spelling"),
+        "Wire, 6.4: a property that an entity does not have makes a comparison false",
+    ),
+    Case(
+        "the same, where the names of the entities are known",
+        table(
+            "Flights", queries=(asked("Dest eq ?"),), known_properties=frozenset(("dest", "delay"))
+        ),
+        ("nothing-found",),
+        ("no entity that was seen has `Dest`", "There is `dest`."),
+        "Wire, 6.4: a property that an entity does not have makes a comparison false",
+    ),
+    Case(
         "flights of a carrier, searched by tail number inside its partition",
         table(
             "Flights",

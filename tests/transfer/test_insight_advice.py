@@ -50,10 +50,14 @@ def test_the_advice_on_a_server(tools: DataTools, server: ServerProcess) -> None
         ("Scanned", "wind eq 7 and gust ge 3"),
     ):
         tools.run("import", path, table, "--quiet")
+        # A scan by a tool that looks at the table: it is in the list, and has no advice.
+        tools.run("count", table, "--filter", "note eq 'y'", "--quiet")
         for _ in range(RUNS):
             tools.run("query", table, "--filter", text, "--output", "jsonl")
     healthy = seen(tools, server, "Healthy")
     assert healthy["advice"] == []
+    looks = {each["filter"]: each["is_look"] for each in healthy["queries"]["hour"]}
+    assert looks == {"note eq ?": True, "PartitionKey eq ? and RowKey ge ?": False}
     assert "Advice" not in tools.run("insight", "Healthy", "--admin", admin_of(server)).stdout
     (advice,) = seen(tools, server, "Scanned")["advice"]
     assert (advice["rule"], advice["filter"]) == ("compound-key", "wind eq ? and gust ge ?")

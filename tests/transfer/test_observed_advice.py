@@ -47,7 +47,12 @@ OBSERVED = {
     "a partition that is scanned": Observed(
         (
             (get("all"), 9),
-            (record_of(query("PartitionKey eq 'all' and k eq 1"), page("partition", 101_000)), 11),
+            (
+                record_of(
+                    query("PartitionKey eq 'all' and k eq 1"), page("partition", 101_000, "p")
+                ),
+                11,
+            ),
         ),
         99_000,
         1,

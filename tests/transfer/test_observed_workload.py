@@ -275,6 +275,15 @@ def test_a_query_with_and_without_a_select_is_one_query() -> None:
     assert [each.runs for each in queries_of(both, "Flights", HOUR)] == [500, 20]
 
 
+def test_a_search_by_hand_has_no_advice() -> None:
+    """The explorer, `count` and `simulate-keys` are no use of the table that its keys have to serve."""
+    look = report(replace(BY_DESTINATION, is_look=True))
+    assert advise(workload_of(look, HOUR)) == []
+    assert [each.filter for each in queries_of(look, "flights", HOUR)] == [POINT_READ]
+    both = report(BY_DESTINATION, replace(BY_DESTINATION, is_look=True))
+    assert [each.queries for each in shapes_of(both, HOUR)] == [10, 10]
+
+
 def test_a_query_of_both_keys_is_no_point_read_besides() -> None:
     one = shape("PartitionKey eq ? and RowKey eq ?", plan="point", read=10, returned=10)
     (table,) = workload_of(report(one), HOUR).tables

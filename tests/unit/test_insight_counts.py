@@ -285,11 +285,11 @@ def test_queries_by_their_shape() -> None:
         for name, each in table.shapes.items()
     }
     assert shapes == {
-        ("a gt ?", False, "table"): (2, 3, 200, 3),
-        ("a gt ?", True, "table"): (1, 1, 100, 0),
-        ("", False, "table"): (1, 1, 1, 1),
+        ("a gt ?", False, "table", False): (2, 3, 200, 3),
+        ("a gt ?", True, "table", False): (1, 1, 100, 0),
+        ("", False, "table", False): (1, 1, 1, 1),
     }
-    counts = table.shapes["a gt ?", False, "table"]
+    counts = table.shapes["a gt ?", False, "table", False]
     assert counts.seconds == pytest.approx(0.508)
     assert sum(counts.durations) == 3
 
@@ -299,7 +299,18 @@ def test_queries_whose_values_have_other_types_are_one_shape() -> None:
     texts = ("a gt 1", "a gt 1.5", "a gt 1L")
     found = counted(*(record_of(query(text), page("table", 100)) for text in texts))
     ((name, shape),) = found.tables["weather", "readings"].shapes.items()
-    assert (name, shape.queries, shape.read) == (("a gt ?", False, "table"), 3, 300)
+    assert (name, shape.queries, shape.read) == (("a gt ?", False, "table", False), 3, 300)
+
+
+def test_queries_of_tools_that_look_at_a_table_are_apart() -> None:
+    look = record_of(query("a gt 1"), page("table", 100))
+    look.is_look = True
+    found = counted(look, record_of(query("a gt 1"), page("table", 100)))
+    shapes = found.tables["weather", "readings"].shapes
+    assert {name: each.queries for name, each in shapes.items()} == {
+        ("a gt ?", False, "table", True): 1,
+        ("a gt ?", False, "table", False): 1,
+    }
 
 
 def test_everything_has_a_bound() -> None:
@@ -312,7 +323,7 @@ def test_everything_has_a_bound() -> None:
     )
     (table,) = queries.tables.values()
     assert len(table.shapes) == SHAPES_MAX + 1
-    assert table.shapes["...", False, "table"].pages == SHAPES_MAX
+    assert table.shapes["...", False, "table", False].pages == SHAPES_MAX
     scans = counted(
         *(
             record_of(query(None, token=f"k{number:03}"), page("table", 1, token=f"k{number:03}z"))

@@ -243,13 +243,23 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
 def test_a_record_that_forgets_is_as_a_new_one() -> None:
     """Another request gets it. The four members that each request sets itself may be of the last one."""
     record = record_of(TRANSACTION, TransactionCommitted([]), StorageError("ServerBusy"))
-    record.is_batch = True
+    record.is_batch = record.is_look = True
     record.refused = RefusedTable("Trips", is_found=True)
     record.forget()
     new = RequestRecord(record.started)
     own = {"started", "ended", "status", "bytes_out"}
     kept = {
-        *("account", "is_batch", "operation", "result", "failure", "refused", "bytes_in", "details")
+        *(
+            "account",
+            "is_batch",
+            "operation",
+            "result",
+            "failure",
+            "refused",
+            "bytes_in",
+            "details",
+        ),
+        "is_look",
     }
     for name in kept:
         assert getattr(record, name) == getattr(new, name), name

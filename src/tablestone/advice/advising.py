@@ -19,6 +19,11 @@ from tablestone.limits import ACCOUNT_RATE_TARGET
 RULES: Final[tuple[Rule, ...]] = (*TABLE_RULES, *QUERY_RULES)
 """All rules on tables and queries. Their ids are different."""
 
+SHARED: Final = frozenset(
+    ("compound-key", "inter-partition-index", "index-entities", "intra-partition-index")
+)
+"""Rules whose keys serve several queries."""
+
 ACCOUNT_RATE: Final = Rule(
     "account-rate",
     "An account at its target",
@@ -51,7 +56,19 @@ def advise(workload: Workload, thresholds: Thresholds = DEFAULT) -> list[Advice]
 def advise_on_table(table: TableUse, thresholds: Thresholds = DEFAULT) -> list[Advice]:
     """Advice on one table and its queries, the severest first."""
     found = [each for rule in RULES for each in applied(rule, table, thresholds)]
-    return sorted(found, key=lambda each: each.severity.rank)
+    return sorted(_once(found), key=lambda each: each.severity.rank)
+
+
+def _once(found: list[Advice]) -> list[Advice]:
+    """The advice with each proposal of keys once: it names the other queries that these keys serve."""
+    kept: dict[tuple[str, ...], Advice] = {}
+    for number, each in enumerate(found):
+        is_shared = each.rule in SHARED and each.partition_key
+        key = (each.rule, each.partition_key, each.row_key) if is_shared else (str(number),)
+        first = kept.setdefault(key, each)
+        if each.severity.rank < first.severity.rank:
+            kept[key] = replace(first, severity=each.severity)
+    return list(kept.values())
 
 
 def advise_on_query(

@@ -1,23 +1,24 @@
 """The findings on queries: which key, or which copy of the data under which key, makes a scan a range or a point.
 
-The properties that a filter fixes make a PartitionKey, one that it bounds makes the RowKey, and the present keys behind
-them keep the RowKey unique. If other requests use the present keys, the answer is a copy under the other keys: inside
-the partition, written in the same transaction, or in another partition, eventually consistent. Each function is the
-condition of one rule of `query_rules`. Knows filters and plans; does not know the words of a rule.
+`proposed_keys` makes the keys. If other requests use the present keys, the answer is a copy under the other keys:
+inside the partition, written in the same transaction, or in another partition, eventually consistent. Each function
+is the condition of one rule of `query_rules`. Knows filters and plans; does not know the words of a rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from tablestone.advice.conditions import Conditions, conditions_of
 from tablestone.advice.filter_shape import shape_of
+from tablestone.advice.proposed_keys import AskedQuery, keys_inside, new_keys, several, template
 from tablestone.advice.rule import Facts, Severity
 from tablestone.advice.workload import QueryUse, TableUse, Thresholds
 from tablestone.limits import PARTITION_RATE_TARGET
 from tablestone.model.edm import EdmType
 from tablestone.model.entity import TIMESTAMP
+from tablestone.model.filter_tree import property_names
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.plan import PlanKind
 
@@ -39,26 +40,6 @@ _PLANS: Final = {
 """Kinds of plans as the design guide calls them."""
 FREQUENT_RUNS: Final = 10
 """Runs of an observed query from which it is worth a warning: fewer may be a search by hand."""
-_PADDED: Final = {EdmType.INT32: ":010", EdmType.INT64: ":019", EdmType.DOUBLE: ":020.6f"}
-"""Formats of numbers whose text sorts as the numbers do, if none is negative."""
-
-
-class _Query(NamedTuple):
-    """A query of one branch, with the parts of its filter that are no keys."""
-
-    use: QueryUse
-    conditions: Conditions
-    equal: tuple[str, ...]
-    ranges: tuple[str, ...]
-
-    @property
-    def fixes_partition(self) -> bool:
-        return PARTITION_KEY in self.conditions.equal
-
-    @property
-    def has_key_to_gain(self) -> bool:
-        """Whether a key of other properties would narrow the query."""
-        return bool(self.equal or self.ranges)
 
 
 def _is_wasteful(use: QueryUse, thresholds: Thresholds) -> bool:
@@ -73,20 +54,32 @@ def _is_wasteful(use: QueryUse, thresholds: Thresholds) -> bool:
     )
 
 
-def _scans(table: TableUse, thresholds: Thresholds) -> Iterator[_Query]:
+def _unfound(table: TableUse, use: QueryUse) -> tuple[str, ...]:
+    """The properties of a query that finds nothing, or of which it is known that no entity has them: no key helps."""
+    names = property_names(use.filter) if use.filter is not None else frozenset()
+    asked = sorted(names.difference(_SYSTEM))
+    if table.known_properties:
+        unknown = tuple(name for name in asked if name not in table.known_properties)
+        if unknown:
+            return unknown
+    return tuple(asked) if use.entities_returned == 0 else ()
+
+
+def _scans(table: TableUse, thresholds: Thresholds) -> Iterator[AskedQuery]:
     """The wasteful queries whose filter is one query, not several."""
     for use in table.queries:
         branches = conditions_of(use.filter)
-        if len(branches) == 1 and use.filter is not None and _is_wasteful(use, thresholds):
+        is_one = len(branches) == 1 and use.filter is not None
+        if is_one and _is_wasteful(use, thresholds) and not _unfound(table, use):
             yield _query(use, branches[0])
 
 
-def _query(use: QueryUse, conditions: Conditions) -> _Query:
+def _query(use: QueryUse, conditions: Conditions) -> AskedQuery:
     equal, ranges = (
         tuple(name for name in names if name not in _SYSTEM)
         for names in (conditions.equal, conditions.ranges)
     )
-    return _Query(use, conditions, equal, ranges)
+    return AskedQuery(use, conditions, equal, ranges)
 
 
 def _about(use: QueryUse, **facts: object) -> dict[str, object]:
@@ -103,28 +96,6 @@ def _about(use: QueryUse, **facts: object) -> dict[str, object]:
     return about | facts | ({"severity": Severity.NOTE} if is_rare else {})
 
 
-def _piece(name: str, conditions: Conditions) -> str:
-    """A property in a template of a key, in a format that sorts."""
-    return f"{{{name}{_PADDED.get(conditions.types.get(name, EdmType.STRING), '')}}}"
-
-
-def _template(names: tuple[str, ...], conditions: Conditions) -> str:
-    return "_".join(_piece(name, conditions) for name in names)
-
-
-def _several(conditions: Conditions) -> str:
-    """A further sentence for a filter that has several values of a property."""
-    return " Send one query for each value." if conditions.several else ""
-
-
-def _from_zero(query: _Query) -> str:
-    """A further sentence on a bounded number: a shape does not tell whether its values are negative."""
-    name = query.ranges[0] if query.ranges else ""
-    if query.conditions.types.get(name) not in _PADDED:
-        return ""
-    return f" A range of {name} is a range of these keys only if no {name} is negative."
-
-
 class _Keeping(NamedTuple):
     """The words around a copy: why the present keys stay, and when they need not."""
 
@@ -132,7 +103,7 @@ class _Keeping(NamedTuple):
     instead: str = ""
 
 
-def _present_uses(table: TableUse, query: _Query) -> _Keeping | None:
+def _present_uses(table: TableUse, query: AskedQuery) -> _Keeping | None:
     """The requests that would lose the present keys; None if it is known that there are none."""
     if table.point_reads is None:
         instead = " If no other request uses the present keys, these keys can replace them."
@@ -160,27 +131,7 @@ def _present_uses(table: TableUse, query: _Query) -> _Keeping | None:
     return _Keeping(f"Because {told} {use} the present keys, keep them and write")
 
 
-def _new_keys(query: _Query) -> dict[str, object]:
-    """Keys of the filter's own properties; the present keys follow, so that the RowKey stays unique."""
-    conditions = query.conditions
-    rest = [PARTITION_KEY, ROW_KEY]
-    if PARTITION_KEY not in conditions.ranges and ROW_KEY in (
-        *conditions.ranges,
-        *conditions.equal,
-    ):
-        rest.reverse()
-    bounded = query.ranges[:1]
-    is_range = bool(bounded) or rest[0] in (*conditions.ranges, *conditions.equal)
-    row = tuple(dict.fromkeys((*bounded, *rest)))
-    return {
-        "partition_key": _template(query.equal, conditions),
-        "row_key": _template(row, conditions),
-        "gain": "a row range of one partition" if is_range else "one partition",
-        "several": _several(conditions) + _from_zero(query),
-    }
-
-
-def _across(table: TableUse, thresholds: Thresholds) -> Iterator[_Query]:
+def _across(table: TableUse, thresholds: Thresholds) -> Iterator[AskedQuery]:
     """Scans over several partitions that fix properties, and not only flags."""
     for query in _scans(table, thresholds):
         is_by_row = ROW_KEY in query.conditions.equal
@@ -188,30 +139,18 @@ def _across(table: TableUse, thresholds: Thresholds) -> Iterator[_Query]:
             yield query
 
 
-def _flags(query: _Query) -> tuple[str, ...]:
+def _flags(query: AskedQuery) -> tuple[str, ...]:
     """The properties that the filter fixes, if all of them are Boolean."""
     types = query.conditions.types
     is_flag = all(types.get(name) is EdmType.BOOLEAN for name in query.equal)
     return query.equal if is_flag else ()
 
 
-def _inside(table: TableUse, thresholds: Thresholds) -> Iterator[_Query]:
+def _inside(table: TableUse, thresholds: Thresholds) -> Iterator[AskedQuery]:
     """Scans inside a partition that ask for other properties."""
     for query in _scans(table, thresholds):
         if query.fixes_partition and query.has_key_to_gain:
             yield query
-
-
-def _keys_inside(query: _Query) -> dict[str, object]:
-    """A RowKey of the filter's properties, behind their names, so that the copies stand apart from the entities."""
-    conditions = query.conditions
-    names = (*query.equal, *query.ranges[:1])
-    return {
-        "partition_key": "{PartitionKey}",
-        "row_key": f"{'_'.join(names)}_{_template((*names, ROW_KEY), conditions)}",
-        "gain": "a row range",
-        "several": _several(conditions) + _from_zero(query),
-    }
 
 
 def _keeps_entities_large(table: TableUse, thresholds: Thresholds) -> bool:
@@ -219,14 +158,15 @@ def _keeps_entities_large(table: TableUse, thresholds: Thresholds) -> bool:
 
 
 def compound_key(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    for query in _across(table, thresholds):
+    across = list(_across(table, thresholds))
+    for query in across:
         if not _present_uses(table, query):
-            yield _about(query.use, **_new_keys(query))
+            yield _about(query.use, **new_keys(query, across))
     for query in _inside(table, thresholds):
         if not _present_uses(table, query):
             names = (*query.equal, *query.ranges[:1], ROW_KEY)
-            row_key = _template(names, query.conditions)
-            yield _about(query.use, **(_keys_inside(query) | {"row_key": row_key}))
+            row_key = template(names, query.conditions.types)
+            yield _about(query.use, **(keys_inside(query) | {"row_key": row_key}))
 
 
 def inter_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
@@ -242,10 +182,11 @@ def index_entities(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
 
 
 def _copies(table: TableUse, thresholds: Thresholds) -> Iterator[dict[str, object]]:
-    for query in _across(table, thresholds):
+    across = list(_across(table, thresholds))
+    for query in across:
         if keep := _present_uses(table, query):
             more = _more(table)
-            yield _about(query.use, **_new_keys(query), **keep._asdict(), more=more)
+            yield _about(query.use, **new_keys(query, across), **keep._asdict(), more=more)
 
 
 def _more(table: TableUse) -> str:
@@ -258,7 +199,8 @@ def _more(table: TableUse) -> str:
 
 
 def intra_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    for query in _inside(table, thresholds):
+    inside = list(_inside(table, thresholds))
+    for query in inside:
         if keep := _present_uses(table, query):
             rate = table.rate
             room = (
@@ -266,7 +208,7 @@ def intra_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
                 if rate is not None and rate >= thresholds.rate_part * PARTITION_RATE_TARGET
                 else ""
             )
-            yield _about(query.use, **_keys_inside(query), **keep._asdict(), room=room)
+            yield _about(query.use, **keys_inside(query, inside), **keep._asdict(), room=room)
 
 
 def row_key_alone(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
@@ -276,7 +218,7 @@ def row_key_alone(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
                 query.use,
                 partition_key="{RowKey}",
                 row_key="{PartitionKey}",
-                several=_several(query.conditions),
+                several=several(query.conditions),
             )
 
 
@@ -304,23 +246,23 @@ def range_alone(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
 def alternatives(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
     for use in table.queries:
         branches = conditions_of(use.filter)
-        if len(branches) > 1 and _is_wasteful(use, thresholds):
+        if len(branches) > 1 and _is_wasteful(use, thresholds) and not _unfound(table, use):
             sides = "; ".join(_side(_query(use, each)) for each in branches)
             yield _about(use, count=len(branches), sides=sides)
 
 
-def _side(query: _Query) -> str:
+def _side(query: AskedQuery) -> str:
     """The key for one side of an `or`, in words."""
     conditions = query.conditions
     names = " and ".join((*conditions.equal, *conditions.ranges, *conditions.unusable)) or "all"
     if query.fixes_partition:
         if not query.has_key_to_gain:
             return f"for {names}, the present keys"
-        return f"for {names}, RowKey {_keys_inside(query)['row_key']} inside the partition"
+        return f"for {names}, RowKey {keys_inside(query)['row_key']} inside the partition"
     if ROW_KEY in conditions.equal:
         return f"for {names}, the PartitionKey too"
     if query.equal:
-        return f"for {names}, PartitionKey {_new_keys(query)['partition_key']}"
+        return f"for {names}, PartitionKey {new_keys(query)['partition_key']}"
     return f"for {names}, no key helps" if not query.ranges else f"for {names}, a key by period"
 
 
@@ -331,6 +273,32 @@ def negation(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
         is_alone = not others and ROW_KEY not in (*conditions.equal, *conditions.ranges)
         if conditions.unusable and is_alone and TIMESTAMP not in conditions.names:
             yield _about(query.use, names=" and ".join(conditions.unusable))
+
+
+def nothing_found(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    for use in table.queries:
+        if _is_wasteful(use, thresholds) and (names := _unfound(table, use)):
+            known = table.known_properties
+            why = "it has returned nothing so far"
+            if not known.issuperset(names) and known:
+                why = f"no entity that was seen has {_either(names, 'or')}"
+            yield _about(
+                use, names=_either(names, "and"), why=why, spelling=_spelling(names, known)
+            ) | {"severity": Severity.NOTE}
+
+
+def _either(names: Sequence[str], join: str) -> str:
+    *first, last = [f"`{name}`" for name in names]
+    return f"{', '.join(first)} {join} {last}" if first else last
+
+
+def _spelling(names: Sequence[str], known: frozenset[str]) -> str:
+    """A further sentence, if a known name differs in its letters' case only."""
+    by_lower = {name.lower(): name for name in known}
+    meant = [
+        by_lower[name.lower()] for name in names if name.lower() in by_lower and name not in known
+    ]
+    return f" There is {_either(meant, 'and')}." if meant else ""
 
 
 def timestamp(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:

@@ -125,6 +125,18 @@ QUERY_RULES: Final = (
         "Index entities cost a second write when an entity begins or ceases to be wanted.",
     ),
     Rule(
+        "nothing-found",
+        "A query that finds nothing",
+        "All runs of a scan have returned nothing, or no entity that was seen has a property of its filter.",
+        Severity.NOTE,
+        (rule.QUERY_DENSITY,),
+        find.nothing_found,
+        _SCAN + " And {why}.",
+        "See whether entities have {names}, in this spelling and with values of the filter's type: a name has its "
+        "case, and a value of another type is never equal, such as a String beside a DateTime.{spelling}",
+        "No write changes. If the query is right and rare entities are what it looks for, keep index entities of them.",
+    ),
+    Rule(
         "timestamp",
         "A search by Timestamp",
         "A scan asks for a Timestamp.",

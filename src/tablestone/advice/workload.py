@@ -96,6 +96,8 @@ class TableUse:
     writes: WriteUse = field(default_factory=WriteUse)
     period: str = ""
     """The period in words, such as `the last hour`; empty if it has no name."""
+    known_properties: frozenset[str] = frozenset()
+    """The names of properties that entities were seen to have; empty if none are known."""
     is_one_task: bool = False
     """The requests belong to one task of a program, such as a test, and not to a period of many."""
 

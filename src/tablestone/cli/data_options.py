@@ -91,9 +91,9 @@ def connection_for(words: GivenConnection) -> Connection:
 
 
 @contextmanager
-def opened(connection: Connection) -> Iterator[TableEndpoint]:
-    """An open endpoint; an error that it answers becomes a sentence."""
-    with TableEndpoint(connection) as endpoint, told_as_sentences(connection):
+def opened(connection: Connection, agent: str = "tablestone") -> Iterator[TableEndpoint]:
+    """An open endpoint; an error that it answers becomes a sentence. `agent` begins the User-Agent."""
+    with TableEndpoint(connection, agent=agent) as endpoint, told_as_sentences(connection):
         yield endpoint
 
 

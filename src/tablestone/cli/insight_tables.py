@@ -156,6 +156,8 @@ def _query_row(query: QueryShape) -> Sequence[Cell]:
     text = query.filter or "(no filter)"
     if query.names_select:
         text += "  $select"
+    if query.is_look:
+        text += "  (explorer, count or simulate-keys)"
     ratio = query.entities_read / max(1, query.entities_returned)
     is_scan = ratio >= SCAN_RATIO
     return (

@@ -90,7 +90,9 @@ class ExploredAccount:
 
     def __init__(self, settings: ExplorerSettings) -> None:
         self.settings = settings
-        self.endpoint = TableEndpoint(settings.connection, is_asked_once=True)
+        self.endpoint = TableEndpoint(
+            settings.connection, is_asked_once=True, agent="tablestone-explorer"
+        )
         self.seen = SeenProperties()
 
     def reader(self) -> TableReader:

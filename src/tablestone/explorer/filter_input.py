@@ -103,15 +103,22 @@ def plan_of(text: str) -> ShownPlan:
     return ShownPlan(plan_name(plan), is_scan and bool(text), plan_lines(plan))
 
 
-def advice_on(table: str, text: str, seen: Mapping[str, SeenProperty]) -> list[Advice]:
+def advice_on(
+    table: str,
+    text: str,
+    seen: Mapping[str, SeenProperty],
+    known: frozenset[str] = frozenset(),
+) -> list[Advice]:
     """Advice on the keys of a table, for a filter that can be read; empty where the filter uses the keys well.
+
+    `known` are the properties of whole entities, if some were seen.
 
     A number of the filter counts as one of the type that was seen: `total gt 50` may ask for a Double.
     """
     types = {name: next(iter(each.types)) for name, each in seen.items() if each.types}
     tree = parse_filter(text) if text else None
     use = QueryUse(None if tree is None else with_stored_types(tree, types))
-    return advise_on_query(use, TableUse(table))
+    return advise_on_query(use, TableUse(table, known_properties=known))
 
 
 def completions(text: str, caret: int, seen: Mapping[str, SeenProperty]) -> list[Completion]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tablestone.clock import monotonic_seconds
-from tablestone.explorer.explored_account import ExploredAccount
+from tablestone.explorer.explored_account import PROPERTIES_KEPT_MAX, ExploredAccount, SeenProperty
 from tablestone.explorer.filter_input import FilterProblem, advice_on, filter_problem, plan_of
 from tablestone.explorer.grid_query import GridQuery, QueryRefused, read_names, read_query
 from tablestone.explorer.grid_rows import columns_of, rows_of
@@ -26,6 +26,7 @@ from tablestone.explorer.query_pages import COMPARISONS, condition_of
 from tablestone.explorer.saved_queries import queries_of
 from tablestone.explorer.sdk_code import LANGUAGES
 from tablestone.explorer.shown_entities import ORDERED_MAX, asked_properties, in_order
+from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.transfer.formats.rows import TYPE_NAMES
 from tablestone.transfer.queries import all_of
@@ -124,7 +125,7 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
         problem_in=field if problem else "",
         status=400 if problem or build_problem else 200,
         plan=None if problem else plan_of(query.filter),
-        advice=[] if problem else advice_on(name, query.filter, seen),
+        advice=[] if problem else advice_on(name, query.filter, seen, _known(query, seen)),
         typed=typed,
         build_problem=build_problem,
         comparisons=COMPARISONS,
@@ -135,6 +136,13 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
         ordered_max=ORDERED_MAX,
         first=values,
     )
+
+
+def _known(query: GridQuery, seen: Mapping[str, SeenProperty]) -> frozenset[str]:
+    """The properties of the entities that were shown; none if the query selects some, or if there are too many."""
+    is_part = bool(query.select) or len(seen) >= PROPERTIES_KEPT_MAX
+    own = frozenset(seen) - {PARTITION_KEY, ROW_KEY, TIMESTAMP}
+    return frozenset() if is_part or not own else own
 
 
 def rows(request: Request) -> Response:

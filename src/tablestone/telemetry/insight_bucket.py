@@ -26,8 +26,8 @@ READS, WRITTEN, READ, RETURNED = 0, 1, 2, 3
 
 TableKey = tuple[str, str]
 """An account, and a table's name in lower case."""
-ShapeName = tuple[str, bool, str]
-"""The text of a shape, whether there is a `$select`, and the kind of plan."""
+ShapeName = tuple[str, bool, str, bool]
+"""The text of a shape, whether there is a `$select`, the kind of plan, and whether a tool only looks at the table."""
 
 
 def entities_of(numbers: Sequence[int]) -> int:
@@ -143,9 +143,9 @@ def bucket_of(window: Mapping[str, Any]) -> Bucket:
             Span(encode_key(first), None if last is None else encode_key(last), read)
             for first, last, read in content["spans"]
         ]
-        for text, terms, joined_by, names_select, plan, *counts in content["shapes"]:
+        for text, terms, joined_by, names_select, is_look, plan, *counts in content["shapes"]:
             # Shapes whose values have other types, or that differ where a long text is cut, have one text.
-            name = text, names_select, plan
+            name = text, names_select, plan, is_look
             table.shapes.setdefault(name, ShapeBucket(terms, joined_by)).add(
                 ShapeBucket(terms, joined_by, *counts)
             )

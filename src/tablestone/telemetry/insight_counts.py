@@ -112,12 +112,16 @@ class Counts:
 
 
 class ShapeCounts:
-    """The counts of the queries of one shape, with or without `$select`, that have one kind of plan."""
+    """The counts of the queries of one shape, with or without `$select`, that have one kind of plan.
 
-    def __init__(self, shape: ShapeKey, plan: str, *, names_select: bool) -> None:
+    `is_look`: they are of tools that look at tables, and not of a program.
+    """
+
+    def __init__(self, shape: ShapeKey, plan: str, *, names_select: bool, is_look: bool) -> None:
         self.shape = shape
         self.plan = plan
         self.names_select = names_select
+        self.is_look = is_look
         self.queries = 0
         self.pages = 0
         self.ended = 0
@@ -151,7 +155,7 @@ class TableCounts:
         """Where the partitions were whose counts are in the rest."""
         self.spans: dict[tuple[str, str | None], int] = {}
         """Entities read by scans, by the keys that they passed: from the first to the last, None for the end."""
-        self.shapes: dict[tuple[ShapeKey, str, bool], ShapeCounts] = {}
+        self.shapes: dict[tuple[ShapeKey, str, bool, bool], ShapeCounts] = {}
 
     def add_write(self, write: object) -> None:
         kind = "update"
@@ -284,7 +288,7 @@ class InsightCounts:
         page = record.result
         if not isinstance(page, EntitiesPage) or table is self.window.other:
             return None
-        counts = self._shape(table, query, page.plan)
+        counts = self._shape(table, query, page.plan, is_look=record.is_look)
         seconds = record.ended - record.started
         counts.queries += query.token is None
         counts.pages += 1
@@ -301,18 +305,20 @@ class InsightCounts:
         table.add_span(first, last, page.rows_read)
         return None
 
-    def _shape(self, table: TableCounts, query: QueryEntities, plan: str) -> ShapeCounts:
+    def _shape(
+        self, table: TableCounts, query: QueryEntities, plan: str, *, is_look: bool
+    ) -> ShapeCounts:
         names_select = query.projection is not None and query.projection.names is not None
         shape = shape_key(query.filter)
-        counts = table.shapes.get((shape, plan, names_select))
+        counts = table.shapes.get((shape, plan, names_select, is_look))
         if counts is None:
             if self.window.shapes >= SHAPES_MAX:
                 shape = _NOT_APART
-                counts = table.shapes.get((shape, plan, names_select))
+                counts = table.shapes.get((shape, plan, names_select, is_look))
             if counts is None:
                 self.window.shapes += 1
-                counts = ShapeCounts(shape, plan, names_select=names_select)
-                table.shapes[shape, plan, names_select] = counts
+                counts = ShapeCounts(shape, plan, names_select=names_select, is_look=is_look)
+                table.shapes[shape, plan, names_select, is_look] = counts
         return counts
 
     def _table_of(self, account: str, name: str, *, is_found: bool) -> TableCounts:

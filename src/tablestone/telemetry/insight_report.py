@@ -153,7 +153,8 @@ class QueryShape:
     `pages` were answered, with those of continuation tokens. Of a table scan that names RowKeys, `entities_read` has
     also those that the engine passes over, if the size of the table is known: a run that came to the end of the table
     counts for all its entities. `p50_ms` and `p99_ms` are of one page, in milliseconds,
-    and up to the width of a histogram's bucket too high.
+    and up to the width of a histogram's bucket too high. `is_look`: they are of tools that look at tables
+    (the explorer, `count`, `simulate-keys`), and not of a program.
     """
 
     account: str
@@ -170,6 +171,7 @@ class QueryShape:
     seconds: float
     p50_ms: float
     p99_ms: float
+    is_look: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,7 +312,7 @@ def _read_of(plan: str, shape: ShapeBucket, size: TableSize | None) -> int:
 def _query(
     table: str, key: TableKey, name: ShapeName, shape: ShapeBucket, size: TableSize | None
 ) -> QueryShape:
-    text, names_select, plan = name
+    text, names_select, plan, is_look = name
     return QueryShape(
         account=key[0],
         table=table,
@@ -328,6 +328,7 @@ def _query(
         seconds=round(shape.seconds, 6),
         p50_ms=quantile_ms(shape.durations, 0.5),
         p99_ms=quantile_ms(shape.durations, 0.99),
+        is_look=is_look,
     )
 
 

@@ -173,6 +173,7 @@ def _content_of_shape(counts: ShapeCounts) -> list[object]:
         terms,
         joined_by,
         counts.names_select,
+        counts.is_look,
         counts.plan,
         *(counts.queries, counts.pages, counts.read, counts.returned, counts.seconds),
         counts.durations,

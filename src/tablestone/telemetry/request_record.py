@@ -26,6 +26,10 @@ BATCH: Final = "Batch"
 """The name of a batch whose operation did not become known."""
 
 
+LOOK_AGENTS: Final = b"tablestone-"
+"""The beginning of the User-Agent of tools that look at tables: the explorer, `count` and `simulate-keys`."""
+
+
 class RefusedTable(NamedTuple):
     """The table in the address of a request that was refused before its operation was understood.
 
@@ -56,7 +60,8 @@ class RequestRecord:
     """One request. `started` and `ended` are of a clock that never steps back.
 
     `failure` is the error that was answered; for a batch, the error inside the answer. Only with a failure there may be
-    `refused`. `bytes_in` and `bytes_out` count bodies. A record is small, because with metrics every request has one:
+    `refused`. `is_look`: a tool of ours asked for the page that is the result, to look at a table.
+    `bytes_in` and `bytes_out` count bodies. A record is small, because with metrics every request has one:
     only an access log or a trace adds `details`, and a point read has no `result`.
     """
 
@@ -70,6 +75,7 @@ class RequestRecord:
         self.result: Result | None = None
         self.failure: StorageError | None = None
         self.refused: RefusedTable | None = None
+        self.is_look = False
         self.status = 0
         self.bytes_in = 0
         self.bytes_out = 0
@@ -79,7 +85,9 @@ class RequestRecord:
         self.account = ""
         self.is_batch = False
         self.operation = None
-        self.result = None
+        if self.result is not None:
+            self.result = None
+            self.is_look = False
         if self.failure is not None:
             self.failure = None
             self.refused = None

@@ -43,7 +43,8 @@ def explain(
     plan = plan_query(tree)
     lines = [f"plan: {plan_name(plan)}", *(f"  {line}" for line in plan_lines(plan))]
     asked = None if tree is None else with_stored_types(tree, types or {})
-    use = QueryUse(asked, plan=plan.kind, reads_newest=newest)
+    returned = 0 if cost.requests and not cost.entities else None
+    use = QueryUse(asked, entities_returned=returned, plan=plan.kind, reads_newest=newest)
     for advice in advise_on_query(use, TableUse(query.table)):
         lines += [f"advice: {advice.change}", f"  in writes: {advice.cost}"]
     lines.append(

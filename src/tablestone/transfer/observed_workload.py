@@ -46,7 +46,12 @@ def queries_of(report: InsightReport, table: str, period: str) -> list[GivenQuer
     if points:
         found[POINT_READ] = GivenQuery(POINT_READ, runs=points, is_point_read=True)
     for shape in shapes_of(report, period):
-        if _is(shape, table) and shape.filter and query_use(shape) is not None:
+        if (
+            _is(shape, table)
+            and shape.filter
+            and not shape.is_look
+            and query_use(shape) is not None
+        ):
             before = found.get(shape.filter)
             runs = shape.queries + (before.runs or 0 if before is not None else 0)
             found[shape.filter] = GivenQuery(shape.filter, _types(shape), runs)
@@ -58,9 +63,9 @@ def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
 
     The quantiles of such a pair are the larger ones.
     """
-    found: dict[tuple[str, str, str, str], QueryShape] = {}
+    found: dict[tuple[object, ...], QueryShape] = {}
     for shape in report.queries.get(period, ()):
-        key = shape.account, shape.table, shape.filter, shape.plan
+        key = shape.account, shape.table, shape.filter, shape.plan, shape.is_look
         other = found.get(key)
         found[key] = (
             shape
@@ -172,7 +177,7 @@ def _writes(table: TableInsight, period: str) -> WriteUse:
 
 def _queries(report: InsightReport, table: TableInsight, period: str) -> Iterator[QueryUse]:
     for shape in shapes_of(report, period):
-        if (shape.account, shape.table) != (table.account, table.table):
+        if shape.is_look or (shape.account, shape.table) != (table.account, table.table):
             continue
         use = query_use(shape)
         if use is not None:

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 import click
 
 from tablestone.cli.data_options import (
+    connection_for,
     filter_option,
+    opened,
     quiet_option,
     table_argument,
-    with_endpoint,
+    with_connection,
 )
+from tablestone.transfer.endpoint_connection import GivenConnection
 from tablestone.transfer.progress import Reached, progress_for
 from tablestone.transfer.queries import count_by
 from tablestone.transfer.reading import TableReader, checked_filter
@@ -23,14 +26,21 @@ from tablestone.transfer.wire import Query, RawEntity, TableEndpoint
 @filter_option
 @click.option("--by", "name", metavar="NAME", help="One line for each value of this property.")
 @quiet_option
-@with_endpoint
+@with_connection
 def count(
-    endpoint: TableEndpoint, table: str, filter_text: str | None, name: str | None, *, quiet: bool
+    words: GivenConnection, table: str, filter_text: str | None, name: str | None, *, quiet: bool
 ) -> None:
     """Count entities exactly.
 
     The service does not count: all keys are read, page by page.
     """
+    with opened(connection_for(words), "tablestone-count") as endpoint:
+        _count(endpoint, table, filter_text, name, quiet=quiet)
+
+
+def _count(
+    endpoint: TableEndpoint, table: str, filter_text: str | None, name: str | None, *, quiet: bool
+) -> None:
     reader = TableReader(endpoint)
     progress = progress_for(f"count {table}", quiet=quiet)
     asked = Query(table, checked_filter(filter_text), (name or "PartitionKey",))

@@ -131,7 +131,7 @@ def _rows(
 ) -> Iterator[Row | Rejected]:
     """The rows of the file or the table; a table's name has letters and digits only, and `--format` means a file."""
     if kind is None and TABLE_NAME.fullmatch(source):
-        with opened(connection_for(words)) as endpoint:
+        with opened(connection_for(words), "tablestone-simulate-keys") as endpoint:
             yield from rows_of_table(TableReader(endpoint), source, reading)
     else:
         require_kind(source, kind)

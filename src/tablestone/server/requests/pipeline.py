@@ -41,7 +41,7 @@ from tablestone.server.requests.request_version import version_of
 from tablestone.tables.cached_rows import NOT_KEPT
 from tablestone.tables.service import TableService
 from tablestone.telemetry.refused_callers import RefusedCallers
-from tablestone.telemetry.request_record import RefusedTable, RequestRecord
+from tablestone.telemetry.request_record import LOOK_AGENTS, RefusedTable, RequestRecord
 from tablestone.turns import Turns
 from tablestone.wire.decode import (
     DecodedRequest,
@@ -282,6 +282,9 @@ class Pipeline:
             record.result = result  # an entity is not kept: its memory serves the answer
         if isinstance(result, EntitiesPage):
             assert isinstance(operation, QueryEntities)
+            if record is not None:
+                agent = request.headers.get(b"user-agent", b"")
+                record.is_look = agent.startswith(LOOK_AGENTS)
             return await answer_page(operation, result, answer_form, self._turns)
         return encode_result(operation, result, answer_form)
 
