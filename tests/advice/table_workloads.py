@@ -76,6 +76,7 @@ TABLES = (
         ("hot-partition",),
         (
             "took 9,000 entities/s in its busiest minute, and 9,900 in its busiest second; Azure's target",
+            "`simulate-keys` shows what PartitionKey `{PartitionKey}_{RowKey:.2}` and RowKey `{RowKey}` make of it.",
         ),
         "Checklist, High-traffic data",
     ),
@@ -164,6 +165,23 @@ TABLES = (
         ),
         ("hot-partition",),
         ("'celebrity' of Posts takes 60% of the operations",),
+        "Checklist, High-traffic data",
+    ),
+    Case(
+        "orders by their state, of which one has most; a query asks for a customer's",
+        table(
+            "Orders",
+            entities=4_000_000,
+            partitions=6,
+            hottest=(PartitionUse("done", 0.8, 2_500.0),),
+            point_reads=90_000,
+            queries=(
+                asked("Region eq ?", 2, 50, 40),
+                asked("PartitionKey eq ? and Customer eq ?", 20, 90, 80),
+            ),
+        ),
+        ("hot-partition",),
+        ("PartitionKey `{PartitionKey}_{Customer}` and RowKey `{RowKey}` make of it.",),
         "Checklist, High-traffic data",
     ),
     Case(

@@ -172,6 +172,19 @@ def test_rows_without_a_good_key_are_named(tools: DataTools) -> None:
     assert report["keys"]["entities"] == 1
 
 
+def test_a_part_of_a_time_is_a_key(tools: DataTools) -> None:
+    """`.10` and `.7` take the day and the month. A format that fits no DateTime names them."""
+    time = {"At": "2013-07-04T15:00:00Z", "At@odata.type": "Edm.DateTime"}
+    path = tools.write_lines("times.jsonl", [{**time, "n": 1}])
+    keys = ("--partition-key", "{At:.7}", "--row-key", "{At:.10}_{n}")
+    report = simulated(tools, path, *keys)
+    assert report["example"] == {"number": 1, "partition_key": "2013-07", "row_key": "2013-07-04_1"}
+    wrong = ("--partition-key", "{At:%Y-%m}", "--row-key", "n", "--quiet")
+    told = tools.run("simulate-keys", path, *wrong, status=2).stderr
+    assert "At is 2013-07-04T15:00:00Z, which {At:%Y-%m} cannot format" in told
+    assert "{At:.10} is its day, and {At:.7} its month" in told
+
+
 def test_hot_partitions_by_rate_and_by_share(tools: DataTools) -> None:
     rows = [{"user": "star" if n % 10 else f"u{n}", "n": n} for n in range(400)]
     path = tools.write_lines("posts.jsonl", rows)

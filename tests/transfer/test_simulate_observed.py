@@ -30,6 +30,13 @@ def test_the_queries_of_a_running_server_and_its_rate(tools: DataTools) -> None:
         "partition",
     )
     assert told["rate"] == 300
+    padded = (*keys[:3], "{delay:010}_{RowKey}")
+    with admin_address(day.to_json()) as port:
+        ran = tools.run("simulate-keys", path, *padded, "--admin", port, "--quiet")
+    assert (
+        "  A range of delay is a range of these keys only if no delay is negative.\n" in ran.stdout
+    )
+    assert "\n  row 1 gets PartitionKey 'c0', RowKey '0000000000_000'\n" in ran.stdout
 
 
 def test_the_point_reads_of_a_running_server_are_scans_under_other_keys(tools: DataTools) -> None:

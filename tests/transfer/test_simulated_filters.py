@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tablestone.advice.filter_shape import read_shape
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.filter_tree import FilterNode, print_filter
 from tablestone.model.keys import EntityKey
@@ -15,7 +16,7 @@ from tablestone.query.evaluate import compile_filter
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind, plan_query
 from tablestone.transfer.formats.rows import KeyTemplate
-from tablestone.transfer.simulated_filters import PRESENT, KeyTemplates, map_filter
+from tablestone.transfer.simulated_filters import PRESENT, KeyTemplates, map_filter, sign_notes
 from unit.query_strategies import trees_of
 
 
@@ -119,6 +120,21 @@ CASES = [
         "PartitionKey eq 'Rome' and RowKey ge '2013-07-04T15:00:00Z'",
         PlanKind.ROW_RANGE,
     ),
+    # The beginning of a text sorts as the text does, but several texts begin alike.
+    Case(
+        "{At:.10}",
+        "Id",
+        "At gt datetime'2013-07-04T15:00:00Z' and At lt datetime'2013-07-06T12:00:00Z'",
+        "PartitionKey ge '2013-07-04' and PartitionKey lt '2013-07-07'",
+        PlanKind.PARTITION_RANGE,
+    ),
+    Case(
+        "{At:.7}",
+        "Id",
+        "At eq datetime'2013-07-04T15:00:00Z'",
+        "PartitionKey eq '2013-07'",
+        PlanKind.PARTITION,
+    ),
     Case("Open", "Id", "Open", "PartitionKey eq 'true'", PlanKind.PARTITION),
     # or, not, ne.
     Case(
@@ -193,6 +209,20 @@ def test_the_present_keys_of_a_table_are_properties_under_new_keys() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("filter_text", "notes"),
+    [
+        ("City eq ? and Age gt ?", ["A range of Age is a range of these keys only if no Age is negative."]),
+        ("City eq ? and Age eq ?", []),
+        ("City eq ? and Id gt ?", []),
+    ],
+)  # fmt: skip
+def test_a_shape_does_not_tell_the_sign_of_a_number(filter_text: str, notes: list[str]) -> None:
+    tree = read_shape(filter_text, {"Age": EdmType.INT32, "Id": EdmType.INT32})
+    assert tree is not None
+    assert list(sign_notes(tree, templates("City", "{Age:010}_{Id}"))) == notes
+
+
 TEXTS = st.text("aB_~é", min_size=1, max_size=3)
 NUMBERS = st.integers(0, 120)
 ROWS = st.fixed_dictionaries(
@@ -210,7 +240,19 @@ LEAVES = st.one_of(
     st.just("flag"),
 ).map(parse_filter)
 TEMPLATES = st.sampled_from(
-    ["a", "b", "{n:03}", "x{a}", "{n:03}-{b}", "{flag}{n}", "{a:3}", "n", "{n:04d}_{a}"]
+    [
+        "a",
+        "b",
+        "{n:03}",
+        "x{a}",
+        "{n:03}-{b}",
+        "{flag}{n}",
+        "{a:3}",
+        "n",
+        "{n:04d}_{a}",
+        "{a:.1}",
+        "x{b:.2}",
+    ]
 )
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tablestone.advice.conditions import Conditions
+from tablestone.advice.conditions import Conditions, conditions_of
 from tablestone.advice.filter_shape import shape_of
-from tablestone.advice.workload import QueryUse
+from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.edm import EdmType
+from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
+_SYSTEM: Final = (PARTITION_KEY, ROW_KEY, TIMESTAMP)
 PADDED: Final = {EdmType.INT32: ":010", EdmType.INT64: ":019", EdmType.DOUBLE: ":020.6f"}
 """Formats of numbers whose text sorts as the numbers do, if none is negative."""
 
@@ -103,6 +105,23 @@ def keys_inside(query: AskedQuery, others: Sequence[AskedQuery] = ()) -> dict[st
         "gain": "a row range",
         "several": several(query.conditions) + _also(family),
     }
+
+
+def divided_key(table: TableUse) -> str:
+    """A PartitionKey to try for a hot partition: with a property that a query fixes, or else a part of the RowKey.
+
+    Empty if neither would divide the partition: RowKeys that follow time begin alike.
+    """
+    fixed = [
+        (PARTITION_KEY not in each.equal, name)
+        for use in table.queries
+        for each in conditions_of(use.filter)
+        for name in each.equal
+        if name not in _SYSTEM and each.types.get(name) is not EdmType.BOOLEAN
+    ]
+    if fixed:
+        return f"{{PartitionKey}}_{{{min(fixed, key=lambda each: each[0])[1]}}}"
+    return "" if table.row_form.is_time else "{PartitionKey}_{RowKey:.2}"
 
 
 def template(names: tuple[str, ...], types: Mapping[str, EdmType]) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 from tablestone import limits
 from tablestone.advice import rule
 from tablestone.advice.conditions import conditions_of
+from tablestone.advice.proposed_keys import divided_key
 from tablestone.advice.rule import Facts, Rule, Severity
 from tablestone.advice.workload import PartitionUse, TableUse, Thresholds
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
@@ -63,8 +64,16 @@ def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
         parts = max(2, math.ceil((partition.rate or 0) / (_TARGET / 2)))
         further = len(hot) - 1
         words = "partition is" if further == 1 else "partitions are"
+        # Of simulated keys, a template would name the present ones.
+        key = "" if partition.entities is not None else divided_key(table)
+        trial = (
+            f" `simulate-keys` shows what PartitionKey `{key}` and RowKey `{{RowKey}}` make of it."
+        )
         yield {
             "partition": partition.key,
+            "partition_key": key,
+            "row_key": key and "{RowKey}",
+            "trial": key and trial,
             "heat": heat,
             "further": f" {further:,} further {words} hot too." if further else "",
             "parts": parts,
@@ -231,7 +240,7 @@ TABLE_RULES: Final = (
         _hot_partition,
         "The partition '{partition}' of {table} {heat}.{further}",
         "Divide its PartitionKey: put a further property behind it, or a number from 0 to {last} that a hash of the "
-        "RowKey gives.",
+        "RowKey gives.{trial}",
         "Writes cost the same; a query of the whole partition becomes {parts} queries, and a transaction holds the "
         "entities of one part only.",
     ),

@@ -26,6 +26,9 @@ def lines_of(report: Simulation) -> list[str]:
 def _lines(report: Simulation) -> Iterator[str]:
     keys = report.keys
     yield f"{report.source}: {_rows(report.rows)}, PartitionKey {report.partition_key}, RowKey {report.row_key}"
+    if report.example is not None:
+        number, partition_key, row_key = report.example
+        yield f"  row {number:,} gets PartitionKey {partition_key!r}, RowKey {row_key!r}"
     partitions = f"{keys.partitions:,} {'partition' if keys.partitions == 1 else 'partitions'}"
     yield f"{_entities(keys.entities)} in {partitions}, {shown_bytes(keys.bytes)}"
     if keys.partitions:
@@ -139,5 +142,6 @@ def members_of(report: Simulation) -> dict[str, Any]:
         }
         for each in report.queries
     ]
+    found["example"] = report.example and report.example._asdict()
     found["advice"] = [each.members() for each in report.advice]
     return found

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from tablestone.advice.conditions import conditions_of
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.filter_tree import (
     INVERTED,
@@ -26,7 +27,7 @@ from tablestone.model.filter_tree import (
     map_comparisons,
 )
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
-from tablestone.transfer.formats.rows import KeyTemplate, Piece, formatted
+from tablestone.transfer.formats.rows import CUT, KeyTemplate, Piece, formatted
 from tablestone.transfer.queries import after_prefix
 
 PRESENT: Final = "present "
@@ -42,6 +43,7 @@ _EQUAL, _BOUNDS = (
     },
 )
 _LOWER: Final = {ComparisonOperator.GREATER_THAN, ComparisonOperator.GREATER_THAN_OR_EQUAL}
+_UPPER: Final = {ComparisonOperator.LESS_THAN, ComparisonOperator.LESS_THAN_OR_EQUAL}
 _PADDED_INTEGER: Final = re.compile(r"0\d+d?")
 _PADDED_DOUBLE: Final = re.compile(r"0\d+\.\d+f")
 _WIDTHS: Final = {EdmType.INT32: 10, EdmType.INT64: 19}
@@ -87,6 +89,22 @@ def map_filter(tree: FilterNode, templates: KeyTemplates) -> MappedFilter:
     mapping = _Mapping(templates)
     mapped = mapping.rewrite(_negations_at_leaves(tree, negated=False), _Known())
     return MappedFilter(mapped, tuple(dict.fromkeys(mapping.notes)))
+
+
+def sign_notes(tree: FilterNode, templates: KeyTemplates) -> tuple[str, ...]:
+    """Sentences about the ranges of numbers of a shape, which does not tell whether its values are negative."""
+    pieces = (*templates.partition_key.pieces, *templates.row_key.pieces)
+    padded = {each.name for each in pieces if _is_padded(each.spec)}
+    names = dict.fromkeys(name for each in conditions_of(tree) for name in each.ranges)
+    return tuple(
+        f"A range of {name} is a range of these keys only if no {name} is negative."
+        for name in names
+        if name in padded
+    )
+
+
+def _is_padded(spec: str) -> bool:
+    return bool(_PADDED_INTEGER.fullmatch(spec) or _PADDED_DOUBLE.fullmatch(spec))
 
 
 def _negations_at_leaves(node: FilterNode, *, negated: bool) -> FilterNode:
@@ -181,7 +199,8 @@ class _Mapping:
                 continue
             text = _text(piece, bound.literal)
             if text is not None:
-                condition = _bound(name, bound.operator, prefix + text, is_last=is_last)
+                is_exact = is_last and not CUT.fullmatch(piece.spec)
+                condition = _bound(name, bound.operator, prefix + text, is_exact=is_exact)
                 if bound.operator in _LOWER:
                     lower = condition
                 else:
@@ -194,12 +213,15 @@ class _Mapping:
         yield from (each for each in (lower, upper) if each is not None)
 
 
-def _bound(name: str, operator: ComparisonOperator, text: str, *, is_last: bool) -> Comparison:
-    """The bound of a property as a bound of the key; behind a property that is not the last, a key has more text."""
-    if not is_last:
+def _bound(name: str, operator: ComparisonOperator, text: str, *, is_exact: bool) -> Comparison:
+    """The bound of a property as a bound of the key.
+
+    Not exact: a key has more text behind a property that is not the last, or has only the beginning of the value.
+    """
+    if not is_exact:
         if operator is ComparisonOperator.GREATER_THAN:
             operator = ComparisonOperator.GREATER_THAN_OR_EQUAL
-        elif operator is ComparisonOperator.LESS_THAN_OR_EQUAL:
+        elif operator in _UPPER:
             end = after_prefix(text)
             if end is not None:
                 return _comparison(name, ComparisonOperator.LESS_THAN, end)
@@ -221,7 +243,7 @@ def _text(piece: Piece, value: EdmValue) -> str | None:
 def _why_unordered(piece: Piece, value: EdmValue) -> str | None:
     """Why a bound of the property is no bound of the key; None if the texts sort as the values do."""
     kind, spec, name = value.type, piece.spec, piece.name
-    if kind in (EdmType.STRING, EdmType.DATE_TIME) and not spec:
+    if kind in (EdmType.STRING, EdmType.DATE_TIME) and (not spec or CUT.fullmatch(spec)):
         return None
     if isinstance(value.value, int | float) and not isinstance(value.value, bool):
         if value.value < 0:

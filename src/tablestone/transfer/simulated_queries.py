@@ -21,7 +21,7 @@ from tablestone.query.evaluate import compile_filter
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import KeyInterval, PlanKind, plan_query
 from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.simulated_filters import KeyTemplates, map_filter
+from tablestone.transfer.simulated_filters import KeyTemplates, map_filter, sign_notes
 from tablestone.transfer.simulated_keys import KeyFigures
 
 EncodedKey = tuple[bytes, bytes]
@@ -89,7 +89,7 @@ class SimulatedQuery:
         mapped = map_filter(with_stored_types(tree, types), templates)
         plan = plan_query(mapped.filter)
         self._kind = plan.kind
-        self._notes = mapped.notes
+        self._notes = mapped.notes + (sign_notes(tree, templates) if self._is_shape else ())
         self._ranges = _Ranges(plan.ranges)
         present = plan_query(tree) if templates.names_present_keys else None
         self._present_kind = present.kind if present else None

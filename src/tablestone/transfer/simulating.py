@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from tablestone.advice.advising import advise_on_table
 from tablestone.advice.rule import Advice
@@ -47,10 +47,19 @@ class RejectedRow:
     reason: str
 
 
+class ExampleKey(NamedTuple):
+    """The key of a row, which shows what the templates make."""
+
+    number: int
+    partition_key: str
+    row_key: str
+
+
 @dataclass(frozen=True)
 class Simulation:
     """The result. `rate` is the busiest rate of the table, in entities a second, where it is known.
 
+    `example` is the key of the first row that can be stored.
     `rows` were read; `rejected` of them have a bad key or a bad value. `hot` are the partitions that would take more
     than Azure's target, if the rate is spread as the entities are; of keys that follow time, the newest takes all.
     """
@@ -61,6 +70,7 @@ class Simulation:
     rows: int
     rejected: int
     rejected_rows: tuple[RejectedRow, ...]
+    example: ExampleKey | None
     keys: KeyFigures
     rate: float | None
     hot: tuple[str, ...]
@@ -122,7 +132,8 @@ def simulate(
         figures = keys.figures()
     finally:
         keys.close()
-    return _report(source, reading, counted, figures, simulated, rate)
+    example = None if first is None else ExampleKey(first.number, *first.key)
+    return _report(source, reading, counted, example, figures, simulated, rate)
 
 
 class _Counted:
@@ -213,6 +224,7 @@ def _report(
     source: str,
     reading: Reading,
     counted: _Counted,
+    example: ExampleKey | None,
     keys: KeyFigures,
     queries: list[SimulatedQuery],
     rate: float | None,
@@ -233,6 +245,7 @@ def _report(
         rows=counted.rows,
         rejected=counted.rejected,
         rejected_rows=tuple(counted.shown),
+        example=example,
         keys=keys,
         rate=rate,
         hot=tuple(

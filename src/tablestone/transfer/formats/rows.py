@@ -152,10 +152,17 @@ def key_text(value: EdmValue) -> str:
     return str(content)
 
 
+CUT: Final = re.compile(r"\.([0-9]+)")
+"""A format that takes the first characters of a text: `{name:.3}`. Of a DateTime, `.10` is the day, `.7` the month."""
+
+
 def formatted(name: str, value: EdmValue, spec: str) -> str:
     """A value as a piece of a template writes it; `ValueError` if the format does not fit."""
     if not spec:
         return key_text(value)
+    cut = CUT.fullmatch(spec)
+    if cut and value.type in (EdmType.STRING, EdmType.DATE_TIME):
+        return key_text(value)[: int(cut[1])]
     content: object = value.value
     if isinstance(content, str):
         content = _number(content)
@@ -164,8 +171,12 @@ def formatted(name: str, value: EdmValue, spec: str) -> str:
             raise ValueError(content)  # noqa: TRY301 - Python would fill text with zeros too
         return format(content, spec)
     except (ValueError, TypeError):
+        shown, hint = repr(value.value), ""
+        if value.type is EdmType.DATE_TIME:
+            shown = key_text(value)
+            hint = f"; {{{name}:.10}} is its day, and {{{name}:.7}} its month"
         raise ValueError(
-            f"{name} is {value.value!r}, which {{{name}:{spec}}} cannot format"
+            f"{name} is {shown}, which {{{name}:{spec}}} cannot format{hint}"
         ) from None
 
 
