@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -84,8 +84,11 @@ def private_server() -> Iterator[StartServer]:
         *arguments: str,
         environment: dict[str, str] | None = None,
         constants: Mapping[str, float] | None = None,
+        command: Sequence[str] | None = None,
     ) -> ServerProcess:
-        server = start_server(data_dir, *arguments, environment=environment, constants=constants)
+        server = start_server(
+            data_dir, *arguments, environment=environment, constants=constants, command=command
+        )
         started.append(server)
         return server
 

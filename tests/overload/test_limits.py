@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -30,6 +31,13 @@ StartServer = Callable[..., ServerProcess]
 CROWD: Final = "127.0.0.2"
 """The address of the clients that are too many; the quiet one has that of every other test."""
 SECONDS_MAX: Final = 20.0
+FILES: Final = 300
+WITH_FEW_FILES: Final = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))
+from tablestone.cli.main import main
+sys.exit(main())
+"""
 REFUSED: Final = re.compile(
     r'^tablestone_requests_refused_total\{limit="(\w+)"\} (\d+)', re.MULTILINE
 )
@@ -151,6 +159,45 @@ def test_connections_of_one_address(limited: Callable[..., Limited]) -> None:
         crowd.connected(half)
     wait_until(lambda: crowd.refused().get("connections_of_address", 0) > 0, SECONDS_MAX)
     require_served(crowd.server)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_where_few_files_may_be_open_there_are_fewer_connections(
+    private_server: StartServer, tmp_path: Path, workers: int
+) -> None:
+    """One address opens more connections than there are descriptors, all at once, and sends nothing."""
+    command = [sys.executable, "-c", WITH_FEW_FILES]
+    server = private_server(tmp_path, f"--workers={workers}", "--admin=0", command=command)
+    assert f"is {150 * workers} and not 8192" in server.stderr
+    with ExitStack() as stack:
+        crowd = Limited(server, stack)
+        silent = [crowd.connected() for _ in range(FILES * workers + 50)]
+        wait_until(lambda: is_served(server), SECONDS_MAX)
+        require_served(server)
+        crowd.count("connections_of_address")
+        for each in silent:
+            each.setblocking(False)
+        wait_until(lambda: sum(map(is_open, silent)) <= 150 * workers, SECONDS_MAX)
+    assert server.stop() == 0
+    assert "Traceback" not in server.stderr
+
+
+def is_served(server: ServerProcess) -> bool:
+    """False while the crowd's connections, which come all at once, are still on their way to a worker."""
+    try:
+        require_served(server, 1)
+    except (ConnectionError, HTTPException):
+        return False
+    return True
+
+
+def is_open(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
 
 
 def test_bytes_in_memory(limited: Callable[..., Limited]) -> None:

@@ -11,7 +11,7 @@ from tablestone.configuration import Configuration
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.processes.http_server import LOOK_SECONDS_MAX, HttpServer
 from tablestone.server.processes.start import listen
-from tablestone.server.processes.worker import uvicorn_config
+from tablestone.server.processes.worker import admission_of, uvicorn_config
 
 ANSWER_SECONDS = 3.0
 REQUEST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n"
@@ -56,7 +56,9 @@ async def stop_took(*, with_request: bool) -> float:
     configuration = Configuration("127.0.0.1", 0, None, "memory:", (), "error")
     ready = asyncio.Event()
     listener = listen("127.0.0.1", 0)
-    server = HttpServer(uvicorn_config(configuration, application, None), listener, ready.set)
+    admission = admission_of(configuration)
+    config = uvicorn_config(configuration, application, None, admission)
+    server = HttpServer(config, listener, ready.set, admission)
     serving = asyncio.ensure_future(server.run_until_stopped())
     await ready.wait()
     client = socket.create_connection(listener.getsockname())

@@ -19,7 +19,7 @@ from tablestone.identity.stored_accounts import AccountRefused
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.processes.http_server import HttpServer
 from tablestone.server.processes.start import base_address, listen
-from tablestone.server.processes.worker import uvicorn_config
+from tablestone.server.processes.worker import admission_of, uvicorn_config
 from tablestone.testing.control_document import openapi
 from tablestone.testing.control_operations import JSON, Asked, ControlledStorage, NotThere
 from tablestone.testing.control_routes import ROUTES, MemberRefused, Route, checked, parsed_query
@@ -200,8 +200,10 @@ class ControlledServer:
         storage.address = address
         # Reached without TLS and without a proxy, whatever the server itself is behind.
         plain = replace(self._configuration, trusted_proxies=(), tls=None, workers=1)
-        config = uvicorn_config(plain, ControlApplication(storage, self.address), None)
-        self._service.serve_control(HttpServer(config, self._listener, lambda: None))
+        application, admission = ControlApplication(storage, self.address), admission_of(plain)
+        config = uvicorn_config(plain, application, None, admission)
+        control = HttpServer(config, self._listener, lambda: None, admission)
+        self._service.serve_control(control)
 
 
 class ControlledService(StorageService):

@@ -26,7 +26,7 @@ from tablestone.configuration import (
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.server.processes.http_server import HttpServer
 from tablestone.server.processes.start import base_address, listen
-from tablestone.server.processes.worker import uvicorn_config
+from tablestone.server.processes.worker import admission_of, uvicorn_config
 from tablestone.testing.expectations import Budget, Expectation
 from tablestone.testing.faults import Faults
 from tablestone.testing.last_requests import LastRequests, RecordedRequest
@@ -357,8 +357,9 @@ class _ServingThread:
         self.loop = asyncio.get_running_loop()
         try:
             await self.service.startup()
-            config = uvicorn_config(self._configuration, self.service, None)
-            self._server = HttpServer(config, self._listener, self._is_ready.set)
+            admission = admission_of(self._configuration)
+            config = uvicorn_config(self._configuration, self.service, None, admission)
+            self._server = HttpServer(config, self._listener, self._is_ready.set, admission)
             await self._server.run_until_stopped()
         finally:
             await self.service.shutdown()

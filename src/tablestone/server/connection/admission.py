@@ -37,6 +37,8 @@ class Limit(enum.StrEnum):
     PIPELINED = "pipelined"
     SLOW_READER = "slow_reader"
     """The connection is closed: there is no answer that the client would read."""
+    OPEN_FILES = "open_files"
+    """The connection is closed before it is opened: there is no descriptor for it."""
 
 
 REASONS: Final[dict[Limit, str]] = {
@@ -46,27 +48,36 @@ REASONS: Final[dict[Limit, str]] = {
     Limit.BUFFERS: "too many bytes of requests and answers in memory",
     Limit.PIPELINED: "too many requests on one connection before their answers",
     Limit.SLOW_READER: "the answer is read too slowly",
+    Limit.OPEN_FILES: "this process may open no more files",
 }
 
 
 class Neighbours:
-    """The connections of one address. `is_full` says whether another one would be above the address's limit."""
+    """The connections of one address. `is_full` says whether another one would be above the address's limit.
 
-    def __init__(self, connections_max: int | None) -> None:
+    Above `connections_max`, requests are refused; `open_max` is the limit even of connections that ask nothing.
+    """
+
+    def __init__(self, connections_max: int | None, open_max: int) -> None:
         self.connections: set[Idle] = set()
         self.is_full = False
         self._most = connections_max
+        self._open_max = open_max
         self._limit: ConnectionLimit | None = None
 
-    def add(self, connection: Idle, loop: AbstractEventLoop) -> None:
-        """Count the connection; above the limit, the one that is idle for longest ends."""
+    def add(self, connection: Idle, loop: AbstractEventLoop) -> bool:
+        """Count the connection; above the limit, the one that is idle for longest ends.
+
+        False if none is idle and there are too many even so, which cost descriptors: this one has to end.
+        """
         self.connections.add(connection)
         if self._most is None or len(self.connections) < self._most:
-            return
+            return True
         if self._limit is None:
             self._limit = ConnectionLimit(self._most)
         self._limit.make(self.connections, loop)
         self.is_full = len(self.connections) >= self._most
+        return len(self.connections) <= self._open_max
 
     def remove(self, connection: Idle) -> None:
         """Count the connection no more."""
@@ -98,6 +109,8 @@ class Admission:
         """Requests that were refused, by the name of the limit; each is shown before it refuses one."""
         self.is_proxy = is_proxy
         self._of_address_max = max(2, connections_max * percent // ALL) if percent < ALL else None
+        self._open_max = ((self._of_address_max or 0) + connections_max) // 2
+        """Connections that one address may have open for a moment. Those between this and the limit are for others."""
         self._neighbours: dict[str, Neighbours] = {}
         self._seconds = seconds
         self._next_warning_at: dict[Limit, float] = {}
@@ -107,8 +120,10 @@ class Admission:
         found = self._neighbours.get(address)
         if found is None:
             most = None if self.is_proxy(address) else self._of_address_max
-            self._neighbours[address] = found = Neighbours(most)
-        found.add(connection, loop)
+            self._neighbours[address] = found = Neighbours(most, self._open_max)
+        if not found.add(connection, loop):
+            self.count_refused(Limit.CONNECTIONS_OF_ADDRESS, address)
+            connection.end_idle()
         return found
 
     def disconnect(self, address: str, connection: Idle) -> None:

@@ -97,7 +97,7 @@ async def _serve(
     admission = Admission(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_BYTES_MAX, ALL)
     config = uvicorn_config(configuration, application, None, admission)
     try:
-        await serve_until(stop_asked, HttpServer(config, listener, end.tell_ready))
+        await serve_until(stop_asked, HttpServer(config, listener, end.tell_ready, admission))
     finally:
         watching.cancel()
         if probe is not None:

@@ -1,9 +1,10 @@
 """The channel between the supervisor and one worker: accepted connections one way, the worker's state the other way.
 
-A message to a worker is one byte with sockets attached (SCM_RIGHTS). A worker sends once that it is ready, or one
-sentence that says why it cannot start. When it stops, it sends that too; the supervisor then closes its sending side,
-so the worker knows when it has received its last connection. The end of either process closes the channel, which the
-other one notices. The number of a worker's ended connections is in memory that both share. Nothing here waits.
+A message to a worker is one byte, the number of the sockets that are attached to it (SCM_RIGHTS). A worker sends once
+that it is ready, or one sentence that says why it cannot start. When it stops, it sends that too; the supervisor then
+closes its sending side, so the worker knows when it has received its last connection. The end of either process closes
+the channel, which the other one notices. The number of a worker's ended connections is in memory that both share.
+Nothing here waits.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class SupervisorEnd:
     def hand_over(self, connections: list[socket.socket]) -> bool:
         """Give these connections to the worker; False if it has ended or its channel is full."""
         try:
-            socket.send_fds(self._channel, [b"c"], [each.fileno() for each in connections])
+            number = bytes([len(connections)])
+            socket.send_fds(self._channel, [number], [each.fileno() for each in connections])
         except OSError:
             return False
         return True
@@ -82,6 +84,8 @@ class WorkerEnd:
         self._channel = channel
         self._counters = counters
         self._worker = worker
+        self.lost = 0
+        """Connections of the last message that were lost, because this process may open no more files."""
 
     def fileno(self) -> int:
         return self._channel.fileno()
@@ -101,7 +105,11 @@ class WorkerEnd:
         self._counters.add_one(self._worker)
 
     def receive(self) -> list[socket.socket] | None:
-        """The connections of one message; None when no more come: on request, or because the supervisor has ended."""
+        """The connections of one message; None when no more come: on request, or because the supervisor has ended.
+
+        The kernel closes those for which there is no descriptor. They count as ended.
+        """
+        self.lost = 0
         try:
             message, descriptors, _flags, _address = socket.recv_fds(
                 self._channel, 1, CONNECTIONS_PER_MESSAGE_MAX, socket.MSG_DONTWAIT
@@ -112,6 +120,9 @@ class WorkerEnd:
             return None
         if not message:
             return None
+        self.lost = message[0] - len(descriptors)
+        for _ in range(self.lost):
+            self.tell_ended()
         return [_received(descriptor) for descriptor in descriptors]
 
 

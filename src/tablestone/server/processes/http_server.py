@@ -20,7 +20,7 @@ from uvicorn.config import Config
 from uvicorn.server import Server
 
 from tablestone import limits
-from tablestone.server.connection.admission import Admission
+from tablestone.server.connection.admission import Admission, Limit
 from tablestone.server.connection.tls_handshake import TlsHandshake
 from tablestone.server.processes.handover import CONNECTIONS_PER_MESSAGE_MAX, WorkerEnd
 
@@ -40,7 +40,7 @@ LOOK_SECONDS_MAX: Final = 0.05
 
 
 class HttpServer(Server):
-    """uvicorn in this process; `stop` ends it, and it catches no signals. With TLS, `admission` counts handshakes.
+    """uvicorn in this process; `stop` ends it, and it catches no signals. `admission` counts connections too.
 
     uvicorn's own server looks every 0.1 s whether to stop, and a stop waits for 0.1 s at least once more. Here a stop
     begins at once, and ends when the last request is answered.
@@ -51,7 +51,7 @@ class HttpServer(Server):
         config: Config,
         source: socket.socket | WorkerEnd,
         on_ready: Callable[[], None],
-        admission: Admission | None = None,
+        admission: Admission,
     ) -> None:
         super().__init__(config)
         self._source = source
@@ -143,6 +143,8 @@ class HttpServer(Server):
             # The supervisor was killed. No process is left that could stop this one, and its lock keeps the next
             # server out. All acknowledged writes are on disk.
             os._exit(1)
+        for _ in range(self._source.lost):
+            self._admission.count_refused(Limit.OPEN_FILES, "")
         self._accepted += len(connections)
         for connection in connections:
             self._begin_to_open(connection, self._source.tell_ended)
@@ -154,8 +156,8 @@ class HttpServer(Server):
                 connection, _address = listener.accept()
             except (BlockingIOError, ConnectionError):
                 return
-            except OSError as error:
-                logger.warning("A connection could not be accepted: %s", error)
+            except OSError:
+                self._admission.count_refused(Limit.OPEN_FILES, "")
                 loop.remove_reader(listener.fileno())
                 loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again, listener)
                 return
@@ -191,7 +193,6 @@ class HttpServer(Server):
     async def _shake_hands(
         self, connection: socket.socket, create: Callable[..., asyncio.Protocol], tls: SSLContext
     ) -> None:
-        assert self._admission is not None
         loop = asyncio.get_running_loop()
         connections = cast("set[Any]", self.server_state.connections)
         handshake = TlsHandshake(connection, connections, self._admission, loop)

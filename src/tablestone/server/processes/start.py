@@ -11,6 +11,7 @@ import resource
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -30,6 +31,7 @@ from tablestone.server.application import create_application
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.connection.certificate import CertificateRefused, ServedCertificate
 from tablestone.server.processes.handover import WorkerEnd
+from tablestone.server.processes.open_files import allow_connections
 from tablestone.server.processes.signals import Hangup
 from tablestone.server.processes.supervisor import BesideProcess, Supervisor
 from tablestone.server.processes.worker import (
@@ -83,7 +85,8 @@ def serve(
         open_certificate(configuration.tls)  # its errors are reported before data is touched
     _require_key_files(configuration.tokens.issuers)
     with listen(configuration.host, configuration.port) as listener, ExitStack() as open_too:
-        _allow_many_connections(configuration.admission.connections_max)
+        admission = allow_connections(configuration.admission, configuration.workers)
+        configuration = replace(configuration, admission=admission)
         address = base_address(listener, "https" if configuration.tls else "http")
         admin: socket.socket | None = None
         if configuration.admin is not None:
@@ -262,12 +265,3 @@ def _leave_no_core_dump() -> None:
     """
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
-
-
-def _allow_many_connections(connections_max: int) -> None:
-    """Raise the soft limit of open files, often 1,024, as far as this process may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * connections_max
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
