@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable
@@ -55,6 +56,30 @@ def test_a_healthy_directory(data_dir: Path) -> None:
 def test_a_directory_in_use(private_server: StartServer, tmp_path: Path) -> None:
     fill(private_server(tmp_path))
     assert check(tmp_path) == (0, [f"{tmp_path}: healthy"], "")
+
+
+@pytest.mark.slow
+def test_a_log_on_a_medium_that_is_only_read(private_server: StartServer, tmp_path: Path) -> None:
+    """The files of a killed server: its log, and the file of SQLite in which no process counts the frames any more."""
+    data = tmp_path / "data"
+    fill(private_server(data))
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", disk], check=False).returncode:
+        pytest.skip("this user may not mount a tmpfs")
+    try:
+        shutil.copytree(data, disk / "data")
+        shutil.copytree(data, disk / "damaged")
+        with (disk / "damaged" / "tablestone.db-wal").open("r+b") as log:
+            log.seek(100)
+            log.write(b"damage")
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        assert check(disk / "data") == (0, [f"{disk / 'data'}: healthy"], "")
+        status, lines, _errors = check(disk / "damaged")
+        assert status == 1
+        assert "the write-ahead log is damaged" in lines[0]
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 def test_a_directory_without_data(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.salvaged_rows import damaged_storage
 from tablestone.engines.sqlite.stored_pages import StoredPages
 
+FRAME_BYTES = 24 + PAGE_SIZE_BYTES
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -106,11 +108,10 @@ async def test_a_flipped_bit_in_the_log_is_found(key: EncryptionKey | None, tmp_
     data = await logged(tmp_path / "first", tmp_path / "data", key)
     draw = random.Random(19)
     whole = (data / "tablestone.db-wal").read_bytes()
-    frame = 24 + PAGE_SIZE_BYTES
-    frames = (len(whole) - 32) // frame
+    frames = (len(whole) - 32) // FRAME_BYTES
     flipped = bytearray()
     for number in draw.sample(range(frames - 4), 8):
-        place = 32 + number * frame + 24 + draw.randrange(PAGE_SIZE_BYTES)
+        place = 32 + number * FRAME_BYTES + 24 + draw.randrange(PAGE_SIZE_BYTES)
         flipped = bytearray(whole)
         flipped[place] ^= 1 << draw.randrange(8)
         left = tmp_path / f"left {number}"
@@ -129,6 +130,49 @@ async def test_a_flipped_bit_in_the_log_is_found(key: EncryptionKey | None, tmp_
     await engine.close()
 
 
+@pytest.mark.parametrize("key", [None, KEY], ids=["in the clear", "encrypted"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(3, id="the magic number of the log"),
+        pytest.param(17, id="the salts of the log"),
+        pytest.param(25, id="the sums of the header"),
+        pytest.param(32 + 2, id="the page number of the first frame"),
+        pytest.param(32 + 5 * FRAME_BYTES + 6, id="the commit mark of a frame"),
+        pytest.param(32 + 5 * FRAME_BYTES + 9, id="the salts of a frame"),
+        pytest.param(32 + 5 * FRAME_BYTES + 20, id="the sums of a frame"),
+        pytest.param(32 + 5 * FRAME_BYTES + 4_000, id="a page"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_start_that_would_lose_commits_is_refused(
+    place: int, key: EncryptionKey | None, tmp_path: Path
+) -> None:
+    """A kill left the log, and a bit of it flipped: nothing is written, so the log can still be mended."""
+    data = await logged(tmp_path / "first", tmp_path / "data", key)
+    (data / "tablestone.db-shm").unlink()
+    log = data / "tablestone.db-wal"
+    whole = log.read_bytes()
+    flipped = bytearray(whole)
+    flipped[place] ^= 2
+    log.write_bytes(flipped)
+    for _attempt in range(2):
+        with pytest.raises(EngineBroken, match=r"wal is damaged: acknowledged writes .* salvage"):
+            open_with(data, key)
+    assert log.read_bytes() == flipped
+    with damaged_storage(data, key) as storage:
+        assert storage.lost_writes
+    engine = open_with(data, key, read_only=True)
+    (found,) = await engine.check()
+    assert "log is damaged" in found
+    await engine.close()
+    log.write_bytes(whole)
+    (data / "tablestone.db-shm").unlink(missing_ok=True)
+    engine = open_with(data, key)
+    assert await engine.check() == []
+    await engine.close()
+
+
 @pytest.mark.asyncio
 async def test_a_torn_end_of_the_log_is_not_called_damage(tmp_path: Path) -> None:
     """A power failure leaves it: the last commit, which was not acknowledged, is there in part."""
@@ -142,6 +186,9 @@ async def test_a_torn_end_of_the_log_is_not_called_damage(tmp_path: Path) -> Non
         assert await engine.check() == []
         await engine.close()
         (data / "tablestone.db-shm").unlink(missing_ok=True)
+        copy = tmp_path / f"without {cut}"
+        shutil.copytree(data, copy)
+        await open_with(copy, None).close()
 
 
 @pytest.mark.asyncio

@@ -26,6 +26,10 @@ def losses(salvaged: Salvaged) -> list[str]:
         for table in salvaged.tables
         if table.name is None and table.entities
     ]
+    if salvaged.lost_writes:
+        lines.append(
+            "the write-ahead log is damaged: acknowledged writes that follow the damage are lost"
+        )
     if not salvaged.is_complete:
         lines.append("the index of the keys is damaged: lost entities may be missing in this list")
     return lines

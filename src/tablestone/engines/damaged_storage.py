@@ -37,6 +37,11 @@ class DamagedStorage(Protocol):
         ...
 
     @property
+    def lost_writes(self) -> bool:
+        """Whether acknowledged writes are lost of which nothing is known, not even their keys."""
+        ...
+
+    @property
     def uncertain_rows(self) -> int:
         """Rows of pages that nothing refers to, where deleted rows may be too; known once all rows were read."""
         ...

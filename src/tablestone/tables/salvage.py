@@ -57,6 +57,8 @@ class Salvaged:
     damaged_pages: Collection[int]
     is_complete: bool
     """Whether every lost entity has its place in `tables`."""
+    lost_writes: bool
+    """Whether acknowledged writes are lost of which nothing is known, not even their keys."""
     uncertain: int
     """Entities that may have been deleted before."""
 
@@ -94,6 +96,7 @@ class _Salvage:
             pages=storage.pages,
             damaged_pages=storage.damaged_pages,
             is_complete=storage.is_complete,
+            lost_writes=storage.lost_writes,
             uncertain=storage.uncertain_rows,
         )
 

@@ -12,6 +12,7 @@ from typing import Final
 import apsw
 
 from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.engines.sqlite.log_recovery import counted_frames
 from tablestone.engines.sqlite.stored_pages import StoredPages
 
 SHOWN_MAX: Final = 100
@@ -19,8 +20,8 @@ SHOWN_MAX: Final = 100
 LOOKS: Final = 5
 """Looks at the log, because another process may write it from its beginning again during a look."""
 LOG_DAMAGED: Final = (
-    "the write-ahead log is damaged: acknowledged writes that follow the damage are lost, or will be when it is next "
-    "opened. Restore a backup if they matter"
+    "the write-ahead log is damaged: acknowledged writes that follow the damage are lost. "
+    "Restore a backup if they matter"
 )
 
 
@@ -43,14 +44,7 @@ def altered_files(directory: DataDirectory) -> list[str]:
 
 def _log_is_damaged(directory: DataDirectory, connection: apsw.Connection) -> bool:
     """Whether frames that SQLite counts are damaged in the file, or commits follow a frame that is."""
-    counted = _frames(connection)
+    counted = counted_frames(connection)
     with closing(StoredPages(directory.path)) as pages:
         log = pages.log
-    return log.lost_commits or log.frames < min(counted, _frames(connection))
-
-
-def _frames(connection: apsw.Connection) -> int:
-    """The frames of the log that SQLite reads, as it keeps their number in memory."""
-    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-    frames, _copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-    return frames
+    return log.lost_commits or log.frames < min(counted, counted_frames(connection))

@@ -22,6 +22,7 @@ from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
 from tablestone.engines.sqlite.free_space import INCREMENTAL
 from tablestone.engines.sqlite.generation import Generation
+from tablestone.engines.sqlite.log_recovery import require_whole_log
 from tablestone.engines.sqlite.server_lock import LOCK_NAME, take_server_lock
 from tablestone.engines.sqlite.unfinished_copies import remove_unfinished_copies
 
@@ -290,6 +291,7 @@ class DataDirectory:
                 )
             elif not read_only:
                 connection.execute("BEGIN IMMEDIATE; ROLLBACK")  # a file that cannot be written
+                require_whole_log(connection, self.path / LOG_NAME)
         finally:
             connection.close()
 

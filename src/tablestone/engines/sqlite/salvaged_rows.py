@@ -61,6 +61,10 @@ class SalvagedRows:
     def is_complete(self) -> bool:
         return self._index_is_whole
 
+    @property
+    def lost_writes(self) -> bool:
+        return self._pages.log.lost_commits
+
     def rows(self) -> Iterator[FoundRow]:
         self.damaged_pages.update(self._pages.altered())
         try:

@@ -1,7 +1,8 @@
 """SQLite's write-ahead log as it is in its file: where the committed content of pages is, and how far the log is whole.
 
 Each frame has a sum over all frames before it. SQLite compares the sums only when it opens a log that no process has
-open, and then silently ends the log before the first frame that differs. This module looks behind that frame.
+open, and then silently ends the log before the first frame that differs, or leaves out the whole log if its header
+differs. This module looks behind that place.
 Formats: https://www.sqlite.org/fileformat2.html#walformat. Knows pages by number; not their content.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 LOG_MAGIC: Final = 0x377F0682
 """The first number of a log; its last bit says that sums are of big-endian words."""
@@ -53,21 +54,24 @@ class StoredLog:
         header = self._file.read(LOG_HEADER_BYTES)
         if len(header) < LOG_HEADER_BYTES:
             return
-        magic, _version, page_bytes = struct.unpack(">3I", header[:12])
-        if magic | 1 != LOG_MAGIC | 1 or page_bytes != self._page_bytes:
+        order = _order(header, self._page_bytes)
+        if order is None:
+            self.lost_commits = _holds_commit(self._file, self._page_bytes)
             return
-        order = ">" if magic & 1 else "<"
-        sums = checksum(header[:24], (0, 0), order)
-        if sums != struct.unpack(">2I", header[24:32]):
-            return
+        sums = _sums(header)
         waiting: dict[int, int] = {}
-        while (frame := self._frame(header)) is not None:
-            place = self._file.tell() - page_bytes
-            if checksum(frame[24:], checksum(frame[:8], sums, order), order) != _sums(frame):
-                self._look_behind(frame, header, order)
+        while True:
+            start = self._file.tell()
+            frame = self._file.read(FRAME_HEADER_BYTES + self._page_bytes)
+            if not self._is_next(frame, header) or not _follows(frame, sums, order):
+                self._file.seek(start)
+                self.lost_commits = _holds_flushed_commit(
+                    self._file, self._page_bytes, header, order
+                )
                 return
             sums = _sums(frame)
             self.frames += 1
+            place = start + FRAME_HEADER_BYTES
             number, pages_after = struct.unpack(">2I", frame[:8])
             waiting[number] = place
             if pages_after:  # a commit
@@ -75,28 +79,80 @@ class StoredLog:
                 waiting.clear()
                 self.pages = pages_after
 
-    def _frame(self, header: bytes) -> bytes | None:
-        """The next frame with its page; None after the last frame since the log last started from its beginning."""
-        assert self._file is not None
-        frame = self._file.read(FRAME_HEADER_BYTES + self._page_bytes)
-        is_whole = len(frame) == FRAME_HEADER_BYTES + self._page_bytes
-        return frame if is_whole and frame[8:16] == header[16:24] else None
+    def _is_next(self, frame: bytes, header: bytes) -> bool:
+        """Whether the frame is there as a whole, and from the time since the log last started from its beginning."""
+        return len(frame) == FRAME_HEADER_BYTES + self._page_bytes and frame[8:16] == header[16:24]
 
-    def _look_behind(self, frame: bytes, header: bytes, order: str) -> None:
-        """Look for a commit that another frame follows: it was flushed before that frame was written.
 
-        A power failure leaves no such frames: only the last commit, which was not acknowledged, can be there in part.
-        """
+def loses_commits(path: Path, page_bytes: int, frames: int) -> bool:
+    """Whether commits that were flushed follow the first `frames` frames of the log, at which SQLite ends it.
+
+    This reads one header, and only the frames behind the place. No other process may write the log at this time. Raises
+    `OSError`.
+    """
+    with path.open("rb") as file:
+        header = file.read(LOG_HEADER_BYTES)
+        order = _order(header, page_bytes)
+        if order is None:
+            return _holds_commit(file, page_bytes)
+        file.seek(LOG_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + page_bytes))
+        return _holds_flushed_commit(file, page_bytes, header, order)
+
+
+def _order(header: bytes, page_bytes: int) -> str | None:
+    """The order of bytes in the sums of a log; None if its header is not whole, so that SQLite leaves out the log."""
+    if len(header) < LOG_HEADER_BYTES:
+        return None
+    magic, _version, found_bytes = struct.unpack(">3I", header[:12])
+    order = ">" if magic & 1 else "<"
+    is_whole = magic | 1 == LOG_MAGIC | 1 and found_bytes == page_bytes
+    return order if is_whole and checksum(header[:24], (0, 0), order) == _sums(header) else None
+
+
+def _holds_flushed_commit(file: BinaryIO, page_bytes: int, header: bytes, order: str) -> bool:
+    """Whether the rest of the log has a commit that another frame follows: it was flushed before.
+
+    A power failure leaves no such frames: only the last commit, which was not acknowledged, can be there in part.
+    """
+    before: bytes | None = None
+    while (
+        len(frame := file.read(FRAME_HEADER_BYTES + page_bytes)) == FRAME_HEADER_BYTES + page_bytes
+    ):
+        if frame[8:16] != header[16:24]:  # from an earlier start of the log, or damaged there
+            before = None
+            continue
+        if before and _is_commit(before) and _follows(frame, _sums(before), order):
+            return True
         before = frame
-        while (frame := self._frame(header) or b"") and not self.lost_commits:
-            follows = checksum(frame[24:], checksum(frame[:8], _sums(before), order), order)
-            is_commit = before[4:8] != bytes(4)
-            self.lost_commits = is_commit and follows == _sums(frame)
-            before = frame
+    return False
 
 
-def _sums(frame: bytes) -> tuple[int, int]:
-    first, second = struct.unpack(">2I", frame[16:24])
+def _holds_commit(file: BinaryIO, page_bytes: int) -> bool:
+    """Whether a log without a whole header has a frame of a commit. The header is flushed before the first frame."""
+    file.seek(LOG_HEADER_BYTES)
+    frame = file.read(FRAME_HEADER_BYTES + page_bytes)
+    salts = frame[8:16]
+    while len(frame) == FRAME_HEADER_BYTES + page_bytes and frame[8:16] == salts:
+        if _is_commit(frame):
+            return True
+        frame = file.read(FRAME_HEADER_BYTES + page_bytes)
+    return False
+
+
+def _is_commit(frame: bytes) -> bool:
+    return frame[4:8] != bytes(4)
+
+
+def _follows(frame: bytes, sums: tuple[int, int], order: str) -> bool:
+    """Whether the sums of a frame are those of its content after frames with these sums."""
+    return checksum(frame[24:], checksum(frame[:8], sums, order), order) == _sums(frame)
+
+
+def _sums(header: bytes) -> tuple[int, int]:
+    """The sums at the end of the header of the log, or of a frame and its page."""
+    first, second = struct.unpack(
+        ">2I", header[24:32] if len(header) == LOG_HEADER_BYTES else header[16:24]
+    )
     return first, second
 
 
