@@ -1,4 +1,4 @@
-"""The meaning of SIGHUP and of a second SIGINT for the process that was started.
+"""The meaning of SIGHUP and of a second SIGINT for the process that was started, and SIGTERM while it forks.
 
 SIGHUP opens the files of the log again: programs that rotate logs send it, and service managers to reload. It stops
 the server only if it comes because the terminal that the server was started from has gone. Knows no event loop.
@@ -6,8 +6,10 @@ the server only if it comes because the terminal that the server was started fro
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 
 
 class Hangup:
@@ -35,3 +37,13 @@ def end_by_interrupt() -> None:
     """End this process now, as SIGINT ends a program that does not handle it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
+
+
+@contextlib.contextmanager
+def stop_signal_held() -> Iterator[None]:
+    """Hold SIGTERM back during a fork: a new process still has the supervisor's handler and would ignore the signal."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])

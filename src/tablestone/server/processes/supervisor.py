@@ -29,7 +29,7 @@ from tablestone.server.processes.handover import (
     WorkerEnd,
     channel,
 )
-from tablestone.server.processes.signals import Hangup, end_by_interrupt
+from tablestone.server.processes.signals import Hangup, end_by_interrupt, stop_signal_held
 from tablestone.server.processes.worker import STOP_SECONDS_MAX, StartRefused
 
 logger = logging.getLogger(__name__)
@@ -102,6 +102,8 @@ class Supervisor:
         """The processes by their numbers; the one beside the workers has the last number."""
         self._missing: dict[int, float] = dict.fromkeys(range(processes), 0.0)
         """The numbers without a process, each with the earliest time of its next start."""
+        self._late: set[int] = set()
+        """Those of them whose last start failed, which was logged."""
         self._selector = selectors.DefaultSelector()
         self._wake_up, self._waker = socket.socketpair()
         self._stop_asked = False
@@ -112,7 +114,7 @@ class Supervisor:
         """Serve until SIGINT or SIGTERM. `StartRefused` if a worker does not start."""
         with self._signals_caught():
             try:
-                self._start_missing()
+                self._start_missing(is_start=True)
                 while not self._stop_asked and not self._all_are_ready():
                     self._wait_once(is_start=True)
                 if not self._stop_asked:
@@ -181,7 +183,7 @@ class Supervisor:
         if self._stop_asked:
             return
         self._look_if_due()
-        self._start_missing()
+        self._start_missing(is_start=is_start)
         if self._accepts_again_at is not None and self._accepts_again_at <= monotonic_seconds():
             self._accepts_again_at = None
             self._selector.register(self._listener, selectors.EVENT_READ)
@@ -295,27 +297,44 @@ class Supervisor:
 
     # Processes.
 
-    def _start_missing(self) -> None:
+    def _start_missing(self, *, is_start: bool) -> None:
+        """Start the processes whose time has come. One that the system does not allow now is tried again later."""
         now = monotonic_seconds()
         for number in [each for each, at in self._missing.items() if at <= now]:
-            del self._missing[number]
-            self._start(number)
+            try:
+                worker = self._start(number)
+            except OSError as error:  # too many processes or files, or no memory
+                sentence = f"A worker process cannot be started: {error.strerror}."
+                if is_start:
+                    raise StartRefused(sentence) from None
+                if number not in self._late:
+                    self._late.add(number)
+                    logger.error("%s The server tries again every second.", sentence)  # noqa: TRY400 - the system's limit
+                self._missing[number] = monotonic_seconds() + REPLACEMENT_PAUSE_SECONDS
+            else:
+                del self._missing[number]
+                self._late.discard(number)
+                self._workers[number] = worker
+                self._selector.register(worker.end, selectors.EVENT_READ, worker)
 
-    def _start(self, number: int) -> None:
+    def _start(self, number: int) -> _Worker:
         self._ended.clear(number)
-        ours, theirs = channel()
         sys.stdout.flush()
         sys.stderr.flush()
         gc.freeze()  # the workers share the objects that exist now, so their collectors must not touch them
-        with _stop_signal_held():
-            process = os.fork()
-            if process == 0:
-                ours.close()
-                self._become_worker(WorkerEnd(theirs, self._ended, number), number)
-        theirs.close()
-        worker = _Worker(number, process, SupervisorEnd(ours), monotonic_seconds())
-        self._workers[number] = worker
-        self._selector.register(worker.end, selectors.EVENT_READ, worker)
+        ours, theirs = channel()
+        try:
+            with stop_signal_held():
+                process = os.fork()
+                if process == 0:
+                    ours.close()
+                    self._become_worker(WorkerEnd(theirs, self._ended, number), number)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return _Worker(number, process, SupervisorEnd(ours), monotonic_seconds())
 
     def _become_worker(self, end: WorkerEnd, number: int) -> NoReturn:
         """In the new process: close everything of the supervisor's, serve, and exit without returning."""
@@ -378,13 +397,3 @@ class Supervisor:
                         self._reap(worker)
                     elif said in STOPS:
                         worker.end.end_handover()
-
-
-@contextlib.contextmanager
-def _stop_signal_held() -> Iterator[None]:
-    """Hold SIGTERM back during a fork: a new process still has the supervisor's handler and would ignore the signal."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
