@@ -42,6 +42,28 @@ def test_an_address_is_read() -> None:
         ("cassandra://h:0/k", "'h:0' is no HOST or HOST:PORT"),
         ("cassandra://h,/k", "'' is no HOST"),
         ("cassandra://u:secret@h/k", "A password has no place in the engine's URL"),
+        *(
+            (url, "A password has no place in the engine's URL")
+            for url in (
+                "cassandra://u:secret#s@h/k",
+                "cassandra://u:s#secret@h/k",
+                "cassandra://u:s/secret@h/k",
+                "cassandra://u:s?secret@h/k",
+                "cassandra://u:s@secret#@h/k",
+                "cassandra://u:secret[@h/k",
+                "cassandra://u:secret",
+                "cassandra://u:secret/k",
+                "cassandra://u:1secret/k",
+                "cassandra:u:secret@h/k",
+                "cassandra:/u:secret@h/k",
+                "cassandra:///u:secret@h/k",
+                "cassandra://u:se\ncret\nsecret#@h/k",
+            )
+        ),
+        ("cassandra://h/k?password=secret", "'password' is no option"),
+        ("cassandra://h/K?password=secret", "'K' is no name of a keyspace"),
+        ("cassandra://h/K#secret", "'K' is no name of a keyspace"),
+        ("cassandra://h/k?secret", "is no list of OPTION=VALUE"),
         ("cassandra://h/k?x=1", "'x' is no option; there are datacenter, "),
         ("cassandra://h/k?datacenter=", "datacenter has no value"),
         ("cassandra://h/k?datacenter=a&datacenter=b", "an option is there twice"),

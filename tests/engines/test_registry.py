@@ -143,6 +143,8 @@ def test_a_scheme_that_nobody_has_is_refused() -> None:
             "x://***@h/k",
         ),
         ("x://me:s3@cret@h", "x", "//me:s3@cret@h", "x://***@h"),
+        ("x://me:s#3@h/k#s3", "x", "//me:s#3@h/k#s3", "x://***@h/k"),
+        ("x://me:s/3?r@h/k", "x", "//me:s/3?r@h/k", "x://***@h/k"),
     ],
 )
 def test_a_url_is_taken_apart_and_shown_without_a_password(

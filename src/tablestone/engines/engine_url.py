@@ -29,10 +29,15 @@ class EngineUrl(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The URL for messages and logs: without a password, and without what follows a question mark."""
+        """The URL for messages and logs: without a password, and without what follows a question mark.
+
+        A password may have any character, so everything up to the last `@` may belong to it.
+        """
         if self.place is None or not self.place.startswith("//"):
             return str(self)
-        return f"{self.scheme}:{_PASSWORD.sub('//***@', self.place.partition('?')[0])}"
+        place = _PASSWORD.sub("//***@", self.place)
+        return f"{self.scheme}:{_REST.sub('', place)}"
 
 
-_PASSWORD: Final = re.compile(r"^//[^/]*@")
+_PASSWORD: Final = re.compile(r"^//.*@", re.DOTALL)
+_REST: Final = re.compile(r"[?#].*", re.DOTALL)

@@ -13,11 +13,19 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tablestone.engines.contract import EngineRefused
+from tablestone.engines.engine_url import EngineUrl
 
 SCHEME: Final = "cassandra"
 FORM: Final = "cassandra://HOST[,HOST]/KEYSPACE?datacenter=DC"
 DEFAULT_PORT: Final = 9042
+NOT_REPEATED: Final = (
+    f"The engine's URL cannot be used: its form is {FORM}. A password has no place in the engine's URL, which others "
+    "can see: write it into a file and say password-file=FILE, or set CASSANDRA_PASSWORD."
+)
+"""The refusal of a URL that may hold a password."""
 
+_PASSWORD: Final = re.compile(r"[^:]*:/*(?:[^@]*:.*@|[^/?#]*:(?!\d*(?:[,/?#]|\Z)))", re.DOTALL)
+"""A URL that may hold a password: a colon and an `@` after it, or a colon that no port follows."""
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _DATACENTER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _OPTIONS: Final = (
@@ -51,16 +59,25 @@ class ClusterAddress:
 
 
 def parse_address(url: str) -> ClusterAddress:
-    """The address that a URL names, or `EngineRefused` with what is wrong with it."""
-    parts = urlsplit(url)
+    """The address that a URL names, or `EngineRefused` with what is wrong with it, which repeats no password."""
+    try:
+        return _parsed(url)
+    except EngineRefused:
+        if _PASSWORD.match(url):
+            raise EngineRefused(NOT_REPEATED) from None
+        raise
+
+
+def _parsed(url: str) -> ClusterAddress:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _refused(url, f"its form is {FORM}") from None
     if parts.scheme != SCHEME or not parts.netloc:
         raise _refused(url, f"its form is {FORM}")
     user, at, hosts = parts.netloc.rpartition("@")
     if ":" in user:
-        raise EngineRefused(
-            "A password has no place in the engine's URL, which others can see: write it into a file and say "
-            "password-file=FILE, or set CASSANDRA_PASSWORD."
-        )
+        raise EngineRefused(NOT_REPEATED)
     keyspace = parts.path.removeprefix("/")
     if not _KEYSPACE.fullmatch(keyspace):
         raise _refused(
@@ -95,7 +112,7 @@ def _options(url: str, query: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError as error:
-        raise _refused(url, f"{query!r} is no list of OPTION=VALUE") from error
+        raise _refused(url, "what follows ? is no list of OPTION=VALUE") from error
     options = dict(pairs)
     if len(options) < len(pairs):
         raise _refused(url, "an option is there twice")
@@ -135,4 +152,4 @@ def _replication(url: str, text: str | None) -> Mapping[str, int] | int | None:
 
 
 def _refused(url: str, why: str) -> EngineRefused:
-    return EngineRefused(f"The engine {url!r} cannot be used: {why}.")
+    return EngineRefused(f"The engine {EngineUrl.parse(url).shown!r} cannot be used: {why}.")
