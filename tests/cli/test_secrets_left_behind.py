@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import re
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -281,3 +283,20 @@ def test_a_secret_that_is_left_behind_is_found(form: str) -> None:
     }
     ran = Run({"a signature": secret}, {"a log": b"line\n" + written[form] + b"\n"})
     assert ran.found() == ["a signature in a log"]
+
+
+@pytest.mark.parametrize("command", ["explore", "check", "rekey", "--version"])
+def test_no_command_leaves_a_core_dump(command: str) -> None:
+    """The limit is lowered before a command is looked at, so it holds for every command."""
+    program = (
+        "import resource\n"
+        "from tablestone.cli.main import main\n"
+        "hard = resource.getrlimit(resource.RLIMIT_CORE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))\n"
+        f"main([{command!r}, '--help'])\n"
+        "print(resource.getrlimit(resource.RLIMIT_CORE) == (0, hard))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines()[-1] == "True", ended

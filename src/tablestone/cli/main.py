@@ -7,6 +7,7 @@ The commands are in `server_commands` and `data_commands`; neither is loaded for
 
 from __future__ import annotations
 
+import resource
 import sys
 from collections.abc import Sequence
 
@@ -36,6 +37,7 @@ def commands() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns the exit status."""
+    _leave_no_core_dump()
     hide_secrets(["tablestone"], sys.argv[1:] if arguments is None else arguments)
     prepare_streams()
     try:
@@ -45,6 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         discard_output()
         return READER_GONE if failed.reader_has_gone else _refuse(str(failed))
     return status
+
+
+def _leave_no_core_dump() -> None:
+    """Let no process of any command write its memory to a file when it crashes, because keys may be in it.
+
+    Only the soft limit is lowered: an operator who needs a dump raises it with `prlimit --core`.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
 def _run(arguments: Sequence[str] | None) -> int:

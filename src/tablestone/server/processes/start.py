@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -80,7 +79,6 @@ def serve(
     `mount` is called in the process of the admin address.
     """
     hangup = Hangup()
-    _leave_no_core_dump()
     if isinstance(configuration.tls, CertificateFiles):
         open_certificate(configuration.tls)  # its errors are reported before data is touched
     _require_key_files(configuration.tokens.issuers)
@@ -256,12 +254,3 @@ def _reason(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return "the address is not known"
     return os.strerror(error.errno).lower() if error.errno else str(error)
-
-
-def _leave_no_core_dump() -> None:
-    """Let no process of this server write its memory to a file when it crashes, because keys are in it.
-
-    Only the soft limit is lowered: an operator who needs a dump raises it with `prlimit --core`.
-    """
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
