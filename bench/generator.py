@@ -33,6 +33,7 @@ class Job:
     keys: str = "uniform"
     query: str = ""
     unique: str = ""
+    apart: bool = False
     entities: int = 0
     connections: int = 16
     seed: int = 1

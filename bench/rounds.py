@@ -72,6 +72,12 @@ class Seeded:
         self._present.add((server.name, name))
         return name
 
+    def adopt(self, server: Server, from_server: Server) -> None:
+        """What one server has is also on the other: they share a store."""
+        self._present |= {
+            (server.name, table) for name, table in self._present if name == from_server.name
+        }
+
     def _load(self, server: Server, table: str, workload: Workload) -> None:
         job = Job(table, {"seed": 1}, entities=workload.entities, data=data_of(workload))
         start = time.monotonic()

@@ -13,6 +13,7 @@ type Job struct {
 	Keys        string  `json:"keys"` // "uniform" or "zipf"
 	Query       string  `json:"query"`
 	Unique      string  `json:"unique"` // prefix of the partition keys of new entities
+	Apart       bool    `json:"apart"`  // each connection has partitions of its own for new entities
 	Entities    int     `json:"entities"`
 	Connections int     `json:"connections"`
 	Seed        int64   `json:"seed"`

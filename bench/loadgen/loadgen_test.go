@@ -129,3 +129,22 @@ func TestAFileOfEntitiesIsSeededByPartitionsAndHundreds(t *testing.T) {
 		t.Errorf("%d entities hold the text", found)
 	}
 }
+
+func TestConnectionsThatWriteApartShareNoPartition(t *testing.T) {
+	w, err := newWriter(&Job{Key: "AAAA", Keys: "uniform", Unique: "new", Apart: true, Connections: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number, want := range []string{"new-000-000000", "new-001-000000"} {
+		if w.newKeys(&connection{number: number}, true); string(w.pk) != want {
+			t.Errorf("connection %d writes to %s", number, w.pk)
+		}
+	}
+	w.made = 2 * partitionEntities
+	if w.newKeys(&connection{number: 1}, true); string(w.pk) != "new-001-000001" {
+		t.Errorf("after a full partition comes %s", w.pk)
+	}
+	if w.newKeys(&connection{number: 1}, false); string(w.pk) != "new-001" {
+		t.Errorf("a transaction goes to %s", w.pk)
+	}
+}

@@ -139,9 +139,9 @@ func (w *writer) query(c *connection) {
 	w.target = append(append(w.target, c.asked...), c.next...)
 }
 
-func (w *writer) insert(*connection) {
+func (w *writer) insert(c *connection) {
 	w.target = append(w.target, w.job.Table...)
-	n := w.newKeys(true)
+	n := w.newKeys(c, true)
 	w.body = appendEntity(w.body, n, 0, w.pk, w.rk)
 }
 
@@ -170,23 +170,23 @@ func (w *writer) update(c *connection) {
 }
 
 // upsert is insert-or-replace: in turn of an entity that exists and of one that does not.
-func (w *writer) upsert(*connection) {
+func (w *writer) upsert(c *connection) {
 	w.revision++
 	n := w.keys.next()
 	if w.revision%2 == 0 {
 		w.addressSeeded(n)
 	} else {
-		n = w.newKeys(true)
+		n = w.newKeys(c, true)
 		w.appendEntityAddress()
 	}
 	w.body = appendEntity(w.body, n, w.revision, w.pk, w.rk)
 }
 
-// batch is a transaction of 100 inserts, always into the same partition.
+// batch is a transaction of 100 inserts, always into the same partition, or into one of the connection's own.
 func (w *writer) batch(c *connection) {
 	w.startBatch()
 	for range batchSize {
-		n := w.newKeys(false)
+		n := w.newKeys(c, false)
 		w.part = appendEntity(w.part[:0], n, 0, w.pk, w.rk)
 		w.appendBatchInsert()
 	}
@@ -240,12 +240,17 @@ func (w *writer) endBatch() {
 }
 
 // newKeys makes the keys of an entity that no run has written before, and returns its number.
-func (w *writer) newKeys(spread bool) int {
+func (w *writer) newKeys(c *connection, spread bool) int {
 	n := w.made
 	w.made++
 	w.pk = append(w.pk[:0], w.job.Unique...)
+	filled := partitionEntities
+	if w.job.Apart {
+		w.pk = appendPadded(append(w.pk, '-'), c.number, 3)
+		filled *= w.job.Connections
+	}
 	if spread {
-		w.pk = appendPadded(append(w.pk, '-'), n/partitionEntities, 6)
+		w.pk = appendPadded(append(w.pk, '-'), n/filled, 6)
 	}
 	w.rk = appendPadded(w.rk[:0], n, 10)
 	return n

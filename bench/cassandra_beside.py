@@ -1,0 +1,183 @@
+"""Servers on a cluster beside as many processes of the bare driver: rounds in turn. Prints a table.
+
+Both sides move rows of the same length, read the same rows, write to as many partitions, and have as many requests
+under way. A server has one worker: as many processes as the driver has. The sides take turns at being first.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import generator, paths, processes, servers
+from bench.cassandra_driver import ROWS
+from bench.prerequisites import build_loadgen
+from bench.rounds import Schedule, Seeded, job_of
+from bench.workloads import BY_NAME
+
+HEAD = (
+    "| operation | server, operations/s | p50 ms | CPU µs | nodes' CPU µs | driver, operations/s | p50 ms | CPU µs "
+    "| nodes' CPU µs | bytes out | bytes in | server by driver, median (rounds) |\n"
+    + "|---" * 12
+    + "|"
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared, and for how long."""
+
+    url: str
+    servers: int
+    rounds: int
+    seconds: float
+    warmup: float
+    connections: int
+    operations: Sequence[str]
+
+    @property
+    def share(self) -> int:
+        """The requests that one server, or one process of the driver, has under way."""
+        return max(self.connections // self.servers, 1)
+
+
+class Rate(NamedTuple):
+    """Operations a second of one side; for each, microseconds of the median, of CPU in its processes, and elsewhere."""
+
+    per_second: float
+    p50: float
+    cpu: float
+    nodes_cpu: float
+    bytes_out: float = 0.0
+    bytes_in: float = 0.0
+
+
+def measure_beside(compared: Comparison) -> None:
+    build_loadgen()
+    running: list[servers.Server] = []
+    try:
+        running += [_start(number, compared.url) for number in range(compared.servers)]
+        seeded = Seeded(lambda _: None)
+        seeded.table(running[0], BY_NAME["point-read"], 0)
+        print(
+            f"{compared.servers} server(s) of one worker, as many processes of the driver, {compared.connections} "
+            f"requests under way, {compared.rounds} rounds of {compared.seconds:g} s\n"
+        )
+        print(HEAD, flush=True)
+        for operation in compared.operations:
+            print(_line(operation, running, seeded, compared), flush=True)
+    finally:
+        for server in running:
+            server.stop()
+
+
+def _start(number: int, url: str) -> servers.Server:
+    tablestone = str(Path(sys.executable).parent / "tablestone")
+    serve = [tablestone, "serve", "--port", "0", "--workers", "1", "--engine", url]
+    return servers.start_announced(f"cassandra-{number}", serve, constant=False)
+
+
+def _line(
+    operation: str, running: list[servers.Server], seeded: Seeded, compared: Comparison
+) -> str:
+    ours: list[Rate] = []
+    bare: list[Rate] = []
+    for number in range(compared.rounds + 1):  # the first one is not counted
+        for is_ours in (number % 2 == 0, number % 2 == 1):
+            if is_ours:
+                ours.append(_of_servers(running, operation, seeded, number, compared))
+            else:
+                bare.append(_of_drivers(operation, compared))
+    del ours[0], bare[0]
+    shares = [mine.per_second / theirs.per_second for mine, theirs in zip(ours, bare, strict=True)]
+    bytes_out, bytes_in = (
+        statistics.median(values)
+        for values in zip(*((rate.bytes_out, rate.bytes_in) for rate in bare), strict=True)
+    )
+    return (
+        f"| {operation} ({ROWS[operation]:,} rows) | {_medians(ours)} | {_medians(bare)} | {bytes_out:,.0f} "
+        f"| {bytes_in:,.0f} | {statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%}) |"
+    )
+
+
+def _medians(rates: list[Rate]) -> str:
+    rate, p50, cpu, nodes_cpu, *_ = (
+        statistics.median(values) for values in zip(*rates, strict=True)
+    )
+    return f"{rate:,.0f} | {p50 / 1000:.2f} | {cpu:,.0f} | {nodes_cpu:,.0f}"
+
+
+def _of_servers(
+    running: list[servers.Server],
+    operation: str,
+    seeded: Seeded,
+    number: int,
+    compared: Comparison,
+) -> Rate:
+    """All servers at the same time; each has its part of the connections."""
+    schedule = Schedule(1, compared.seconds, compared.warmup, compared.share, number)
+    jobs = []
+    for server in running:
+        seeded.adopt(
+            server, running[0]
+        )  # they share the cluster: what the first one made is there for all
+        job = job_of(BY_NAME[operation], server, seeded, schedule, number)
+        jobs.append(replace(job, unique=f"server-{secrets.token_hex(4)}", apart=True))
+    trees = [process for server in running for process in server.tree()]
+    used, busy = processes.cpu_seconds(trees), processes.busy()
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        found = list(threads.map(generator.generate, running, jobs))
+    used, busy = processes.cpu_seconds(trees) - used, processes.busy() - busy
+    answers = max(sum(result["requests_all"] for result in found), 1)
+    loading = sum(result["generator_seconds_all"] for result in found)
+    return Rate(
+        sum(result["requests"] / result["elapsed"] for result in found),
+        statistics.mean(result["latency"]["p50"] for result in found),
+        1e6 * used / answers,
+        1e6 * (busy - used - loading) / answers,
+    )
+
+
+def _of_drivers(operation: str, compared: Comparison) -> Rate:
+    command = [sys.executable, "-m", "bench.cassandra_driver", compared.url, operation]
+    command += [str(compared.seconds), str(compared.warmup), str(compared.share)]
+    drivers = [
+        subprocess.Popen(
+            command,
+            cwd=paths.BENCH.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(compared.servers)
+    ]
+    for driver in drivers:
+        assert driver.stdout is not None
+        if driver.stdout.readline() != "ready\n":
+            sys.exit("a process of the driver did not start")
+    for driver in drivers:
+        assert driver.stdin is not None
+        driver.stdin.write("\n")
+        driver.stdin.flush()
+    told = [json.loads(driver.communicate()[0] or "{}") for driver in drivers]
+    if not all(told):
+        sys.exit("a process of the driver has failed")
+    operations = max(sum(each["operations"] for each in told), 1)
+    used = sum(each["cpu"] * each["operations"] for each in told) / operations
+    machine = statistics.mean(each["machine_seconds"] for each in told)
+    return Rate(
+        sum(each["per_second"] for each in told),
+        statistics.mean(each["p50"] for each in told),
+        used,
+        1e6 * machine / operations - used,
+        statistics.mean(each["bytes_out"] for each in told),
+        statistics.mean(each["bytes_in"] for each in told),
+    )
