@@ -11,7 +11,7 @@ import asyncio
 import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import groupby, pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from tablestone.engines.cassandra.connection import Answer, Connection, Row
 from tablestone.engines.cassandra.directory import Directory
@@ -19,13 +19,16 @@ from tablestone.engines.cassandra.schema import ROWS
 from tablestone.engines.cassandra.widths import WIDE_BYTES, Widths
 from tablestone.engines.contract import Hint, Key, KeyRange, MomentPassed, Rows, StoredRow
 
+_Taken = TypeVar("_Taken", bytes, StoredRow)
+
 ANSWER_BYTES: Final = 4 << 20
 """How long one answer of the cluster is to be at most, unless a few rows are longer."""
 AHEAD_BYTES: Final = 8 << 20
 """About how much is read ahead of where a page has come to."""
 PARTITIONS_AT_ONCE_MAX: Final = 32
 ROWS_AT_ONCE_MIN: Final = 4
-ROWS_AT_ONCE_MAX: Final = 1000
+ROWS_AT_ONCE_MAX: Final = 1001
+"""A page of the service, and the row that says whether there is another one: one answer."""
 ROWS_AT_FIRST: Final = 16
 """Rows that are asked for of a partition whose widest row is not known: it may have a mebibyte."""
 POINTS_AT_ONCE_MAX: Final = 100
@@ -88,19 +91,21 @@ class Reads:
 
     async def read(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
         """As `Engine.read`; the page also ends where the partition changes while it is read."""
-        found, next_key, _ = await self._rows(ranges, rows_max, bytes_max, None)
-        return Rows([row.value for row in found], next_key)
+        found, next_key, _ = await self._rows(ranges, rows_max, bytes_max, None, _values)
+        return Rows(found, next_key)
 
     def snapshot(self) -> PassingSnapshot:
         """Reads that see each partition at one moment, as long as it does not change."""
-        return PassingSnapshot(self._rows)
+        return PassingSnapshot(functools.partial(self._rows, take=_values))
 
     async def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
         """As `Engine.scan`: a row at its own moment each."""
         found: list[StoredRow] = []
         rest = key_range
         while True:
-            rows, next_key, _ = await self._rows((rest,), rows_max - len(found), 1 << 62, None)
+            rows, next_key, _ = await self._rows(
+                (rest,), rows_max - len(found), 1 << 62, None, _whole
+            )
             found += rows
             if next_key is None or len(found) == rows_max:
                 return found
@@ -112,12 +117,13 @@ class Reads:
         rows_max: int,
         bytes_max: int,
         before: Moment | None,
-    ) -> tuple[list[StoredRow], Key | None, Moment | None]:
-        """The rows of a page, the key of the next one, and the moment of the partition that was read last.
+        take: Callable[[bytes, Sequence[Row]], list[_Taken]],
+    ) -> tuple[list[_Taken], Key | None, Moment | None]:
+        """What is taken of the rows of a page, the key of the next row, and the moment of the last partition read.
 
         `before` is that of an earlier page: `MomentPassed` if the same partition is another one now.
         """
-        found: list[StoredRow] = []
+        found: list[_Taken] = []
         size = 0
         async for piece, rows in self._ahead(ranges, rows_max):
             partition = piece.partition
@@ -135,17 +141,15 @@ class Reads:
                 if again and found:
                     return found, Key(partition, _start(piece)), before
                 if again:
-                    row, version, value, mark, _ = again[0]
-                    before = Moment(partition, mark)
-                    row_found = StoredRow(partition, row, version, value)
-                    return [row_found], Key(partition, row + b"\0"), before
+                    before = Moment(partition, again[0][3])
+                    return take(partition, again[:1]), Key(partition, again[0][0] + b"\0"), before
                 before = Moment(partition, mark)
-            for row, version, value, *_ in rows:
-                if len(found) == rows_max or (found and size >= bytes_max):
-                    return found, Key(partition, row), before
+            count, size = _fitting(rows, rows_max - len(found), bytes_max, size, is_empty=not found)
+            if count:
                 before = Moment(partition, rows[0][3])
-                found.append(StoredRow(partition, row, version, value))
-                size += len(value)
+                found += take(partition, rows if count == len(rows) else rows[:count])
+            if count < len(rows):
+                return found, Key(partition, rows[count][0]), before
         return found, None, before
 
     async def _is_same(self, before: Moment, rows: Sequence[Row]) -> bool:
@@ -260,6 +264,29 @@ class Reads:
                 yield Piece(partition, first, until, is_listed=not first and until is None)
 
 
+def _values(_partition: bytes, rows: Sequence[Row]) -> list[bytes]:
+    return [row[2] for row in rows]
+
+
+def _whole(partition: bytes, rows: Sequence[Row]) -> list[StoredRow]:
+    return [StoredRow(partition, row, version, value) for row, version, value, *_ in rows]
+
+
+def _fitting(
+    rows: Sequence[Row], rows_max: int, bytes_max: int, size: int, *, is_empty: bool
+) -> tuple[int, int]:
+    """How many of the rows a page of this size still takes, and its size with them. An empty page takes one row."""
+    sizes = [len(row[2]) for row in rows[:rows_max]]
+    whole = size + sum(sizes)
+    if whole < bytes_max:
+        return len(sizes), whole
+    for index, length in enumerate(sizes):
+        if size >= bytes_max and (index or not is_empty):
+            return index, size
+        size += length
+    return len(sizes), size
+
+
 def _points(ranges: Iterator[KeyRange]) -> Iterator[Piece]:
     """Rows asked for by name, a piece for as many of one partition as may be asked for at once."""
     for partition, group in groupby((key_range.start for key_range in ranges), lambda key: key[0]):
@@ -274,7 +301,7 @@ def _start(piece: Piece) -> bytes:
 
 PageReader = Callable[
     [Sequence[KeyRange], int, int, Moment | None],
-    Awaitable[tuple[list[StoredRow], Key | None, Moment | None]],
+    Awaitable[tuple[list[bytes], Key | None, Moment | None]],
 ]
 
 
@@ -294,7 +321,7 @@ class PassingSnapshot:
         hint: Hint | None = None,  # noqa: ARG002 - leaves nothing out
     ) -> Rows:
         found, next_key, self._moment = await self._read(ranges, rows_max, bytes_max, self._moment)
-        return Rows([row.value for row in found], next_key)
+        return Rows(found, next_key)
 
     async def close(self) -> None:
         """There is nothing to give back."""
