@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections import deque
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,12 +17,14 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable
 from cassandra.policies import NoSpeculativeExecutionPolicy, RetryPolicy
 
 import cassandra
+from tablestone.engines.cassandra import connection as of_connection
 from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, _busy
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.driver_errors import in_words
+from tablestone.engines.cassandra.serving_loop import ServingLoop
+from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX, _cluster
 from tablestone.engines.cassandra.session import Nodes as NodesToAsk
-from tablestone.engines.cassandra.session import _cluster
 from tablestone.engines.contract import EngineBusy, EngineUnavailable, Key
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables.storage_probe import probe_storage
@@ -34,6 +37,10 @@ PATIENCE_SECONDS = 30.0
 
 class Bound:
     """A statement that binds to itself."""
+
+    query_id = b""
+    protocol_version = 5
+    column_metadata = ()
 
     def bind(self, _parameters: object) -> Bound:
         return self
@@ -62,7 +69,9 @@ def test_a_write_to_a_closed_connection_was_certainly_not_sent(
 def test_the_driver_repeats_no_request(question: str) -> None:
     """A batch that was refused must not be carried out later (docs/decisions/0009-cassandra-versions.md)."""
     cluster = _cluster(
-        parse_address("cassandra://127.0.0.1/tablestone"), NodesToAsk(lambda: 0.0, None)
+        parse_address("cassandra://127.0.0.1/tablestone"),
+        NodesToAsk(lambda: 0.0, None),
+        ServingLoop(),
     )
     try:
         profile = cluster.profile_manager.profiles[EXEC_PROFILE_DEFAULT]
@@ -227,3 +236,48 @@ def test_news_of_a_node_that_has_just_started_is_waited_for(
     assert nodes.calls == 0
     assert connection.nodes_in("dc1", 3) == 3
     assert connection.nodes_in("dc1", 4) == 3
+
+
+class Silent:
+    """A session of a node that never answers; what a request of it learns after its time."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+
+    def execute_async(self, _request: object, _parameters: object, timeout: object) -> Silent:
+        assert timeout is None, "the driver would wake its thread for each request"
+        return self
+
+    def add_callbacks(self, _answered: object, failed: Callable[..., None], *rest: Any) -> None:
+        self._failed, self._arguments = failed, rest[2]
+
+    def _on_timeout(self) -> None:
+        self.is_told = True
+        self._failed(cassandra.Unavailable("late"), *self._arguments)
+
+
+def test_a_request_that_a_server_sends_has_a_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_connection, "LOOK_SECONDS", 0.001)
+    now = 0.0
+    connection = object.__new__(Connection)
+    connection.is_open = True
+    connection.serving = ServingLoop()
+    connection.failures = 0
+    connection._deadlines, connection._arrived = {}, deque()
+    connection._is_looking = connection._is_woken = False
+    connection._seconds = lambda: now
+    connection.session = silent = Silent()
+
+    async def send() -> None:
+        nonlocal now
+        with connection.serving.here():
+            future = connection._send("SELECT", ())
+            now = REQUEST_SECONDS_MAX - 1
+            await asyncio.sleep(0.02)
+            assert not silent.is_told
+            now = REQUEST_SECONDS_MAX + 1
+            with pytest.raises(cassandra.Unavailable):
+                await asyncio.wait_for(future, PATIENCE_SECONDS)
+        assert not connection._deadlines
+
+    asyncio.run(send())

@@ -22,7 +22,12 @@ from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.cassandra_figures import REQUEST
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.driver_errors import in_words
-from tablestone.engines.cassandra.session import Nodes, open_session
+from tablestone.engines.cassandra.serving_loop import ServingLoop
+from tablestone.engines.cassandra.session import (
+    REQUEST_SECONDS_MAX,
+    Nodes,
+    open_session,
+)
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable
 from tablestone.engines.figures import Distribution
 
@@ -34,6 +39,8 @@ NEWS_SECONDS_MAX: Final = 10.0
 """How long the other nodes may take to know of a node that has just started."""
 PAUSE_SECONDS: Final = 0.02
 """The first pause before a statement is sent again; each one is twice as long, up to 1 s."""
+LOOK_SECONDS: Final = 0.25
+"""How often the event loop looks for requests whose time is over."""
 START_PAUSE_SECONDS: Final = 0.5
 """The pause between two attempts of a statement that a start or a command waits for."""
 
@@ -97,7 +104,10 @@ class Connection:
         self.keyspace = address.keyspace
         self.is_open = True
         self._nodes = Nodes(seconds, address.datacenter)
-        self.cluster, self.session = open_session(address, self._nodes)
+        self.serving = ServingLoop()
+        self._deadlines: dict[asyncio.Future[Answer], tuple[float, ResponseFuture]] = {}
+        self._is_looking = False
+        self.cluster, self.session = open_session(address, self._nodes, self.serving)
         if in_keyspace:
             if address.keyspace not in self.cluster.metadata.keyspaces:
                 self.close()
@@ -247,13 +257,37 @@ class Connection:
         loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         begun = self._seconds()
-        sent: ResponseFuture = self.session.execute_async(request, parameters)
+        sent: ResponseFuture
+        if self.serving.loop is loop:
+            # The driver would wake its thread for each request, to tell it of the time-out.
+            sent = self.session.execute_async(request, parameters, timeout=None)
+            self._deadlines[future] = (begun + REQUEST_SECONDS_MAX, sent)
+            if not self._is_looking:
+                self._is_looking = True
+                loop.call_later(LOOK_SECONDS, self._look_for_late, loop)
+        else:
+            sent = self.session.execute_async(request, parameters)
         sent.add_callbacks(
             self._answered, self._failed, (sent, future, begun), None, (future,), None
         )
         return future
 
-    # On the driver's thread, from here to `_wake`.
+    def _look_for_late(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the requests whose time is over. They are in the order of their time-outs."""
+        now = self._seconds()
+        late = []
+        for future, (deadline, sent) in self._deadlines.items():
+            if deadline > now:
+                break
+            late.append((future, sent))
+        for future, sent in late:
+            del self._deadlines[future]
+            sent._on_timeout()  # noqa: SLF001 - what the driver's own timer would call
+        self._is_looking = bool(self._deadlines)
+        if self._is_looking:
+            loop.call_later(LOOK_SECONDS, self._look_for_late, loop)
+
+    # On the event loop, if it serves the socket, else on a thread of the driver, from here to `_wake`.
 
     def _answered(
         self,
@@ -266,14 +300,20 @@ class Connection:
         answer = Answer(rows or ())
         answer.names = sent._col_names or ()  # noqa: SLF001 - there is no other way to them without waiting
         self._arrived.append((future, answer, None))
-        self._wake(future)
+        self._arrive(future)
 
     def _failed(self, error: Exception, future: asyncio.Future[Answer]) -> None:
         self.failures += 1
         if isinstance(error, cassandra.OperationTimedOut):
             self._nodes.avoid(error.last_host)
         self._arrived.append((future, None, error))
-        self._wake(future)
+        self._arrive(future)
+
+    def _arrive(self, future: asyncio.Future[Answer]) -> None:
+        if self.serving.is_here() and self.serving.loop is future.get_loop():
+            self._hand_over()
+        else:
+            self._wake(future)
 
     def _wake(self, future: asyncio.Future[Answer]) -> None:
         """Answers that arrive together wake the event loop once."""
@@ -281,14 +321,18 @@ class Connection:
             return
         self._is_woken = True
         try:
-            future.get_loop().call_soon_threadsafe(self._hand_over)
+            future.get_loop().call_soon_threadsafe(self._wake_up)
         except RuntimeError:  # the loop is closed: nothing waits any more
             self._is_woken = False
 
-    def _hand_over(self) -> None:
+    def _wake_up(self) -> None:
         self._is_woken = False
+        self._hand_over()
+
+    def _hand_over(self) -> None:
         while self._arrived:
             future, answer, error = self._arrived.popleft()
+            self._deadlines.pop(future, None)
             if future.done():  # cancelled
                 continue
             if error is not None:

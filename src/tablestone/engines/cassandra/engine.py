@@ -93,7 +93,8 @@ class CassandraEngine:
         return await asyncio.shield(task)
 
     async def watch(self, *, logs_warnings: bool) -> None:  # noqa: ARG002 - every server looks after what it met
-        await self.emptied.watch()
+        with self.connection.serving.here():
+            await self.emptied.watch()
 
     async def check(self) -> list[str]:
         self._require_open()

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +28,7 @@ from cassandra.query import tuple_factory
 import cassandra
 from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
+from tablestone.engines.cassandra.serving_loop import ServingLoop
 from tablestone.engines.contract import EngineRefused
 
 log = logging.getLogger(__name__)
@@ -85,10 +88,12 @@ class _Told(HostStateListener):  # type: ignore[misc]
         log.info("the Cassandra node %s has left the cluster", host.endpoint)
 
 
-def open_session(address: ClusterAddress, nodes: Nodes) -> tuple[Cluster, Session]:
+def open_session(
+    address: ClusterAddress, nodes: Nodes, serving: ServingLoop
+) -> tuple[Cluster, Session]:
     """A session that is connected; `EngineRefused` says why there is none."""
     try:
-        cluster = _cluster(address, nodes)
+        cluster = _cluster(address, nodes, serving)
     except cassandra.UnresolvableContactPoints as error:
         names = ", ".join(name for name, _ in address.hosts)
         raise EngineRefused(f"No Cassandra node has an address under {names}.") from error
@@ -106,7 +111,7 @@ def open_session(address: ClusterAddress, nodes: Nodes) -> tuple[Cluster, Sessio
     return cluster, session
 
 
-def _cluster(address: ClusterAddress, nodes: Nodes) -> Cluster:
+def _cluster(address: ClusterAddress, nodes: Nodes, serving: ServingLoop) -> Cluster:
     profile = ExecutionProfile(
         load_balancing_policy=nodes,
         # This module decides about retries: the driver does not know which statements may be repeated.
@@ -116,7 +121,7 @@ def _cluster(address: ClusterAddress, nodes: Nodes) -> Cluster:
         request_timeout=REQUEST_SECONDS_MAX,
         row_factory=tuple_factory,
     )
-    return Cluster(
+    cluster = Cluster(
         list(address.hosts),
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         auth_provider=_credentials(address),
@@ -127,7 +132,14 @@ def _cluster(address: ClusterAddress, nodes: Nodes) -> Cluster:
         # Pages are cut by the engine, which knows what one moment is.
         compression=False,
         protocol_version=cassandra.ProtocolVersion.V5,  # of Cassandra 4.0; without it the driver asks for newer ones
+        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
     )
+    # A driver that was built here may have no libev. Then its own thread serves the sockets.
+    with suppress(ImportError, cassandra.DependencyException):
+        from tablestone.engines.cassandra.node_sockets import NodeSocket  # noqa: PLC0415
+
+        cluster.connection_class = NodeSocket.served_by(serving)
+    return cluster
 
 
 def _credentials(address: ClusterAddress) -> PlainTextAuthProvider | None:

@@ -1,0 +1,200 @@
+"""The driver's connections to the nodes, served by the server's own event loop while that runs.
+
+The driver reads and writes its sockets on a thread of its own. In a server, each request then wakes that thread, and
+each answer wakes the event loop; the two threads take the interpreter from each other. Here the sockets of a session
+move to the event loop for as long as a server runs on it (`served_here`): no thread is woken any more. Before and
+afterwards, and for the connection that watches the cluster, the driver's thread serves them.
+
+Knows sockets, and no statement. The driver is imported here, with its libev reactor, which its wheels have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import deque
+from contextlib import suppress
+from threading import get_ident
+from typing import Any, Final
+
+import cassandra.io.libevwrapper as libev
+from cassandra.connection import ConnectionShutdown
+from cassandra.io import libevreactor
+from cassandra.io.libevreactor import LibevConnection
+
+from tablestone.engines.cassandra.serving_loop import ServingLoop
+
+READ_BYTES: Final = 256 << 10
+"""How much is read from a socket at once. The driver's own 4 KiB are 256 calls for a page of 1,000 entities."""
+HANDED_OVER_SECONDS: Final = 0.001
+"""How often the event loop looks whether the driver's thread has let go of a socket."""
+HANDED_OVER_SECONDS_MAX: Final = 1.0
+"""How long the driver's thread may take for that when a server ends in the middle of it."""
+_WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class NodeSocket(LibevConnection):  # type: ignore[misc]
+    """A connection of the driver to a node. `served_by` makes the class for a session."""
+
+    in_buffer_size = READ_BYTES
+    out_buffer_size = READ_BYTES
+    serving = ServingLoop()
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.is_closed: bool = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that serves the socket, or is about to."""
+        self._is_moved = False
+        self._is_flushing = False
+        self._outgoing: deque[bytes] = deque()
+        super().__init__(*arguments, **named)
+
+    @classmethod
+    def served_by(cls, serving: ServingLoop) -> type[NodeSocket]:
+        """The class of the connections of one session."""
+        return type("NodeSocket", (cls,), {"serving": serving})
+
+    def push(self, data: bytes) -> None:
+        """Send, from whichever thread."""
+        loop = self._loop or self.serving.loop
+        if loop is None or self.is_control_connection or not self.connected_event.is_set():
+            super().push(data)
+        elif get_ident() == self.serving.thread:
+            self._send(loop, data)
+        else:
+            try:
+                loop.call_soon_threadsafe(self._send, loop, data)
+            except RuntimeError as closed:
+                raise ConnectionShutdown("The event loop is closed.") from closed
+
+    def handle_read(self, watcher: Any, revents: Any, errno: Any = None) -> None:
+        """On the driver's thread: not any more once the socket is on its way to the event loop."""
+        if self._loop is None:
+            super().handle_read(watcher, revents, errno)
+
+    def close(self) -> None:
+        """Close, from whichever thread; what waits for an answer learns of it."""
+        loop = self._loop
+        if loop is None:
+            super().close()
+            return
+        with self.lock:
+            if self.is_closed:
+                return
+            self.is_closed = True
+        if get_ident() == self.serving.thread or loop.is_closed():
+            self._release()
+        else:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._release)
+        if not self.is_defunct:
+            self.error_all_requests(ConnectionShutdown(f"Connection to {self.endpoint} was closed"))
+
+    # On the event loop's thread, from here on.
+
+    def give_back(self) -> None:
+        """Let the driver's thread serve the socket again."""
+        self.serving.sockets.discard(self)
+        loop = self._loop
+        if loop is None or self.is_closed:
+            return
+        deadline = time.monotonic() + HANDED_OVER_SECONDS_MAX
+        while self._is_watched_by_driver() and time.monotonic() < deadline:
+            time.sleep(HANDED_OVER_SECONDS)
+        self._loop, self._is_moved = None, False
+        loop.remove_reader(self._socket.fileno())
+        loop.remove_writer(self._socket.fileno())
+        driver = libevreactor._global_loop  # noqa: SLF001 - as `LibevConnection.__init__` does
+        with driver._lock:  # noqa: SLF001
+            watchers, descriptor = driver._loop, self._socket.fileno()  # noqa: SLF001
+            self._read_watcher = libev.IO(descriptor, libev.EV_READ, watchers, self.handle_read)
+            self._write_watcher = libev.IO(descriptor, libev.EV_WRITE, watchers, self.handle_write)
+        self._write_watcher_is_active = False
+        self.deque.extend(self._outgoing)
+        self._outgoing.clear()
+        driver.connection_created(self)
+        driver.maybe_start()
+
+    def _send(self, loop: asyncio.AbstractEventLoop, data: bytes) -> None:
+        """Send what one turn of the loop has to send in one call."""
+        if self.is_closed:
+            return
+        if self.serving.loop is not loop:  # it has ended meanwhile
+            super().push(data)
+            return
+        self._outgoing.append(data)
+        if self._loop is None:
+            self._loop = loop
+            self.serving.sockets.add(self)
+            # Its name is misleading: the driver's thread stops watching the socket.
+            libevreactor._global_loop.connection_destroyed(self)  # noqa: SLF001
+            self._arrive(loop)
+        elif self._is_moved and not self._is_flushing:
+            self._is_flushing = True
+            loop.call_soon(self._flush)
+
+    def _arrive(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve the socket from the moment on at which the driver's thread has let go of it."""
+        if self.is_closed or self._loop is not loop:
+            return
+        if self._is_watched_by_driver():
+            loop.call_later(HANDED_OVER_SECONDS, self._arrive, loop)
+            return
+        self._is_moved = True
+        self._outgoing.extendleft(reversed(self.deque))
+        self.deque.clear()
+        loop.add_reader(self._socket.fileno(), self._readable)
+        self._flush()
+
+    def _is_watched_by_driver(self) -> bool:
+        return self._read_watcher is not None or self._write_watcher is not None
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        loop, outgoing = self._loop, self._outgoing
+        if loop is None or self.is_closed or not outgoing:
+            return
+        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+        outgoing.clear()
+        try:
+            sent = self._socket.send(data)
+        except _WOULD_BLOCK:
+            sent = 0
+        except OSError as error:
+            self.defunct(error)
+            return
+        if sent < len(data):
+            outgoing.append(data[sent:])
+            self._is_flushing = True
+            loop.add_writer(self._socket.fileno(), self._writable)
+
+    def _writable(self) -> None:
+        assert self._loop is not None
+        self._loop.remove_writer(self._socket.fileno())
+        self._flush()
+
+    def _readable(self) -> None:
+        buffer = self._iobuf
+        try:
+            while data := self._socket.recv(READ_BYTES):
+                buffer.write(data)
+                if len(data) < READ_BYTES and self.ssl_context is None:
+                    break
+        except _WOULD_BLOCK:
+            data = b" "
+        except OSError as error:
+            self.defunct(error)
+            return
+        if buffer.tell():
+            self.process_io_buffer()
+        if not data:
+            self.close()
+
+    def _release(self) -> None:
+        loop = self._loop
+        self.serving.sockets.discard(self)
+        if loop is not None and not loop.is_closed() and self._socket.fileno() >= 0:
+            loop.remove_reader(self._socket.fileno())
+            loop.remove_writer(self._socket.fileno())
+        self._socket.close()
