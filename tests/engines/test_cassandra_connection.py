@@ -239,7 +239,7 @@ def test_news_of_a_node_that_has_just_started_is_waited_for(
 
 
 class Silent:
-    """A session of a node that never answers; what a request of it learns after its time."""
+    """A session of a node that never answers. It notes whether a request was told of its time-out."""
 
     def __init__(self) -> None:
         self.is_told = False

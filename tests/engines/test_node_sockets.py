@@ -44,7 +44,7 @@ OPTIONS = (
     + (_string("CQL_VERSION") + struct.pack(">H", 1) + _string("3.4.7"))
     + (_string("LONG") + struct.pack(">H", ANSWER_STRINGS) + ANSWER_STRINGS * _string(60_000 * "y"))
 )
-"""What a node says it supports: 2.4 MB, which no single read takes."""
+"""The options of a node: 2.4 MB, which no single read takes."""
 
 
 class Node:

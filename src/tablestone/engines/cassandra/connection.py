@@ -345,9 +345,22 @@ class Connection:
 def _batch(calls: Sequence[Call]) -> BatchStatement:
     batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.QUORUM)
     batch.serial_consistency_level = ConsistencyLevel.SERIAL
-    for statement, parameters in calls:
-        batch.add(statement, parameters)
+    first, *rest = calls
+    batch.add(*first)  # says where the partition is, which is the same in all of them
+    # As `add`, which makes an object for each statement, and looks for encrypted columns in each.
+    batch._statements_and_parameters += [  # noqa: SLF001
+        (True, statement.query_id, _serialized(statement, parameters))
+        for statement, parameters in rest
+    ]
     return batch
+
+
+def _serialized(statement: Statement, parameters: Sequence[Any]) -> list[bytes | None]:
+    version = statement.protocol_version
+    return [
+        value if value is None else column.type.serialize(value, version)
+        for value, column in zip(parameters, statement.column_metadata, strict=True)
+    ]
 
 
 def _busy(what: str, error: Exception, hint: str = "") -> EngineBusy:

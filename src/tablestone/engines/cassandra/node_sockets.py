@@ -29,8 +29,8 @@ READ_BYTES: Final = 256 << 10
 """How much is read from a socket at once. The driver's own 4 KiB are 256 calls for a page of 1,000 entities."""
 HANDED_OVER_SECONDS: Final = 0.001
 """How often the event loop looks whether the driver's thread has let go of a socket."""
-HANDED_OVER_SECONDS_MAX: Final = 1.0
-"""How long the driver's thread may take for that when a server ends in the middle of it."""
+LOOKS_MAX: Final = 1000
+"""How often it looks for that when a server ends in the middle of a move: for about a second."""
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -74,7 +74,7 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
             super().handle_read(watcher, revents, errno)
 
     def close(self) -> None:
-        """Close, from whichever thread; what waits for an answer learns of it."""
+        """Close, from whichever thread. Requests under way end with an error."""
         loop = self._loop
         if loop is None:
             super().close()
@@ -99,8 +99,9 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
         loop = self._loop
         if loop is None or self.is_closed:
             return
-        deadline = time.monotonic() + HANDED_OVER_SECONDS_MAX
-        while self._is_watched_by_driver() and time.monotonic() < deadline:
+        for _ in range(LOOKS_MAX):
+            if not self._is_watched_by_driver():
+                break
             time.sleep(HANDED_OVER_SECONDS)
         self._loop, self._is_moved = None, False
         loop.remove_reader(self._socket.fileno())
@@ -120,7 +121,7 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
         """Send what one turn of the loop has to send in one call."""
         if self.is_closed:
             return
-        if self.serving.loop is not loop:  # it has ended meanwhile
+        if self.serving.loop is not loop:  # it has ended
             super().push(data)
             return
         self._outgoing.append(data)

@@ -119,7 +119,7 @@ class Reads:
         before: Moment | None,
         take: Callable[[bytes, Sequence[Row]], list[_Taken]],
     ) -> tuple[list[_Taken], Key | None, Moment | None]:
-        """What is taken of the rows of a page, the key of the next row, and the moment of the last partition read.
+        """The rows of a page as `take` gives them, the key of the next row, and the moment of the last partition read.
 
         `before` is that of an earlier page: `MomentPassed` if the same partition is another one now.
         """
