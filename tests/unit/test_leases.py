@@ -115,6 +115,57 @@ async def test_what_is_kept_is_used_until_the_lease_ends_and_not_longer() -> Non
     assert storage.reads == 4
 
 
+class HeldEngine(CountingEngine):
+    """Answers as many reads as are let go; refuses them if it `fails`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = asyncio.Semaphore(0)
+        self.fails = False
+
+    async def get(self, key: Key) -> bytes | None:
+        await self.let_go.acquire()
+        found = await super().get(key)
+        if self.fails:
+            raise EngineUnavailable("held")
+        return found
+
+
+async def test_requests_that_come_during_a_read_wait_for_it() -> None:
+    """Sixteen clients read four rows twice in each lease: more than they asked for, on a busy cluster."""
+    storage, elapsed = HeldEngine(), Elapsed()
+    await stored(storage, b"old")
+    rows = CachedRows(at_once(storage, Leases(5.0, elapsed)))
+    asked = [asyncio.ensure_future(rows.get(PLACE, bytes)) for _ in range(16)]
+    await asyncio.sleep(0)
+    storage.let_go.release()
+    assert await asyncio.gather(*asked) == [b"old"] * 16
+    assert (storage.reads, rows.misses, rows.hits) == (2, 1, 15)
+
+
+@pytest.mark.parametrize("reason", ["a change is under way", "it failed", "the lease ended"])
+async def test_a_read_that_cannot_be_kept_is_for_one_request_only(reason: str) -> None:
+    storage, elapsed = HeldEngine(), Elapsed()
+    await stored(storage, b"old")
+    rows = CachedRows(at_once(storage, Leases(5.0, elapsed)))
+    first = asyncio.ensure_future(rows.get(PLACE, bytes))
+    second = asyncio.ensure_future(rows.get(PLACE, bytes))
+    if reason == "a change is under way":
+        mark = Change(storage_keys.marks(PLACE.partition).start.row, ANY, Put(lambda _: b"{}"))
+        await storage.commit(WriteSet(PLACE.partition, [mark]))
+    await asyncio.sleep(0)
+    storage.fails = reason == "it failed"
+    storage.let_go.release()
+    if reason == "the lease ended":
+        elapsed.now += 5.0
+    await asyncio.wait((first,))
+    storage.fails = False
+    await stored(storage, b"new")
+    storage.let_go.release()
+    assert await second == b"new"
+    assert (first.exception() is not None) == (reason == "it failed")
+
+
 async def test_a_lease_begins_before_the_row_is_read() -> None:
     """A read that takes as long as a lease leaves nothing that may be used afterwards."""
     storage, elapsed = CountingEngine(), Elapsed()

@@ -7,6 +7,7 @@ which a change is under way (`invalidating_change`). Knows engines, and not the 
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -45,6 +46,7 @@ class CachedRows:
         self._keeps_absence = absence_by_lease or not self._by_lease
         self._generation: int | None = None
         self._kept: dict[Key, Any] = {}
+        self._being_read: dict[Key, asyncio.Event] = {}
         self.hits = 0
         self.misses = 0
         self.read_at: int | None = None
@@ -54,10 +56,11 @@ class CachedRows:
 
     async def get(self, place: Key, read: Callable[[bytes], Found]) -> Found | None:
         """The row at this place, converted from the stored value by `read`; None if there is no row."""
-        generation = self._engine.generation
-        if generation != self._generation:
-            self._kept = {}
-            self._generation = generation
+        generation = self._present()
+        if self._by_lease and place not in self._kept and place in self._being_read:
+            # What may be kept is as good for every request of this lease as for the one that reads it.
+            await self._being_read[place].wait()
+            generation = self._present()
         kept = self._kept
         if place in kept:
             self.hits += 1
@@ -65,21 +68,50 @@ class CachedRows:
             found: Found | None = kept[place]
             return found
         self.misses += 1
-        if self._by_lease:
+        if not self._by_lease:
+            value = await self._engine.get(place)
+            found = None if value is None else read(value)
+            self._keep(kept, place, found, generation, may_keep=True)
+            return found
+        being_read, ended = self._being_read, asyncio.Event()
+        being_read[place] = ended
+        try:
             value, may_keep = await self._read_by_lease(place)
-        else:
-            value, may_keep = await self._engine.get(place), True
-        found = None if value is None else read(value)
+            found = None if value is None else read(value)
+            self._keep(kept, place, found, generation, may_keep=may_keep)
+        finally:
+            ended.set()
+            if being_read.get(place) is ended:
+                del being_read[place]
+        return found
+
+    def _present(self) -> int | None:
+        """The present generation. What was kept in an earlier one is dropped."""
+        generation = self._engine.generation
+        if generation != self._generation:
+            self._kept = {}
+            self._being_read = {}
+            self._generation = generation
+        return generation
+
+    def _keep(
+        self,
+        kept: dict[Key, Any],
+        place: Key,
+        found: Any,
+        generation: int | None,
+        *,
+        may_keep: bool,
+    ) -> None:
+        """Note what was read in this generation. `kept` is its dictionary, which may have been dropped in between."""
         if generation is None or not may_keep or (found is None and not self._keeps_absence):
             self.kept_at = None
         else:
-            # Into the dictionary of the generation before the read, which may have been dropped during the read.
             if len(kept) >= KEPT_MAX:
                 kept.clear()
             kept[place] = found
             self.kept_at = generation
         self.read_at = self._engine.generation  # it may have changed during the read
-        return found
 
     def kept(self, place: Key) -> Any:
         """The result of the last `get` of this place if it is still valid, else `NOT_KEPT`; for very frequent calls."""
