@@ -58,7 +58,7 @@ class CachedRows:
         """The row at this place, converted from the stored value by `read`; None if there is no row."""
         generation = self._present()
         if self._by_lease and place not in self._kept and place in self._being_read:
-            # What may be kept is as good for every request of this lease as for the one that reads it.
+            # A row that may be kept is valid for every request of this lease, not only for the one that reads it.
             await self._being_read[place].wait()
             generation = self._present()
         kept = self._kept
@@ -86,7 +86,7 @@ class CachedRows:
         return found
 
     def _present(self) -> int | None:
-        """The present generation. What was kept in an earlier one is dropped."""
+        """The present generation; rows that were kept in an earlier one are dropped."""
         generation = self._engine.generation
         if generation != self._generation:
             self._kept = {}
