@@ -180,7 +180,7 @@ QUERIES = (
             queries=(asked("Status ne ?", 60, 800_000, 40),),
         ),
         ("negation",),
-        ("index entities of the wanted entities alone",),
+        ("index entities for the wanted entities only",),
         "Patterns, Index entities pattern",
     ),
     Case(

@@ -85,7 +85,7 @@ _OF_TESTS: Final = {
     ),
     "bad_input.test_rows_that_could_not_be_read_are_tried_again": "table.read-again",
     "controls.test_a_large_table_is_counted_on": "size.further table.count",
-    "controls.test_a_plan_and_its_advice_are_opened": "table.plan table.advice table.source",
+    "controls.test_a_plan_and_its_advice_are_opened": "table.plan table.advice sources.source",
     "controls.test_a_policy_begins": "policies.start",
     "controls.test_a_property_is_removed_and_the_panel_closed": "entity.remove entity.close",
     "controls.test_a_signature_is_copied": "signature-made.url signature-made.copy",
@@ -137,6 +137,7 @@ _OF_TESTS: Final = {
         "table.export export.form export.kind export.download table.import import.form import.file "
         "import.conflict import.import"
     ),
+    "selection.test_all_rows_and_a_range_are_selected": "table.select-all",
     "unsaved.test_a_problem_in_the_panel_is_closed": "problem.close",
     "unsaved.test_what_was_typed_is_not_thrown_away_unasked": "unsaved.keep unsaved.discard",
 }

@@ -58,11 +58,17 @@ def test_the_heat_map_and_its_lists(watched: WatchedPage) -> None:
     scans = page.inner_text("[aria-labelledby=scans]")
     assert "temp gt ?" in scans
     assert "1,000,000 entities read for 400 returned" in scans
-    assert "Advice:" in scans
+    assert "Warning:" in scans
+    assert "Sources:" in scans
     height = "document.querySelector('svg.heat').parentElement.clientHeight"
     for width in (1280, 360):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate(height) > 200
+    watched.open("/heat?table=weather")
+    newest = "document.querySelector('svg.heat').parentElement.scrollLeft > 100"
+    watched.wait_until(newest)
+    severities = page.locator(".advice strong").all_inner_texts()
+    assert set(severities) <= {"Severe:", "Warning:", "Note:"}
     watched.keep("heat")
     page.locator("[name=table]").select_option("Weather")
     page.locator("[name=period]").select_option("day")
@@ -139,7 +145,7 @@ def test_a_signature_is_made_and_explained(
     said = page.inner_text("#made")
     for line in (
         "A signature of the table Weather",
-        "It allows to read.",
+        "It permits: read.",
         "not expired",
         "It is valid for the keys from PartitionKey 'JFK' through PartitionKey 'JFK'.",
     ):

@@ -11,6 +11,7 @@ import pytest
 
 from explorer.test_explorer_bad_input import answering
 from explorer.test_page_guard import COOKIE, ORIGIN, send
+from tablestone.explorer.filter_input import filter_problem
 from tablestone.testing import TableStorage
 from tablestone.transfer.endpoint_connection import Connection, parse_connection_string
 
@@ -56,6 +57,26 @@ def test_a_wrong_query_stays_in_its_form(
     assert typed.count(field) == 1
     assert 'value="V eq 1"' in answer.text
     assert "--order-by" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "behind", "hint"),
+    [
+        ("City eq Oslo", "City eq ", "Oslo", "A text stands in quotes: 'Oslo'."),
+        ("a gt 1 and City eq Oslo", "a gt 1 and City eq ", "Oslo", "A text stands in quotes: 'Oslo'."),
+        ("City qe 'Oslo'", "City qe", " 'Oslo'", ""),
+    ],
+)  # fmt: skip
+def test_quotes_that_were_forgotten(text: str, before: str, behind: str, hint: str) -> None:
+    problem = filter_problem(text)
+    assert problem is not None
+    assert (problem.before, problem.behind, problem.hint) == (before, behind, hint)
+
+
+def test_an_order_that_no_entity_has(connection: Connection) -> None:
+    for order, is_told in (("Nope desc", True), ("V", False)):
+        answer = send("GET", f"/tables/Table?order={order}", OPENED, connection=connection)
+        assert ("No entity that was read has Nope" in answer.text) is is_told
 
 
 @pytest.mark.parametrize("etag", ['W/"an-old-one"', ""])

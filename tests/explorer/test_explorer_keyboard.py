@@ -144,7 +144,7 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
     ]),
     "signature.explain-form": ("/signature", [
         Tab("[name=given]"), Type("sv=2019-02-02&tn=Weather&sp=r&sig=x"),
-        Tab("[data-control='signature.explain']"), Press("Enter"), Wait("#explained", "It allows to read."),
+        Tab("[data-control='signature.explain']"), Press("Enter"), Wait("#explained", "It permits: read."),
     ]),
     "heat.form": ("/heat", [
         Tab("[name=period]"), Press("ArrowDown"), Tab("[data-control='heat.go']"), Press("Enter"),

@@ -130,7 +130,7 @@ LOOKS: dict[str, Look] = {
     "without the token": Look("refused", "/", leave),
     "without an admin address": Look("no_heat", "/heat"),
 }
-OF_OTHERS = {"page", "part", "rows"}
+OF_OTHERS = {"page", "part", "rows", "sources"}
 """Templates that are parts of the others; an address of rows alone leads to the page of their table."""
 
 

@@ -145,7 +145,11 @@ def test_a_wrong_value_is_told_beside_it(watched: WatchedPage) -> None:
     open_entity(watched, "Weather", FIRST)
     field(watched, "humid").fill("many")
     watched.page.get_by_role("button", name="Save").click()
-    wait_for_text(watched, ".property.wrong .problem", "humid is 'many', not of type Edm.Int32")
+    wait_for_text(
+        watched,
+        ".property.wrong .problem",
+        "humid is 'many', which is no Int32 (-2147483648 to 2147483647)",
+    )
     assert field(watched, "humid").input_value() == "many"
 
 

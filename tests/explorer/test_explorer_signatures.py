@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[Filled, str]] = {
     "keys of no table": ({"Table": "", "First PartitionKey": "a"}, "A range of keys is one of a table"),
     "letters of the account": (
         {"write": True, "list": True},
-        "A signature of a table allows to read, add, update and delete, not to write or list.",
+        "A signature of a table has the permissions read, add, update and delete only, not write or list.",
     ),
     "no name of a table": ({"Table": "a-b"}, "'a-b' is no name of a table."),
 }  # fmt: skip

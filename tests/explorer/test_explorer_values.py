@@ -14,7 +14,7 @@ from tablestone.explorer.grid_query import GridQuery, read_query
 from tablestone.explorer.grid_rows import COLUMNS_MAX, Cell, cell_of, columns_of
 from tablestone.explorer.page_templates import _with_code
 from tablestone.explorer.page_tokens import read_token, write_token
-from tablestone.explorer.property_forms import differences, fields_of, read_form
+from tablestone.explorer.property_forms import HINTS, differences, fields_of, read_form
 from tablestone.explorer.query_pages import condition_of
 from tablestone.explorer.saved_queries import forget_query, queries_of, save_query
 from tablestone.explorer.sdk_code import LANGUAGES, point_code, query_code
@@ -160,13 +160,23 @@ def test_an_entity_is_the_same_after_its_form() -> None:
 
 REFUSED: list[tuple[str, str, str, str]] = [
     # the name, the type, the text, the reason
-    ("a", "Int32", "2147483648", "a is '2147483648', not of type Edm.Int32"),
-    ("a", "Int64", "1.5", "a is '1.5', not of type Edm.Int64"),
-    ("a", "Guid", "x", "a is 'x', not of type Edm.Guid"),
+    (
+        "a",
+        "Int32",
+        "2147483648",
+        "a is '2147483648', which is no Int32 (-2147483648 to 2147483647)",
+    ),
+    ("a", "Int64", "1.5", "a is '1.5', which is no Int64 (a whole number of 64 bits)"),
+    ("a", "Guid", "x", "a is 'x', which is no Guid (00000000-0000-0000-0000-000000000000)"),
     ("a", "DateTime", "1600-01-01", "a is '1600-01-01', before 1601 or after 9999"),
-    ("a", "Binary", "=", "a is '=', not of type Edm.Binary"),
-    ("a", "Boolean", "yes", "a is 'yes', not of type Edm.Boolean"),
-    ("a", "GeographyPoint", "1 2", "a is '1 2', not of type Edm.GeographyPoint"),
+    ("a", "Binary", "=", "a is '=', which is no Binary (base64)"),
+    ("a", "Boolean", "yes", "a is 'yes', which is no Boolean (true or false)"),
+    (
+        "a",
+        "GeographyPoint",
+        "1 2",
+        "a is '1 2', which is no GeographyPoint (" + HINTS["GeographyPoint"] + ")",
+    ),
     ("a", "String as JSON", "plain", "a is not a JSON string."),
     ("a", "Decimal", "1", "Decimal is not a type."),
     ("", "String", "x", "The property needs a name."),

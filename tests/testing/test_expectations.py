@@ -91,7 +91,7 @@ def test_what_is_within_the_budget_passes(
         (
             {"scans": 0},
             lambda table: list(table.list_entities()),
-            ("It has no filter. `PartitionKey eq ?` reads one partition, and `$top` less of it",),
+            ("It has no filter. The filter `PartitionKey eq ?` reads one partition only",),
         ),
         (
             {"requests": 2},

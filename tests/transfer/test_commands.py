@@ -241,9 +241,9 @@ def test_a_scan_is_explained_with_advice(
     tools: DataTools, weather: str, arguments: tuple[str, ...], words: str
 ) -> None:
     told = tools.run("query", weather, *arguments, "--explain").stderr.splitlines()
-    (advice,) = [line for line in told if line.startswith("advice: ")]
+    (advice,) = [line for line in told if line.startswith("advice (")]
     assert words in advice
-    assert told[told.index(advice) + 1].startswith("  in writes: ")
+    assert told[told.index(advice) + 1].startswith("  cost of writes: ")
 
 
 @pytest.mark.parametrize(("arguments", "kind"), [PLANS[0], PLANS[1], *PLANS[3:]], ids=str)

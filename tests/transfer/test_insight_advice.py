@@ -64,7 +64,7 @@ def test_the_advice_on_a_server(tools: DataTools, server: ServerProcess) -> None
     keys = advice["partition_key"], advice["row_key"]
     assert keys == ("{wind:010}", "{gust:010}_{PartitionKey}_{RowKey}")
     told = tools.run("insight", "Scanned", "--admin", admin_of(server)).stdout
-    assert f"  {advice['change']}\n  in writes: {advice['cost']}\n" in told
+    assert f"  {advice['change']}\n  cost of writes: {advice['cost']}\n" in told
     new = ("--partition-key", keys[0], "--row-key", keys[1])
     ran = tools.run("simulate-keys", "Scanned", *new, "--admin", admin_of(server), "--quiet")
     asked = f"query: wind eq ? and gust ge ?  ({RUNS} runs)"

@@ -88,7 +88,7 @@ def _about(use: QueryUse, **facts: object) -> dict[str, object]:
         reads = f"reads {_READS.get(use.kind, 'every entity')}"
     else:
         read, returned = round(use.entities_read / use.runs), use.entities_returned / use.runs
-        shown = f"{returned:,.1f}".removesuffix(".0")
+        shown = f"{returned:,.1f}".removesuffix(".0") if returned < 10 else f"{returned:,.0f}"
         reads = f"reads {read:,} entities a run and returns {shown}"
     plan = _PLANS.get(use.kind, use.kind.value)
     about = {"filter": shape_of(use.filter), "plan": plan, "reads": reads}

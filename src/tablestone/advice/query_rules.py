@@ -33,8 +33,8 @@ QUERY_RULES: Final = (
         find.inter_partition,
         _SCAN,
         _COPY + ": the query then reads {gain}.{several}{instead}",
-        "Each write becomes two requests to two partitions, which no transaction holds: the copy is behind until the "
-        "second request has succeeded, so a queue has to repeat that one, and repeating it must do no harm.{more}",
+        "Each write becomes two requests to two partitions, which cannot share a transaction: the copy is behind until "
+        "the second request has succeeded. A queue repeats that one until it does, so it must be idempotent.{more}",
     ),
     Rule(
         "index-entities",
@@ -83,8 +83,8 @@ QUERY_RULES: Final = (
         (rule.INDEX_ENTITIES, rule.CHOOSING_PARTITION_KEY),
         find.flag,
         _SCAN,
-        "A key of {names} would make two partitions, each as hot as half of the table: keep index entities of the "
-        "wanted entities alone, in a partition of their own.",
+        "A key of {names} would make two partitions, each as hot as half of the table: keep index entities for the "
+        "wanted entities only, in a partition of their own.",
         "A change of {names} becomes two requests, which are eventually consistent.",
     ),
     Rule(
@@ -121,7 +121,7 @@ QUERY_RULES: Final = (
         find.negation,
         _SCAN,
         "No key helps these conditions on {names}: ask with `eq` for the values that are wanted, or keep index "
-        "entities of the wanted entities alone in a partition of their own.",
+        "entities for the wanted entities only, in a partition of their own.",
         "Index entities cost a second write when an entity begins or ceases to be wanted.",
     ),
     Rule(
@@ -168,8 +168,8 @@ QUERY_RULES: Final = (
         (rule.QUERY_KEYS, rule.DENORMALIZATION),
         find.whole_table,
         "A query of {table} has no filter: it {reads}, {runs} times.",
-        "`PartitionKey eq ?` reads one partition, and `$top` less of it; a total or a list that is often needed can be "
-        "an entity of its own.",
+        "The filter `PartitionKey eq ?` reads one partition only, and `$top` ends the answer early. If a program needs "
+        "a total or a list of the table often, keep it in an entity of its own.",
         "Such an entity is one more write for each change, in the same transaction if it is in the same partition.",
     ),
     Rule(

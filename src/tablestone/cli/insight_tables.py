@@ -90,7 +90,7 @@ def _print_advice(console: Console, advice: Sequence[Advice], period: str) -> No
         style = "bold red" if each.severity is Severity.SEVERE else ""
         console.print(Text(f"{each.severity.value}: {each.sentence}", style), soft_wrap=True)
         console.print(Text(f"  {each.change}"), soft_wrap=True)
-        console.print(Text(f"  in writes: {each.cost}"), soft_wrap=True)
+        console.print(Text(f"  cost of writes: {each.cost}"), soft_wrap=True)
         console.print(Text(f"  {each.sources[0].url}", "dim"), soft_wrap=True)
 
 

@@ -18,7 +18,7 @@ from tablestone.explorer.explored_account import SeenProperty
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import print_literal
-from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OPEN, tokens
+from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OPEN, Token, tokens
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind, plan_query
 from tablestone.transfer.explaining import plan_lines, plan_name
@@ -44,12 +44,13 @@ _EXAMPLES: Final = {
 
 
 class FilterProblem(NamedTuple):
-    """An error of a filter: the sentence, and the text before and behind its position, if it has one."""
+    """An error of a filter: the sentence, the text before and behind its position, and what is probably meant."""
 
     sentence: str
     before: str
     behind: str
     position: int | None
+    hint: str = ""
 
 
 class ShownPlan(NamedTuple):
@@ -81,17 +82,35 @@ def filter_problem(text: str) -> FilterProblem | None:
 
 def _located(text: str, error: StorageError) -> FilterProblem:
     found = _POSITION.search(error.text)
-    if found is None:
-        return FilterProblem(f"{error.code}: {error.text}", "", "", None)
-    position = int(found[1] or found[2])
-    # The position counts UTF-16 units, as .NET does.
+    bare = _value_without_quotes(text)
+    hint = "" if bare is None else f"A text stands in quotes: '{bare.value}'."
+    sentence = error.text.partition(" in '")[0].rstrip(".")
     units = text.encode("utf-16-le", "surrogatepass")
+    if found is not None:
+        # The position counts UTF-16 units, as .NET does.
+        position = int(found[1] or found[2])
+    elif bare is not None:
+        position = len(text[: bare.start].encode("utf-16-le", "surrogatepass")) // 2
+    else:
+        return FilterProblem(f"{error.code}: {error.text}", "", "", None)
     before = units[: 2 * position].decode("utf-16-le", "replace")
     behind = units[2 * position :].decode("utf-16-le", "replace")
-    sentence = error.text.partition(" in '")[0]
     shown = f"…{before[-AROUND_LENGTH:]}" if len(before) > AROUND_LENGTH else before
     after = f"{behind[:AROUND_LENGTH]}…" if len(behind) > AROUND_LENGTH else behind
-    return FilterProblem(f"{error.code}: {sentence}.", shown, after, position)
+    return FilterProblem(f"{error.code}: {sentence}.", shown, after, position, hint)
+
+
+def _value_without_quotes(text: str) -> Token | None:
+    """The first name that stands where a comparison has its value."""
+    try:
+        found = list(tokens(text))
+    except StorageError:
+        return None  # a literal that is no value has its own error
+    for name, operator, value in zip(found, found[1:], found[2:], strict=False):
+        kinds = (name.kind, operator.kind, value.kind)
+        if kinds == (NAME, NAME, NAME) and operator.value in _OPERATORS:
+            return value
+    return None
 
 
 def plan_of(text: str) -> ShownPlan:

@@ -25,7 +25,7 @@ from tablestone.explorer.page_tokens import read_token, write_token
 from tablestone.explorer.query_pages import COMPARISONS, condition_of
 from tablestone.explorer.saved_queries import queries_of
 from tablestone.explorer.sdk_code import LANGUAGES
-from tablestone.explorer.shown_entities import ORDERED_MAX, asked_properties, in_order
+from tablestone.explorer.shown_entities import ORDERED_MAX, absent_from, asked_properties, in_order
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.transfer.formats.rows import TYPE_NAMES
@@ -53,6 +53,8 @@ class Piece(NamedTuple):
     entities: list[RawEntity]
     next_piece: dict[str, object] | None
     cost: Cost
+    unordered: tuple[str, ...] = ()
+    """The properties of the order that no entity has."""
 
 
 class _Orders:
@@ -135,6 +137,7 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
         seen=seen,
         ordered_max=ORDERED_MAX,
         first=values,
+        unordered=values.get("unordered", ()),
     )
 
 
@@ -183,6 +186,7 @@ def _piece_values(
         "source": path_to(request, "tables", name, "rows", **given),
         "following": following,
         "cost": piece.cost,
+        "unordered": piece.unordered,
         "milliseconds": round((monotonic_seconds() - started) * 1000),
     }
 
@@ -231,15 +235,18 @@ def _ordered_piece(
 ) -> Piece:
     """A part of the first entities of the query in the order that is asked for."""
     cost = Cost()
+    unordered: tuple[str, ...] = ()
     if kept is None:
         reader = account.reader()
-        kept = _orders.keep(in_order(reader, name, query))
+        entities = in_order(reader, name, query)
+        unordered = absent_from(entities, query)
+        kept = _orders.keep(entities)
         cost = reader.cost
     begin = int(start) if start and start.isascii() and start.isdecimal() else 0
     part = _orders.part(kept, begin)
     end = begin + len(part)
     is_last = len(part) < PIECE_ROWS or not _orders.part(kept, end)
-    return Piece(list(part), None if is_last else {"kept": kept, "from": end}, cost)
+    return Piece(list(part), None if is_last else {"kept": kept, "from": end}, cost, unordered)
 
 
 SHOWN: Final = {

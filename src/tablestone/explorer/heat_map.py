@@ -59,7 +59,8 @@ class HeatLabel(NamedTuple):
 class HeatPicture(NamedTuple):
     """The picture of a heat map. `hottest` is the cell with most operations, in words; empty without any.
 
-    `has_scans`: the first row is the one of the scans.
+    `has_scans`: the first row is the one of the scans. `brightest` and `scanned` are the entities of the brightest cell
+    of the ranges, and of that row.
     """
 
     width: float
@@ -72,6 +73,17 @@ class HeatPicture(NamedTuple):
     times: list[HeatLabel]
     hottest: str
     has_scans: bool
+    brightest: int
+    scanned: int
+
+
+SCALE: Final = 20
+"""Colours of the scale beside the picture."""
+
+
+def scale() -> list[str]:
+    """The colours from the darkest to the brightest."""
+    return [colour(step**3, (SCALE - 1) ** 3) for step in range(SCALE)]
 
 
 def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
@@ -115,6 +127,8 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
         _time_labels(heat.starts, wide, top),
         hottest,
         bool(scans),
+        most,
+        max(heat.scanned, default=0) if scans else 0,
     )
 
 

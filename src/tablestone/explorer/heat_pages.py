@@ -14,7 +14,7 @@ from starlette.responses import Response
 from tablestone.advice.advising import advise, advise_on_query
 from tablestone.advice.rule import Advice
 from tablestone.advice.workload import TableUse
-from tablestone.explorer.heat_map import picture_of
+from tablestone.explorer.heat_map import picture_of, scale
 from tablestone.explorer.known_sizes import sizes_of
 from tablestone.explorer.page_templates import account_of, page
 from tablestone.telemetry.insight_report import DAY, HOUR, NOW, InsightReport, QueryShape
@@ -71,6 +71,8 @@ def _heat_of(request: Request, admin_url: str, account: str) -> Response:
         "periods": PERIOD_NAMES,
         "kind": kind,
         "kinds": KINDS,
+        "scale": scale(),
+        "unknown": wanted if table is None else "",
         "picture": _picture(shown, period, kind),
         "tables": [(each, each.activity[period], each.rates[period]) for each in whole.tables],
         "partitions": shown.partitions[period][:LISTED_MAX],

@@ -132,8 +132,19 @@ def _value(field: PropertyField) -> EdmValue:
     kind = TYPE_NAMES.get(field.kind)
     if kind is None:
         raise ValueError(f"{field.kind[:40]} is not a type.")
-    text = field.text if kind is EdmType.STRING else field.text.strip()
-    return odata.typed_value(field.name, text, kind)
+    return read_value(field.name, field.text, kind)
+
+
+def read_value(name: str, text: str, kind: EdmType) -> EdmValue:
+    """A text as a value of a type; the `ValueError` says for people which texts the type has."""
+    word = kind.value.removeprefix("Edm.")
+    try:
+        return odata.typed_value(name, text if kind is EdmType.STRING else text.strip(), kind)
+    except ValueError as error:
+        told = str(error).partition(", not of type Edm.")[0]
+        if told == str(error):
+            raise
+        raise ValueError(f"{told}, which is no {word} ({HINTS[word]})") from None
 
 
 class Difference(NamedTuple):

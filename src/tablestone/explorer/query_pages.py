@@ -11,11 +11,11 @@ from tablestone.explorer.filter_input import completions
 from tablestone.explorer.grid_query import read_query
 from tablestone.explorer.page_templates import account_of, path_to
 from tablestone.explorer.posted_forms import PostedForm
+from tablestone.explorer.property_forms import read_value
 from tablestone.explorer.saved_queries import forget_query, save_query
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import is_identifier
 from tablestone.model.filter_tree import print_literal
-from tablestone.transfer import odata
 from tablestone.transfer.formats.rows import TYPE_NAMES
 from tablestone.transfer.queries import prefix_filter
 from tablestone.transfer.refusals import TransferRefused
@@ -65,9 +65,7 @@ def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
             raise TransferRefused("Only a String can begin with a text.")
         return prefix_filter(name, value)
     try:
-        literal = odata.typed_value(
-            name, value if edm_type is EdmType.STRING else value.strip(), edm_type
-        )
+        literal = read_value(name, value, edm_type)
     except ValueError as error:
         raise TransferRefused(f"{error}.") from None
     return f"{name} {comparison} {print_literal(EdmValue(*literal))}"

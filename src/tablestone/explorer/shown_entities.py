@@ -6,7 +6,7 @@ Knows queries and pages; knows no row of the grid and no file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -31,6 +31,15 @@ def in_order(reader: TableReader, table: str, query: GridQuery) -> list[RawEntit
     asked = Query(table, query.filter or None, asked_properties(query))
     read = islice(reader.entities(asked), ORDERED_MAX)
     return list(Refinement(order_by=query.ordered_by, top=query.top).apply(read))
+
+
+def absent_from(entities: Sequence[RawEntity], query: GridQuery) -> tuple[str, ...]:
+    """The properties of the order that no entity has; none if there is no entity."""
+    return tuple(
+        name
+        for name, _ in query.ordered_by
+        if entities and not any(raw.get(name) is not None for raw in entities)
+    )
 
 
 class ShownPages:

@@ -37,7 +37,7 @@ def explained(text: str, now: int) -> list[str]:
         raise TransferRefused("This is no shared access signature: it has no sig.")
     lines = [_kind(given)]
     if "sp" in given:
-        lines.append(f"It allows to {_words(given['sp'], _PERMISSIONS)}.")
+        lines.append(f"It permits: {_words(given['sp'], _PERMISSIONS)}.")
     if "si" in given:
         lines.append(
             f"The stored access policy {given['si']!r} has what the signature does not say itself."

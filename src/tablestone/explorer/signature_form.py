@@ -117,6 +117,6 @@ def _letters(form: PostedForm, table: str) -> str:
     unknown = [ACCOUNT_LETTERS[letter] for letter in chosen if letter not in TABLE_LETTERS]
     if unknown:
         raise TransferRefused(
-            f"A signature of a table allows to read, add, update and delete, not to {' or '.join(unknown)}."
+            f"A signature of a table has the permissions read, add, update and delete only, not {' or '.join(unknown)}."
         )
     return "".join(letter for letter in TABLE_LETTERS if letter in chosen)

@@ -46,7 +46,7 @@ def explain(
     returned = 0 if cost.requests and not cost.entities else None
     use = QueryUse(asked, entities_returned=returned, plan=plan.kind, reads_newest=newest)
     for advice in advise_on_query(use, TableUse(query.table)):
-        lines += [f"advice: {advice.change}", f"  in writes: {advice.cost}"]
+        lines += [f"advice ({advice.rule}): {advice.change}", f"  cost of writes: {advice.cost}"]
     lines.append(
         f"cost: {_number(cost.requests, 'request', 'requests')}, "
         f"{_number(cost.entities, 'entity', 'entities')} received for {shown:,} shown, "
@@ -71,7 +71,7 @@ def plan_lines(plan: Plan) -> list[str]:
     if len(plan.ranges) > RANGES_SHOWN_MAX:
         lines.append(f"and {len(plan.ranges) - RANGES_SHOWN_MAX:,} ranges more")
     if plan.residual is not None:
-        lines.append(f"asked of each entity there: {print_filter(plan.residual)}")
+        lines.append(f"tested on each entity there: {print_filter(plan.residual)}")
     return lines
 
 

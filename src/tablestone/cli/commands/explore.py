@@ -46,8 +46,8 @@ USUAL_PORT: Final = 10012
 @click.option("--read-only", is_flag=True, help="Change nothing.")
 @click.option(
     "--admin",
-    metavar="URL",
-    help="Admin address of the server, for its heat map: http://127.0.0.1:PORT.",
+    metavar="[HOST:]PORT",
+    help="Admin address of the server, for its heat map.",
 )
 def explore(
     connection: str | None,

@@ -156,5 +156,8 @@ document.getElementById("theme")?.addEventListener("click", () => {
   localStorage.setItem("looks", isDark ? "light" : "dark");
 });
 
+// A map that is wider than the window begins at its newest end.
+for (const map of document.querySelectorAll(".scrolls:has(> .heat)")) map.scrollLeft = map.scrollWidth;
+
 startGrid(part, announce);
 startCompletion();

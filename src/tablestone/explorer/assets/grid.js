@@ -70,6 +70,7 @@ export function startGrid(part, announce) {
       cell.textContent = name;
       names.append(cell);
     }
+    alignNumbers(piece);
     if (isNew) {
       for (const name of ["read", "pages", "bytes", "milliseconds"]) sum[name] += Number(piece.dataset[name]);
       tell();
@@ -87,6 +88,20 @@ export function startGrid(part, announce) {
     }
     near.observe(piece);
     tellSelected();
+  }
+
+  const NUMBERS = ["Int32", "Int64", "Double"];
+
+  /** The name of a column of numbers stands where the numbers do: at the right. */
+  function alignNumbers(piece) {
+    const heads = [...names.querySelectorAll("[data-name]")];
+    for (const row of [...piece.querySelectorAll(".row")].slice(0, 20)) {
+      const cells = row.querySelectorAll(".cell");
+      heads.forEach((head, index) => {
+        const kind = NUMBERS.find((each) => cells[index]?.classList.contains(each));
+        if (kind) head.classList.add(kind);
+      });
+    }
   }
 
   function tell() {
@@ -162,20 +177,56 @@ export function startGrid(part, announce) {
       row.querySelector("a")?.click();
     } else if (event.key === " " && event.target.tagName !== "INPUT") {
       event.preventDefault();
-      row.querySelector("input")?.click();
+      const box = row.querySelector("input");
+      if (!box) return;
+      isRange = event.shiftKey;
+      box.click();
     }
   });
 
   const selected = document.getElementById("selected");
+  const all = document.getElementById("select-all");
+  const boxes = () => [...grid.querySelectorAll("input[name=row]")];
+  let last = null;
+  let isRange = false;
+
   function tellSelected() {
-    selected.textContent = `${grid.querySelectorAll("input[name=row]:checked").length} selected`;
+    const count = boxes().filter((each) => each.checked).length;
+    selected.textContent = `${count.toLocaleString("en")} selected`;
+    for (const button of document.querySelectorAll("#selection button")) button.disabled = count === 0;
+    all.checked = count > 0 && count === boxes().length;
+    all.indeterminate = count > 0 && !all.checked;
   }
+
+  function choose(box, isChosen) {
+    box.checked = isChosen;
+    const row = box.closest(".row");
+    row.classList.toggle("chosen", isChosen);
+    row.setAttribute("aria-selected", String(isChosen));
+  }
+
+  grid.addEventListener("click", (event) => {
+    if (event.target.name === "row" && event.isTrusted) isRange = event.shiftKey;
+    if (!event.target.closest(".piece a[data-into]")) return;
+    grid.querySelector(".row.open")?.classList.remove("open");
+    event.target.closest(".row").classList.add("open");
+  });
+
+  // With Shift, the rows from the last one that was selected to this one.
   grid.addEventListener("change", (event) => {
-    if (event.target.name !== "row") return;
-    const row = event.target.closest(".row");
-    row.classList.toggle("chosen", event.target.checked);
-    row.setAttribute("aria-selected", String(event.target.checked));
+    const box = event.target;
+    if (box === all) {
+      for (const each of boxes()) choose(each, all.checked);
+    } else if (box.name === "row") {
+      const here = boxes();
+      const [from, to] = [here.indexOf(last), here.indexOf(box)].sort((one, other) => one - other);
+      const range = isRange && from >= 0 ? here.slice(from, to + 1) : [box];
+      for (const each of range) choose(each, box.checked);
+      last = box;
+      isRange = false;
+    }
     tellSelected();
+    announce(selected.textContent);
   });
 
   for (const piece of grid.querySelectorAll(".piece")) arrive(piece, true);
