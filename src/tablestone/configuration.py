@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from tablestone.engines.contract import StorageId
 from tablestone.engines.encryption_key import EncryptionKey
@@ -114,6 +115,12 @@ class AdminAddress:
 
     host: str
     port: int
+
+
+CONNECTIONS_MIN: Final = 4
+"""Connections of a worker, of which one client address has half: with fewer, a client is refused beside itself."""
+BUFFERED_MEBIBYTES_MIN: Final = 10
+"""MiB of a worker, of which one client address has half: an entity group transaction has up to 4."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,6 +283,12 @@ def test_a_restore_that_was_killed_leaves_an_empty_directory(backup: Path, tmp_p
     (new / ".restored.partial").mkdir(parents=True)
     (new / ".restored.partial" / "tablestone.db").write_bytes(b"half")
     assert tablestone("check", "--data", new).status == 2
+    assert tablestone("account", "create", "weather", "--data", new) == Ended(
+        2,
+        [],
+        f"tablestone: The restore into {new} did not end: run it again, or remove {new / '.restored.partial'} to start "
+        "without data.\n",
+    )
     assert tablestone("restore", backup, "--data", new).status == 0
     assert names(new) == ["lock", "tablestone.db"]
     assert tablestone("check", "--data", new) == Ended(0, [f"{new}: healthy"], "")

@@ -201,9 +201,9 @@ def is_open(connection: socket.socket) -> bool:
 
 
 def test_bytes_in_memory(limited: Callable[..., Limited]) -> None:
-    crowd = limited("--max-buffers=4")
+    crowd = limited("--max-buffers=10")
     head, part = crowd.request("POST", "/Tables", 1024 * 1024), b" " * 1024 * 1023
-    connections = [crowd.connected(head) for _ in range(4)]
+    connections = [crowd.connected(head) for _ in range(10)]
     for each in connections:
         each.sendall(part)
         time.sleep(0.2)

@@ -17,6 +17,15 @@ UNDERSTOOD = {
         environment={"TABLESTONE_MAX_REQUESTS": "200", "TABLESTONE_MAX_ADDRESS_SHARE": "10"},
         file="max-buffers = 64\nmax-address-share = 20",
     ),
+    "the least that two workers need": Given(
+        {"admission": AdmissionLimits(8, 1, 20, 50)},
+        command_line={
+            "max-connections": "8",
+            "max-requests": "1",
+            "max-buffers": "20",
+            "workers": "2",
+        },
+    ),
     "limits that nobody gave": Given({"admission": AdmissionLimits(), "targets": None}),
     "the targets of Azure": Given(
         {"targets": ThroughputTargets(20_000, 2_000)}, command_line={"targets": "Azure"}
@@ -37,6 +46,14 @@ REFUSED = {
             ("max-address-share", "101", 100),
         )
     },
+    "too few connections for the workers": Refused(
+        "--max-connections must be 4 for each worker at least: 12 for 3.",
+        command_line={"max-connections": "11", "workers": "3"},
+    ),
+    "too few bytes for a transaction": Refused(
+        "--max-buffers must be 10 for each worker at least: 20 for 2.",
+        command_line={"max-buffers": "19", "workers": "2"},
+    ),
     "max-requests as text": Refused(
         "max-requests in FILE must be a number.", file='max-requests = "2"'
     ),

@@ -6,6 +6,7 @@ import io
 import logging
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_why_a_request_was_refused_says_no_secret(
     assert "SECRET" not in caplog.text
 
 
-FORGED = "2026-11-21 23:00:00,000 [1] ERROR tablestone: forged"
+FORGED = "2026-11-21T23:00:00.000Z [1] ERROR tablestone: forged"
 LINE_ENDS = {
     "a line feed": ("&#10;", r"\n"),
     "a carriage return": ("&#13;", r"\r"),
@@ -92,6 +93,7 @@ def test_the_text_of_an_error_does_not_begin_a_line_of_the_log() -> None:
     record = logging.LogRecord("tablestone", logging.ERROR, "", 0, "it failed", (), raised)
     first, *others = LineFormatter().format(record).splitlines()
     assert first.endswith("ERROR tablestone: it failed")
+    assert datetime.fromisoformat(first.partition(" ")[0]).utcoffset() == timedelta()
     assert len(others) == 3
     assert all(line.startswith("    ") for line in others)
 

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tablestone.cli.admission_options import admission_limits
 from tablestone.cli.encryption_keys import KEY_VARIABLE, encryption_key
 from tablestone.cli.kubernetes_variables import without_service_links
 from tablestone.cli.option_file import parsed, path_from, read_option_file
@@ -35,10 +36,6 @@ from tablestone.cli.options import (
     INSIGHT,
     LOG_FORMAT,
     LOG_LEVEL,
-    MAX_ADDRESS_SHARE,
-    MAX_BUFFERS,
-    MAX_CONNECTIONS,
-    MAX_REQUESTS,
     METRICS_TABLES,
     PORT,
     PRINT,
@@ -64,7 +61,6 @@ from tablestone.configuration import (
     INSIGHT_KEYS,
     AccountKeys,
     AdminAddress,
-    AdmissionLimits,
     CertificateFiles,
     Configuration,
     SelfSigned,
@@ -157,7 +153,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         realism=_realism(given, named),
         metrics_tables=given.get(METRICS_TABLES.name, False),
         insight=_insight(given),
-        admission=_admission(given),
+        admission=admission_limits(given, _workers(given.get(WORKERS.name), engine)),
         targets=given.get(TARGETS.name),
     )
 
@@ -256,17 +252,6 @@ def _access_log(given: Mapping[str, Any]) -> AccessLogTarget | None:
         return AccessLogTarget(target)
     log_format = given.get(LOG_FORMAT.name, LOG_FORMAT.default)
     return AccessLogTarget(log_format, path_from(target, Path.cwd()))
-
-
-def _admission(given: Mapping[str, Any]) -> AdmissionLimits:
-    """The limits of what the server takes on at a time."""
-    usual = AdmissionLimits()
-    return AdmissionLimits(
-        given.get(MAX_CONNECTIONS.name, usual.connections_max),
-        given.get(MAX_REQUESTS.name, usual.requests_max),
-        given.get(MAX_BUFFERS.name, usual.buffered_mebibytes_max),
-        given.get(MAX_ADDRESS_SHARE.name, usual.address_percent),
-    )
 
 
 def _insight(given: Mapping[str, Any]) -> str:

@@ -20,10 +20,16 @@ def formatter_of(log_format: str) -> logging.Formatter:
 
 
 class LineFormatter(logging.Formatter):
-    """Every message is one line, and every line of a traceback is indented, whatever text of a client's is in them."""
+    """Every message is one line, and every line of a traceback is indented, whatever text of a client's is in them.
+
+    Times are in UTC, as in the access log, and end in Z.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s [%(process)d] %(levelname)s %(name)s: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002 - logging's own
+        return utc_text(record.created)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
         return on_one_line(super().formatMessage(record))

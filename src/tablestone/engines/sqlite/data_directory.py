@@ -24,7 +24,7 @@ from tablestone.engines.sqlite.free_space import INCREMENTAL
 from tablestone.engines.sqlite.generation import Generation
 from tablestone.engines.sqlite.log_recovery import require_whole_log
 from tablestone.engines.sqlite.server_lock import LOCK_NAME, take_server_lock
-from tablestone.engines.sqlite.unfinished_copies import remove_unfinished_copies
+from tablestone.engines.sqlite.unfinished_copies import remove_unfinished_copies, require_restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,6 +98,7 @@ class DataDirectory:
             else:
                 make_directory(path)
             if opening is not Opening.READ_ONLY:
+                require_restored(path, self.database)
                 self._require_writable()
             if opening is Opening.SERVER:
                 self._lock = take_server_lock(path)

@@ -12,10 +12,21 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from tablestone.engines.contract import EngineRefused
+
 log = logging.getLogger(__name__)
 
 REENCRYPTED_NAME: Final = ".reencrypted.partial"
 RESTORED_NAME: Final = ".restored.partial"
+
+
+def require_restored(path: Path, database: Path) -> None:
+    """Refuse a directory into which a restore was killed: a start would serve it without data."""
+    copy = path / RESTORED_NAME
+    if os.path.lexists(copy) and not os.path.lexists(database):
+        raise EngineRefused(
+            f"The restore into {path} did not end: run it again, or remove {copy} to start without data."
+        )
 
 
 def remove_unfinished_copies(path: Path) -> None:

@@ -42,8 +42,8 @@ class Limit(enum.StrEnum):
 
 
 REASONS: Final[dict[Limit, str]] = {
-    Limit.CONNECTIONS: "too many connections with requests under way",
-    Limit.CONNECTIONS_OF_ADDRESS: "too many connections of one client with requests under way",
+    Limit.CONNECTIONS: "too many connections, none of which is idle",
+    Limit.CONNECTIONS_OF_ADDRESS: "too many connections of one client, none of which is idle",
     Limit.REQUESTS: "too many requests under way",
     Limit.BUFFERS: "too many bytes of requests and answers in memory",
     Limit.PIPELINED: "too many requests on one connection before their answers",
@@ -74,7 +74,7 @@ class Neighbours:
         if self._most is None or len(self.connections) < self._most:
             return True
         if self._limit is None:
-            self._limit = ConnectionLimit(self._most)
+            self._limit = ConnectionLimit(self._most, of_one_client=True)
         self._limit.make(self.connections, loop)
         self.is_full = len(self.connections) >= self._most
         return len(self.connections) <= self._open_max

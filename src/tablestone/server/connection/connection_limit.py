@@ -37,9 +37,10 @@ class Idle(Protocol):
 
 
 class ConnectionLimit:
-    """Keeps the connections of one process below `connections_max`."""
+    """Keeps the connections of one process, or of one client of it, below `connections_max`."""
 
-    def __init__(self, connections_max: int) -> None:
+    def __init__(self, connections_max: int, *, of_one_client: bool = False) -> None:
+        self._whose = "a client may have here" if of_one_client else "this process serves"
         self._connections_max = connections_max
         self._noted: list[tuple[float, Idle]] = []
         """The connections that were idle for longest at the last pass, the longest last."""
@@ -93,7 +94,8 @@ class ConnectionLimit:
         if now >= self._next_warning_at:
             self._next_warning_at = now + WARNING_SECONDS
             logger.warning(
-                "There are %d connections, as many as this process serves: a new connection closes an idle one; if "
+                "There are %d connections, as many as %s: a new connection closes an idle one; if "
                 "none is idle, requests are refused.",
                 len(connections),
+                self._whose,
             )
