@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cluster.distribution import VERSION, NoCluster, missing
 from cluster.nodes import Cluster
+from command_lines import missing_driver, names
+from histories.planted_server import ON_CLUSTER
 
 DIRECTORY = Path(tempfile.gettempdir()) / "tablestone-cassandra"
 
@@ -33,7 +35,7 @@ def main(arguments: list[str]) -> int:
     faults = commands.add_parser("faults", help="kill, pause, slow down and add nodes under load")
     faults.add_argument("--short", action="store_true", help="a minute of faults, on three nodes")
     faults.add_argument("--seed", default=f"{SystemRandom().getrandbits(32)}")
-    faults.add_argument("--bug", help="a planted bug, which is to be found")
+    faults.add_argument("--bug", choices=ON_CLUSTER, help=names(ON_CLUSTER), metavar="NAME")
     for command in (up, down):
         command.add_argument("--directory", type=Path, default=DIRECTORY, help=f"({DIRECTORY})")
     options = parser.parse_args(arguments)
@@ -62,6 +64,9 @@ def fault_run(options: argparse.Namespace) -> int:
     def tell(line: str) -> None:
         print(line, flush=True)
 
+    if (missing_package := missing_driver()) is not None:
+        print(f"{missing_package}.", file=sys.stderr)
+        return 2
     tell(f"seed {options.seed}")
     try:
         build()

@@ -16,13 +16,14 @@ from random import SystemRandom
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from clock_steps.run import Run
+from command_lines import whole_number
 
 PROBLEMS_SHOWN_MAX = 20
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.clock_steps", description=__doc__)
-    parser.add_argument("--steps", type=int, default=100, metavar="N")
+    parser.add_argument("--steps", type=whole_number, default=100, metavar="N")
     parser.add_argument("--seed", default=f"{SystemRandom().randrange(10**6)}", metavar="S")
     options = parser.parse_args(arguments)
     began = time.monotonic()

@@ -16,6 +16,7 @@ from random import SystemRandom
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from command_lines import names, whole_number
 from crash.planted import BUGS, planted_server
 from crash.run import Run
 
@@ -24,9 +25,9 @@ PROBLEMS_SHOWN_MAX = 20
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument("--kills", type=int, default=100, metavar="N")
+    parser.add_argument("--kills", type=whole_number, default=100, metavar="N")
     parser.add_argument("--seed", default=f"{SystemRandom().randrange(10**6)}", metavar="S")
-    parser.add_argument("--bug", choices=BUGS, help="a planted bug, which is to be found")
+    parser.add_argument("--bug", choices=BUGS, help=names(BUGS), metavar="NAME")
     parser.add_argument("--encrypted", action="store_true", help="with an encrypted data directory")
     options = parser.parse_args(arguments)
     began = time.monotonic()

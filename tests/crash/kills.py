@@ -77,7 +77,7 @@ ON_THE_WAY: Final[dict[str, Kill]] = {
     "two workers": kill_two_workers,
     "a command": kill_command,
 }
-AT_THE_END: Final[dict[str, Kill]] = {"the first process": kill_first, "all processes": kill_all}
+AT_THE_END: Final[dict[str, Kill]] = {"the supervisor": kill_first, "all processes": kill_all}
 AT_THE_START: Final = "during the start"
 
 

@@ -17,6 +17,7 @@ from random import SystemRandom
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from command_lines import whole_number
 from fuzz import growth, parser_runs, request_runs, socket_runs
 
 PROBLEMS_SHOWN_MAX = 20
@@ -25,7 +26,7 @@ PROBLEMS_SHOWN_MAX = 20
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("kind", choices=("parsers", "requests", "sockets", "growth"))
-    parser.add_argument("--inputs", type=int, default=20_000, metavar="N")
+    parser.add_argument("--inputs", type=whole_number, default=20_000, metavar="N")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6), metavar="S")
     parser.add_argument("--progress", type=Path, metavar="FILE", help="where to go on after an end")
     parser.add_argument("--keep", action="store_true", help="write the corpus and the crashes")

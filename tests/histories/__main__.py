@@ -3,7 +3,7 @@
 `embedded` lets clients work on a server of several workers that are killed and paused. `cassandra --engine URL` does
 the same with two servers on a cluster that `tablestone cluster init` has prepared. `judge FILE` judges the histories
 that a run has written with --write. The status is 0 if every history is linearizable, 1 if one is not, 2 if there is no
-checker.
+checker, no driver or no such file.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from command_lines import cluster_url, missing_driver, names, whole_number
 from histories import embedded, on_cluster
-from histories.checker import NoChecker, Verdict, judge_lines
-from histories.planted_server import BUGS
+from histories.checker import NoChecker, Verdict, build, judge_lines
+from histories.planted_server import ON_CLUSTER, ON_ONE_MACHINE
 
 OPERATIONS_OF_A_ROUND: Final = 10_000
 """A long run is made of rounds, so that it needs little memory, and its figures hold at any moment."""
@@ -31,13 +32,31 @@ OPERATIONS_OF_A_ROUND: Final = 10_000
 def main(arguments: list[str]) -> int:
     options = parsed(arguments)
     try:
+        build()
         if options.command == "judge":
-            return tell(judge_lines(options.file.read_text(), options.pictures))
+            return judged_file(options.file, options.pictures)
+        if options.command == "cassandra" and (reason := missing_driver()) is not None:
+            print(f"{reason}.", file=sys.stderr)
+            return 2
         print(f"seed {options.seed}", flush=True)
         return in_rounds(options)
-    except NoChecker as reason:
-        print(f"{reason}.", file=sys.stderr)
+    except NoChecker as none:
+        print(f"{none}.", file=sys.stderr)
         return 2
+
+
+def judged_file(path: Path, pictures: Path | None) -> int:
+    """Judge the histories of a file; the status."""
+    try:
+        lines = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        print(f"{path} cannot be read: {reason}.", file=sys.stderr)
+        return 2
+    if not lines.strip():
+        print(f"{path} has no histories.", file=sys.stderr)
+        return 2
+    return tell(judge_lines(lines, pictures))
 
 
 def in_rounds(options: argparse.Namespace) -> int:
@@ -86,14 +105,14 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.histories", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     on_one = commands.add_parser("embedded", help="a server of several workers")
-    on_one.add_argument("--workers", type=int, default=3, metavar="N")
+    on_one.add_argument("--workers", type=whole_number, default=3, metavar="N")
     on_many = commands.add_parser("cassandra", help="two servers on a cluster")
-    on_many.add_argument("--engine", required=True, metavar="URL")
-    for command in (on_one, on_many):
-        command.add_argument("--operations", type=int, default=10_000, metavar="N")
-        command.add_argument("--clients", type=int, default=embedded.CLIENTS, metavar="N")
+    on_many.add_argument("--engine", type=cluster_url, required=True, metavar="URL")
+    for command, bugs in ((on_one, ON_ONE_MACHINE), (on_many, ON_CLUSTER)):
+        command.add_argument("--bug", choices=bugs, help=names(bugs), metavar="NAME")
+        command.add_argument("--operations", type=whole_number, default=10_000, metavar="N")
+        command.add_argument("--clients", type=whole_number, default=embedded.CLIENTS, metavar="N")
         command.add_argument("--quiet", action="store_true", help="without kills and pauses")
-        command.add_argument("--bug", choices=BUGS, help="a planted bug, which is to be found")
         command.add_argument("--seed", default=f"{SystemRandom().getrandbits(32)}")
         command.add_argument("--write", type=Path, metavar="FILE", help="keep the histories")
     judge = commands.add_parser("judge", help="judge histories that were written")

@@ -47,7 +47,11 @@ class Verdict:
 
 def missing() -> str | None:
     """The reason why there is no checker here, or None if there is one. Builds nothing."""
-    return None if shutil.which("go") else "no Go: it builds the checker of histories"
+    return (
+        None
+        if shutil.which("go")
+        else "no Go, which builds the checker of histories: https://go.dev/doc/install"
+    )
 
 
 def build() -> Path:

@@ -139,6 +139,13 @@ BUGS: Final[dict[str, Callable[[Any], None]]] = {
     "read at consistency ONE": read_at_one,
     "blind retry": blind_retry,
 }
+ON_ONE_MACHINE: Final = (
+    "stale read cache",
+    "lost condition",
+    "transaction in two commits",
+    "answer before commit",
+)
+ON_CLUSTER: Final = (*ON_ONE_MACHINE[:3], "read at consistency ONE", "blind retry")
 
 
 def lose_answers(engine: Any, share: float) -> None:

@@ -15,6 +15,7 @@ from random import Random, SystemRandom
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from command_lines import names, whole_number
 from power_loss.judging import directory_in_memory, judge
 from power_loss.planted import BUGS
 from power_loss.writers import Run
@@ -26,9 +27,9 @@ RUNS_BETWEEN_FIGURES = 2
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.power_loss", description=__doc__)
-    parser.add_argument("--points", type=int, default=10_000, metavar="N")
+    parser.add_argument("--points", type=whole_number, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6), metavar="S")
-    parser.add_argument("--bug", choices=BUGS, help="a planted bug, which is to be found")
+    parser.add_argument("--bug", choices=BUGS, help=names(BUGS), metavar="NAME")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     print(f"seed {options.seed}", flush=True)

@@ -1,7 +1,8 @@
 """Run random programs on a server and on the model: `python -m tests.property [--steps N] [--seed S] [--engine NAME]`.
 
 The steps are those of the Hypothesis test, chosen by a seed, without its overhead. Each program has a server of
-its own, on both engines in turn if none is named. The status is 0 if each answer was that of the model, else 1.
+its own, on both engines in turn if none is named. The status is 0 if each answer was that of the model, else 1;
+2 if the engine cannot run here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from command_lines import missing_driver, whole_number
 from property.door import SIMULATED
 from property.owners import ALWAYS_ALLOWED, STEPS
 from property.program import Program
@@ -28,10 +30,13 @@ TELL_SECONDS: Final = 60
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.property", description=__doc__)
-    parser.add_argument("--steps", type=int, default=10_000, metavar="N")
+    parser.add_argument("--steps", type=whole_number, default=10_000, metavar="N")
     parser.add_argument("--seed", default=f"{SystemRandom().randrange(10**6)}", metavar="S")
     parser.add_argument("--engine", choices=(*ENGINES, SIMULATED))
     options = parser.parse_args(arguments)
+    if options.engine == SIMULATED and (reason := missing_driver()) is not None:
+        print(f"{reason}.", file=sys.stderr)
+        return 2
     began = told = time.monotonic()
     print(f"seed {options.seed}", flush=True)
     done: Counter[str] = Counter()

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from command_lines import missing_driver
 from engines.cluster_engine import URL
 from property.__main__ import run
 from property.door import SIMULATED, MakeService
 from property.machine import TableMachine
-from simulation.__main__ import missing
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import (
     IF_MATCH_ANY,
@@ -170,7 +170,7 @@ class ChecksBeforeItInserts(TableService):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.skipif(missing_driver() is not None, reason=str(missing_driver()))
 @pytest.mark.parametrize("number", range(PROGRAMS_ON_A_CLUSTER))
 def test_a_program_on_a_simulated_cluster(number: int) -> None:
     """The engine over Cassandra; such a program takes seconds, so Hypothesis does not look for the shortest one."""

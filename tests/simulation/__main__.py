@@ -14,21 +14,15 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from command_lines import missing_driver, names, whole_number
 from histories.checker import NoChecker, build, judge
+from simulation.planted_bugs import BUGS
 
 SEEDS_AT_ONCE = 100
-
-
-def missing() -> str | None:
-    """The reason why nothing can be simulated here, or None."""
-    return (
-        None if find_spec("cassandra.cluster") else "no driver: pip install 'tablestone[cassandra]'"
-    )
 
 
 def failures_of_directory(first: int, seeds: int) -> list[str]:
@@ -41,8 +35,7 @@ def failures_of_directory(first: int, seeds: int) -> list[str]:
 
 def failures(first: int, seeds: int, bug: str | None = None) -> list[str]:
     """The failures in the worlds of these seeds: a line for each history and each broken invariant."""
-    from simulation.planted_bugs import BUGS  # noqa: PLC0415 - needs the driver
-    from simulation.world import live  # noqa: PLC0415
+    from simulation.world import live  # noqa: PLC0415 - needs the driver
 
     plant = None if bug is None else BUGS[bug]
     lives = [live(seed, plant) for seed in range(first, first + seeds)]
@@ -53,15 +46,15 @@ def failures(first: int, seeds: int, bug: str | None = None) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N")
+    parser.add_argument("--seeds", type=whole_number, default=1000, metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N")
-    parser.add_argument("--bug", help="a planted bug, which is to be found")
+    parser.add_argument("--processes", type=whole_number, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--bug", choices=BUGS, help=names(BUGS), metavar="NAME")
     parser.add_argument(
         "--directory", action="store_true", help="worlds in which the directory splits and joins"
     )
     options = parser.parse_args(arguments)
-    if (reason := missing()) is not None:
+    if (reason := missing_driver()) is not None:
         print(f"{reason}.", file=sys.stderr)
         return 2
     try:

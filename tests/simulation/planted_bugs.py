@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from simulation.simulated_server import SimulatedServer
 from tablestone.engines.cassandra.capabilities import LEASE_SECONDS
 from tablestone.engines.leases import Leases
+
+if TYPE_CHECKING:
+    from simulation.simulated_server import SimulatedServer  # needs the driver
 
 SLOW: Final = 0.1
 

@@ -13,11 +13,12 @@ from typing import Final
 
 import pytest
 
+from command_lines import missing_driver
 from histories.checker import judge
 from histories.checker import missing as no_checker
-from simulation.__main__ import failures, missing
+from simulation.__main__ import failures
 
-REASON: Final = missing() or no_checker()
+REASON: Final = missing_driver() or no_checker()
 pytestmark = [
     pytest.mark.skipif(REASON is not None, reason=str(REASON)),
     pytest.mark.slow,

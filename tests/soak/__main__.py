@@ -16,19 +16,24 @@ from random import SystemRandom
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from command_lines import names, number_above_zero
 from soak.leaking_server import LEAKS
 from soak.soaking import soak
+
+MINUTES_MIN = 0.1
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0, metavar="M")
+    parser.add_argument("--minutes", type=number_above_zero, default=60.0, metavar="M")
     parser.add_argument(
-        "--rate", type=float, default=30.0, metavar="R", help="pieces of work a second"
+        "--rate", type=number_above_zero, default=30.0, metavar="R", help="pieces of work a second"
     )
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6), metavar="S")
-    parser.add_argument("--leak", choices=LEAKS, help="a planted leak, which is to be found")
+    parser.add_argument("--leak", choices=LEAKS, help=names(LEAKS), metavar="NAME")
     options = parser.parse_args(arguments)
+    if options.minutes < MINUTES_MIN:
+        parser.error(f"argument --minutes: a run under {MINUTES_MIN} minutes compares nothing")
     print(f"seed {options.seed}, {time.strftime('%Y-%m-%d %H:%M:%S')}", flush=True)
     with tempfile.TemporaryDirectory() as data:
         soaked = soak(Path(data), 60 * options.minutes, options.rate, options.seed, options.leak)

@@ -2,11 +2,12 @@
 
 pip-audit asks the Python Package Index for the advisories of each package that a server or the data tools import, in
 the version that is installed here. The status is 0 if there is no advisory, or if no advisories can be had, which a
-line says; 1 if a package has one.
+line says; 1 if a package has one; 2 without pip-audit.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -14,11 +15,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from command_lines import missing_auditor
 from supply_chain.advisories import report
 from supply_chain.installed_packages import needed_by_users
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
+    argparse.ArgumentParser(prog="python -m tests.supply_chain", description=__doc__).parse_args(
+        arguments
+    )
+    if (reason := missing_auditor()) is not None:
+        print(f"{reason}.", file=sys.stderr)
+        return 2
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as packages:
         packages.writelines(f"{name}=={number}\n" for name, number in needed_by_users().items())
         packages.flush()
@@ -39,4 +47,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
