@@ -254,7 +254,7 @@ def test_a_database_that_cannot_be_opened_for_damage_is_a_problem(data_dir: Path
         1,
         [
             "the structure of the database is damaged, but every entity in it can be read",
-            f"1 of 4 pages damaged: tablestone salvage {data_dir} OUT writes every entity that can be read",
+            f"1 of 4 pages damaged (page 1): tablestone salvage {data_dir} OUT writes every entity that can be read",
             f"{data_dir}: 2 problems",
         ],
         "",

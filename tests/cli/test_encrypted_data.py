@@ -115,7 +115,17 @@ def damage_is_told(data: Path, tmp_path: Path, environment: dict[str, str]) -> N
     file.write_bytes(whole)
     found = tablestone("check", "--data", data, environment=environment)
     assert (found.status, found.stderr) == (1, "")
-    assert any("1 of " in line and "pages damaged" in line for line in found.lines)
+    assert any(
+        f" pages damaged (page {start // PAGE_SIZE_BYTES + 1})" in line for line in found.lines
+    )
+    refused_backup = tablestone(
+        *("backup", tmp_path / "two.db", "--data", data, "--quiet"), environment=environment
+    )
+    assert refused_backup.status == 1
+    assert refused_backup.stderr == (
+        f"tablestone: The backup {tmp_path / 'two.db'} was not made, because the data is damaged: a page of {file} is "
+        f"damaged. For a list of all problems: tablestone check --data {data}\n"
+    )
     refused(tablestone("salvage", data, tmp_path / "out"), " is encrypted: name the file")
     salvaged = tablestone("salvage", data, tmp_path / "out", environment=environment)
     assert salvaged.stderr == ""
@@ -133,6 +143,8 @@ COMMANDS = (
     "account rotate-key weather 1",
     "account delete weather",
     "sas account weather --permissions r --resource-types o --expiry 1h",
+    "sas account devstoreaccount1 --permissions r --resource-types o --expiry 1h",
+    "account show devstoreaccount1 --connection-string",
     "role list",
     "token",
     "decrypt",

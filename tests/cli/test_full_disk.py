@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableClient, TableServiceClient
 
 from cli.command_line import tablestone
+from cli.small_disk import small_disk
 from conftest import StartServer
 
 DISK_BYTES = 48 * 1024 * 1024
@@ -21,14 +21,8 @@ WAIT_SECONDS_MAX = 120.0
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A small disk of its own."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("this user may not mount a tmpfs")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with small_disk(tmp_path / "disk", DISK_BYTES) as place:
+        yield place
 
 
 def was_stored(table: TableClient, entity: dict[str, str]) -> bool:

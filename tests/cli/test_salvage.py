@@ -64,14 +64,15 @@ def flip_in_value(data: Path, number: int) -> None:
     database.write_bytes(content)
 
 
-def flip_leaf(data: Path, number: int) -> None:
-    """Damage the whole page on which the first entity with this number is, except for what is in its middle."""
+def flip_leaf(data: Path, number: int) -> int:
+    """Damage the page on which the first entity with this number is, except for its middle; its number, from 1."""
     database = data / "tablestone.db"
     content = bytearray(database.read_bytes())
     page = content.index(f'"RowKey":"{number:04}"'.encode()) // PAGE_SIZE_BYTES
     for place in range(page * PAGE_SIZE_BYTES, page * PAGE_SIZE_BYTES + 200):
         content[place] ^= 0xFF
     database.write_bytes(content)
+    return page + 1
 
 
 def flip_first_page(data: Path) -> None:
@@ -147,11 +148,12 @@ def test_a_database_of_which_hardly_a_page_is_left(data: Path, tmp_path: Path, f
     )
     salvaged = tablestone("salvage", data, tmp_path / "out")
     assert salvaged.status == 1
-    assert salvaged.lines[-1].endswith(" pages damaged, an unknown number of entities lost")
+    assert f" pages damaged (pages {first}, {first + 1}" in salvaged.lines[-1]
+    assert salvaged.lines[-1].endswith(" more), an unknown number of entities lost")
 
 
 def test_a_damaged_page_is_explained_by_check(data: Path, tmp_path: Path) -> None:
-    flip_leaf(data, 100)
+    page = flip_leaf(data, 100)
     checked = tablestone("check", "--data", data)
     assert checked.status == 1
     table, pages, summary = checked.lines
@@ -160,7 +162,7 @@ def test_a_damaged_page_is_explained_by_check(data: Path, tmp_path: Path) -> Non
     assert "PartitionKey='JFK', RowKey='0" in table
     assert pages.startswith("1 of ")
     assert pages.endswith(
-        f" pages damaged: tablestone salvage {data} OUT writes every entity that can be read"
+        f" pages damaged (page {page}): tablestone salvage {data} OUT writes every entity that can be read"
     )
     assert summary == f"{data}: 2 problems"
     out = tmp_path / "out"
@@ -174,7 +176,7 @@ def test_a_damaged_page_is_explained_by_check(data: Path, tmp_path: Path) -> Non
 
 
 RAW = ("malformed", "btree", "Tree ", "rowid", "sqlite_autoindex", "disk image")
-DAMAGES: dict[str, Callable[[Path], None]] = {
+DAMAGES: dict[str, Callable[[Path], object]] = {
     "a value": lambda data: flip_in_value(data, 17),
     "a leaf": lambda data: flip_leaf(data, 250),
     "the first page": flip_first_page,
@@ -197,7 +199,7 @@ def damage_page(data: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_no_text_of_sqlite_is_printed(data: Path, damage: Callable[[Path], None]) -> None:
+def test_no_text_of_sqlite_is_printed(data: Path, damage: Callable[[Path], object]) -> None:
     damage(data)
     checked = tablestone("check", "--data", data)
     assert (checked.status, checked.stderr) == (1, "")

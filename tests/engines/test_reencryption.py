@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import shutil
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from engines.encrypted_directory import (
@@ -25,14 +26,16 @@ from engines.encrypted_directory import (
 )
 from engines.neighbours import neighbour
 from engines.write_sets import WHOLE, committed, insert
-from tablestone.engines.contract import (
-    EngineRefused,
-    Key,
-)
+from tablestone.engines.contract import EngineDamaged, EngineRefused, Key
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.sqlite import reencryption
+from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.reencryption import reencrypt
+from tablestone.engines.sqlite.stored_pages import StoredPages
 from tablestone.engines.sqlite.unfinished_copies import REENCRYPTED_NAME, RESTORED_NAME
+
+INDEX_LEAF = 10
+"""The first byte of a page with keys of an index: https://www.sqlite.org/fileformat2.html."""
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +97,38 @@ async def test_a_failure_leaves_the_directory_as_it_was(
         reencrypt(data, KEY, OTHER, untold)
     assert altered(content_of(data)) == altered(before)
     assert not (data / REENCRYPTED_NAME).exists()
+
+
+@pytest.mark.parametrize("old", [None, KEY], ids=["encrypt", "decrypt"])
+@pytest.mark.asyncio
+async def test_damaged_data_is_not_written_again(old: EncryptionKey | None, tmp_path: Path) -> None:
+    """The damage of a page of the index, which writing the rows again does not read."""
+    await logged(tmp_path / "data", tmp_path / "unused", old)
+    data = tmp_path / "data"
+    with closing(StoredPages(data, old)) as pages:
+        index = [n for n in range(2, pages.count) if (pages.read(n) or b"")[0] == INDEX_LEAF]
+    whole = bytearray((data / "tablestone.db").read_bytes())
+    start = (index[-1] - 1) * PAGE_SIZE_BYTES
+    whole[start : start + 16] = bytes(each ^ 0xFF for each in whole[start : start + 16])
+    (data / "tablestone.db").write_bytes(whole)
+    before = content_of(data)
+    with pytest.raises(
+        EngineDamaged, match=r"is damaged, and was not changed\. .*tablestone check"
+    ):
+        reencrypt(data, old, OTHER, untold)
+    assert altered(content_of(data)) == altered(before)
+
+
+def test_a_full_disk_is_the_reason(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite has its own error for it, without the place."""
+
+    def fail(*_arguments: object) -> int:
+        raise apsw.FullError("not an error")
+
+    monkeypatch.setattr(reencryption, "_write_again", fail)
+    with pytest.raises(OSError, match="No space left") as refused:
+        reencrypt(data, KEY, OTHER, untold)
+    assert refused.value.filename == str(data / REENCRYPTED_NAME)
 
 
 def write_again_for_ever(data: Path, pipe: object) -> None:

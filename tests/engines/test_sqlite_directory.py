@@ -189,7 +189,7 @@ def test_a_full_disk_refuses_a_start_where_memory_could_not_be_mapped(
     with pytest.raises(EngineRefused) as refused:
         open_sqlite(data)
     assert str(refused.value) == (
-        f"The data directory {data} cannot be used: No space left on device."
+        f"The data directory {data} cannot be used: there is no room in it."
     )
 
 

@@ -23,7 +23,7 @@ from tablestone.cli.stored_data import with_engine
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.contract import EngineRefused
+from tablestone.engines.contract import EngineRefused, NothingStored
 from tablestone.engines.registry import capabilities_of
 from tablestone.identity.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.server.processes.start import ON_THIS_MACHINE, authority
@@ -40,7 +40,10 @@ KEY_OPTIONS = (*CHECK_OPTIONS, ACCOUNT, CUSTOM_DOMAIN, *ADDRESS_OPTIONS)
 
 
 def keys_of(configuration: Configuration, name: str) -> tuple[str, ...]:
-    """The keys of an account, in base64; `AccountRefused` if the server would not know it."""
+    """The keys of an account, in base64; `AccountRefused` if the server would not know it.
+
+    `EngineRefused` if the storage is there and cannot be read: the stored keys take precedence over the public one.
+    """
     for configured in configuration.accounts:
         if configured.name == name:
             return configured.keys
@@ -52,7 +55,7 @@ def keys_of(configuration: Configuration, name: str) -> tuple[str, ...]:
                 lambda engine: StoredAccounts(engine, system_clock).get(name),
                 read_only=True,
             ).keys
-        except (AccountRefused, EngineRefused):
+        except (AccountRefused, NothingStored):
             if not may_be_development:
                 raise
     if may_be_development:

@@ -15,6 +15,8 @@ NOTHING_READABLE: Final = (
 )
 KEYS_SHOWN: Final = 5
 """Lost entities of a table that a line names."""
+PAGES_SHOWN: Final = 10
+"""Damaged pages whose numbers a summary has. The first page has the number 1, as in SQLite."""
 
 
 def losses(salvaged: Salvaged) -> list[str]:
@@ -44,9 +46,14 @@ def sentences(salvaged: Salvaged) -> list[str]:
 
 def pages(salvaged: Salvaged) -> str:
     """The damaged pages, for a summary; there may be more if the index is damaged, because nothing leads to them."""
-    return (
-        f"{_at_least(salvaged)}{len(salvaged.damaged_pages):,} of {salvaged.pages:,} pages damaged"
-    )
+    damaged = sorted(salvaged.damaged_pages)
+    summary = f"{_at_least(salvaged)}{len(damaged):,} of {salvaged.pages:,} pages damaged"
+    if not damaged:
+        return summary
+    numbers = ", ".join(map(str, damaged[:PAGES_SHOWN]))
+    more = len(damaged) - PAGES_SHOWN
+    word = "page" if len(damaged) == 1 else "pages"
+    return f"{summary} ({word} {numbers}{f' and {more:,} more' if more > 0 else ''})"
 
 
 def lost_entities(salvaged: Salvaged) -> str:

@@ -1,4 +1,4 @@
-"""Places of the file system that a command may not use: a refusal with one sentence that names the place.
+"""Places of the file system that a command may not use, or that are full: a sentence that names the place.
 
 Knows the errors of the operating system; does not know what a command wants of the place.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tablestone.cli.option_values import BrokenOption
+from tablestone.engines.sqlite.disk_room import NO_ROOM
 
 DENIALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
@@ -27,6 +28,13 @@ def naming_denied_places(undone: str) -> Iterator[None]:
             raise
         place = Path(os.fsdecode(error.filename)).absolute()
         raise BrokenOption(f"{undone}: {_denial(place)} ({error.strerror}).") from None
+
+
+def reason_of(error: OSError, place: Path) -> str:
+    """The reason of an error while `place` was written: a full disk by the nearest directory above it that is there."""
+    if error.errno not in NO_ROOM:
+        return error.strerror or str(error)
+    return f"there is no room in {next(each for each in place.absolute().parents if each.is_dir())}"
 
 
 def _denial(place: Path) -> str:

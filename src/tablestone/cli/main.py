@@ -71,10 +71,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except Exception as error:
-        if isinstance(error, (TransferRefused, *_of_the_server("REFUSALS"))):
-            return _refuse(str(error))
+        # Failures first: EngineFull is an EngineRefused too.
         if isinstance(error, (TransferFailed, *_of_the_server("FAILURES"))):
             return _refuse(str(error), FAILED)
+        if isinstance(error, (TransferRefused, *_of_the_server("REFUSALS"))):
+            return _refuse(str(error))
         raise
     return status if isinstance(status, int) else 0
 

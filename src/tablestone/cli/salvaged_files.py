@@ -10,6 +10,8 @@ import json
 import os
 import shutil
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -23,14 +25,31 @@ UNKNOWN: Final = "unknown-tables"
 LOST_NAME: Final = "lost.jsonl"
 
 
+class NotWritten(Exception):
+    """A file of the salvage cannot be written: not an `OSError`, which reading the damaged data raises."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise NotWritten(error) from error
+
+
 class SalvagedFiles:
-    """The files in one new directory. Raises `BrokenOption` if it is not new, and `OSError`."""
+    """The files in one new directory. Raises `BrokenOption` if it is not new, and `OSError` if it cannot be made."""
 
     def __init__(self, directory: Path) -> None:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise BrokenOption(f"{directory} exists already: name a new or an empty directory.")
         if not directory.parent.is_dir():
             raise BrokenOption(f"{directory} cannot be made: {directory.parent} is no directory.")
+        self._was_there = directory.exists()
         directory.mkdir(mode=0o700, exist_ok=True)
         self._directory = directory
         self._unnamed = directory / ".salvage"
@@ -38,15 +57,32 @@ class SalvagedFiles:
         self._lines: defaultdict[bytes, list[bytes]] = defaultdict(list)
         self._bytes = 0
 
+    @contextmanager
+    def removed_after_failure(self) -> Iterator[None]:
+        """Leave nothing behind if the block does not end well."""
+        try:
+            yield
+        except BaseException:
+            for path in self._directory.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if not self._was_there:
+                self._directory.rmdir()
+            raise
+
     def add(self, table_id: bytes, entity: bytes) -> None:
-        """An entity as JSON text."""
+        """An entity as JSON text. `NotWritten` if the disk refuses it."""
         self._lines[table_id].append(entity)
         self._bytes += len(entity)
         if self._bytes >= BUFFER_BYTES_MAX:
-            self._write()
+            with _writing():
+                self._write()
 
     def finish(self, salvaged: Salvaged) -> dict[bytes, Path]:
-        """Name the files; returns those of the tables with entities, by id."""
+        """Name the files; returns those of the tables with entities, by id. `NotWritten` if the disk refuses it."""
+        with _writing():
+            return self._finish(salvaged)
+
+    def _finish(self, salvaged: Salvaged) -> dict[bytes, Path]:
         self._write()
         named = {}
         for table in salvaged.tables:

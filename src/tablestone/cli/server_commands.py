@@ -26,7 +26,7 @@ from tablestone.cli.commands.serve import serve
 from tablestone.cli.commands.token import token
 from tablestone.cli.commands.upgrade import upgrade
 from tablestone.cli.option_values import BrokenOption
-from tablestone.engines.contract import EngineRefused, EngineUnavailable, OutcomeUnknown
+from tablestone.engines.contract import EngineFull, EngineRefused, EngineUnavailable, OutcomeUnknown
 from tablestone.identity.stored_accounts import AccountRefused
 from tablestone.server.processes.worker import StartRefused
 
@@ -49,10 +49,7 @@ COMMANDS: Final[tuple[click.Command, ...]] = (
     token,
     upgrade,
 )
-REFUSALS: Final = (
-    *(BrokenOption, StartRefused, AccountRefused),
-    *(EngineRefused, EngineUnavailable, OutcomeUnknown),
-)
+REFUSALS: Final = (BrokenOption, StartRefused, AccountRefused, EngineRefused)
 """Errors of a command that could not start; each is one sentence."""
-FAILURES: Final = (BackupFailed,)
-"""Errors of a command that began; each is one sentence."""
+FAILURES: Final = (BackupFailed, EngineFull, EngineUnavailable, OutcomeUnknown)
+"""Errors of a command that began; each is one sentence. They come before the refusals, of which a full disk is one."""

@@ -26,7 +26,7 @@ from tablestone.configuration import (
     Configuration,
 )
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.contract import Engine, EngineBroken, EngineRefused
+from tablestone.engines.contract import Engine, EngineBroken, EngineRefused, EngineUnavailable
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of, open_engine
 from tablestone.identity.known_accounts import StoredAccount
@@ -109,6 +109,10 @@ def with_engine(
             )
         try:
             return await act(engine)
+        except EngineUnavailable as failed:
+            if directory is None:
+                raise
+            raise EngineUnavailable(f"{failed} The data directory is {directory}.") from failed
         finally:
             await engine.close()
 

@@ -49,6 +49,14 @@ class EngineBroken(EngineRefused):
     """The stored data is too damaged to be opened."""
 
 
+class EngineFull(EngineRefused):
+    """The disk has no room for what opening the engine writes."""
+
+
+class NothingStored(EngineRefused):
+    """A place that is only to be read, and holds no data yet."""
+
+
 class SnapshotRefused(EngineUnavailable):
     """The engine has no snapshots, or none now. Reads outside a snapshot work as before."""
 

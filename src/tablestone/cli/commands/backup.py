@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +19,14 @@ from tablestone.cli.backup_files import (
     write_sum,
 )
 from tablestone.cli.byte_progress import ByteProgress
-from tablestone.cli.denied_places import naming_denied_places
+from tablestone.cli.denied_places import naming_denied_places, reason_of
 from tablestone.cli.local_directory import SCHEME, local_directory
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import CHECK_OPTIONS
 from tablestone.cli.parameters import with_options
 from tablestone.cli.soundness import problems_of
 from tablestone.clock import unix_seconds
-from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.contract import EngineDamaged, EngineFull, EngineUnavailable
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, flush_directory
@@ -61,14 +64,23 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
         with naming_denied_places(f"The backup {place} was not made"):
             size = _make(directory, place, progress, key)
         removed = remove_old(place.parent, keep) if keep is not None else []
+    except EngineDamaged as error:
+        raise _damaged(directory, place, str(error)) from None
     except (OSError, EngineUnavailable) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        why = reason_of(error, place) if isinstance(error, OSError) else str(error)
         raise BackupFailed(f"The backup {place} was not made: {why.rstrip('.')}.") from None
     finally:
         progress.close()
     print(f"{place}: {shown_bytes(size)}, checked")
     for path in removed:
         print(f"{path}: removed")
+
+
+def _damaged(directory: Path, place: Path, problem: str) -> BackupFailed:
+    return BackupFailed(
+        f"The backup {place} was not made, because the data is damaged: {problem}. For a list of all problems: "
+        f"tablestone check --data {shlex.quote(str(directory))}"
+    )
 
 
 def _place(target: Path, directory: Path, *, is_directory: bool) -> Path:
@@ -100,11 +112,12 @@ def _make(directory: Path, place: Path, progress: ByteProgress, key: EncryptionK
         file.touch(mode=0o600)
         copy_database(directory, file, progress, key)
         digest = sum_of(file, lambda _done, _whole: None)
-        if problems := problems_of(str(EngineUrl(SCHEME, str(staged))), key):
-            raise BackupFailed(
-                f"The backup {place} was not made, because the data is damaged: {problems[0]}. "
-                f"For a list of all problems: tablestone check --data {directory}"
-            )
+        try:
+            problems = problems_of(str(EngineUrl(SCHEME, str(staged))), key)
+        except EngineFull:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+        if problems:
+            raise _damaged(directory, place, problems[0])
         # The sum comes first: a backup that is there has its sum.
         write_sum(place, digest)
         file.rename(place)

@@ -13,7 +13,7 @@ import click
 
 from tablestone.cli.backup_files import BackupFailed
 from tablestone.cli.byte_progress import ByteProgress
-from tablestone.cli.denied_places import naming_denied_places
+from tablestone.cli.denied_places import naming_denied_places, reason_of
 from tablestone.cli.encryption_keys import KEY_VARIABLE, key_in_file
 from tablestone.cli.local_directory import LocalDirectory, local_directory
 from tablestone.cli.option_values import BrokenOption
@@ -21,6 +21,7 @@ from tablestone.cli.options import CHANGE_OPTIONS, DATA, ENCRYPTION_KEY_FILE, EN
 from tablestone.cli.parameters import with_options
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.sqlite.reencryption import reencrypt
+from tablestone.engines.sqlite.unfinished_copies import REENCRYPTED_NAME
 from tablestone.transfer.progress import shown_bytes
 
 ON_SERVERS: Final = "A cluster encrypts its files by itself, or its disks do."
@@ -117,7 +118,9 @@ def _written(
         with naming_denied_places(undone):
             return reencrypt(directory.path, old, new, progress)
     except OSError as error:
-        raise BackupFailed(f"{undone}: {error.strerror or error}.") from None
+        raise BackupFailed(
+            f"{undone}: {reason_of(error, directory.path / REENCRYPTED_NAME)}."
+        ) from None
     finally:
         progress.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,16 @@ import click
 
 from tablestone.cli.backup_files import BackupFailed, dated_backups, read_sum, sum_file, sum_of
 from tablestone.cli.byte_progress import ByteProgress
-from tablestone.cli.denied_places import naming_denied_places
+from tablestone.cli.denied_places import naming_denied_places, reason_of
 from tablestone.cli.local_directory import SCHEME, local_directory
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import DATA_OPTIONS
 from tablestone.cli.parameters import with_options
 from tablestone.cli.soundness import problems_of
-from tablestone.engines.contract import EngineBroken, EngineRefused
+from tablestone.engines.contract import EngineBroken, EngineFull, EngineRefused
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.sqlite.data_directory import DATABASE_NAME
 from tablestone.engines.sqlite.new_database import room_for_database
 from tablestone.transfer.progress import shown_bytes
 
@@ -49,7 +51,7 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
                 _copy(source, place, progress, key)
             size = source.stat().st_size
     except OSError as error:
-        raise BackupFailed(f"{undone}: {error.strerror or error}.") from None
+        raise BackupFailed(f"{undone}: {reason_of(error, directory / DATABASE_NAME)}.") from None
     finally:
         progress.close()
     print(f"{directory}: restored from {source}, {shown_bytes(size)}, checked")
@@ -82,6 +84,8 @@ def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey 
         )
     try:
         problems = problems_of(str(EngineUrl(SCHEME, str(place.parent))), key)
+    except EngineFull:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
     except EngineRefused as refused:
         sentence = str(refused).replace(str(place), str(source))
         sentence = sentence.replace(f"data directory {place.parent}", f"backup {source}")

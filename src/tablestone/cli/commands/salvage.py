@@ -8,11 +8,11 @@ import click
 
 from tablestone.cli import damage_in_words
 from tablestone.cli.backup_files import BackupFailed
-from tablestone.cli.denied_places import naming_denied_places
+from tablestone.cli.denied_places import naming_denied_places, reason_of
 from tablestone.cli.encryption_keys import key_of_directory
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.parameters import key_file_option
-from tablestone.cli.salvaged_files import SalvagedFiles
+from tablestone.cli.salvaged_files import NotWritten, SalvagedFiles
 from tablestone.engines.sqlite.salvaged_rows import damaged_storage
 from tablestone.tables.salvage import salvage as read_all
 
@@ -39,10 +39,13 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
         with damaged_storage(Path(directory).absolute(), key) as storage:
             with naming_denied_places(f"{place} cannot be made"):
                 files = SalvagedFiles(place)
-            salvaged = read_all(storage, files.add)
-            named = files.finish(salvaged)
-    except OSError as error:
-        raise BackupFailed(f"{place} cannot be written: {error.strerror or error}.") from None
+            with files.removed_after_failure():
+                salvaged = read_all(storage, files.add)
+                named = files.finish(salvaged)
+    except NotWritten as failed:
+        raise BackupFailed(
+            f"{place} cannot be written: {reason_of(failed.error, place)}."
+        ) from None
     for table in salvaged.tables:
         if table.entities:
             print(

@@ -15,11 +15,18 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 
-from tablestone.engines.contract import EngineBroken, EngineRefused, StorageId
+from tablestone.engines.contract import (
+    EngineBroken,
+    EngineFull,
+    EngineRefused,
+    NothingStored,
+    StorageId,
+)
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
+from tablestone.engines.sqlite.disk_room import NO_ROOM
 from tablestone.engines.sqlite.free_space import INCREMENTAL
 from tablestone.engines.sqlite.generation import Generation
 from tablestone.engines.sqlite.log_recovery import require_whole_log
@@ -185,13 +192,16 @@ class DataDirectory:
         except apsw.Error as error:
             # SQLite calls it "disk I/O error".
             is_shm = getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE
-            why = f"there is no room for {SHARED_NAME}" if is_shm else str(error)
-            raise EngineRefused(f"{self.database} cannot be opened: {why}.") from error
+            is_full = is_shm or isinstance(error, apsw.FullError)
+            place = f"for {SHARED_NAME}" if is_shm else f"in {self.path}"
+            why = f"there is no room {place}" if is_full else str(error)
+            refusal = EngineFull if is_full else EngineRefused
+            raise refusal(f"{self.database} cannot be opened: {why}.") from error
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise EngineRefused(
-                f"The data directory {self.path} cannot be used: {reason}."
-            ) from error
+            is_full = error.errno in NO_ROOM
+            why = "there is no room in it" if is_full else error.strerror or str(error)
+            refusal = EngineFull if is_full else EngineRefused
+            raise refusal(f"The data directory {self.path} cannot be used: {why}.") from error
 
     @property
     def _advice(self) -> str:
@@ -210,7 +220,7 @@ class DataDirectory:
     def _require_there(self) -> None:
         _require_not_lost(self.path)
         if not self.database.is_file():
-            raise EngineRefused(f"The data directory {self.path} holds no Tablestone data.")
+            raise NothingStored(f"The data directory {self.path} holds no Tablestone data.")
         if not os.access(self.database, os.R_OK):
             raise EngineRefused(
                 f"The data directory {self.path} cannot be used: {self.database.name} cannot be read."

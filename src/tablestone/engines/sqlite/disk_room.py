@@ -6,6 +6,7 @@ a disk that the data filled can be emptied again without another disk. Knows the
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -16,6 +17,9 @@ RESERVE_BYTES: Final = 64 * 1024 * 1024
 """The room that is left for deletes and for their log."""
 RESERVE_PART: Final = 16
 """On a small disk, the reserve is a sixteenth of it."""
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The errors of the system for a disk that is full, or for a quota that is used up."""
 
 Statistics = Callable[[Path], os.statvfs_result]
 

@@ -6,6 +6,7 @@ during that time, so it grows with the writes. Knows pages; knows no rows and no
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from contextlib import closing
@@ -14,7 +15,7 @@ from typing import Final
 
 import apsw
 
-from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite import encryption
@@ -36,7 +37,8 @@ def copy_database(
 
     `key` is the one that encrypts the directory, if one does; it encrypts the copy too.
 
-    `EngineRefused` if the directory cannot be read, `EngineUnavailable` if the copy fails; `target` is then incomplete.
+    `EngineRefused` if the directory cannot be read, `EngineDamaged` if a page of it cannot, `OSError` if there is no
+    room for the copy, `EngineUnavailable` if it fails otherwise; `target` is then incomplete.
     """
     opened = DataDirectory(directory, Opening.READ_ONLY, key=key)
     try:
@@ -57,6 +59,10 @@ def copy_database(
                     copying.step(STEP_PAGES)
                     pages = copying.page_count
                     told((pages - copying.remaining) * page_bytes, pages * page_bytes)
+    except apsw.FullError as error:  # the steps of a copy say "not an error"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(target)) from error
+    except apsw.CorruptError as error:
+        raise EngineDamaged(f"a page of {opened.database} is damaged") from error
     except apsw.Error as error:
         raise EngineUnavailable(f"The database cannot be copied: {error}.") from error
     finally:

@@ -7,6 +7,9 @@ does not know where a key comes from.
 
 from __future__ import annotations
 
+import errno
+import os
+import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -16,7 +19,7 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from tablestone.engines.contract import EngineDamaged, EngineRefused, EngineUnavailable
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite.commit_lock import CommitLock
@@ -53,8 +56,8 @@ def reencrypt(
 ) -> Reencrypted:
     """Write the database of a directory again, which `old` encrypts, with `new`; None is for no encryption.
 
-    `EngineRefused` if the directory cannot be used, has another key, or is in use. `EngineUnavailable` or `OSError` if
-    a step fails; the directory is then as it was.
+    `EngineRefused` if the directory cannot be used, has another key, or is in use. `EngineDamaged` if its data is
+    damaged, `EngineUnavailable` or `OSError` if a step fails; the directory is then as it was.
     """
     if old is None and new is not None:
         require_not_encrypted(path, path / DATABASE_NAME)
@@ -65,12 +68,15 @@ def reencrypt(
         with closing(CommitLock(path)) as commits, commits.held():
             with closing(directory.connect_writer()) as source:
                 _require_alone(source, path)
+                _require_whole(source, path)
                 source.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 rows = _write_again(source, staging, new, told)
             # Nothing can write now: a command that does would wait for the commit lock first.
             size = (staging / DATABASE_NAME).stat().st_size
             _replace(path, staging / DATABASE_NAME)
             return Reencrypted(rows, size)
+    except apsw.FullError as error:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(staging)) from error
     except apsw.Error as error:
         raise EngineUnavailable(f"The database cannot be written again: {error}.") from error
     finally:
@@ -87,6 +93,19 @@ def _require_alone(source: apsw.Connection, path: Path) -> None:
         raise EngineRefused(
             f"The data directory {path} is in use by another command: wait for its end."
         ) from None
+
+
+def _require_whole(source: apsw.Connection, path: Path) -> None:
+    """Refuse a damaged database: the new one would be without a sign of what is lost, and the old one is removed."""
+    try:
+        is_whole = source.execute("PRAGMA integrity_check(1)").get == "ok"
+    except apsw.CorruptError:
+        is_whole = False
+    if not is_whole:
+        raise EngineDamaged(
+            f"The data directory {path} is damaged, and was not changed. For a list of all problems: "
+            f"tablestone check --data {shlex.quote(str(path))}"
+        )
 
 
 def _write_again(

@@ -48,7 +48,8 @@ def upgrade(
     fails; the directory is then as it was.
     """
     directory = DataDirectory(path, Opening.READ_ONLY, key=key)
-    lock = take_server_lock(path)
+    with directory.refusing():  # a medium that is only to be read
+        lock = take_server_lock(path)
     try:
         with closing(directory.connect_writer()) as writer, closing(CommitLock(path)) as commits:
             before: int = writer.pragma("user_version")

@@ -1,0 +1,28 @@
+"""A small disk in memory, for tests of what happens without room, or where nothing can be written."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_disk(place: Path, size: int) -> Iterator[Path]:
+    """A disk of so many bytes at the new directory `place`. Skips the test where none can be made."""
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a tmpfs")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def make_read_only(disk: Path) -> None:
+    """From now on nothing can be written to the small disk."""
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
