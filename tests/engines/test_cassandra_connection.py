@@ -38,10 +38,6 @@ PATIENCE_SECONDS = 30.0
 class Bound:
     """A statement that binds to itself."""
 
-    query_id = b""
-    protocol_version = 5
-    column_metadata = ()
-
     def bind(self, _parameters: object) -> Bound:
         return self
 
@@ -53,7 +49,9 @@ def test_a_write_to_a_closed_connection_was_certainly_not_sent(
     """It is in no doubt, so nothing tries it again and again."""
     connection = object.__new__(Connection)
     connection.is_open = False
-    monkeypatch.setattr("cassandra.query.BatchStatement.add", lambda *_: None)
+    monkeypatch.setattr(
+        "tablestone.engines.cassandra.partition_batch.PartitionBatch.add", lambda *_: None
+    )
 
     async def write() -> None:
         await connection.write_if([(Bound(), ())] * calls)

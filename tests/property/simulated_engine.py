@@ -30,7 +30,7 @@ def simulated_time() -> Iterator[None]:
     """While the block runs, what asks for the time by itself gets that of the loop."""
     with (
         mock.patch.object(invalidating_change, "elapsed_seconds", _elapsed),
-        mock.patch.object(real_connection, "BatchStatement", SimulatedBatch),
+        mock.patch.object(real_connection, "PartitionBatch", SimulatedBatch),
     ):
         yield
 

@@ -154,6 +154,6 @@ def simulated_time(random: Random) -> Iterator[None]:
     with (
         mock.patch.object(invalidating_change, "elapsed_seconds", elapsed),
         mock.patch("uuid.uuid4", fresh_uuid),
-        mock.patch.object(real_connection, "BatchStatement", SimulatedBatch),
+        mock.patch.object(real_connection, "PartitionBatch", SimulatedBatch),
     ):
         yield

@@ -15,13 +15,14 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
 from cassandra.cluster import NoHostAvailable, ResponseFuture
-from cassandra.query import BatchStatement, BatchType, PreparedStatement
+from cassandra.query import BatchType, PreparedStatement
 
 import cassandra
 from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.cassandra_figures import REQUEST
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.driver_errors import in_words
+from tablestone.engines.cassandra.partition_batch import PartitionBatch
 from tablestone.engines.cassandra.serving_loop import ServingLoop
 from tablestone.engines.cassandra.session import (
     REQUEST_SECONDS_MAX,
@@ -176,7 +177,7 @@ class Connection:
         return sorted(found)
 
     async def read(
-        self, request: Statement | BatchStatement, parameters: Sequence[Any] | None
+        self, request: Statement | PartitionBatch, parameters: Sequence[Any] | None
     ) -> Answer:
         """The rows of a statement that may be repeated, tried again until `READ_SECONDS_MAX` have passed."""
         deadline = self._seconds() + READ_SECONDS_MAX
@@ -342,25 +343,12 @@ class Connection:
                 future.set_result(answer)
 
 
-def _batch(calls: Sequence[Call]) -> BatchStatement:
-    batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.QUORUM)
+def _batch(calls: Sequence[Call]) -> PartitionBatch:
+    batch = PartitionBatch(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.QUORUM)
     batch.serial_consistency_level = ConsistencyLevel.SERIAL
-    first, *rest = calls
-    batch.add(*first)  # says where the partition is, which is the same in all of them
-    # As `add`, which makes an object for each statement, and looks for encrypted columns in each.
-    batch._statements_and_parameters += [  # noqa: SLF001
-        (True, statement.query_id, _serialized(statement, parameters))
-        for statement, parameters in rest
-    ]
+    for statement, parameters in calls:
+        batch.add(statement, parameters)
     return batch
-
-
-def _serialized(statement: Statement, parameters: Sequence[Any]) -> list[bytes | None]:
-    version = statement.protocol_version
-    return [
-        value if value is None else column.type.serialize(value, version)
-        for value, column in zip(parameters, statement.column_metadata, strict=True)
-    ]
 
 
 def _busy(what: str, error: Exception, hint: str = "") -> EngineBusy:
