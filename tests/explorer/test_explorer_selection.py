@@ -43,6 +43,7 @@ def test_the_keys_stay_when_the_grid_is_scrolled_to_the_side(watched: WatchedPag
     page.locator("#grid .piece .cell.pk").first.focus()
     page.keyboard.press("End")
     watched.wait_until("document.getElementById('grid').scrollLeft > 100")
+    page.wait_for_selector("#grid.aside")
     left = page.evaluate("document.getElementById('grid').getBoundingClientRect().left")
     for name in ("#select-all", ".names .pk", ".piece .row .pk", ".piece .row .rk"):
         place = page.locator(name).first.bounding_box()

@@ -184,6 +184,8 @@ export function startGrid(part, announce) {
     }
   });
 
+  grid.addEventListener("scroll", () => grid.classList.toggle("aside", grid.scrollLeft > 0), { passive: true });
+
   const selected = document.getElementById("selected");
   const all = document.getElementById("select-all");
   const boxes = () => [...grid.querySelectorAll("input[name=row]")];
