@@ -131,7 +131,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     ),
     (
         make_directory_of_database,
-        "{data}/tablestone.db cannot be opened: unable to open database file.",
+        "The data directory {data} cannot be used: tablestone.db is no regular file.",
     ),
     (
         make_and_cut,

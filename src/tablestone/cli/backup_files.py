@@ -61,8 +61,11 @@ def sum_file(backup: Path) -> Path:
 
 def write_sum(backup: Path, digest: str) -> None:
     """Write the sum of a backup beside it, and flush it."""
+    line = f"{digest}  {backup.name}"
+    if "\n" in line:  # as sha256sum writes such a name, and reads it
+        line = "\\" + line.replace("\\", r"\\").replace("\n", r"\n")
     with sum_file(backup).open("w", encoding="utf-8") as file:
-        file.write(f"{digest}  {backup.name}\n")
+        file.write(line + "\n")
         file.flush()
         os.fsync(file.fileno())
 
@@ -75,7 +78,7 @@ def read_sum(backup: Path) -> str | None:
         return None
     except (IsADirectoryError, ValueError):
         text = ""
-    digest = text.partition(" ")[0]
+    digest = text.partition(" ")[0].removeprefix("\\")
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise BackupFailed(f"{sum_file(backup)} holds no SHA-256: remove it, or put it back.")
     return digest

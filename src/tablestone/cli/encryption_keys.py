@@ -15,6 +15,8 @@ from tablestone.cli.option_file import path_from
 from tablestone.cli.option_values import BrokenOption
 from tablestone.engines.encryption_key import FORM, EncryptionKey
 
+KEY_FILE_LENGTH_MAX: Final = 1024
+"""Characters of a key file that are read: a device may be endless."""
 KEY_VARIABLE: Final = "TABLESTONE_ENCRYPTION_KEY"
 """The variable with the key itself. A file is better: programs pass their variables on, and print them in reports."""
 
@@ -47,7 +49,11 @@ def key_in_file(name: str) -> EncryptionKey:
     """The key in a text file; `BrokenOption` if there is none."""
     path = path_from(name, Path.cwd())
     try:
-        text = path.read_text(encoding="ascii")
+        # A FIFO without a writer is empty then, and is not waited for; a pipe of the shell can be read.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(descriptor, encoding="ascii") as file:
+            os.set_blocking(descriptor, True)
+            text = file.read(KEY_FILE_LENGTH_MAX)
     except UnicodeDecodeError:
         text = ""
     except OSError as error:

@@ -5,6 +5,7 @@ Knows TOML and the forms of options in the file. Does not know which source wins
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -196,8 +197,19 @@ def _require_distinct(option: Option, values: tuple[Any, ...]) -> None:
 
 def path_from(text: str, seen_from: Path, what: str = "file") -> Path:
     try:
-        return seen_from / Path(text).expanduser()
+        path = seen_from / Path(text).expanduser()
     except RuntimeError:
         raise BrokenOption(
             f"The {what} {text} cannot be found: there is no such home directory."
         ) from None
+    require_utf8(path, what)
+    return path
+
+
+def require_utf8(path: Path, what: str) -> None:
+    """Refuse a path with other bytes: SQLite opens no such file, and no message could name it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise BrokenOption(f"The path of the {what} must be UTF-8, and {shown} is not.") from None

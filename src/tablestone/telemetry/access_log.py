@@ -93,7 +93,10 @@ class AccessLog:
         if self._path is None:
             return sys.stdout.fileno()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        return os.open(self._path, flags, _MODE)
+        # Without O_NONBLOCK, a FIFO without a reader would be waited for. With it, opening one fails.
+        descriptor = os.open(self._path, flags | os.O_NONBLOCK, _MODE)
+        os.set_blocking(descriptor, True)
+        return descriptor
 
     def _tell(self, error: OSError) -> None:
         now = self._seconds()

@@ -21,6 +21,7 @@ from tablestone.cli.backup_files import (
 from tablestone.cli.byte_progress import ByteProgress
 from tablestone.cli.denied_places import naming_denied_places, reason_of
 from tablestone.cli.local_directory import SCHEME, local_directory
+from tablestone.cli.option_file import require_utf8
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import CHECK_OPTIONS
 from tablestone.cli.parameters import with_options
@@ -55,8 +56,9 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
     file, or a directory in which the file gets a dated name. `tablestone restore` takes the file.
     The backup of an encrypted directory is encrypted with the same key.
     """
-    directory, key = local_directory(given, ON_SERVERS)
     wanted = Path(target).absolute()
+    require_utf8(wanted, "backup")
+    directory, key = local_directory(given, ON_SERVERS)
     with naming_denied_places(f"The backup {wanted} was not made"):
         place = _place(wanted, directory, is_directory=keep is not None)
     progress = ByteProgress("backup", quiet=quiet)

@@ -13,6 +13,7 @@ from tablestone.cli.backup_files import BackupFailed, dated_backups, read_sum, s
 from tablestone.cli.byte_progress import ByteProgress
 from tablestone.cli.denied_places import naming_denied_places, reason_of
 from tablestone.cli.local_directory import SCHEME, local_directory
+from tablestone.cli.option_file import require_utf8
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import DATA_OPTIONS
 from tablestone.cli.parameters import with_options
@@ -40,8 +41,9 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
     The directory must be new or empty. The backup is checked first; if it is not whole, nothing
     is restored. The exit status is then 1. It is 2 if a place cannot be read or written.
     """
-    directory, key = local_directory(given, ON_SERVERS)
     source = Path(backup).absolute()
+    require_utf8(source, "backup")
+    directory, key = local_directory(given, ON_SERVERS)
     undone = f"{source} was not restored into {directory}"
     progress = ByteProgress("restore", quiet=quiet)
     try:

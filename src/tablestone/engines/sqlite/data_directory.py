@@ -26,6 +26,7 @@ from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
+from tablestone.engines.sqlite.database_file import is_special
 from tablestone.engines.sqlite.disk_room import NO_ROOM
 from tablestone.engines.sqlite.free_space import INCREMENTAL
 from tablestone.engines.sqlite.generation import Generation
@@ -137,9 +138,7 @@ class DataDirectory:
             return _storage_at(self.database) == self._storage
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except (
-            OSError
-        ):  # the file system cannot answer now, which does not say that the database is gone
+        except OSError:  # the file system cannot answer now: this does not say that it is gone
             return True
 
     def open_generation(self) -> Generation:
@@ -241,7 +240,10 @@ class DataDirectory:
                 )
 
     def _require_writable(self) -> None:
-        """Refuse files that cannot be written: SQLite would open them for reading, and fail at the first write."""
+        """Refuse files that cannot be written, at which SQLite would fail later, and FIFOs, for which it would wait."""
+        for path in filter(is_special, (self.path / name for name in sorted(OWN_NAMES))):
+            why = f"cannot be used: {path.name} is no regular file"
+            raise EngineRefused(f"The data directory {self.path} {why}.")
         for path in (self.database, *(self.path / name for name in sorted(LOG_NAMES))):
             if not _is_writable_if_there(path):
                 raise EngineRefused(

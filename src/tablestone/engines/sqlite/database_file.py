@@ -7,6 +7,7 @@ has on it, and SQLite's layer waits for its own locks with that. Knows no page.
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -40,3 +41,11 @@ class DatabaseFile:
 
     def close(self) -> None:
         self._file.xClose()
+
+
+def is_special(path: Path) -> bool:
+    """Whether something other than a regular file is there. It asks once: SQLite of another process may remove it."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False

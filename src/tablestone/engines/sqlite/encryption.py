@@ -90,6 +90,8 @@ def _looks_encrypted(start: bytes) -> bool:
 
 def _start_of(database: Path) -> bytes:
     """The first page of the database, or less."""
+    if database.is_fifo():  # opening it would wait; it is refused later
+        return b""
     try:
         file = DatabaseFile(database)
     except FileNotFoundError:

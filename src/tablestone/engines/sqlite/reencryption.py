@@ -66,6 +66,7 @@ def reencrypt(
     staging = path / REENCRYPTED_NAME
     try:
         with closing(CommitLock(path)) as commits, commits.held():
+            _require_room(staging)
             with closing(directory.connect_writer()) as source:
                 _require_alone(source, path)
                 _require_whole(source, path)
@@ -82,6 +83,15 @@ def reencrypt(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         directory.release()
+
+
+def _require_room(staging: Path) -> None:
+    """Refuse what is in the place of the new database: a copy that a killed command left is removed by now."""
+    if os.path.lexists(staging):
+        raise EngineRefused(
+            f"{staging} stands in the way of the new database, and no command of Tablestone has made it: look at it, "
+            "and remove it."
+        )
 
 
 def _require_alone(source: apsw.Connection, path: Path) -> None:
