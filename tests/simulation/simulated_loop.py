@@ -12,9 +12,12 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 Result = TypeVar("Result")
+
+CLOCK_RESOLUTION: Final = 1e-9
+"""Seconds by which a wait moves the time on, at least: a smaller part can be lost in the sum."""
 
 
 class Deadlock(Exception):
@@ -128,7 +131,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> Call:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        rest = max(delay, CLOCK_RESOLUTION) if delay > 0 else delay
+        return self.call_at(self._now + rest, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self,
