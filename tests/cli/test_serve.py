@@ -358,7 +358,7 @@ def test_a_request_that_never_ends_does_not_hold_the_stop(
         assert server.stop() == 0
         assert 1 <= time.monotonic() - started < 1 + 5
     assert re.fullmatch(
-        r"[\d: ,-]+ \[\d+\] WARNING tablestone.server.processes.worker: Stopped with requests unfinished after 1 s.\n",
+        r"[\dTZ:.-]+ \[\d+\] WARNING tablestone.server.processes.worker: Stopped with requests unfinished after 1 s.\n",
         server.stderr,
     )
 
