@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,11 +12,14 @@ import yaml
 
 from cluster.distribution import VERSION
 from cluster.settings import REQUIRED
-from deploy.deployed import DEPLOY, needs, run
+from deploy.deployed import DEPLOY, ROOT, needs, run
 from tablestone.engines.cassandra.cluster_url import parse_address
 
 COMPOSE = DEPLOY / "cassandra" / "compose.yaml"
 DATACENTER = DEPLOY / "cassandra" / "datacenter.yaml"
+GUIDE = (ROOT / "docs" / "guides" / "cassandra.md").read_text(encoding="utf-8")
+SUPERUSER = "tablestone-superuser"
+"""The name of cass-operator's Secret with `username` and `password`, and the user's name: CLUSTER-superuser."""
 WITH_GROUPS = {"commitlog_sync_period": "0ms"}
 """What `commitlog_sync: group` needs beside a cassandra.yaml that has a period."""
 
@@ -62,13 +66,59 @@ def test_the_datacenter_has_the_settings_of_the_test_nodes() -> None:
 def test_the_guide_names_the_service_that_the_operator_makes() -> None:
     datacenter = yaml.safe_load(DATACENTER.read_text())
     service = f"{datacenter['spec']['clusterName']}-{datacenter['metadata']['name']}-service"
-    guide = (DEPLOY.parent / "docs" / "guides" / "cassandra.md").read_text()
-    [url] = re.findall(rf"cassandra://\S*{service}\S*datacenter=\w+", guide)
+    [url] = re.findall(rf"cassandra://\S*{service}\S*datacenter=\w+", GUIDE)
     address = parse_address(url)
     assert (urlsplit(url).scheme, address.datacenter) == (
         "cassandra",
         datacenter["metadata"]["name"],
     )
+    assert (address.user, address.password_file) == (SUPERUSER, None)
+
+
+def lines_of_the_guide(program: str) -> list[list[str]]:
+    """The words of the guide's command lines that begin with this program."""
+    text = GUIDE.replace("\\\n", " ")
+    return [shlex.split(line) for line in re.findall(rf"^    ({program} .+)$", text, re.MULTILINE)]
+
+
+def test_the_lines_for_kubernetes_are_in_one_namespace_that_is_made_first() -> None:
+    repository, *installed = lines_of_the_guide("helm")
+    assert repository[:3] == ["helm", "repo", "add"]
+    assert [line[2] for line in installed] == ["cass-operator", "tables"]
+    assert installed[0][3].startswith(f"{repository[3]}/")
+    assert ["--create-namespace" in line for line in installed] == [True, False]
+    assert GUIDE.index("--create-namespace") < GUIDE.index("    kubectl ")
+    lines = [*installed, *lines_of_the_guide("kubectl")]
+    assert {line[line.index("--namespace") + 1] for line in lines} == {"tables"}
+    assert len(lines) == 5
+    kind, name = yaml.safe_load(DATACENTER.read_text())["kind"], "dc1"
+    assert [f"{kind.lower()}/{name}" in line for line in lines].count(True) == 1
+
+
+@needs("helm")
+def test_the_guide_gives_the_chart_the_password_of_the_operator() -> None:
+    [made] = [line for line in lines_of_the_guide("kubectl") if line[1:3] == ["create", "secret"]]
+    [installed] = [line for line in lines_of_the_guide("helm") if line[2] == "tables"]
+    assert installed[1] == "install"
+    rendered = run(
+        "helm", "template", *(word.replace("deploy/", f"{DEPLOY}/") for word in installed[2:])
+    )
+    assert rendered.returncode == 0, rendered.stdout
+    pods = [
+        each["spec"]["template"]["spec"]
+        for each in yaml.safe_load_all(rendered.stdout)
+        if each["kind"] in {"StatefulSet", "Job"}
+    ]
+    assert len(pods) == 2
+    for pod in pods:
+        [container] = pod["containers"]
+        read = {
+            each["name"]: each["valueFrom"]["secretKeyRef"]
+            for each in container["env"]
+            if "valueFrom" in each
+        }
+        assert read["TABLESTONE_ENGINE"] == {"name": made[4], "key": made[-1].partition("=")[0]}
+        assert read["CASSANDRA_PASSWORD"] == {"name": SUPERUSER, "key": "password"}
 
 
 @pytest.mark.parametrize("planted", ["commitlog_sync=periodic", "paxos_variant=v1"])

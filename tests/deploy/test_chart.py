@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
 from deploy.deployed import CHART, needs, run
 from deploy.install import missing
 from tablestone import __version__
+from tablestone.cli.commands.cluster import cluster, init
 from tablestone.cli.option_sources import read_configuration
+from tablestone.engines.cassandra.cluster_url import NOT_REPEATED
 
 pytestmark = needs("helm")
 KUBERNETES = "1.33"
+PASSWORD_VARIABLE = "CASSANDRA_PASSWORD"
 
 
 def rendered(*words: str) -> list[dict[str, Any]]:
@@ -47,6 +51,13 @@ VALUES: dict[str, tuple[str, ...]] = {
         *("--set", "options.workers=2", "--set", "podDisruptionBudget.maxUnavailable=50%"),
     ),
     "a cluster": ("--set", "engine.secretName=cassandra", "--set", "replicas=3"),
+    "a cluster with a password and TLS, to be prepared": (
+        *("--set", "engine.secretName=cassandra", "--set", "engine.initialize=true"),
+        *("--set", "engine.passwordSecretName=superuser", "--set", "engine.tlsSecretName=nodes"),
+        *("--set", "image.pullSecrets={registry}", "--set", "nodeSelector.disk=ssd"),
+        *("--set", "podAnnotations.a=b", "--set", "podLabels.c=d"),
+        *("--set", "tolerations[0].key=k", "--set", "tolerations[0].operator=Exists"),
+    ),
 }
 
 
@@ -60,7 +71,8 @@ def test_kubernetes_takes_it(words: tuple[str, ...]) -> None:
     kinds = sorted(each["kind"] for each in manifests)
     expected = ["PodDisruptionBudget", "Service", "Service", "ServiceAccount", "StatefulSet"]
     monitored = ["ServiceMonitor"] if "serviceMonitor.enabled=true" in words else []
-    assert kinds == sorted([*expected, *monitored])
+    prepared = ["Job"] if "engine.initialize=true" in words else []
+    assert kinds == sorted([*expected, *monitored, *prepared])
 
 
 def test_a_wrong_manifest_is_found() -> None:
@@ -76,9 +88,9 @@ def test_helm_lints_it() -> None:
     assert linted.returncode == 0, linted.stdout
 
 
-def environment_of(*words: str) -> dict[str, Any]:
+def environment_of(*words: str, kind: str = "StatefulSet") -> dict[str, Any]:
     """The variables of the container; those from secrets have the secret's name and key."""
-    (container,) = one("StatefulSet", rendered(*words))["spec"]["template"]["spec"]["containers"]
+    (container,) = one(kind, rendered(*words))["spec"]["template"]["spec"]["containers"]
     return {
         each["name"]: each["value"]
         if "value" in each
@@ -109,8 +121,66 @@ def test_secrets() -> None:
     assert "volumeClaimTemplates" not in one("StatefulSet", rendered(*words))["spec"]
 
 
-def test_the_pod_has_no_rights() -> None:
-    pod = one("StatefulSet", rendered())["spec"]["template"]["spec"]
+CLUSTER = ("--set", "engine.secretName=cassandra", "--set", "engine.initialize=true")
+BOTH = pytest.mark.parametrize("kind", ["StatefulSet", "Job"])
+"""The servers, and the Job that prepares the keyspace for them."""
+
+
+@BOTH
+def test_the_password_of_the_cluster_is_in_a_secret(kind: str) -> None:
+    assert f"set {PASSWORD_VARIABLE}" in NOT_REPEATED
+    assert PASSWORD_VARIABLE not in environment_of(*CLUSTER, kind=kind)
+    words = (*CLUSTER, "--set", "engine.passwordSecretName=superuser")
+    environment = environment_of(*words, kind=kind)
+    assert environment["TABLESTONE_ENGINE"] == ("cassandra", "url")
+    assert environment[PASSWORD_VARIABLE] == ("superuser", "password")
+    named = environment_of(*words, "--set", "engine.passwordSecretKey=p", kind=kind)
+    assert named[PASSWORD_VARIABLE] == ("superuser", "p")
+
+
+@BOTH
+def test_the_certificates_of_the_cluster_are_in_a_secret(kind: str) -> None:
+    pods = [
+        one(kind, rendered(*CLUSTER, *words))["spec"]["template"]["spec"]
+        for words in ((), ("--set", "engine.tlsSecretName=nodes"))
+    ]
+    (without, mounts), (no_volumes, volumes) = (
+        [[each["name"] for each in place] for place in places]
+        for places in (
+            [pod["containers"][0]["volumeMounts"] for pod in pods],
+            [pod["volumes"] for pod in pods],
+        )
+    )
+    assert (without, no_volumes) == (["tmp"], ["tmp"])
+    assert (mounts, volumes) == (["tmp", "engine-tls"], ["tmp", "engine-tls"])
+    mount, volume = pods[1]["containers"][0]["volumeMounts"][1], pods[1]["volumes"][1]
+    assert (mount["mountPath"], volume["secret"]["secretName"]) == ("/engine-tls", "nodes")
+    assert f"ca-file={mount['mountPath']}/ca.crt" in (CHART / "values.yaml").read_text()
+
+
+def test_a_job_prepares_the_keyspace_before_the_servers_start() -> None:
+    manifests = rendered(*CLUSTER)
+    job, servers = one("Job", manifests), one("StatefulSet", manifests)
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == servers["spec"]["template"]["spec"]["containers"][0]["image"]
+    command = click.Group(commands={"cluster": cluster})
+    for word in container["args"]:
+        assert isinstance(command, click.Group)
+        command = command.commands[word]  # type: ignore[assignment]
+    assert command is init
+    # Helm makes what is a hook before anything else of the chart.
+    assert "serviceAccountName" not in job["spec"]["template"]["spec"]
+    labels = job["spec"]["template"]["metadata"]["labels"].items()
+    for each in manifests:
+        if each["kind"] in {"Service", "PodDisruptionBudget"}:
+            selector = each["spec"]["selector"]
+            assert not selector.get("matchLabels", selector).items() <= labels
+
+
+@BOTH
+def test_the_pod_has_no_rights(kind: str) -> None:
+    pod = one(kind, rendered(*CLUSTER))["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["automountServiceAccountToken"] is False
@@ -146,6 +216,14 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a truth value": (
         "serviceMonitor.enabled=1",
         "- at '/serviceMonitor/enabled': got number, want boolean",
+    ),
+    "a keyspace without a cluster": (
+        "engine.initialize=true",
+        "- at '/engine/initialize': value must be false",
+    ),
+    "a password without a cluster": (
+        "engine.passwordSecretName=superuser",
+        "- at '/engine/passwordSecretName': value must be ''",
     ),
     "an unknown value": ("replica=1", "- at '': additional properties 'replica' not allowed"),
     "an unknown option": (
