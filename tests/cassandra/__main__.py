@@ -1,8 +1,9 @@
 """A Cassandra cluster for tests and trials: `python -m tests.cassandra up [--nodes N]`, `down` and `faults`.
 
 `up` prints the URL of the engine as its last line. The nodes keep running, and `down` stops them and removes what they
-stored. `faults` is the fault run, on a cluster of its own (`cluster/faults.py`); its status is 1 if it finds something
-wrong. Needs a JDK 17 and Maven; where one is missing it says so, as `missing` does, and ends with status 2.
+stored. `stop NODE`, `start NODE` and `nodetool NODE …` are for one node, by its number from 1. `faults` is the fault
+run, on a cluster of its own (`cluster/faults.py`); its status is 1 if it finds something wrong. Needs a JDK 17 and
+Maven; where one is missing it says so, as `missing` does, and ends with status 2.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from random import SystemRandom
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cluster.distribution import VERSION, NoCluster, missing
-from cluster.nodes import Cluster
+from cluster.nodes import READY_SECONDS_MAX, Cluster, Node
 from command_lines import missing_driver, names
 from histories.planted_server import ON_CLUSTER
 
@@ -36,7 +37,15 @@ def main(arguments: list[str]) -> int:
     faults.add_argument("--short", action="store_true", help="a minute of faults, on three nodes")
     faults.add_argument("--seed", default=f"{SystemRandom().getrandbits(32)}")
     faults.add_argument("--bug", choices=ON_CLUSTER, help=names(ON_CLUSTER), metavar="NAME")
-    for command in (up, down):
+    of_node = [
+        commands.add_parser("stop", help="stop one node"),
+        commands.add_parser("start", help="start a node that was stopped"),
+        commands.add_parser("nodetool", help="run Cassandra's nodetool for one node"),
+    ]
+    for command in of_node:
+        command.add_argument("node", type=int, metavar="NODE", help="the number of a node, from 1")
+    of_node[-1].add_argument("words", nargs=argparse.REMAINDER, metavar="WORD", help="its command")
+    for command in (up, down, *of_node):
         command.add_argument("--directory", type=Path, default=DIRECTORY, help=f"({DIRECTORY})")
     options = parser.parse_args(arguments)
     if options.command == "missing":
@@ -46,14 +55,55 @@ def main(arguments: list[str]) -> int:
     try:
         if options.command == "faults":
             return fault_run(options)
-        if options.command == "down":
-            Cluster.of(options.directory).remove()
+        if options.command == "up":
+            start_all(options.directory, options.nodes)
             return 0
-        print(f"Cassandra {VERSION}, {options.nodes} nodes in {options.directory} …", flush=True)
-        print(Cluster.create(options.directory, options.nodes).url)
+        cluster = Cluster.of(options.directory)
+        if options.command == "down":
+            cluster.remove()
+            return 0
     except NoCluster as reason:
         print(f"No cluster: {reason}.", file=sys.stderr)
         return 2
+    return with_node(cluster, options)
+
+
+def start_all(directory: Path, nodes: int) -> None:
+    """Start a cluster; says each node that is there. Raises `NoCluster`."""
+    count = "1 node" if nodes == 1 else f"{nodes} nodes, one after the other"
+    print(
+        f"Cassandra {VERSION} in {directory}: {count}. A node takes about ten seconds, and up to "
+        f"{READY_SECONDS_MAX:.0f} on a busy machine.",
+        flush=True,
+    )
+
+    def tell(node: Node) -> None:
+        print(f"Node {Path(node.directory).name.removeprefix('node')} is up.", flush=True)
+
+    print(Cluster.create(directory, nodes, tell=tell).url)
+
+
+def with_node(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Stop or start one node, or run nodetool for it. The exit status: 2 if the node is in no state for it."""
+    number: int = options.node
+    if not 1 <= number <= len(cluster.nodes):
+        print(f"The nodes are 1 to {len(cluster.nodes)}.", file=sys.stderr)
+        return 2
+    node = cluster.nodes[number - 1]
+    if node.is_running() == (options.command == "start"):
+        state = "runs already" if options.command == "start" else "does not run"
+        print(f"Node {number} {state}.", file=sys.stderr)
+        return 2
+    try:
+        if options.command == "stop":
+            node.stop()
+        elif options.command == "start":
+            cluster.start(node)
+        else:
+            print(node.nodetool(*options.words), end="")
+    except NoCluster as reason:
+        print(str(reason).rstrip(), file=sys.stderr)
+        return 1
     return 0
 
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -126,10 +126,11 @@ class Cluster:
         nodes: int,
         settings: Mapping[str, str | None] | None = None,
         java_options: Sequence[str] = (),
+        tell: Callable[[Node], None] | None = None,
     ) -> Cluster:
         """Start a new cluster, one node after the other; `settings` override those of cassandra.yaml.
 
-        Raises `NoCluster`, and stops the nodes that have started.
+        `tell` is called with each node that has joined. Raises `NoCluster`, and stops the nodes that have started.
         """
         prepare()
         if (directory / "cluster.json").exists():
@@ -138,7 +139,9 @@ class Cluster:
         cluster = cls(directory, _free_port(), _free_port(), [], settings, java_options)
         try:
             for _ in range(nodes):
-                cluster.add_node()
+                node = cluster.add_node()
+                if tell is not None:
+                    tell(node)
         except BaseException:
             cluster.remove()
             raise
@@ -193,6 +196,10 @@ class Cluster:
                 continue
             lines = told.decode("utf-8", "replace").splitlines()
             wrong = [line for line in lines if "ERROR" in line or "Exception" in line]
+            if node.is_running() and not wrong:
+                raise NoCluster(
+                    f"node {node.address} did not start in {READY_SECONDS_MAX:.0f} s: see {node.log}"
+                )
             raise NoCluster(f"node {node.address} did not start: {(wrong or lines or ['?'])[0]}")
 
     def _start_once(self, node: Node) -> bytes:
