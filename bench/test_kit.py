@@ -1,4 +1,4 @@
-"""How long the test kit takes: `python -m bench.test_kit`, with `tablestone[testing]` installed.
+"""How long the test kit takes: `python -m bench.test_kit`, after `pip install '.[testing]'`.
 
 Start and stop in the process, a fresh account, a reset, a snapshot of 100,000 entities, 1,000 tests with an account
 each; then a server under control, beside Azurite where Node is installed: the start, and a reset between two tests.

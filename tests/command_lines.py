@@ -54,9 +54,9 @@ def missing_driver() -> str | None:
         found = find_spec("cassandra.cluster")
     except ModuleNotFoundError:
         found = None
-    return None if found else "no driver of Cassandra: pip install 'tablestone[cassandra]'"
+    return None if found else "no driver of Cassandra: pip install '.[cassandra]'"
 
 
 def missing_auditor() -> str | None:
     """The reason why no advisories can be looked up here, or None."""
-    return None if find_spec("pip_audit") else "no pip-audit: pip install 'tablestone[dev]'"
+    return None if find_spec("pip_audit") else "no pip-audit: pip install '.[dev]'"

@@ -1,4 +1,4 @@
-"""The tests of the order service: `pip install 'tablestone[testing]' && pytest examples/orders`."""
+"""The tests of the order service: `pip install '.[testing]' && pytest examples/orders`."""
 
 from __future__ import annotations
 

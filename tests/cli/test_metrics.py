@@ -166,6 +166,6 @@ def test_without_the_library_only_metrics_are_missing(
     )
     assert page(server, "/metrics") == (
         501,
-        "Metrics need the Prometheus client: pip install 'tablestone[metrics]'. Health needs nothing.\n",
+        "Metrics need the Prometheus client: install Tablestone with its extra 'metrics'. Health needs nothing.\n",
     )
     wait_until(lambda: page(server, "/health/ready")[0] == 200, AT_LENGTH)

@@ -219,7 +219,7 @@ def test_without_the_package_a_sentence_says_so(
     assert server.stop() == 0
     line = server.stderr_without("authentication failed")
     assert line.endswith(
-        "The environment asks for traces, which need OpenTelemetry: pip install 'tablestone[otel]'.\n"
+        "The environment asks for traces, which need OpenTelemetry: install Tablestone with its extra 'otel'.\n"
     )
     assert line.count("\n") == 1
 

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-pytest.importorskip("dockerfile_parse", reason="pip install 'tablestone[deploy]'")
+pytest.importorskip("dockerfile_parse", reason="pip install '.[deploy]'")
 
 from deploy.deployed import ROOT
 from deploy.image_steps import SECONDS_MAX, Image, build, files_below

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablestone[cassandra]'")
+pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable
 from cassandra.policies import NoSpeculativeExecutionPolicy, RetryPolicy

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablestone[cassandra]'")
+pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 pytest.importorskip("cassandra.io.libevwrapper", reason="a driver without libev")
 
 from cassandra.connection import ConnectionShutdown, DefaultEndPoint

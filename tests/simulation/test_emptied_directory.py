@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablestone[cassandra]'")
+pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 from simulation.directory_world import live_in_directory
 

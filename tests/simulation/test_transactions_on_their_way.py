@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablestone[cassandra]'")
+pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 from simulation.simulated_cluster import SimulatedCluster, Trouble
 from simulation.simulated_loop import SimulatedLoop

@@ -393,5 +393,7 @@ def test_a_file_that_needs_a_missing_package_is_named_as_the_body(
     asked = Asked({}, {"table": "Orders"}, {}, b"PartitionKey,RowKey\np,r\n", "text/csv")
     with TableStorage() as storage:
         controlled = ControlledStorage(storage._running.service)
-        with pytest.raises(SeedRefused, match=r"^The body needs pyarrow: pip install "):
+        with pytest.raises(
+            SeedRefused, match=r"^The body needs pyarrow: install Tablestone with its extra 'tools'"
+        ):
             asyncio.run(seed(controlled, asked))

@@ -209,8 +209,38 @@ def test_every_extra_that_a_document_installs_is_there() -> None:
         extra
         for document in DOCUMENTS
         for extras in re.findall(
-            r"pip install '(?:\.|tablestone)\[([\w,]+)\]'", document.read_text("utf-8")
+            r"pip install '(?:\.|\./tablestone)\[([\w,]+)\]'", document.read_text("utf-8")
         )
         for extra in extras.split(",")
     }
     assert {"metrics", "otel", "tools"} <= named <= project["optional-dependencies"].keys()
+
+
+FROM_AN_INDEX = re.compile(r"(?:pipx?|uv tool) install (?:--?\S+ )*'?tablestone\b(?!/)")
+"""An installation of the package by its name. No index has it, and a package of that name there would be another's."""
+
+
+@pytest.mark.parametrize("place", ["src", "tests", "examples", "bench", "docs", "deploy"])
+def test_no_text_installs_the_package_from_an_index(place: str) -> None:
+    files = [*(ROOT / place).rglob("*.py"), *(ROOT / place).rglob("*.md"), *ROOT.glob("*.md")]
+    found = [
+        f"{name_of(file)}: {match}"
+        for file in files
+        if not {".packages", "node_modules"} & set(file.parts) and file != Path(__file__)
+        for match in FROM_AN_INDEX.findall(file.read_text("utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("pip install 'tablestone[tools]'", True),
+        ("pip install tablestone azure-data-tables", True),
+        ("pip install './tablestone[tools]'", False),
+        ("pip install '.[tools]'", False),
+        ("install Tablestone with its extra 'tools'", False),
+    ],
+)
+def test_an_installation_from_an_index_is_found(text: str, *, is_found: bool) -> None:
+    assert (FROM_AN_INDEX.search(text) is not None) == is_found

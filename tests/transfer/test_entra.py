@@ -15,7 +15,7 @@ from tokens import ISSUER, RsaKey, claims_at, key_set, signed
 from transfer.data_tools import DataTools, entity
 
 azure_identity = pytest.importorskip(
-    "azure.identity", reason="no Entra logins: pip install 'tablestone[entra]'"
+    "azure.identity", reason="no Entra logins: pip install '.[entra]'"
 )
 
 ROLES = ["Storage Table Data Contributor", "Storage Account Contributor"]

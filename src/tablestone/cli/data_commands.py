@@ -135,12 +135,12 @@ class Commands(click.Group):
 def _packages() -> str:
     """How the packages of the data tools are installed."""
     others = [
-        f"'{_OWN_PACKAGE}[{each.extra}]' for {each.name}"
+        f"'{each.extra}' for {each.name}"
         for each in DATA_COMMANDS
         if each.extra != DATA_COMMANDS[0].extra
     ]
-    own = f"pip install '{_OWN_PACKAGE}[{DATA_COMMANDS[0].extra}]'"
-    return f"The packages of the data tools: {', and '.join([own, *others])}."
+    extras = ", and ".join([f"'{DATA_COMMANDS[0].extra}'", *others])
+    return f"The data tools need the packages of Tablestone's extra {extras}."
 
 
 def load(command: DataCommand, *, for_help: bool = False) -> click.Command:
@@ -165,8 +165,8 @@ def _is_own(error: ModuleNotFoundError) -> bool:
 
 def _refusal(command: DataCommand, error: ModuleNotFoundError) -> str:
     return (
-        f"`tablestone {command.name}` needs {error.name}, which the extra has: "
-        f"pip install 'tablestone[{command.extra}]'."
+        f"`tablestone {command.name}` needs {error.name}: "
+        f"install Tablestone with its extra '{command.extra}'."
     )
 
 

@@ -87,7 +87,7 @@ def _require_packages() -> None:
     for name in PACKAGES:
         if not _is_there(name):
             raise StartRefused(
-                f"{EXPLORER.flag} needs {name}, which the extra has: pip install 'tablestone[explorer]'."
+                f"{EXPLORER.flag} needs {name}: install Tablestone with its extra 'explorer'."
             )
 
 

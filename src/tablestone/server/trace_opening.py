@@ -51,7 +51,7 @@ def open_tracing(*, logs_warnings: bool) -> OpenTracing | None:
             raise
         if logs_warnings:
             log.warning(
-                "The environment asks for traces, which need OpenTelemetry: pip install 'tablestone[otel]'."
+                "The environment asks for traces, which need OpenTelemetry: install Tablestone with its extra 'otel'."
             )
         return None
     opened: OpenTracing = module.Tracing(__version__)

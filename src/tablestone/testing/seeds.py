@@ -99,7 +99,7 @@ def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
         raise SeedRefused(str(refused)) from None
     except ModuleNotFoundError as missing:
         raise SeedRefused(
-            f"{path} needs {missing.name}: pip install 'tablestone[tools]'."
+            f"{path} needs {missing.name}: install Tablestone with its extra 'tools'."
         ) from None
 
 

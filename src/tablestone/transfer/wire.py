@@ -375,7 +375,7 @@ def _credential(connection: Connection) -> Any:
             from azure.identity import DefaultAzureCredential  # noqa: PLC0415 - an extra of its own, and slow to load
         except ImportError:
             raise TransferRefused(
-                "An Entra login needs azure-identity: pip install 'tablestone[tools,entra]', or give --sas."
+                "An Entra login needs azure-identity: install Tablestone with its extras 'tools,entra', or give --sas."
             ) from None
         return DefaultAzureCredential()
     assert connection.secret is not None

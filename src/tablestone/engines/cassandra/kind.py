@@ -69,7 +69,7 @@ def opening() -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != SCHEME:
             raise
         raise EngineRefused(
-            "The engine cassandra: needs the driver of Apache Cassandra: pip install 'tablestone[cassandra]'."
+            "The engine cassandra needs the driver of Apache Cassandra: install Tablestone with its extra 'cassandra'."
         ) from error
     return module
 

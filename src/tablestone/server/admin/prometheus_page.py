@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
 MISSING: Final = (
-    "Metrics need the Prometheus client: pip install 'tablestone[metrics]'. Health needs nothing."
+    "Metrics need the Prometheus client: install Tablestone with its extra 'metrics'. "
+    "Health needs nothing."
 )
 _KINDS: Final = {
     FigureKind.COUNTER: MetricKind.COUNTER,
