@@ -7,12 +7,14 @@ import shlex
 from typing import Any
 from urllib.parse import urlsplit
 
+import click
 import pytest
 import yaml
 
 from cluster.distribution import VERSION
 from cluster.settings import REQUIRED
 from deploy.deployed import DEPLOY, ROOT, needs, run
+from tablestone.cli.main import commands
 from tablestone.engines.cassandra.cluster_url import parse_address
 
 COMPOSE = DEPLOY / "cassandra" / "compose.yaml"
@@ -53,6 +55,40 @@ def test_the_compose_file_makes_and_uses_one_keyspace() -> None:
     assert (made.hosts, made.keyspace, made.datacenter) == (used.hosts, used.keyspace, datacenter)
     assert (made.replication, used.datacenter) == (3, datacenter)
     assert {host for host, _ in used.hosts} <= set(services)
+
+
+def test_the_compose_file_builds_the_image_and_has_what_the_guide_names() -> None:
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    for name in ("init", "server"):
+        build = services[name]["build"]
+        assert (COMPOSE.parent / build["context"]).resolve() == ROOT
+        assert (ROOT / build["dockerfile"]).is_file()
+    lines = lines_of_the_guide("docker")
+    for line in lines:
+        assert line[1:4] == ["compose", "--file", COMPOSE.relative_to(ROOT).as_posix()]
+        assert f"#   {' '.join(line)}\n" in COMPOSE.read_text()
+    assert [line[4] for line in lines] == ["up", "exec"]
+    assert lines[1][5:7] == ["server", "tablestone"]
+
+
+def test_the_lines_of_the_guide_for_three_machines_are_commands() -> None:
+    """One URL, to which `cluster init` adds the copies; no server is open to the network with the public key."""
+    lines = [line[1:] for line in lines_of_the_guide("    tablestone") if "node1" in line[-1]]
+    assert [line[0] for line in lines] == ["cluster", "account", "serve", "account"]
+    urls = {line[-1].removesuffix("&replication=3") for line in lines}
+    assert len(urls) == 1
+    assert parse_address(urls.pop()).datacenter == "dc1"
+    assert {line[-2] for line in lines} == {"--engine"}
+    for line in lines:
+        context = click.Context(commands)
+        command: click.Command = commands
+        words = list(line)
+        while isinstance(command, click.Group):
+            found = command.get_command(context, words.pop(0))
+            assert found is not None, line
+            command = found
+        command.make_parser(context).parse_args(words)
+    assert lines[2][lines[2].index("--account") + 1] == "none"
 
 
 def test_the_datacenter_has_the_settings_of_the_test_nodes() -> None:
