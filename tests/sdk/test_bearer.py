@@ -38,7 +38,7 @@ def table(tls_server: TlsServer) -> Iterator[str]:
 def token(tls_server: TlsServer, *options: str) -> str:
     """The output of `tablestone token`, beside the running server."""
     ended = subprocess.run(
-        [COMMAND, "token", "--data", str(tls_server.data), *options],
+        [COMMAND, "token", *tls_server.store, *options],
         env=clean_environment(),
         capture_output=True,
         encoding="utf-8",

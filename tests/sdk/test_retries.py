@@ -13,11 +13,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from controlled_process import ControlClient, served
+from engines.cluster_engine import URL
 from sdk.endpoint import Endpoint
 from sdk.install import LANGUAGES
 from sdk.test_interchange import run_program, skip_unless_prepared
 
-pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.sdk,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        URL is not None, reason="only a server on the memory engine has the control API"
+    ),
+]
 
 DONE, LOST = 0, -1
 """The outcomes of an operation besides the status of its error: done, and an error without an answer."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import secrets
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import ClientAuthenticationError
 from azure.data.tables import generate_table_sas
 
+from cluster.keyspaces import EngineArguments, server_arguments
 from sdk.endpoint import Endpoint
 from sdk.python.clients import Clients
 from server_process import COMMAND, ServerProcess, clean_environment
@@ -24,12 +26,17 @@ pytestmark = [pytest.mark.sdk, pytest.mark.asyncio]
 
 StartServer = Callable[..., ServerProcess]
 
-ACCOUNT = "rotating"
+
+@pytest.fixture(scope="module")
+def engine_of_rotation() -> Iterator[EngineArguments]:
+    """Not that of other tests: a server that starts where an account is stored has no development account."""
+    with server_arguments() as arguments:
+        yield arguments
 
 
-def administer(data: Path, *arguments: str) -> str:
+def administer(store: tuple[str, ...], *arguments: str) -> str:
     return subprocess.run(
-        [COMMAND, "account", *arguments, "--data", str(data)],
+        [COMMAND, "account", *arguments, *store],
         env=clean_environment(),
         capture_output=True,
         encoding="utf-8",
@@ -38,8 +45,8 @@ def administer(data: Path, *arguments: str) -> str:
     ).stdout
 
 
-def keys_of(data: Path) -> list[str]:
-    return re.findall(r"^key\d: (\S+)$", administer(data, "show", ACCOUNT, "--keys"), re.MULTILINE)
+def keys_of(store: tuple[str, ...], account: str) -> list[str]:
+    return re.findall(r"^key\d: (\S+)$", administer(store, "show", account, "--keys"), re.MULTILINE)
 
 
 async def is_served(client: TableClient) -> bool:
@@ -54,17 +61,24 @@ async def is_served(client: TableClient) -> bool:
 @pytest.mark.parametrize("synchronous", [True, False], ids=["sync", "aio"])
 @pytest.mark.parametrize("workers", ["1", "2"])
 async def test_a_rotated_key_is_refused_and_the_credential_is_updated(
-    private_server: StartServer, tmp_path: Path, *, synchronous: bool, workers: str
+    private_server: StartServer,
+    tmp_path: Path,
+    engine_of_rotation: EngineArguments,
+    *,
+    synchronous: bool,
+    workers: str,
 ) -> None:
-    server = private_server(tmp_path, "--workers", workers)
-    administer(tmp_path, "create", ACCOUNT)
-    first, second = keys_of(tmp_path)
-    url = server.endpoint.replace(server.account_name, ACCOUNT)
-    clients = Clients(Endpoint(url, ACCOUNT, first), synchronous=synchronous)
+    server = private_server(tmp_path, *engine_of_rotation, "--workers", workers)
+    store = engine_of_rotation or ("--data", str(tmp_path))
+    account = f"rotating{secrets.token_hex(4)}"
+    administer(store, "create", account)
+    first, second = keys_of(store, account)
+    url = server.endpoint.replace(server.account_name, account)
+    clients = Clients(Endpoint(url, account, first), synchronous=synchronous)
     used = clients.credential()
     signatures = [
         generate_table_sas(
-            AzureNamedKeyCredential(ACCOUNT, key), "kept", permission="r", expiry="2099-01-01"
+            AzureNamedKeyCredential(account, key), "kept", permission="r", expiry="2099-01-01"
         )
         for key in (first, second)
     ]
@@ -78,12 +92,12 @@ async def test_a_rotated_key_is_refused_and_the_credential_is_updated(
         everybody = (owner, by_first, by_second)
         assert [await is_served(client) for client in everybody] == [True, True, True]
 
-        administer(tmp_path, "rotate-key", ACCOUNT, "1")
+        administer(store, "rotate-key", account, "1")
         assert [await is_served(client) for client in everybody] == [False, False, True]
-        used.update(ACCOUNT, second)
+        used.update(account, second)
         assert await is_served(owner)
 
-        administer(tmp_path, "rotate-key", ACCOUNT, "2")
+        administer(store, "rotate-key", account, "2")
         assert [await is_served(client) for client in everybody] == [False, False, False]
-        used.update(ACCOUNT, keys_of(tmp_path)[0])
+        used.update(account, keys_of(store, account)[0])
         assert [await is_served(client) for client in everybody] == [True, False, False]
