@@ -143,6 +143,7 @@ def nodetool_arguments(jars: Path, control_port: int) -> list[str]:
     """The arguments of `java` that run Cassandra's nodetool for the node with this port of JMX."""
     return [
         *("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        "-Dlogback.configurationFile=logback.xml",  # the node's: without one, it prints what is for its developers
         *_OPENED,
         *("-cp", f"{jars}/*", "org.apache.cassandra.tools.NodeTool", "-p", str(control_port)),
     ]

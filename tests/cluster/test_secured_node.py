@@ -188,6 +188,17 @@ def test_who_may_not_come_in_gets_a_sentence(
         assert why in ended.stderr
 
 
+def test_the_job_of_the_chart_has_its_url_and_password_from_the_environment(node: Secured) -> None:
+    url = node.url().replace(f"&password-file={node.password}", "")
+    told = {"TABLESTONE_ENGINE": url, "CASSANDRA_PASSWORD": PASSWORD}
+    made = tablestone("cluster", "init", environment=told)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.startswith("Keyspace tablestone: was there already.\n")
+    refused_without = tablestone("cluster", "init", environment={"TABLESTONE_ENGINE": url})
+    assert (refused_without.returncode, refused_without.stderr.count("\n")) == (2, 1)
+    assert "There is no password for 'tablestone'" in refused_without.stderr
+
+
 def test_a_certificate_of_another_signer_is_refused(node: Secured, tmp_path: Path) -> None:
     other = tmp_path / "ca.pem"
     other.write_bytes(certificate_pem(make_key("rsa"), "node"))
