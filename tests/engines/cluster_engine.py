@@ -119,8 +119,8 @@ class ClusterEngine:
         return self._next().generation
 
     @property
-    def lease_seconds(self) -> float | None:
-        return self._next().lease_seconds
+    def leases(self) -> Leases | None:
+        return self._next().leases
 
     async def get(self, key: Key) -> bytes | None:
         return await self._next().get(self._inside(key))

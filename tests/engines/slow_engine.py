@@ -80,8 +80,8 @@ class SlowEngine:
         return None if self._leases is None else self._leases.generation
 
     @property
-    def lease_seconds(self) -> float | None:
-        return None if self._leases is None else self._leases.seconds
+    def leases(self) -> Leases | None:
+        return self._leases
 
     async def get(self, key: Key) -> bytes | None:
         return await self._ask(lambda: self._engine.get(key))

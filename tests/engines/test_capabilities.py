@@ -76,9 +76,9 @@ async def test_what_an_engine_can_do_is_what_its_kind_can_do(engine: Engine) -> 
     capabilities = engine.capabilities
     assert capabilities == engine.capabilities
     by_lease = capabilities.caching is Caching.FOR_A_LEASE
-    assert (engine.lease_seconds is not None) == by_lease
-    if engine.lease_seconds is not None:
-        assert engine.lease_seconds > 0
+    assert (engine.leases is not None) == by_lease
+    if engine.leases is not None:
+        assert engine.leases.seconds > 0
     never = capabilities.caching is Caching.NEVER
     assert (engine.generation is None) == never
 
@@ -92,8 +92,8 @@ async def test_the_generation_is_another_one_after_an_invalidating_commit_or_a_l
     before = {engine.generation for _ in range(2)}  # of two processes, if there are two
     await committed(engine, upsert(b"p", b"r"))
     await committed(engine, upsert(b"p", b"r")._replace(invalidates_caches=True))
-    if engine.lease_seconds is not None:
-        await asyncio.sleep(1.1 * engine.lease_seconds)
+    if engine.leases is not None:
+        await asyncio.sleep(1.1 * engine.leases.seconds)
     after = {engine.generation for _ in range(2)}
     assert None not in before | after
     assert before.isdisjoint(after)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StoredRow,
         WriteSet,
     )
+    from tablestone.engines.leases import Leases
 
 
 class TwoEngines:
@@ -52,8 +53,8 @@ class TwoEngines:
         return self._next().generation
 
     @property
-    def lease_seconds(self) -> float | None:
-        return self._next().lease_seconds
+    def leases(self) -> Leases | None:
+        return self._next().leases
 
     async def get(self, key: Key) -> bytes | None:
         return await self._next().get(key)

@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -61,6 +62,10 @@ WALK: Final = 0.08
 DOCUMENT: Final = 0.15
 """The share of reads and changes of a document, which servers cache under leases."""
 CHANGE: Final = 0.3
+READ_EVERY_SECONDS: Final = (None, 0.01, 0.05)
+"""How often each server also reads the document for other clients. Only a row in use has its lease renewed."""
+READS_MAX: Final = 100
+"""So often at most, because a world may last for hours."""
 TROUBLES_MAX: Final = 20
 AHEAD_SECONDS: Final = (0.0, 0.0, 0.01, -1.0, 60.0, 3600.0, -3600.0)
 PAUSE_SECONDS: Final = (0.02, 0.3, 0.3, 0.3, 4.0, 4.0, 30.0, 4000.0)
@@ -110,6 +115,8 @@ class _World:
         self._histories = [History(name, self._now) for name in names]
         self._failures: list[str] = []
         self._document = History(f"{seed}-document", self._now)
+        self._read_every = Random(f"{seed}/readers").choice(READ_EVERY_SECONDS)
+        self._has_clients = True
 
     def _now(self) -> int:
         return int(self._loop.time() * 1e9)
@@ -126,6 +133,7 @@ class _World:
         )
         troubles = self._loop.create_task(self._make_trouble())
         await asyncio.gather(*(self._client(number) for number in range(CLIENTS)))
+        self._has_clients = False
         troubles.cancel()
         return await self._look_at_it()
 
@@ -171,7 +179,17 @@ class _World:
         if self._plant is not None:
             server.context.run(self._plant, server)
         self._all_servers.append(server)
+        if self._read_every is not None:
+            server.start(self._read_often(server, self._read_every))
         return server
+
+    async def _read_often(self, server: SimulatedServer, seconds: float) -> None:
+        for _ in range(READS_MAX):
+            if not self._has_clients:
+                return
+            with suppress(EngineUnavailable):
+                await server.documents.get(DocumentKind.ROLES, "name", dict)
+            await asyncio.sleep(seconds)
 
     # Trouble.
 

@@ -34,56 +34,19 @@ from tablestone.tables import invalidating_change, storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.cached_rows import NOT_KEPT, CachedRows
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.documents import DocumentKind, Documents
+from tablestone.tables.documents import Documents
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.invalidating_change import InvalidatingChange, remove_old_marks
+from unit.leased_storage import KIND, PLACE, CountingEngine, Elapsed, HeldEngine, at_once, stored
 
 pytestmark = pytest.mark.asyncio
 
 SECONDS = 0.03
-KIND = DocumentKind.ROLES
-PLACE = storage_keys.document_place(KIND.value, "name")
-
-
-class Elapsed:
-    """A clock that the test sets."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class CountingEngine(MemoryEngine):
-    """Counts the calls."""
-
-    def __init__(self) -> None:
-        super().__init__(count(1_000).__next__)
-        self.reads = 0
-
-    async def get(self, key: Key) -> bytes | None:
-        self.reads += 1
-        return await super().get(key)
-
-    async def read(self, ranges: Any, *, rows_max: int, bytes_max: int) -> Rows:
-        self.reads += 1
-        return await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
 
 
 def server(storage: MemoryEngine, leases: Leases | None = None, seed: int = 0) -> SlowEngine:
     """One server's end of the storage."""
     return SlowEngine(storage, Random(seed), leases=leases or Leases(SECONDS))
-
-
-def at_once(storage: MemoryEngine, leases: Leases | None) -> SlowEngine:
-    """A connection that loses nothing, so that the calls can be counted."""
-    engine = SlowEngine(storage, Random(0), leases=leases)
-    engine._random.random = lambda: 1.0  # type: ignore[method-assign]
-    return engine
-
-
-async def stored(storage: MemoryEngine, value: bytes = b'{"version":1,"members":{}}') -> None:
-    await storage.commit(WriteSet(PLACE.partition, [Change(PLACE.row, ANY, Put(lambda _: value))]))
 
 
 async def test_a_lease_ends_when_its_time_is_over_also_for_a_process_that_stood_still() -> None:
@@ -113,22 +76,6 @@ async def test_what_is_kept_is_used_until_the_lease_ends_and_not_longer() -> Non
     assert rows.kept(PLACE) is NOT_KEPT
     assert await rows.get(PLACE, bytes) == b"new"
     assert storage.reads == 4
-
-
-class HeldEngine(CountingEngine):
-    """Answers as many reads as are let go; refuses them if it `fails`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.let_go = asyncio.Semaphore(0)
-        self.fails = False
-
-    async def get(self, key: Key) -> bytes | None:
-        await self.let_go.acquire()
-        found = await super().get(key)
-        if self.fails:
-            raise EngineUnavailable("held")
-        return found
 
 
 async def test_requests_that_come_during_a_read_wait_for_it() -> None:

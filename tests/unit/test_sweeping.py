@@ -33,11 +33,9 @@ EVERYTHING = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 class SharedStorage(MemoryEngine):
     """Storage of several servers, which counts the reads of each table."""
 
-    lease_seconds = 0.001
-
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock.ticks)
-        self._leases = Leases(0.001)
+        self.leases = Leases(0.001)
         self.scanned: list[Key] = []
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list:  # type: ignore[type-arg]

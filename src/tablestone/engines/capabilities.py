@@ -39,8 +39,8 @@ class Caching(enum.Enum):
     UNTIL_CHANGED = enum.auto()
     """Until the next invalidating commit of any process, which changes the generation."""
     FOR_A_LEASE = enum.auto()
-    """For `Engine.lease_seconds`, after which the generation changes. The engine does not learn of the commits of other
-    processes, so a change of cached rows waits until every lease has ended that could hide it."""
+    """For a lease of `Engine.leases`. The engine does not learn of the commits of
+    other processes, so a change of cached rows waits until every lease has ended that could hide it."""
 
 
 @dataclass(frozen=True, slots=True)

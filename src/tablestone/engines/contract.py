@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, NewType, Protocol
 
 from tablestone.engines.capabilities import Capabilities
+from tablestone.engines.leases import Leases
 
 
 class EngineUnavailable(Exception):
@@ -323,9 +324,10 @@ class Engine(Protocol):
         None while such a commit is under way, and while the commits of another process cannot be known. So a change
         acts on the very next request of every process.
 
-        `FOR_A_LEASE`: time changes it. A number is valid for at most `lease_seconds` after it was first returned, by a
+        `FOR_A_LEASE`: time changes it. A number is valid for at most the length of a lease after the lease began, by a
         clock that goes on while the process or the machine is suspended (`engines.leases.Leases`): a process that was
-        suspended for longer uses no cached row. Commits do not change the number. Instead, an invalidating commit is
+        suspended for longer uses no cached row. A row that was read for a lease after it began, and before it was the
+        present one, may be used in it too. Commits do not change the number. Instead, an invalidating commit is
         made only when no lease can hide the change any more (`tables.invalidating_change`), so a change acts on the
         very next request of every process here too.
 
@@ -334,10 +336,10 @@ class Engine(Protocol):
         ...
 
     @property
-    def lease_seconds(self) -> float | None:
-        """The length of a lease in seconds, if `capabilities.caching` is `FOR_A_LEASE`; else None.
+    def leases(self) -> Leases | None:
+        """The leases whose numbers the generation is, if `capabilities.caching` is `FOR_A_LEASE`; else None.
 
-        All processes on one storage must agree on it: it is a constant, or stored with the rows.
+        All processes on one storage must agree on their length: it is a constant, or stored with the rows.
         """
         ...
 

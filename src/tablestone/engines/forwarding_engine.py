@@ -20,6 +20,7 @@ from tablestone.engines.contract import (
     StoredRow,
     WriteSet,
 )
+from tablestone.engines.leases import Leases
 
 
 class ForwardingEngine:
@@ -37,8 +38,8 @@ class ForwardingEngine:
         return self._engine.generation
 
     @property
-    def lease_seconds(self) -> float | None:
-        return self._engine.lease_seconds
+    def leases(self) -> Leases | None:
+        return self._engine.leases
 
     async def get(self, key: Key) -> bytes | None:
         return await self._engine.get(key)

@@ -1,15 +1,50 @@
 """Leases: the generation of an engine that does not learn of the commits of other processes.
 
-Time is divided into leases of a few seconds each. A row that was read in one lease may be used until the lease ends.
-The next lease begins when the generation is first read after that, so the processes of a cluster do not all read their
-rows again at the same moment. Knows no rows. The reasons are in docs/decisions/0008-leases.md.
+Time is divided into leases of a fraction of a second or more. A row that was read in one lease may be used until the
+lease ends. The next lease begins when the generation is first read after that, so the processes of a cluster do not all
+read their rows again at the same moment.
+
+A lease can be renewed before its end: the next one begins while the present one goes on, the rows in use are read for
+it in the background, and it becomes the present one when they are there. It counts from before these reads. Knows no
+rows. The reasons are in docs/decisions/0008-leases.md.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from itertools import count
+from typing import Final
 
 from tablestone.clock import elapsed_seconds
+
+Renewal = Callable[[int, Callable[[bool], None]], None]
+"""Begins to read rows for the lease of this number. Calls the function once: with False if the reads failed."""
+
+EARLIEST: Final = 0.5
+"""A lease is renewed after this part of it at the earliest. Earlier renewals would read rows more often."""
+LATEST: Final = 0.85
+"""A lease is renewed after this part of it at the latest."""
+SPARE: Final = 3.0
+"""A renewal begins this many times its usual duration before the lease ends."""
+FORGET: Final = 0.75
+"""A slow renewal counts for the next one with this part of its duration, then with this part of the rest."""
+
+_numbers = count(1)
+"""The numbers of all leases of this process. No two objects give the same number, so one is never taken for another."""
+
+
+class _Lease:
+    """One lease. `unread` is the number of renewals that still read rows for it."""
+
+    __slots__ = ("began", "ends", "failed", "number", "unread")
+
+    def __init__(self, began: float, ends: float) -> None:
+        self.number = next(_numbers)
+        self.began = began
+        self.ends = ends
+        self.unread = 0
+        self.failed = False
 
 
 class Leases:
@@ -18,14 +53,66 @@ class Leases:
     def __init__(self, seconds: float, elapsed: Callable[[], float] = elapsed_seconds) -> None:
         self.seconds = seconds
         self._elapsed = elapsed
-        self._ends = float("-inf")
-        self._generation = 0
+        self._present = _Lease(float("-inf"), float("-inf"))
+        self._next: _Lease | None = None
+        self._due = float("-inf")
+        """When the present lease is to be renewed, or ends."""
+        self._renewals: list[Renewal] = []
+        self._usual_seconds = 0.0
+        """How long a renewal takes: about as long as the longest one of late."""
 
     @property
     def generation(self) -> int:
-        """The number of the current lease: rows that were read in an earlier one may not be used any more."""
+        """The number of the present lease: rows that were read in an earlier one may not be used any more.
+
+        Reading it late in a lease begins the renewal.
+        """
         now = self._elapsed()
-        if now >= self._ends:
-            self._ends = now + self.seconds
-            self._generation += 1
-        return self._generation
+        if now >= self._due:
+            self._look(now)
+        return self._present.number
+
+    def renew_with(self, number: int, renewal: Renewal) -> None:
+        """Call `renewal` when the lease of this number is renewed, if it is the present lease and that is to come."""
+        if number == self._present.number:
+            self._renewals.append(renewal)
+
+    def _look(self, now: float) -> None:
+        if now >= self._present.ends:
+            following, self._next = self._next, None
+            if following is None or now >= following.ends:
+                following = self._lease(now)
+            # The rows of a lease that is being read are there sooner than those of a new one.
+            self._begin(following, now)
+        elif self._renewals:
+            self._due = self._present.ends
+            renewals, self._renewals = self._renewals, []
+            lease = self._next = self._lease(now)
+            lease.unread = len(renewals)
+            for renewal in renewals:
+                renewal(lease.number, functools.partial(self._renewed, lease))
+
+    def _lease(self, now: float) -> _Lease:
+        """A lease that begins now: every row that is read for it is read after this."""
+        return _Lease(now, now + self.seconds)
+
+    def _begin(self, lease: _Lease, now: float) -> None:
+        """Make this lease, which may have begun earlier, the present one."""
+        self._present = lease
+        self._renewals = []
+        due = min(lease.ends - SPARE * self._usual_seconds, lease.began + LATEST * self.seconds)
+        # Not before requests have had the time to show which rows they use.
+        self._due = max(due, lease.began + EARLIEST * self.seconds, (now + lease.ends) / 2)
+
+    def _renewed(self, lease: _Lease, is_read: bool) -> None:  # noqa: FBT001 - the only argument of a `Renewal`'s call
+        """One renewal has read its rows, or failed. With the last one, the lease becomes the present one."""
+        lease.unread -= 1
+        lease.failed = lease.failed or not is_read
+        if lease.unread:
+            return
+        now = self._elapsed()
+        self._usual_seconds = max(now - lease.began, FORGET * self._usual_seconds)
+        if self._next is lease:
+            self._next = None
+            if now < lease.ends and not lease.failed:
+                self._begin(lease, now)

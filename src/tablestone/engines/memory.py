@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tablestone.clock import Clock
     from tablestone.engines.contract import Hint, KeyRange, StorageId, WriteSet
     from tablestone.engines.figures import Values
+    from tablestone.engines.leases import Leases
 
 
 class MemoryEngine:
@@ -44,7 +45,7 @@ class MemoryEngine:
         waits=False,
         caching=Caching.UNTIL_CHANGED,
     )
-    lease_seconds: float | None = None
+    leases: Leases | None = None
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

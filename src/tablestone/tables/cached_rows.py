@@ -12,15 +12,15 @@ import enum
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from tablestone.engines.contract import Engine, Key
+from tablestone.engines.contract import Engine, EngineUnavailable, Key
 from tablestone.tables import storage_keys
 
 Found = TypeVar("Found")
 
 KEPT_MAX: Final = 4096
 """Rows that are kept, and places known to have none. Above it all are dropped, because any client can name places."""
-
-
+RENEWED_MAX: Final = 64
+"""Rows that are read again before a lease ends; others that are in use are read when a request wants them."""
 _NO_LIMIT: Final = 1 << 62
 
 
@@ -33,20 +33,48 @@ class NotKept(enum.Enum):
 NOT_KEPT: Final = NotKept.NOT_KEPT
 
 
+class _Reading:
+    """A read of one row that is under way, for the requests that wait for it."""
+
+    def __init__(self, began: int) -> None:
+        self.began = began
+        """The moment at which it began, as the count of calls and reads until then."""
+        self.ended = asyncio.Event()
+        self.is_read = False
+        self.value: bytes | None = None
+
+
+class _Ahead:
+    """The rows that are read for the next lease before it is the present one."""
+
+    def __init__(self, number: int, being_read: dict[Key, _Reading]) -> None:
+        self.number = number
+        self.being_read = being_read
+        self.values: dict[Key, bytes | None] = {}
+
+
 class CachedRows:
     """A reader of cached rows. One place must always be read as the same kind of value.
 
     With `absence_by_lease` False, the absence of a row is not kept under a lease, so that rows of this kind can be
     created without waiting for leases.
+
+    Under a lease, the rows in use are read again in the background before the lease ends, so that requests seldom wait.
     """
 
     def __init__(self, engine: Engine, *, absence_by_lease: bool = True) -> None:
         self._engine = engine
-        self._by_lease = engine.lease_seconds is not None
+        self._by_lease = engine.leases is not None
         self._keeps_absence = absence_by_lease or not self._by_lease
         self._generation: int | None = None
         self._kept: dict[Key, Any] = {}
-        self._being_read: dict[Key, asyncio.Event] = {}
+        """The rows that were used in this generation."""
+        self._ahead: dict[Key, bytes | None] = {}
+        """The values of rows that were read for this lease and not used yet."""
+        self._being_read: dict[Key, _Reading] = {}
+        self._next: _Ahead | None = None
+        self._renewed_by: set[asyncio.Task[None]] = set()
+        self._moments = 0
         self.hits = 0
         self.misses = 0
         self.read_at: int | None = None
@@ -55,34 +83,23 @@ class CachedRows:
         """The generation for which the result of the last `get` stays valid; None if it was not kept."""
 
     async def get(self, place: Key, read: Callable[[bytes], Found]) -> Found | None:
-        """The row at this place, converted from the stored value by `read`; None if there is no row."""
+        """The row at this place, converted from the stored value by `read`; None if there is no row.
+
+        The result was the row at some moment after the call.
+        """
         generation = self._present()
-        if self._by_lease and place not in self._kept and place in self._being_read:
-            # A row that may be kept is valid for every request of this lease, not only for the one that reads it.
-            await self._being_read[place].wait()
-            generation = self._present()
         kept = self._kept
         if place in kept:
             self.hits += 1
             self.read_at = self.kept_at = generation
             found: Found | None = kept[place]
             return found
+        if self._by_lease:
+            return await self._get_by_lease(place, read)
         self.misses += 1
-        if not self._by_lease:
-            value = await self._engine.get(place)
-            found = None if value is None else read(value)
-            self._keep(kept, place, found, generation, may_keep=True)
-            return found
-        being_read, ended = self._being_read, asyncio.Event()
-        being_read[place] = ended
-        try:
-            value, may_keep = await self._read_by_lease(place)
-            found = None if value is None else read(value)
-            self._keep(kept, place, found, generation, may_keep=may_keep)
-        finally:
-            ended.set()
-            if being_read.get(place) is ended:
-                del being_read[place]
+        value = await self._engine.get(place)
+        found = None if value is None else read(value)
+        self._keep(kept, place, found, generation, may_keep=True)
         return found
 
     def _present(self) -> int | None:
@@ -90,8 +107,9 @@ class CachedRows:
         generation = self._engine.generation
         if generation != self._generation:
             self._kept = {}
-            self._being_read = {}
             self._generation = generation
+            if self._by_lease:
+                self._begin_lease()
         return generation
 
     def _keep(
@@ -122,11 +140,109 @@ class CachedRows:
             self.hits += 1
         return found
 
+    def _begin_lease(self) -> None:
+        """The present lease is another one: use what was read ahead for it, and ask for its renewal in time."""
+        following, self._next = self._next, None
+        if following is not None and following.number == self._generation:
+            self._ahead, self._being_read = following.values, following.being_read
+        else:
+            self._ahead, self._being_read = {}, {}
+        leases = self._engine.leases
+        if leases is not None and self._generation is not None:
+            leases.renew_with(self._generation, self._renew)
+
+    async def _get_by_lease(self, place: Key, read: Callable[[bytes], Found]) -> Found | None:
+        """The row that was read ahead, or that another request reads; else it is read."""
+        self._moments = called = self._moments + 1
+        while (reading := self._being_read.get(place)) is not None:
+            await reading.ended.wait()
+            generation = self._present()
+            found: Found | None
+            if place in self._kept:
+                # A row that may be kept is valid for every request of this lease, not only for the one that reads it.
+                self.hits += 1
+                self.read_at = self.kept_at = generation
+                found = self._kept[place]
+                return found
+            if reading.began > called:
+                # It began after the call, so its row is as good as one that is read now, kept or not.
+                if reading.is_read:
+                    self.hits += 1
+                    self.read_at, self.kept_at = generation, None
+                    return None if reading.value is None else read(reading.value)
+                break
+        if place in self._ahead:
+            self.hits += 1
+            value = self._ahead.pop(place)
+            found = None if value is None else read(value)
+            self._keep(self._kept, place, found, self._generation, may_keep=True)
+            return found
+        return await self._read_for_all(place, read)
+
+    async def _read_for_all(self, place: Key, read: Callable[[bytes], Found]) -> Found | None:
+        """Read a row. Other requests that want it during the read wait for it."""
+        self.misses += 1
+        generation, kept, being_read = self._generation, self._kept, self._being_read
+        self._moments += 1
+        reading = being_read[place] = _Reading(self._moments)
+        try:
+            value, may_keep = await self._read_by_lease(place)
+            found = None if value is None else read(value)
+            reading.value, reading.is_read = value, True
+            self._keep(kept, place, found, generation, may_keep=may_keep)
+        finally:
+            reading.ended.set()
+            if being_read.get(place) is reading:
+                del being_read[place]
+        return found
+
     async def _read_by_lease(self, place: Key) -> tuple[bytes | None, bool]:
         """The value of a row, and whether it may be kept: no change of its partition was under way before it was read.
 
         In this order, any moments will do: a change that begins after the first read waits for the present lease.
         """
-        marks = (storage_keys.marks(place.partition),)
+        is_free = await self._is_free(place.partition)
+        return await self._engine.get(place), is_free
+
+    async def _is_free(self, partition: bytes) -> bool:
+        """Whether no change of this partition is under way."""
+        marks = (storage_keys.marks(partition),)
         values, next_key, _ = await self._engine.read(marks, rows_max=1, bytes_max=_NO_LIMIT)
-        return await self._engine.get(place), not values and next_key is None
+        return not values and next_key is None
+
+    def _renew(self, number: int, ended: Callable[[bool], None]) -> None:
+        """Begin to read the rows in use for the lease of this number, which has begun and is not the present one."""
+        self._moments += 1
+        began = self._moments
+        places = list(self._kept)[:RENEWED_MAX]
+        following = _Ahead(number, {place: _Reading(began) for place in places})
+        self._next = following
+        task = asyncio.ensure_future(self._read_ahead(following, places, ended))
+        self._renewed_by.add(task)
+        task.add_done_callback(self._renewed_by.discard)
+
+    async def _read_ahead(
+        self, following: _Ahead, places: list[Key], ended: Callable[[bool], None]
+    ) -> None:
+        """Read rows for the next lease together: the marks of all their partitions first, and then the rows."""
+        is_read = False
+        being_read = following.being_read
+        readings = dict(being_read)
+        try:
+            partitions = list({place.partition: None for place in places})
+            free = await asyncio.gather(*[self._is_free(partition) for partition in partitions])
+            may_keep = dict(zip(partitions, free, strict=True))
+            places = [place for place in places if may_keep[place.partition]]
+            values = await asyncio.gather(*[self._engine.get(place) for place in places])
+            for place, value in zip(places, values, strict=True):
+                if value is not None or self._keeps_absence:
+                    following.values[place] = value
+            is_read = True
+        except EngineUnavailable:
+            pass  # requests read the rows, and are told
+        finally:
+            for place, reading in readings.items():
+                reading.ended.set()
+                if being_read.get(place) is reading:
+                    del being_read[place]
+            ended(is_read)

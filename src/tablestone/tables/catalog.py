@@ -130,7 +130,7 @@ class Catalog:
         self._deletion_ticks = deletion_seconds * TICKS_PER_SECOND
         self._forget_ticks = max(limits.SWEEP_AGAIN_SECONDS, deletion_seconds) * TICKS_PER_SECOND
         self._rows = CachedRows(engine, absence_by_lease=False)
-        self._is_shared = engine.lease_seconds is not None
+        self._is_shared = engine.leases is not None
         self._sweeping = Sweeping(engine, clock, fresh_id)
         self.incarnations = Incarnations(engine)
 

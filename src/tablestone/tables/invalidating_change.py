@@ -46,7 +46,7 @@ class InvalidatingChange:
     def __init__(self, engine: Engine, partition: bytes) -> None:
         self._engine = engine
         self._partition = partition
-        self._lease_seconds = engine.lease_seconds
+        self._lease_seconds = None if engine.leases is None else engine.leases.seconds
         self._unmark: Change | None = None
         """The change that removes this change's mark, and expects that the mark still exists; None without a mark."""
 

@@ -70,7 +70,7 @@ class Sweeper:
         async for account in self._catalog.accounts_to_sweep():
             is_busy = await self._catalog.sweep(account) or is_busy
             await asyncio.sleep(0)  # there may be many accounts, so let requests run
-        if self._engine.lease_seconds is not None:
+        if self._engine.leases is not None:
             before = self._clock() - limits.SWEEP_AGAIN_SECONDS * TICKS_PER_SECOND
             if self._marks_were_removed_at < before:
                 self._marks_were_removed_at = self._clock()

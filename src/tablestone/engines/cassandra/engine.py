@@ -61,8 +61,8 @@ class CassandraEngine:
         return self._leases.generation
 
     @property
-    def lease_seconds(self) -> float | None:
-        return self._leases.seconds
+    def leases(self) -> Leases | None:
+        return self._leases
 
     async def get(self, key: Key) -> bytes | None:
         self._require_open()

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from tablestone.engines.encryption_key import EncryptionKey
     from tablestone.engines.figures import Values
+    from tablestone.engines.leases import Leases
     from tablestone.engines.row_counts import RowsCounted
     from tablestone.engines.sqlite.generation import Generation
     from tablestone.engines.storage_size import StorageSize
@@ -73,7 +74,7 @@ class SqliteEngine:
         waits=False,
         caching=Caching.UNTIL_CHANGED,
     )
-    lease_seconds: float | None = None
+    leases: Leases | None = None
 
     def __init__(
         self,
