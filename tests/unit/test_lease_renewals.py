@@ -113,7 +113,7 @@ async def test_slow_renewals_begin_earlier_and_never_in_the_first_half() -> None
 
 
 async def used(rows: CachedRows, value: bytes | None) -> None:
-    """What a request does with a row."""
+    """A request uses the row, which has this value."""
     assert await rows.get(PLACE, bytes) == value
 
 
