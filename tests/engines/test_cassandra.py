@@ -34,8 +34,9 @@ from tablestone.engines.contract import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from tablestone.engines.cassandra.connection import Answer, Call
+    from tablestone.engines.cassandra.connection import Call
     from tablestone.engines.cassandra.engine import CassandraEngine
+    from tablestone.engines.cassandra.requests_under_way import Answer
 
 pytestmark = [
     pytest.mark.asyncio,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections import deque
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable
 from cassandra.policies import NoSpeculativeExecutionPolicy, RetryPolicy
 
 import cassandra
-from tablestone.engines.cassandra import connection as of_connection
+from tablestone.engines.cassandra import requests_under_way
 from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, _busy
 from tablestone.engines.cassandra.directory import Directory
@@ -26,6 +25,7 @@ from tablestone.engines.cassandra.serving_loop import ServingLoop
 from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX, _cluster
 from tablestone.engines.cassandra.session import Nodes as NodesToAsk
 from tablestone.engines.contract import EngineBusy, EngineUnavailable, Key
+from tablestone.engines.figures import Distribution
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables.storage_probe import probe_storage
 
@@ -43,15 +43,10 @@ class Bound:
 
 
 @pytest.mark.parametrize("calls", [1, 2])
-def test_a_write_to_a_closed_connection_was_certainly_not_sent(
-    monkeypatch: pytest.MonkeyPatch, calls: int
-) -> None:
+def test_a_write_to_a_closed_connection_was_certainly_not_sent(calls: int) -> None:
     """It is in no doubt, so nothing tries it again and again."""
     connection = object.__new__(Connection)
     connection.is_open = False
-    monkeypatch.setattr(
-        "tablestone.engines.cassandra.partition_batch.PartitionBatch.add", lambda *_: None
-    )
 
     async def write() -> None:
         await connection.write_if([(Bound(), ())] * calls)
@@ -246,36 +241,45 @@ class Silent:
         assert timeout is None, "the driver would wake its thread for each request"
         return self
 
-    def add_callbacks(self, _answered: object, failed: Callable[..., None], *rest: Any) -> None:
-        self._failed, self._arguments = failed, rest[2]
+    def add_callbacks(self, _answered: object, failed: Callable[..., None], _with: Any) -> None:
+        self._failed = failed
 
     def _on_timeout(self) -> None:
         self.is_told = True
-        self._failed(cassandra.Unavailable("late"), *self._arguments)
+        self._failed(cassandra.Unavailable("late"))
+
+
+class Indirect:
+    """Direct requests that send nothing."""
+
+    def send(self, *_: object) -> None:
+        return None
 
 
 def test_a_request_that_a_server_sends_has_a_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_connection, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(requests_under_way, "LOOK_SECONDS", 0.001)
     now = 0.0
     connection = object.__new__(Connection)
     connection.is_open = True
     connection.serving = ServingLoop()
     connection.failures = 0
-    connection._deadlines, connection._arrived = {}, deque()
-    connection._is_looking = connection._is_woken = False
-    connection._seconds = lambda: now
+    connection._under_way = requests_under_way.RequestsUnderWay(
+        connection.serving, lambda: now, Distribution((1.0,)), connection._note_failure
+    )
+    monkeypatch.setattr(connection, "_direct", Indirect(), raising=False)
     connection.session = silent = Silent()
 
     async def send() -> None:
         nonlocal now
         with connection.serving.here():
-            future = connection._send("SELECT", ())
+            future = connection._send((("SELECT", ()),))
             now = REQUEST_SECONDS_MAX - 1
             await asyncio.sleep(0.02)
             assert not silent.is_told
             now = REQUEST_SECONDS_MAX + 1
             with pytest.raises(cassandra.Unavailable):
                 await asyncio.wait_for(future, PATIENCE_SECONDS)
-        assert not connection._deadlines
+        assert connection.failures == 1
+        assert not connection._under_way._deadlines
 
     asyncio.run(send())

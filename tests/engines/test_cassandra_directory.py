@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from tablestone.engines.cassandra.cluster_url import ClusterAddress
-    from tablestone.engines.cassandra.connection import Answer, Connection
+    from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.directory import Directory
+    from tablestone.engines.cassandra.requests_under_way import Answer
 
 pytestmark = [
     pytest.mark.asyncio,

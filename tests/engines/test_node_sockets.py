@@ -1,6 +1,6 @@
 """The driver's sockets on the event loop of a server: which thread serves them, and that nothing is lost on the way.
 
-The node is a stand-in that takes whole frames of the native protocol (version 4) and answers each in the same way.
+The node is a stand-in that takes envelopes of the native protocol (version 5) and answers each in the same way.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import pytest
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 pytest.importorskip("cassandra.io.libevwrapper", reason="a driver without libev")
 
-from cassandra.connection import ConnectionShutdown, DefaultEndPoint
+from cassandra.connection import ConnectionShutdown, CrcMismatchException, DefaultEndPoint
 from cassandra.protocol import OptionsMessage, QueryMessage
 
 from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.node_sockets import NodeSocket
+from tablestone.engines.cassandra.segments import Envelope, Received, segments
 from tablestone.engines.cassandra.serving_loop import ServingLoop
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Node:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._taken: list[socket.socket] = []
+        self.damages = False
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -67,15 +69,30 @@ class Node:
         self._listener.close()
         self._thread.join(PATIENCE_SECONDS)
 
+    def _damaged(self, answer: bytes) -> bytes:
+        if not self.damages:
+            return answer
+        return answer[:1000] + bytes([answer[1000] ^ 1]) + answer[1001:]
+
     def _serve(self) -> None:
         taken, _ = self._listener.accept()
         self._taken.append(taken)
-        with suppress(OSError), taken, taken.makefile("rb") as incoming:
-            while header := incoming.read(HEADER.size):
-                version, _, stream, opcode, length = HEADER.unpack(header)
-                incoming.read(length)
-                kind, body = (READY, b"") if opcode == STARTUP else (SUPPORTED, OPTIONS)
-                taken.sendall(HEADER.pack(version | 0x80, 0, stream, kind, len(body)) + body)
+        received: Received | None = None  # segments begin after the answer to STARTUP
+        with suppress(OSError), taken:
+            while data := taken.recv(1 << 20):
+                envelopes = (
+                    received.take(data)
+                    if received
+                    else [(Envelope(*HEADER.unpack_from(data)[:4]), b"")]
+                )
+                for envelope, _ in list(envelopes):
+                    kind, body = (
+                        (READY, b"") if envelope.opcode == STARTUP else (SUPPORTED, OPTIONS)
+                    )
+                    answer = HEADER.pack(0x85, 0, envelope.stream, kind, len(body)) + body
+                    taken.sendall(answer if received is None else self._damaged(segments(answer)))
+                    if envelope.opcode == STARTUP:
+                        received = Received()
 
 
 @pytest.fixture
@@ -114,7 +131,7 @@ def connect(node: Node, serving: ServingLoop) -> NodeSocket:
     opened: NodeSocket = NodeSocket.served_by(serving).factory(
         DefaultEndPoint("127.0.0.1", node.port),
         PATIENCE_SECONDS,
-        protocol_version=4,
+        protocol_version=5,
         compression=False,
     )
     return opened
@@ -184,6 +201,20 @@ def test_a_closed_connection_is_an_error_for_all_that_wait(node: Node, side: str
             assert isinstance((await asked.arrived()).answer, ConnectionShutdown)
         assert opened.is_closed
         assert not serving.sockets
+
+    asyncio.run(serve())
+
+
+def test_an_answer_that_was_damaged_on_its_way_ends_the_connection(node: Node) -> None:
+    serving = ServingLoop()
+    opened = connect(node, serving)
+
+    async def serve() -> None:
+        with serving.here():
+            assert is_whole((await Asked(opened).arrived()).answer)
+            node.damages = True
+            assert isinstance((await Asked(opened).arrived()).answer, ConnectionShutdown)
+        assert isinstance(opened.last_error, CrcMismatchException)
 
     asyncio.run(serve())
 

@@ -31,7 +31,7 @@ from simulation.replicas import (
     written,
 )
 from simulation.statements import STATES, Statement
-from tablestone.engines.cassandra.connection import Answer
+from tablestone.engines.cassandra.requests_under_way import Answer
 
 Call = tuple[Statement, Sequence[Any]]
 Tell = Callable[[Answer], None]

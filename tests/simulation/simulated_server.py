@@ -19,8 +19,9 @@ from simulation.statements import Statement, parse
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.cassandra import connection as real_connection
 from tablestone.engines.cassandra.capabilities import LEASE_SECONDS
-from tablestone.engines.cassandra.connection import Answer, Connection, OutcomeInDoubt
+from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.engine import CassandraEngine
+from tablestone.engines.cassandra.requests_under_way import Answer
 from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX
 from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.leases import Leases

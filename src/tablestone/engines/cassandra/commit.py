@@ -16,12 +16,12 @@ from typing import Final, NamedTuple, Protocol
 from tablestone.clock import Clock
 from tablestone.engines.cassandra.connection import (
     PAUSE_SECONDS,
-    Answer,
     Call,
     Connection,
     OutcomeInDoubt,
     Statement,
 )
+from tablestone.engines.cassandra.requests_under_way import Answer
 from tablestone.engines.cassandra.schema import ROWS
 from tablestone.engines.cassandra.widths import Widths
 from tablestone.engines.contract import (

@@ -8,21 +8,27 @@ when a cluster is opened.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
 from cassandra.cluster import NoHostAvailable, ResponseFuture
-from cassandra.query import BatchType, PreparedStatement
+from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
 import cassandra
 from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.cassandra_figures import REQUEST
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
+from tablestone.engines.cassandra.direct_requests import DirectRequests
 from tablestone.engines.cassandra.driver_errors import in_words
-from tablestone.engines.cassandra.partition_batch import PartitionBatch
+from tablestone.engines.cassandra.requests_under_way import (
+    Answer,
+    RequestsUnderWay,
+    Row,
+    UnderWay,
+)
 from tablestone.engines.cassandra.serving_loop import ServingLoop
 from tablestone.engines.cassandra.session import (
     REQUEST_SECONDS_MAX,
@@ -40,14 +46,11 @@ NEWS_SECONDS_MAX: Final = 10.0
 """How long the other nodes may take to know of a node that has just started."""
 PAUSE_SECONDS: Final = 0.02
 """The first pause before a statement is sent again; each one is twice as long, up to 1 s."""
-LOOK_SECONDS: Final = 0.25
-"""How often the event loop looks for requests whose time is over."""
 START_PAUSE_SECONDS: Final = 0.5
 """The pause between two attempts of a statement that a start or a command waits for."""
 
 _Result = TypeVar("_Result")
 
-Row = tuple[Any, ...]
 Statement: TypeAlias = PreparedStatement
 Call = tuple[Statement, Sequence[Any]]
 """A prepared statement and what is bound to it."""
@@ -76,12 +79,6 @@ class OutcomeInDoubt(Exception):
     """A conditional write was sent, and nothing said whether it was applied."""
 
 
-class Answer(list[Row]):
-    """The rows of an answer, with the names of their columns."""
-
-    names: Sequence[str] = ()
-
-
 class Connection:
     """A session of the driver. `chance` gives numbers from 0 to 1; `seconds` never steps back."""
 
@@ -95,20 +92,17 @@ class Connection:
     ) -> None:
         self._seconds = seconds
         self._chance = chance
-        self._arrived: deque[tuple[asyncio.Future[Answer], Answer | None, Exception | None]] = (
-            deque()
-        )
-        self._is_woken = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         self.request_seconds = Distribution(REQUEST.bounds)
         self.failures = 0
         self.keyspace = address.keyspace
         self.is_open = True
         self._nodes = Nodes(seconds, address.datacenter)
         self.serving = ServingLoop()
-        self._deadlines: dict[asyncio.Future[Answer], tuple[float, ResponseFuture]] = {}
-        self._is_looking = False
+        self._under_way = RequestsUnderWay(
+            self.serving, seconds, self.request_seconds, self._note_failure
+        )
         self.cluster, self.session = open_session(address, self._nodes, self.serving)
+        self._direct = DirectRequests(self.session, self._nodes, address.keyspace)
         if in_keyspace:
             if address.keyspace not in self.cluster.metadata.keyspaces:
                 self.close()
@@ -122,6 +116,7 @@ class Connection:
         statement = self.session.prepare(text)
         statement.consistency_level = ConsistencyLevel.SERIAL if serial else ConsistencyLevel.QUORUM
         statement.serial_consistency_level = ConsistencyLevel.SERIAL
+        self._direct.learn(statement)
         return statement
 
     def execute(self, text: str, parameters: Sequence[Any] = (), host: Any = None) -> list[Row]:
@@ -176,15 +171,24 @@ class Connection:
                     found.update(users)
         return sorted(found)
 
-    async def read(
-        self, request: Statement | PartitionBatch, parameters: Sequence[Any] | None
-    ) -> Answer:
-        """The rows of a statement that may be repeated, tried again until `READ_SECONDS_MAX` have passed."""
+    async def read(self, statement: Statement, parameters: Sequence[Any]) -> Answer:
+        """The rows of a query, tried again until `READ_SECONDS_MAX` have passed."""
+        return await self._repeated(((statement, parameters),))
+
+    async def repeatable(self, statement: Statement, parameters: Sequence[Any]) -> None:
+        """Send a write that may be repeated, such as one with a timestamp of its own."""
+        await self._repeated(((statement, parameters),), direct=False)
+
+    async def repeatable_batch(self, calls: Sequence[Call]) -> None:
+        """Send writes of one partition that may be repeated as one batch."""
+        await self._repeated(calls, direct=False)
+
+    async def _repeated(self, calls: Sequence[Call], *, direct: bool = True) -> Answer:
         deadline = self._seconds() + READ_SECONDS_MAX
         pause = PAUSE_SECONDS
         while True:
             try:
-                return await self._send(request, parameters)
+                return await self._send(calls, direct=direct)
             except cassandra.RequestValidationException as error:
                 raise _busy("The cluster refuses a statement", error) from error
             except EngineUnavailable:
@@ -198,25 +202,14 @@ class Connection:
             await self.pause(pause)
             pause = min(2 * pause, 1.0)
 
-    repeatable = read
-    """A write that may be repeated, such as one with a timestamp of its own, is sent as a read is."""
-
-    async def repeatable_batch(self, calls: Sequence[Call]) -> None:
-        """Send writes of one partition that may be repeated as one batch."""
-        await self.read(_batch(calls), None)
-
     async def write_if(self, calls: Sequence[Call]) -> Answer | None:
         """Send conditional statements of one partition as one batch; None if they were applied.
 
         Otherwise what their conditions found. `EngineUnavailable` if nothing was applied, `OutcomeInDoubt` if that is
         not known.
         """
-        if len(calls) == 1:
-            request: Any = calls[0][0].bind(calls[0][1])
-        else:
-            request = _batch(calls)
         try:
-            answer = await self._send(request, None)
+            answer = await self._send(calls)
         except NOTHING_DONE as error:
             if isinstance(error, NoHostAvailable) and _may_have_been_sent(error):
                 raise OutcomeInDoubt(in_words(error)) from error
@@ -252,99 +245,46 @@ class Connection:
                     raise _busy("The cluster does not answer", error) from error
             time.sleep(START_PAUSE_SECONDS)
 
-    def _send(self, request: Any, parameters: Sequence[Any] | None) -> asyncio.Future[Answer]:
+    def _send(self, calls: Sequence[Call], *, direct: bool = True) -> asyncio.Future[Answer]:
+        """Send a statement, or several as a batch. `direct`: its time of writing does not count, so it needs none."""
         if not self.is_open:
             raise EngineUnavailable("The engine is closed.")
-        loop = self._loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer] = loop.create_future()
-        begun = self._seconds()
+        loop = asyncio.get_running_loop()
+        request = self._under_way.begin(loop)
+        request.send_again = functools.partial(self._send_by_driver, calls)
+        if direct and self.serving.loop is loop:
+            sent = self._direct.send(calls, request)
+            if sent is not None:
+                self._under_way.end_after(REQUEST_SECONDS_MAX, request, sent.time_out)
+                return request.future
+        self._send_by_driver(calls, request)
+        return request.future
+
+    def _send_by_driver(self, calls: Sequence[Call], request: UnderWay) -> None:
+        """Send by all the means of the driver: to another node if one does not take it, prepared again if need be."""
+        statement, parameters = calls[0] if len(calls) == 1 else (_batch(calls), None)
         sent: ResponseFuture
-        if self.serving.loop is loop:
+        if self.serving.loop is request.future.get_loop():
             # The driver would wake its thread for each request, to tell it of the time-out.
-            sent = self.session.execute_async(request, parameters, timeout=None)
-            self._deadlines[future] = (begun + REQUEST_SECONDS_MAX, sent)
-            if not self._is_looking:
-                self._is_looking = True
-                loop.call_later(LOOK_SECONDS, self._look_for_late, loop)
+            sent = self.session.execute_async(statement, parameters, timeout=None)
+            self._under_way.end_after(REQUEST_SECONDS_MAX, request, sent._on_timeout)  # noqa: SLF001 - as its own timer
         else:
-            sent = self.session.execute_async(request, parameters)
-        sent.add_callbacks(
-            self._answered, self._failed, (sent, future, begun), None, (future,), None
-        )
-        return future
+            sent = self.session.execute_async(statement, parameters)
+        sent.add_callbacks(_answered, request.failed, (sent, request))
 
-    def _look_for_late(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End the requests whose time is over. They are in the order of their time-outs."""
-        now = self._seconds()
-        late = []
-        for future, (deadline, sent) in self._deadlines.items():
-            if deadline > now:
-                break
-            late.append((future, sent))
-        for future, sent in late:
-            del self._deadlines[future]
-            sent._on_timeout()  # noqa: SLF001 - what the driver's own timer would call
-        self._is_looking = bool(self._deadlines)
-        if self._is_looking:
-            loop.call_later(LOOK_SECONDS, self._look_for_late, loop)
-
-    # On the event loop, if it serves the socket, else on a thread of the driver, from here to `_wake`.
-
-    def _answered(
-        self,
-        rows: list[Row] | None,
-        sent: ResponseFuture,
-        future: asyncio.Future[Answer],
-        begun: float,
-    ) -> None:
-        self.request_seconds.add(self._seconds() - begun)
-        answer = Answer(rows or ())
-        answer.names = sent._col_names or ()  # noqa: SLF001 - there is no other way to them without waiting
-        self._arrived.append((future, answer, None))
-        self._arrive(future)
-
-    def _failed(self, error: Exception, future: asyncio.Future[Answer]) -> None:
+    def _note_failure(self, error: Exception) -> None:
         self.failures += 1
         if isinstance(error, cassandra.OperationTimedOut):
             self._nodes.avoid(error.last_host)
-        self._arrived.append((future, None, error))
-        self._arrive(future)
-
-    def _arrive(self, future: asyncio.Future[Answer]) -> None:
-        if self.serving.is_here() and self.serving.loop is future.get_loop():
-            self._hand_over()
-        else:
-            self._wake(future)
-
-    def _wake(self, future: asyncio.Future[Answer]) -> None:
-        """Answers that arrive together wake the event loop once."""
-        if self._is_woken and self._loop is future.get_loop():
-            return
-        self._is_woken = True
-        try:
-            future.get_loop().call_soon_threadsafe(self._wake_up)
-        except RuntimeError:  # the loop is closed: nothing waits any more
-            self._is_woken = False
-
-    def _wake_up(self) -> None:
-        self._is_woken = False
-        self._hand_over()
-
-    def _hand_over(self) -> None:
-        while self._arrived:
-            future, answer, error = self._arrived.popleft()
-            self._deadlines.pop(future, None)
-            if future.done():  # cancelled
-                continue
-            if error is not None:
-                future.set_exception(error)
-            else:
-                assert answer is not None
-                future.set_result(answer)
 
 
-def _batch(calls: Sequence[Call]) -> PartitionBatch:
-    batch = PartitionBatch(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.QUORUM)
+def _answered(rows: Sequence[Row] | None, sent: ResponseFuture, request: UnderWay) -> None:
+    # There is no other way to the names without waiting.
+    request.answered(rows or (), sent._col_names or ())  # noqa: SLF001
+
+
+def _batch(calls: Sequence[Call]) -> BatchStatement:
+    batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.QUORUM)
     batch.serial_consistency_level = ConsistencyLevel.SERIAL
     for statement, parameters in calls:
         batch.add(statement, parameters)

@@ -16,12 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from tablestone.clock import UNIX_EPOCH_TICKS, Clock
-from tablestone.engines.cassandra.connection import (
-    Answer,
-    Connection,
-    OutcomeInDoubt,
-    Statement,
-)
+from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, Statement
 from tablestone.engines.cassandra.directory_joins import Joins
 from tablestone.engines.cassandra.directory_nodes import (
     FIRST,
@@ -31,6 +26,7 @@ from tablestone.engines.cassandra.directory_nodes import (
     Node,
     NodeStatements,
 )
+from tablestone.engines.cassandra.requests_under_way import Answer
 from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 
 ENTRIES_MAX: Final = 4096

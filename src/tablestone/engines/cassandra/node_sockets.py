@@ -19,10 +19,12 @@ from threading import get_ident
 from typing import Any, Final
 
 import cassandra.io.libevwrapper as libev
-from cassandra.connection import ConnectionShutdown
+from cassandra.connection import ConnectionShutdown, CrcMismatchException
 from cassandra.io import libevreactor
 from cassandra.io.libevreactor import LibevConnection
+from cassandra.segment import SegmentCodec
 
+from tablestone.engines.cassandra.segments import Damaged, Received, segments
 from tablestone.engines.cassandra.serving_loop import ServingLoop
 
 READ_BYTES: Final = 256 << 10
@@ -32,6 +34,16 @@ HANDED_OVER_SECONDS: Final = 0.001
 LOOKS_MAX: Final = 1000
 """How often it looks for that when a server ends in the middle of a move: for about a second."""
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class FastSegments(SegmentCodec):  # type: ignore[misc]
+    """Segments without compression. The driver computes the checksums of their headers bit by bit."""
+
+    def encode(self, buffer: Any, msg: bytes) -> None:
+        buffer.write(segments(msg))
+
+
+SEGMENTS: Final = FastSegments()
 
 
 class NodeSocket(LibevConnection):  # type: ignore[misc]
@@ -48,12 +60,17 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
         self._is_moved = False
         self._is_flushing = False
         self._outgoing: deque[bytes] = deque()
+        self._received = Received()
         super().__init__(*arguments, **named)
 
     @classmethod
     def served_by(cls, serving: ServingLoop) -> type[NodeSocket]:
         """The class of the connections of one session."""
         return type("NodeSocket", (cls,), {"serving": serving})
+
+    def _enable_checksumming(self) -> None:
+        super()._enable_checksumming()
+        self._segment_codec = SEGMENTS  # a session has no compression
 
     def push(self, data: bytes) -> None:
         """Send, from whichever thread."""
@@ -114,6 +131,8 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
         self._write_watcher_is_active = False
         self.deque.extend(self._outgoing)
         self._outgoing.clear()
+        self._io_buffer.io_buffer.write(self._received.unread)
+        self._io_buffer.cql_frame_buffer.write(self._received.part)
         driver.connection_created(self)
         driver.maybe_start()
 
@@ -145,6 +164,10 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
         self._is_moved = True
         self._outgoing.extendleft(reversed(self.deque))
         self.deque.clear()
+        buffers = self._io_buffer
+        self._received = Received(buffers.io_buffer.getvalue(), buffers.cql_frame_buffer.getvalue())
+        buffers.set_checksumming_buffer()  # empties both
+        self._current_frame = None
         loop.add_reader(self._socket.fileno(), self._readable)
         self._flush()
 
@@ -176,21 +199,21 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
         self._flush()
 
     def _readable(self) -> None:
-        buffer = self._iobuf
         try:
             while data := self._socket.recv(READ_BYTES):
-                buffer.write(data)
+                for envelope, body in self._received.take(data):
+                    self.process_msg(envelope, body)
                 if len(data) < READ_BYTES and self.ssl_context is None:
-                    break
+                    return
         except _WOULD_BLOCK:
-            data = b" "
+            return
         except OSError as error:
             self.defunct(error)
             return
-        if buffer.tell():
-            self.process_io_buffer()
-        if not data:
-            self.close()
+        except Damaged as damaged:
+            self.defunct(CrcMismatchException(str(damaged), self.endpoint))
+            return
+        self.close()
 
     def _release(self) -> None:
         loop = self._loop

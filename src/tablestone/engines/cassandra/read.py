@@ -13,8 +13,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TypeVar
 
-from tablestone.engines.cassandra.connection import Answer, Connection, Row
+from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.directory import Directory
+from tablestone.engines.cassandra.requests_under_way import Answer, Row
 from tablestone.engines.cassandra.schema import ROWS
 from tablestone.engines.cassandra.widths import WIDE_BYTES, Widths
 from tablestone.engines.contract import Hint, Key, KeyRange, MomentPassed, Rows, StoredRow

@@ -20,6 +20,7 @@ from cassandra.policies import (
     DCAwareRoundRobinPolicy,
     ExponentialReconnectionPolicy,
     FallthroughRetryPolicy,
+    HostDistance,
     HostStateListener,
     TokenAwarePolicy,
 )
@@ -57,11 +58,27 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
         super().__init__(DCAwareRoundRobinPolicy(local_dc=datacenter))
         self._seconds = seconds
         self._avoided: dict[Any, float] = {}
+        self._turn = 0
 
     def avoid(self, host: Any) -> None:
         """This node did not answer in time."""
         if host is not None:
             self._avoided[host] = self._seconds() + AVOIDED_SECONDS
+
+    def holder(self, keyspace: str, partition: bytes) -> Any | None:
+        """One of the near nodes that hold this partition and seem to answer, in turn; None if there is none."""
+        replicas = self._cluster_metadata.get_replicas(keyspace, partition)
+        count = len(replicas)
+        self._turn += 1
+        for number in range(self._turn, self._turn + count):
+            host = replicas[number % count]
+            if (
+                host.is_up
+                and host not in self._avoided
+                and self.distance(host) == HostDistance.LOCAL
+            ):
+                return host
+        return None
 
     def make_query_plan(self, working_keyspace: Any = None, query: Any = None) -> Iterator[Any]:
         plan = super().make_query_plan(working_keyspace, query)
