@@ -88,7 +88,7 @@ class Pool:
 
 
 class Heard:
-    """What a request was told."""
+    """Notes the outcomes that a request was told."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

@@ -13,9 +13,8 @@ from itertools import count
 from random import Random
 from unittest import mock
 
-from simulation.simulated_cluster import SimulatedBatch, SimulatedCluster, Trouble
+from simulation.simulated_cluster import SimulatedCluster, Trouble
 from simulation.simulated_server import SimulatedConnection
-from tablestone.engines.cassandra import connection as real_connection
 from tablestone.engines.cassandra.directory_nodes import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
 from tablestone.engines.contract import Engine
@@ -28,10 +27,7 @@ LEASE_SECONDS = 0.5
 @contextmanager
 def simulated_time() -> Iterator[None]:
     """While the block runs, what asks for the time by itself gets that of the loop."""
-    with (
-        mock.patch.object(invalidating_change, "elapsed_seconds", _elapsed),
-        mock.patch.object(real_connection, "PartitionBatch", SimulatedBatch),
-    ):
+    with mock.patch.object(invalidating_change, "elapsed_seconds", _elapsed):
         yield
 
 

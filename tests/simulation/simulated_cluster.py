@@ -275,17 +275,6 @@ class SimulatedCluster:
         self._loop.call_later(seconds, call, context=self._context)
 
 
-class SimulatedBatch(list[Call]):
-    """Takes the place of the driver's batch."""
-
-    def __init__(self, *_arguments: object, **_named: object) -> None:
-        super().__init__()
-        self.serial_consistency_level: object = None
-
-    def add(self, statement: Statement, parameters: Sequence[Any]) -> None:
-        self.append((statement, parameters))
-
-
 def no_answer_in_time() -> Exception:
     """The error of the driver for a request whose answer did not come."""
     error: Exception = OperationTimedOut()

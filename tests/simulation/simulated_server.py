@@ -13,11 +13,10 @@ from typing import Any, Final
 from unittest import mock
 from uuid import UUID
 
-from simulation.simulated_cluster import Call, SimulatedBatch, SimulatedCluster, no_answer_in_time
+from simulation.simulated_cluster import Call, SimulatedCluster, no_answer_in_time
 from simulation.simulated_loop import CURRENT, Process
-from simulation.statements import Statement, parse
+from simulation.statements import parse
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.engines.cassandra import connection as real_connection
 from tablestone.engines.cassandra.capabilities import LEASE_SECONDS
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.engine import CassandraEngine
@@ -56,14 +55,9 @@ class SimulatedConnection(Connection):
     def close(self) -> None:
         self.is_open = False
 
-    async def _send(self, request: Any, parameters: Sequence[Any] | None) -> Answer:  # type: ignore[override]
+    async def _send(self, calls: Sequence[Call], *, direct: bool = True) -> Answer:  # type: ignore[override]  # noqa: ARG002 - there is one way
         if not self.is_open:
             raise EngineUnavailable("The engine is closed.")
-        calls: Sequence[Call] = [request]
-        if isinstance(request, Statement):
-            calls = [(request, parameters or ())]
-        elif isinstance(request, SimulatedBatch):
-            calls = request
         future = self._simulated.send(calls)
         is_late = False
 
@@ -155,6 +149,5 @@ def simulated_time(random: Random) -> Iterator[None]:
     with (
         mock.patch.object(invalidating_change, "elapsed_seconds", elapsed),
         mock.patch("uuid.uuid4", fresh_uuid),
-        mock.patch.object(real_connection, "PartitionBatch", SimulatedBatch),
     ):
         yield

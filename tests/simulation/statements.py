@@ -84,9 +84,6 @@ class Statement:
         copy.__dict__.update(self.__dict__, is_serial=is_serial)
         return copy
 
-    def bind(self, parameters: Sequence[Any]) -> tuple[Statement, Sequence[Any]]:
-        return self, parameters
-
     def key(self, parameters: Sequence[Any]) -> tuple[Any, ...]:
         """The table and the partition key."""
         return (self.table, *[term.value(parameters) for term in self.key_terms])

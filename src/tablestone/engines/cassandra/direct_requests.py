@@ -2,8 +2,8 @@
 
 The driver makes a future with locks, a plan of nodes and a timer for every request. A server needs none of them: it
 sends from one thread, to the node that holds the partition, and looks for late answers itself. Here a request is a few
-bytes and a callback. What is out of the ordinary is refused before anything is sent (`send` gives None), and the
-caller takes the driver's own way: no node that holds the partition is there, or its connection takes no more.
+bytes and a callback. Where no node that holds the partition answers, or its connection takes no more, nothing is
+sent (`send` gives None), and the caller takes the driver's own way.
 
 Knows connections and their pools, and no table. The driver is imported here.
 """
@@ -45,7 +45,7 @@ class Outcome(Protocol):
         """The answer of the node."""
 
     def failed(self, error: Exception) -> None:
-        """The node, or its connection, did not carry it out; or nobody knows."""
+        """The node, or its connection, did not carry it out, or its outcome is unknown."""
 
     def forgotten(self) -> None:
         """The node has forgotten the prepared statement, and has done nothing."""

@@ -49,7 +49,7 @@ class UnderWay:
         requests.arrive(self, answer, None)
 
     def failed(self, error: Exception) -> None:
-        """It was not carried out, or nobody knows whether it was."""
+        """It was not carried out, or its outcome is unknown."""
         self._requests.note_failure(error)
         self._requests.arrive(self, None, error)
 

@@ -81,7 +81,7 @@ def _segment(payload: bytes, flag: int) -> bytes:
 
 
 class Received:
-    """What was received of a connection: unread bytes, and the part of an envelope that is there."""
+    """Bytes that a connection has received: unread ones, and the part of an envelope that is there."""
 
     def __init__(self, unread: bytes = b"", part: bytes = b"") -> None:
         self.unread = unread
