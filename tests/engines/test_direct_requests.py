@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablestone[cassandra]'")
+pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 from cassandra.connection import ConnectionBusy, ConnectionException, ConnectionShutdown
 from cassandra.cqltypes import BytesType, Int32Type, UTF8Type

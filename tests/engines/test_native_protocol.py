@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablestone[cassandra]'")
+pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 from cassandra.cqltypes import BytesType, Int32Type, LongType
 from cassandra.protocol import BatchMessage, ExecuteMessage, ProtocolHandler
