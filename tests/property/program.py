@@ -91,6 +91,15 @@ class Program:
         self.old_etags: list[str] = [FOREIGN_TAG]
         self.token: tuple[Owner, str, Filter | None, dict[str, str]] | None = None
         self.scans: list[Scan] = []
+        try:
+            self._begin(random)
+        except (
+            BaseException
+        ):  # also of Hypothesis, which ends a program where its random numbers end
+            self.door.close()
+            raise
+
+    def _begin(self, random: Random) -> None:
         self.partitions, self.rows = pools.keys(random)
         self.door.send(Request("POST", "/Tables", {}, b'{"TableName":"Water"}')).require(201)
         self.main.model.create_table("Water")
