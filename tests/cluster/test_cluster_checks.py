@@ -14,15 +14,18 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 from cluster.keyspaces import KEYSPACE, made_keyspace, on_a_cluster, tablestone, url_of
-from engines.cluster_engine import URL
+from engines.cluster_engine import URL, drop_keyspace
 from server_process import clean_environment, start_server
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.engines.cassandra.cluster_url import ClusterAddress, parse_address
+from tablestone.engines.cassandra.schema import TABLES, keyspace_statement
 from tablestone.engines.contract import EngineRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tablestone.engines.cassandra.connection import Connection
 
 
 def test_an_address_is_read() -> None:
@@ -69,6 +72,17 @@ def test_an_address_is_read() -> None:
         ("cassandra://h/k?datacenter=a&datacenter=b", "an option is there twice"),
         ("cassandra://h/k?datacenter=a'b", "is no name of a datacenter"),
         ("cassandra://h/k?replication=many", "replication is a number of copies"),
+        *(
+            (f"cassandra://h/k?replication={copies}", "replication is from 1 to 99 copies")
+            for copies in ("0", "100", "9" * 5_000, "dc1:0", "dc1:3,dc2:0", "dc1:100")
+        ),
+        ("cassandra://h/k?replication=dc1:1,dc1:2", "names the datacenter 'dc1' twice"),
+        ("cassandra://h/table", "'table' is a reserved word of CQL, and no name of a keyspace"),
+        ("cassandra://h:abc/k", "a port is a number from 1 to 65535"),
+        ("cassandra://h/k?password-file=x", "password-file needs a user: cassandra://USER@HOST"),
+        ("cassandra://@h/k?password-file=x", "password-file needs a user"),
+        ("cassandra://u@h/k?password-file=%00", "a character that cannot be printed"),
+        ("cassandra://%00@h/k", "a character that cannot be printed"),
         ("cassandra://h/k?tls=on", "tls is yes or no"),
         ("cassandra://h/k?ca-file=x", "need tls=yes"),
         ("cassandra://h/k?tls=yes&key-file=x", "belong together"),
@@ -108,8 +122,10 @@ def test_without_the_driver_its_extra_is_named() -> None:
         ),
         (("datacenter1", "dc9"), "has no datacenter 'dc9': there is datacenter1."),
         (("//", "//me@"), "There is no password for 'me'"),
-        (("?", "?tls=yes&"), "There is no TLS connection"),
-        (("?", "?password-file=/nope&"), None),
+        (("?", "?tls=yes&"), "the node does not speak TLS."),
+        (("?", "?tls=yes&ca-file=/nope&"), "The ca-file /nope cannot be read: No such file"),
+        (("?", "?password-file=/nope&"), "password-file needs a user"),
+        (("/tablestone?", "/select?"), "'select' is a reserved word of CQL"),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_a_sentence(
@@ -223,6 +239,144 @@ def test_more_copies_than_nodes_are_refused_before_anything_is_made() -> None:
     assert ended.returncode == 2
     assert "is to hold 9 copies of each row: start more nodes" in ended.stderr
     assert "has no keyspace" in tablestone("cluster", "check", "--engine", url).stderr
+
+
+@on_a_cluster
+def test_a_datacenter_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tablestone.engines.cassandra.opening import initialize  # noqa: PLC0415 - needs the driver
+
+    monkeypatch.setattr("tablestone.engines.cassandra.connection.NEWS_SECONDS_MAX", 0.0)
+    with pytest.raises(EngineRefused) as refused:
+        initialize(parse_address(url_of("never_made") + "&replication=dc9:3"))
+    assert str(refused.value) == (
+        "The cluster has no datacenter 'dc9', which is to hold 3 copies of each row: there is datacenter1."
+    )
+
+
+@on_a_cluster
+def test_other_copies_than_the_keyspace_has_are_told(
+    keyspace: ClusterAddress,  # noqa: ARG001 - is made
+) -> None:
+    """It was said that all is well."""
+    ended = tablestone("cluster", "init", "--engine", url_of(KEYSPACE) + "&replication=2")
+    said = (
+        f"warning: The keyspace {KEYSPACE} has 1 copy in datacenter1, and not 2 copies in datacenter1: replication= "
+        "only counts when a keyspace is made, and ALTER KEYSPACE changes it afterwards."
+    )
+    assert (ended.returncode, ended.stdout.count(said)) == (0, 1), ended
+
+
+FOREIGN = "foreign"
+
+
+@pytest.fixture
+def foreign() -> Iterator[Connection]:
+    """A connection to a keyspace that has nothing yet."""
+    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+
+    address = parse_address(url_of(FOREIGN))
+    drop_keyspace(address)
+    connection = connect(address, in_keyspace=False)
+    connection.define(keyspace_statement(FOREIGN, {"datacenter1": 1}))
+    connection.use_keyspace()
+    try:
+        yield connection
+    finally:
+        connection.close()
+        drop_keyspace(address)
+
+
+def tables_of(connection: Connection) -> set[str]:
+    select = f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{FOREIGN}'"
+    return {name for (name,) in connection.execute(select)}
+
+
+OTHER_COLUMNS = (
+    "The keyspace foreign was made by another program: it has a table 'rows' with other columns"
+)
+
+
+@on_a_cluster
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        (["CREATE TABLE IF NOT EXISTS rows (a int PRIMARY KEY)"], OTHER_COLUMNS),
+        (
+            [f"CREATE TABLE IF NOT EXISTS {name} (a int PRIMARY KEY)" for name in TABLES],
+            OTHER_COLUMNS,
+        ),
+        (
+            [
+                TABLES["about"],
+                "INSERT INTO about (name, number) VALUES ('layout', 9)",
+                "CREATE TABLE IF NOT EXISTS of_layout_9 (a int PRIMARY KEY)",
+            ],
+            "The keyspace foreign has layout 9, and this version of Tablestone knows layout 2: use the version that "
+            "made it, or a newer one.",
+        ),
+        (
+            [
+                "ALTER KEYSPACE foreign WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+            ],
+            "The keyspace foreign has the replication SimpleStrategy, and needs NetworkTopologyStrategy: ",
+        ),
+    ],
+    ids=["rows", "all names", "layout 9", "SimpleStrategy"],
+)
+def test_nothing_is_made_in_a_keyspace_that_cannot_be_used(
+    foreign: Connection, statements: list[str], why: str
+) -> None:
+    from tablestone.engines.cassandra.opening import (  # noqa: PLC0415 - needs the driver
+        initialize,
+        open_cassandra,
+    )
+
+    for statement in statements:
+        foreign.define(statement)
+    before = tables_of(foreign)
+    address = parse_address(url_of(FOREIGN))
+    with pytest.raises(EngineRefused) as refused:
+        initialize(address)
+    assert str(refused.value).startswith(why)
+    if before:  # else the first thing that a server misses are the tables
+        with pytest.raises(EngineRefused) as refused:
+            open_cassandra(address, system_clock)
+        assert str(refused.value).startswith(why)
+    assert tables_of(foreign) == before
+
+
+@on_a_cluster
+def test_a_statement_that_the_nodes_refuse_is_a_sentence(keyspace: ClusterAddress) -> None:
+    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+
+    connection = connect(keyspace)
+    for text, words in (
+        ("SELECT absent FROM rows", "Undefined column name absent in table checked.rows"),
+        ("SELECT FROM", "line 1:7 no viable alternative at input 'FROM'"),
+        ("CREATE TABLE system.theirs (a int PRIMARY KEY)", "keyspace is not user-modifiable"),
+    ):
+        with pytest.raises(EngineRefused) as refused:
+            connection.execute(text)
+        assert str(refused.value).startswith("The cluster refuses a statement: ")
+        assert words in str(refused.value)
+        assert "code=" not in str(refused.value)
+    connection.close()
+
+
+@on_a_cluster
+@pytest.mark.slow
+def test_a_cluster_whose_nodes_hang_is_a_sentence() -> None:
+    """A socket that takes connections and is silent, as a node does that was stopped."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        host, port = silent.getsockname()
+        ended = tablestone("cluster", "check", "--engine", f"cassandra://{host}:{port}/k")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        2,
+        "",
+        f"tablestone: No Cassandra node answers at {host}:{port}: it did not answer in time.\n",
+    )
 
 
 def test_another_engine_is_no_cluster() -> None:

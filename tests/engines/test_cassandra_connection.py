@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable
+from cassandra.connection import ConnectionShutdown
 from cassandra.policies import NoSpeculativeExecutionPolicy, RetryPolicy
+from cassandra.protocol import (
+    ConfigurationException,
+    InvalidRequestException,
+    ServerError,
+    SyntaxException,
+    UnauthorizedErrorMessage,
+)
 
 import cassandra
 from tablestone.engines.cassandra import requests_under_way
@@ -24,7 +31,7 @@ from tablestone.engines.cassandra.driver_errors import in_words
 from tablestone.engines.cassandra.serving_loop import ServingLoop
 from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX, _cluster
 from tablestone.engines.cassandra.session import Nodes as NodesToAsk
-from tablestone.engines.contract import EngineBusy, EngineUnavailable, Key
+from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable, Key
 from tablestone.engines.figures import Distribution
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables.storage_probe import probe_storage
@@ -101,6 +108,13 @@ def ended_within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+class Host(NamedTuple):
+    """A node as the driver describes it."""
+
+    datacenter: str
+    is_up: bool = True
+
+
 class Nodes:
     """A session and a cluster on which `act` is called for each statement and each refreshed list of nodes."""
 
@@ -113,14 +127,14 @@ class Nodes:
         self.calls += 1
         return self._act(self.calls)
 
-    refresh_nodes = execute
+    refresh_nodes = prepare = execute
 
     @property
     def metadata(self) -> Nodes:
         return self
 
-    def all_hosts(self) -> list[SimpleNamespace]:
-        return [SimpleNamespace(datacenter=name) for name in self.datacenters]
+    def all_hosts(self) -> list[Host]:
+        return [Host(name) for name in self.datacenters]
 
 
 def connection_to(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Connection:
@@ -154,6 +168,17 @@ def refuse(error: Exception, times: int) -> Callable[[int], object]:
 TIME_OUT = cassandra.OperationTimedOut()
 UNAVAILABLE = cassandra.Unavailable("too few nodes")
 NO_HOST = NoHostAvailable("none", {})
+
+
+SYNTAX = SyntaxException(0x2000, "line 1:9 no viable alternative at input 'table'", None)
+SYNTAX_OF_TWO_LINES = SyntaxException(0x2000, "one\n  two.", None)
+CONFIGURATION = ConfigurationException(0x2300, "Unrecognized strategy option {dc9}", None)
+INVALID = InvalidRequestException(
+    0x2200, "Undefined column name widest in table f.rows", None
+).to_exception()
+UNAUTHORIZED = UnauthorizedErrorMessage(
+    0x2100, "User u has no CREATE permission on <all keyspaces>", None
+).to_exception()
 
 
 @pytest.mark.parametrize("error", [TIME_OUT, UNAVAILABLE, NO_HOST], ids=str)
@@ -207,11 +232,62 @@ def test_a_probe_shows_the_sentence() -> None:
     assert found == "The cluster does not answer."
 
 
-def test_a_statement_that_is_wrong_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = Nodes(refuse(cassandra.InvalidRequest("no such table"), 10_000))
-    with pytest.raises(cassandra.InvalidRequest):
-        connection_to(nodes, monkeypatch).execute("SELECT")
-    assert nodes.calls == 1
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (SYNTAX, "line 1:9 no viable alternative at input 'table'"),
+        (CONFIGURATION, "Unrecognized strategy option {dc9}"),
+        (SYNTAX_OF_TWO_LINES, "one two"),
+        (INVALID, "Undefined column name widest in table f.rows"),
+        (UNAUTHORIZED, "User u has no CREATE permission on <all keyspaces>"),
+        (cassandra.InvalidRequest("no such table"), "no such table"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_statement_that_is_wrong_is_sent_once_and_the_node_says_why(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
+    """`tablestone cluster init` ended with the driver's traceback; it has two classes for each of these errors."""
+    nodes = Nodes(refuse(error, 10_000))
+    connection = connection_to(nodes, monkeypatch)
+    for number, send in enumerate((connection.execute, connection.define, connection.prepare), 1):
+        with pytest.raises(EngineRefused) as refused:
+            send("SELECT")
+        assert str(refused.value) == f"The cluster refuses a statement: {words}."
+        assert nodes.calls == number
+
+
+def test_a_connection_that_ends_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's error for it is none of its own family, and so is that of a node that does not work yet."""
+    for error in (ConnectionShutdown("raw"), ServerError(0, "raw", None)):
+        nodes = Nodes(refuse(error, 3))
+        connection = connection_to(nodes, monkeypatch)
+        assert connection.execute("SELECT") == [("found",)]
+        connection.session = Nodes(refuse(error, 10_000))
+        with pytest.raises(EngineBusy) as busy:
+            connection.execute("SELECT")
+        assert "raw" not in busy.value.sentence
+
+
+def test_a_read_that_meets_too_many_deleted_rows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = cassandra.ReadFailure("raw", error_code_map={"127.0.0.1": 1})
+    with pytest.raises(EngineBusy, match="more deleted rows than the nodes allow"):
+        connection_to(Nodes(refuse(error, 10_000)), monkeypatch).execute("SELECT")
+
+
+def test_a_question_to_each_node_is_repeated_and_refused_as_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`cluster load` and `unload` ask each node for its clients, which needs a permission."""
+    nodes = Nodes(refuse(TIME_OUT, 1), ["dc1"])
+    nodes.get_pool_state = dict  # type: ignore[attr-defined]
+    connection = connection_to(nodes, monkeypatch)
+    connection.keyspace = "k"
+    nodes._act = lambda call: refuse(TIME_OUT, 1)(call) and [("127.0.0.1", "k")]
+    assert connection.other_clients() == ["127.0.0.1"]
+    nodes._act = refuse(UNAUTHORIZED, 10_000)
+    with pytest.raises(EngineRefused, match="has no CREATE permission"):
+        connection.other_clients()
 
 
 def test_news_of_a_node_that_has_just_started_is_waited_for(

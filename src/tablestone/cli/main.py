@@ -73,7 +73,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     except Exception as error:
         # Failures first: EngineFull is an EngineRefused too.
         if isinstance(error, (TransferFailed, *_of_the_server("FAILURES"))):
-            return _refuse(str(error), FAILED)
+            # The text of an engine may have words of a library, which are for a log.
+            return _refuse(getattr(error, "sentence", str(error)), FAILED)
         if isinstance(error, (TransferRefused, *_of_the_server("REFUSALS"))):
             return _refuse(str(error))
         raise

@@ -108,13 +108,18 @@ def _print_counts(placement: ModuleType, engine: CassandraEngine, *, quiet: bool
     partitions_on: dict[str, int] = {}
     rows_on: dict[str, int] = {}
     largest: list[tuple[int, bytes]] = []
-    partitions = rows = 0
+    partitions = rows = seen = 0
     progress = progress_for("count", quiet=quiet, counted="rows")
+
+    def tell(more: int) -> None:
+        nonlocal seen
+        seen += more
+        progress.update(Reached(seen, 0))
+
     try:
-        for counted in placement.count_partitions(connection):
+        for counted in placement.count_partitions(connection, tell):
             partitions += 1
             rows += counted.rows
-            progress.update(Reached(rows, 0))
             for node in placement.nodes_of(connection, counted.partition):
                 partitions_on[node] = partitions_on.get(node, 0) + 1
                 rows_on[node] = rows_on.get(node, 0) + counted.rows

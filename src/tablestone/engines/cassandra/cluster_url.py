@@ -23,10 +23,23 @@ NOT_REPEATED: Final = (
     "can see: write it into a file and say password-file=FILE, or set CASSANDRA_PASSWORD."
 )
 """The refusal of a URL that may hold a password."""
+NO_PORT: Final = (
+    f"The engine's URL cannot be used: its form is {FORM}, and a port is a number from 1 to 65535. A password has no "
+    "place in the engine's URL."
+)
+"""The same, of a URL without a user: it may be a port that is wrong."""
 
 _PASSWORD: Final = re.compile(r"[^:]*:/*(?:[^@]*:.*@|[^/?#]*:(?!\d*(?:[,/?#]|\Z)))", re.DOTALL)
 """A URL that may hold a password: a colon and an `@` after it, or a colon that no port follows."""
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_RESERVED: Final = re.compile(
+    "add|allow|alter|and|apply|asc|authorize|batch|begin|by|columnfamily|create|delete|desc|describe|drop|entries|execute|"
+    "from|full|grant|if|in|index|infinity|insert|into|is|keyspace|limit|materialized|modify|nan|norecursive|not|null|of|"
+    "on|or|order|primary|rename|revoke|schema|select|set|table|to|token|truncate|unlogged|update|use|using|view|where|"
+    "with"
+)
+"""Words that are no names in CQL: org/apache/cassandra/cql3/reserved_keywords.txt of Cassandra 5.0.6."""
+COPIES_MAX: Final = 99
 _DATACENTER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _OPTIONS: Final = (
     "datacenter",
@@ -64,7 +77,7 @@ def parse_address(url: str) -> ClusterAddress:
         return _parsed(url)
     except EngineRefused:
         if _PASSWORD.match(url):
-            raise EngineRefused(NOT_REPEATED) from None
+            raise EngineRefused(NOT_REPEATED if "@" in url else NO_PORT) from None
         raise
 
 
@@ -84,10 +97,17 @@ def _parsed(url: str) -> ClusterAddress:
             url,
             f"{keyspace!r} is no name of a keyspace (a to z, 0 to 9, _; a letter first; 48 at most)",
         )
+    if _RESERVED.fullmatch(keyspace):
+        raise _refused(url, f"{keyspace!r} is a reserved word of CQL, and no name of a keyspace")
     options = _options(url, parts.query)
     datacenter = options.get("datacenter")
     if datacenter is not None and not _DATACENTER.fullmatch(datacenter):
         raise _refused(url, f"{datacenter!r} is no name of a datacenter")
+    user = unquote(user)
+    if any(not part.isprintable() for part in (user, *options.values())):
+        raise _refused(url, "it has a character that cannot be printed")
+    if "password-file" in options and not user:
+        raise _refused(url, f"password-file needs a user: {SCHEME}://USER@HOST/KEYSPACE")
     tls = options.get("tls", "no")
     if tls not in {"yes", "no"}:
         raise _refused(url, "tls is yes or no")
@@ -101,7 +121,7 @@ def _parsed(url: str) -> ClusterAddress:
         keyspace,
         datacenter,
         _replication(url, options.get("replication")),
-        unquote(user) if at else None,
+        user if at else None,
         options.get("password-file"),
         tls == "yes",
         *files,
@@ -140,15 +160,24 @@ def _replication(url: str, text: str | None) -> Mapping[str, int] | int | None:
     """`3`, or `dc1:3,dc2:2`."""
     if text is None:
         return None
-    if text.isdecimal() and 0 < int(text) < 100:
-        return int(text)
+    if text.isdecimal():
+        return _copies(url, text)
     found: dict[str, int] = {}
     for part in text.split(","):
         name, colon, copies = part.partition(":")
-        if not (colon and _DATACENTER.fullmatch(name) and copies.isdecimal() and int(copies) < 100):
+        if not (colon and _DATACENTER.fullmatch(name) and copies.isdecimal()):
             raise _refused(url, "replication is a number of copies, or DC:COPIES[,DC:COPIES]")
-        found[name] = int(copies)
+        if name in found:
+            raise _refused(url, f"replication names the datacenter {name!r} twice")
+        found[name] = _copies(url, copies)
     return found
+
+
+def _copies(url: str, digits: str) -> int:
+    number = int(digits) if len(digits) <= len(str(COPIES_MAX)) else 0
+    if not 0 < number <= COPIES_MAX:
+        raise _refused(url, f"replication is from 1 to {COPIES_MAX} copies in a datacenter")
+    return number
 
 
 def _refused(url: str, why: str) -> EngineRefused:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -22,7 +22,12 @@ from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.cassandra_figures import REQUEST
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.direct_requests import DirectRequests
-from tablestone.engines.cassandra.driver_errors import in_words
+from tablestone.engines.cassandra.driver_errors import (
+    PASSING,
+    REFUSED,
+    in_words,
+    words_of_the_node,
+)
 from tablestone.engines.cassandra.requests_under_way import (
     Answer,
     RequestsUnderWay,
@@ -68,11 +73,6 @@ UNNAMED: Final = (
 """At SERIAL a node gives no code of its own. The read is sent again, because the reason may pass."""
 NOTHING_DONE: Final = (cassandra.Unavailable, NoHostAvailable, cassandra.RequestValidationException)
 """The statement was refused before any node carried it out."""
-PASSING: Final = (
-    *(cassandra.OperationTimedOut, cassandra.Timeout, cassandra.Unavailable, NoHostAvailable),
-    cassandra.CoordinationFailure,
-)
-"""The nodes did not carry a statement out now; they may do it when it is sent again."""
 
 
 class OutcomeInDoubt(Exception):
@@ -109,11 +109,19 @@ class Connection:
                 raise EngineRefused(
                     f"The cluster has no keyspace {address.keyspace!r}: make it with `tablestone cluster init`."
                 )
-            self.session.set_keyspace(address.keyspace)
+            self.use_keyspace()
+
+    def use_keyspace(self) -> None:
+        """Let the statements that follow be about the keyspace, which exists."""
+        try:
+            self.waited_for(lambda: self.session.set_keyspace(self.keyspace), READ_SECONDS_MAX)
+        except BaseException:
+            self.close()
+            raise
 
     def prepare(self, text: str, *, serial: bool = False) -> Statement:
         """A statement ready to be bound; a serial one reads what every conditional write has left, or finishes it."""
-        statement = self.session.prepare(text)
+        statement = self.waited_for(lambda: self.session.prepare(text), READ_SECONDS_MAX)
         statement.consistency_level = ConsistencyLevel.SERIAL if serial else ConsistencyLevel.QUORUM
         statement.serial_consistency_level = ConsistencyLevel.SERIAL
         self._direct.learn(statement)
@@ -122,18 +130,18 @@ class Connection:
     def execute(self, text: str, parameters: Sequence[Any] = (), host: Any = None) -> list[Row]:
         """A statement that is not prepared, waited for on this thread: for making and examining a keyspace.
 
-        It may be repeated, and is, until `READ_SECONDS_MAX` have passed. With a host it is asked of that node, about
-        itself, and once.
+        It may be repeated, and is, until `READ_SECONDS_MAX` have passed; `EngineRefused` if the nodes refuse it. With a
+        host it is asked of that node, about itself, and once; the error is the driver's.
         """
         if host is not None:
             return list(self.session.execute(text, parameters, host=host))
-        return self._waited_for(
+        return self.waited_for(
             lambda: list(self.session.execute(text, parameters)), READ_SECONDS_MAX
         )
 
     def define(self, text: str) -> None:
         """A change of the schema that may be repeated, waited for on this thread."""
-        self._waited_for(
+        self.waited_for(
             lambda: self.session.execute(text, timeout=SCHEMA_SECONDS_MAX), SCHEMA_SECONDS_MAX
         )
 
@@ -151,25 +159,26 @@ class Connection:
 
     def node_clocks(self) -> list[int]:
         """The clocks of the nodes that answer, in microseconds since 1970, waited for on this thread."""
-        return [
-            self.execute("SELECT toUnixTimestamp(now()) FROM system.local", host=host)[0][0] * 1000
-            for host in self.cluster.metadata.all_hosts()
-            if host.is_up
-        ]
+        ask = "SELECT toUnixTimestamp(now()) FROM system.local"
+        return [rows[0][0] * 1000 for _, rows in self._of_each_node(ask)]
 
     def other_clients(self) -> list[str]:
         """The addresses of clients that use the keyspace, if there are others than this one; asked on this thread."""
         mine = self.session.get_pool_state()
         found: set[str] = set()
+        ask = "SELECT address, keyspace_name FROM system_views.clients"
+        for host, clients in self._of_each_node(ask):
+            users = [str(address) for address, keyspace in clients if keyspace == self.keyspace]
+            if len(users) > mine.get(host, {}).get("open_count", 0):
+                found.update(users)
+        return sorted(found)
+
+    def _of_each_node(self, text: str) -> Iterator[tuple[Any, list[Row]]]:
+        """Each node that is up, with its answer to a question about itself."""
         for host in self.cluster.metadata.all_hosts():
             if host.is_up:
-                clients = self.execute(
-                    "SELECT address, keyspace_name FROM system_views.clients", host=host
-                )
-                users = [str(address) for address, keyspace in clients if keyspace == self.keyspace]
-                if len(users) > mine.get(host, {}).get("open_count", 0):
-                    found.update(users)
-        return sorted(found)
+                ask = functools.partial(self.execute, text, host=host)
+                yield host, self.waited_for(ask, READ_SECONDS_MAX)
 
     async def read(self, statement: Statement, parameters: Sequence[Any]) -> Answer:
         """The rows of a query, tried again until `READ_SECONDS_MAX` have passed."""
@@ -234,14 +243,23 @@ class Connection:
         self.is_open = False
         self.cluster.shutdown()
 
-    def _waited_for(self, attempt: Callable[[], _Result], seconds_max: float) -> _Result:
-        """The result of the first attempt that the nodes carry out; `EngineBusy` if there is none in that time."""
+    def waited_for(self, attempt: Callable[[], _Result], seconds_max: float) -> _Result:
+        """The result of the first attempt that the nodes carry out; `EngineBusy` if there is none in that time.
+
+        `EngineRefused`, with the words of the node, if it refuses the statement.
+        """
         deadline = self._seconds() + seconds_max
         while True:
             try:
                 return attempt()
+            except REFUSED as error:
+                raise EngineRefused(
+                    f"The cluster refuses a statement: {words_of_the_node(error)}."
+                ) from error
             except PASSING as error:
                 if not self.is_open or self._seconds() > deadline:
+                    if why := _why_unreadable(error):
+                        raise EngineBusy(why) from error
                     raise _busy("The cluster does not answer", error) from error
             time.sleep(START_PAUSE_SECONDS)
 

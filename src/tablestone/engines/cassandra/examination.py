@@ -7,20 +7,28 @@ sentence, and docs/guides/cassandra.md says why it matters. Every node that answ
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from cassandra import Unauthorized
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
+from tablestone.engines.cassandra.cluster_url import ClusterAddress
+from tablestone.engines.cassandra.copies import (
+    few_copies,
+    held_copies,
+    other_copies,
+    too_many_copies,
+)
 from tablestone.engines.cassandra.driver_errors import in_words
-from tablestone.engines.cassandra.schema import ABOUT, LAYOUT, LOADING, TABLES
+from tablestone.engines.cassandra.ownership import require_own
+from tablestone.engines.cassandra.schema import LAYOUT, LOADING, TABLES
+from tablestone.engines.contract import EngineRefused
 
 if TYPE_CHECKING:
     from tablestone.engines.cassandra.connection import Connection
 
 VERSION_MIN: Final = (5, 0)
-COPIES_ADVISED: Final = 3
 MUTATION_BYTES_ADVISED: Final = 8 << 20
 """The largest transaction has 4 MiB in a request; the nodes write it twice, with its state."""
 _UNITS: Final = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
@@ -37,10 +45,22 @@ class Examination:
     warnings: list[str] = field(default_factory=list)
 
 
-def examine(connection: Connection, clock: Clock, *, may_be_loading: bool = False) -> Examination:
-    """Look at everything. Blocks, for as long as a few questions to every node take."""
+def examine(
+    connection: Connection,
+    clock: Clock,
+    *,
+    may_be_loading: bool = False,
+    wanted: ClusterAddress | None = None,
+) -> Examination:
+    """Look at everything. Blocks, for as long as a few questions to every node take.
+
+    With an address, its number of copies is compared with that of the keyspace.
+    """
     found = Examination()
-    _examine_keyspace(connection, found, may_be_loading=may_be_loading)
+    try:
+        _examine_keyspace(connection, found, wanted, may_be_loading=may_be_loading)
+    except EngineRefused as refused:
+        found.refusals.append(str(refused))
     for host in sorted(
         connection.cluster.metadata.all_hosts(), key=lambda host: str(host.endpoint)
     ):
@@ -51,37 +71,33 @@ def examine(connection: Connection, clock: Clock, *, may_be_loading: bool = Fals
     return found
 
 
-def _examine_keyspace(connection: Connection, found: Examination, *, may_be_loading: bool) -> None:
+def _examine_keyspace(
+    connection: Connection,
+    found: Examination,
+    wanted: ClusterAddress | None,
+    *,
+    may_be_loading: bool,
+) -> None:
     name = connection.keyspace
     keyspace = connection.cluster.metadata.keyspaces[name]
+    layout = require_own(connection, keyspace)
+    if layout.missing:
+        raise EngineRefused(
+            f"The keyspace {name} has no table {layout.missing[0]}: run `tablestone cluster init`."
+        )
     if LOADING in keyspace.tables and not may_be_loading:
         found.refusals.append(
             f"The keyspace {name} is being loaded: wait for `tablestone cluster load`, or run it again if it was "
             "interrupted."
         )
-    missing = sorted(set(TABLES) - set(keyspace.tables))
-    if missing:
-        theirs = sorted(set(keyspace.tables) - {*TABLES, LOADING})
-        found.refusals.append(
-            made_by_another(name, theirs)
-            if theirs
-            else f"The keyspace {name} has no table {missing[0]}: run `tablestone cluster init`."
-        )
-        return
-    rows = connection.execute(f"SELECT number FROM {name}.{ABOUT} WHERE name = 'layout'")
-    if not rows:
+    if layout.number is None:
         found.refusals.append(
             f"The keyspace {name} was not made to its end: run `tablestone cluster init`."
         )
-    elif rows[0][0] < LAYOUT:
+    elif layout.number < LAYOUT:
         found.refusals.append(
-            f"The keyspace {name} has layout {rows[0][0]}, of an older version of Tablestone: stop all servers, "
+            f"The keyspace {name} has layout {layout.number}, of an older version of Tablestone: stop all servers, "
             "and run `tablestone cluster init`, which upgrades it."
-        )
-    elif rows[0][0] > LAYOUT:
-        found.refusals.append(
-            f"The keyspace {name} has layout {rows[0][0]}, and this version of Tablestone knows layout {LAYOUT}: "
-            f"use the version that made it, or a newer one."
         )
     if not keyspace.durable_writes:
         found.refusals.append(
@@ -95,43 +111,11 @@ def _examine_keyspace(connection: Connection, found: Examination, *, may_be_load
                 f"The table {name}.{table} has read_repair = '{read_repair}': a later read could see less than an "
                 f"earlier one. ALTER TABLE {name}.{table} WITH read_repair = 'BLOCKING'."
             )
-    _examine_copies(connection, keyspace, found)
-
-
-def _examine_copies(connection: Connection, keyspace: Any, found: Examination) -> None:
-    options = keyspace.replication_strategy.export_for_schema()
-    if isinstance(options, str):  # as CQL writes a map
-        options = dict(re.findall(r"'([^']*)': '([^']*)'", options))
-    copies_in = {
-        datacenter: int(str(copies).partition("/")[0])
-        for datacenter, copies in options.items()
-        if datacenter != "class"
-    }
-    found.refusals += too_many_copies(connection, copies_in)
-    for datacenter, number in copies_in.items():
-        if number < COPIES_ADVISED:
-            found.warnings.append(
-                f"Datacenter {datacenter} holds {number} {'copy' if number == 1 else 'copies'} of each row: with fewer "
-                f"than {COPIES_ADVISED} every node that stops takes rows out of service."
-            )
-
-
-def too_many_copies(connection: Connection, copies_in: Mapping[str, int]) -> list[str]:
-    """A sentence for each datacenter that has fewer nodes than copies."""
-    found = []
-    for datacenter, number in copies_in.items():
-        there = connection.nodes_in(datacenter, number)
-        if number > there:
-            found.append(
-                f"Datacenter {datacenter} has {there} {'node' if there == 1 else 'nodes'}, and is to hold {number} "
-                f"copies of each row: start more nodes, or make the keyspace with replication={max(there, 1)}."
-            )
-    return found
-
-
-def made_by_another(keyspace: str, tables: Sequence[str]) -> str:
-    """The sentence for a keyspace that has other tables than ours."""
-    return f"The keyspace {keyspace} was made by another program: it has the table {min(tables)!r}."
+    copies_in = held_copies(connection, keyspace)
+    found.refusals += too_many_copies(connection, copies_in, is_made=True)
+    found.warnings += few_copies(copies_in)
+    if wanted is not None:
+        found.warnings += other_copies(wanted, connection, copies_in)
 
 
 def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examination) -> None:

@@ -12,7 +12,7 @@ from tablestone.clock import Clock, system_clock
 from tablestone.engines.cassandra.capabilities import CAPABILITIES
 from tablestone.engines.cassandra.cassandra_figures import FIGURES
 from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, ClusterAddress, parse_address
-from tablestone.engines.contract import Engine, EngineRefused, StorageId
+from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.kind import EngineKind, Opening
 
 _IDENTIFIED: Final = b"i"
@@ -55,9 +55,11 @@ def _hold(place: str) -> Iterator[StorageId]:
 def _identify(module: ModuleType, address: ClusterAddress) -> bytes:
     try:
         engine = module.open_cassandra(address, system_clock, warns=True)
+        identity: bytes = module.storage_id(engine.connection)
     except EngineRefused as refusal:
         return _REFUSED + str(refusal).encode()
-    identity: bytes = module.storage_id(engine.connection)
+    except EngineUnavailable as unavailable:
+        return _REFUSED + unavailable.sentence.encode()
     return _IDENTIFIED + identity
 
 

@@ -16,20 +16,23 @@ from tablestone.engines.cassandra.connection import (
     START_PAUSE_SECONDS,
     Connection,
 )
+from tablestone.engines.cassandra.copies import (
+    held_copies,
+    too_many_copies,
+    wanted_copies,
+)
 from tablestone.engines.cassandra.directory_nodes import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
 from tablestone.engines.cassandra.examination import (
     Examination,
     examine,
-    made_by_another,
-    too_many_copies,
 )
 from tablestone.engines.cassandra.loading import Load, is_under_way
+from tablestone.engines.cassandra.ownership import require_own
 from tablestone.engines.cassandra.schema import (
     ABOUT,
     FROM_LAYOUT_1,
     LAYOUT,
-    LOADING,
     ROWS,
     TABLES,
     keyspace_statement,
@@ -122,7 +125,7 @@ def examine_cluster(address: ClusterAddress, clock: Clock) -> Examination:
     """The findings about a cluster and its keyspace; `EngineRefused` if it cannot be reached."""
     connection = connect(address)
     try:
-        return examine(connection, clock)
+        return examine(connection, clock, wanted=address)
     finally:
         connection.close()
 
@@ -130,19 +133,20 @@ def examine_cluster(address: ClusterAddress, clock: Clock) -> Examination:
 def initialize(address: ClusterAddress) -> bool:
     """Create the keyspace and its tables, unless they exist. Returns whether the keyspace was created.
 
-    Raises `EngineRefused`, also for a keyspace that another program made.
+    Raises `EngineRefused`, also for a keyspace of another program or of a newer version, before anything is made.
     """
     connection = connect(address, in_keyspace=False)
     try:
         keyspace = connection.cluster.metadata.keyspaces.get(address.keyspace)
-        theirs = set() if keyspace is None else set(keyspace.tables) - {*TABLES, LOADING}
-        if theirs:
-            raise EngineRefused(made_by_another(address.keyspace, sorted(theirs)))
-        copies_in = _replication(address, connection)
-        if keyspace is None and (wrong := too_many_copies(connection, copies_in)):
-            raise EngineRefused(" ".join(wrong))
-        connection.define(keyspace_statement(address.keyspace, copies_in))
-        connection.session.set_keyspace(address.keyspace)
+        if keyspace is None:
+            copies_in = wanted_copies(address, connection)
+            if wrong := too_many_copies(connection, copies_in, is_made=False):
+                raise EngineRefused(" ".join(wrong))
+            connection.define(keyspace_statement(address.keyspace, copies_in))
+        else:
+            require_own(connection, keyspace)
+            held_copies(connection, keyspace)
+        connection.use_keyspace()
         for statement in TABLES.values():
             connection.define(statement)
         connection.execute(
@@ -181,17 +185,3 @@ async def _make_directory(connection: Connection) -> None:
             if monotonic_seconds() > deadline:
                 raise
         await connection.pause(START_PAUSE_SECONDS)
-
-
-def _replication(address: ClusterAddress, connection: Connection) -> dict[str, int]:
-    """How many copies each datacenter is to have: as the URL says, else 3."""
-    if isinstance(address.replication, dict):
-        return address.replication
-    datacenters = sorted({host.datacenter for host in connection.cluster.metadata.all_hosts()})
-    if address.datacenter is None and len(datacenters) > 1:
-        raise EngineRefused(
-            f"The cluster has the datacenters {', '.join(datacenters)}: say replication="
-            f"{','.join(f'{name}:3' for name in datacenters)} or another number of copies in each."
-        )
-    copies = address.replication if isinstance(address.replication, int) else 3
-    return {address.datacenter or datacenters[0]: copies}

@@ -6,22 +6,22 @@ every few minutes from what is on disk. `count_partitions` reads everything and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from cassandra.query import SimpleStatement
-
-from cassandra import ConsistencyLevel, DriverException
 from tablestone.engines.cassandra.connection import Connection
+from tablestone.engines.cassandra.driver_errors import PASSING
 from tablestone.engines.cassandra.schema import ROWS
+from tablestone.engines.cassandra.table_pages import pages
 
 TOKENS: Final = 1 << 64
 """The length of the ring."""
-COUNT_SECONDS_MAX: Final = 300.0
-"""How long a node may take to count the rows of a page of partitions."""
-PARTITIONS_PER_PAGE: Final = 100
+KEYS_PER_PAGE: Final = 1000
 SAMPLE_ROWS: Final = 100
+SAMPLE_ROWS_AT_ONCE: Final = 10
+"""Ten of the longest values are 10 MiB."""
 _MEBIBYTE: Final = 1 << 20
 
 
@@ -76,24 +76,41 @@ def nodes_of(connection: Connection, partition: bytes) -> list[str]:
     return [_address(host) for host in hosts]
 
 
-def count_partitions(connection: Connection) -> Iterator[CountedPartition]:
-    """Every partition that has rows, with their number, in the order of the ring. The nodes read all rows for it."""
-    statement = SimpleStatement(
-        f"SELECT partition, count(row) FROM {ROWS} GROUP BY partition",
-        consistency_level=ConsistencyLevel.ONE,
-        fetch_size=PARTITIONS_PER_PAGE,
-    )
-    for partition, rows in connection.session.execute(statement, timeout=COUNT_SECONDS_MAX):
-        if rows:
-            yield CountedPartition(partition, rows)
+def count_partitions(
+    connection: Connection, tell: Callable[[int], None] = lambda _: None
+) -> Iterator[CountedPartition]:
+    """Every partition that has rows, with their number, in the order of the ring. The nodes read all rows for it.
+
+    `tell` learns after each page how many rows it has. The keys come to be counted here: a node that counts them has
+    only one time-out for a whole partition, however large that is.
+    """
+    counted = CountedPartition(b"", 0)
+    for page in pages(connection, f"SELECT partition, row FROM {ROWS}", rows_max=KEYS_PER_PAGE):
+        for partition, rows in groupby(page, key=lambda key: key[0]):
+            number = sum(row is not None for _, row in rows)  # none: only its static columns
+            if partition != counted.partition:
+                if counted.rows:
+                    yield counted
+                counted = CountedPartition(partition, 0)
+            counted = CountedPartition(partition, counted.rows + number)
+        tell(len(page))
+    if counted.rows:
+        yield counted
 
 
 def mean_row_size(connection: Connection, partition: bytes) -> int:
     """The mean length of the first values of a partition, in bytes."""
-    rows = connection.execute(
-        f"SELECT value FROM {ROWS} WHERE partition = %s LIMIT {SAMPLE_ROWS}", (partition,)
-    )
-    sizes = [len(value) for (value,) in rows if value is not None]
+    sizes = [
+        size
+        for page in pages(
+            connection,
+            f"SELECT octet_length(value) FROM {ROWS} WHERE partition = %s LIMIT {SAMPLE_ROWS}",
+            (partition,),
+            rows_max=SAMPLE_ROWS_AT_ONCE,
+        )
+        for (size,) in page
+        if size is not None
+    ]
     return sum(sizes) // len(sizes) if sizes else 0
 
 
@@ -124,7 +141,7 @@ def _ask(connection: Connection, host: Any, use: NodeUse) -> None:
         [(largest,)] = connection.execute(
             f"SELECT mebibytes FROM system_views.max_partition_size {place}", keys, host
         )
-    except (DriverException, ValueError):  # a node that goes now, or a user who may not read these
+    except (*PASSING, ValueError):  # a node that goes now, or a user who may not read these
         return
     use.partitions = sum(partitions for (partitions,) in estimates)
     use.size, use.largest = size * _MEBIBYTE, largest * _MEBIBYTE

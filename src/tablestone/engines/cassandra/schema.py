@@ -36,26 +36,28 @@ _OPTIONS: Final = (
 NODE_COLUMNS: Final = "cleared bigint, epoch_min bigint, takes bigint, taken bigint"
 """The columns that a join of two leaves needs (`directory_joins`)."""
 
+COLUMNS: Final[Mapping[str, str]] = {
+    ROWS: "partition blob, row blob, version bigint, value blob, mark bigint static, floor bigint static, "
+    "listed bigint static, widest int static, writers map<bigint, bigint> static",
+    DIRECTORY: "level tinyint, low blob, entry blob, epoch bigint",
+    DIRECTORY_NODES: f"level tinyint, low blob, high blob, split blob, {NODE_COLUMNS}",
+    ABOUT: "name text, number bigint",
+    LOADING: "id tinyint, source blob, begun bigint, partition blob, row blob",
+}
+"""The columns of each table, by which a keyspace of another program is told apart (`ownership`)."""
+
 TABLES: Final[Mapping[str, str]] = {
     ROWS: f"""
-        CREATE TABLE IF NOT EXISTS {ROWS} (
-            partition blob, row blob, version bigint, value blob,
-            mark bigint static, floor bigint static, listed bigint static, widest int static,
-            writers map<bigint, bigint> static,
-            PRIMARY KEY (partition, row)
-        ) WITH comment = 'Tablestone: rows in partitions' AND {_OPTIONS}""",
+        CREATE TABLE IF NOT EXISTS {ROWS} ({COLUMNS[ROWS]}, PRIMARY KEY (partition, row))
+        WITH comment = 'Tablestone: rows in partitions' AND {_OPTIONS}""",
     DIRECTORY: f"""
-        CREATE TABLE IF NOT EXISTS {DIRECTORY} (
-            level tinyint, low blob, entry blob, epoch bigint,
-            PRIMARY KEY ((level, low), entry)
-        ) WITH comment = 'Tablestone: partitions in order' AND {_OPTIONS}""",
+        CREATE TABLE IF NOT EXISTS {DIRECTORY} ({COLUMNS[DIRECTORY]}, PRIMARY KEY ((level, low), entry))
+        WITH comment = 'Tablestone: partitions in order' AND {_OPTIONS}""",
     DIRECTORY_NODES: f"""
-        CREATE TABLE IF NOT EXISTS {DIRECTORY_NODES} (
-            level tinyint, low blob, high blob, split blob, {NODE_COLUMNS},
-            PRIMARY KEY ((level, low))
-        ) WITH comment = 'Tablestone: the bounds of the pieces of the directory' AND {_OPTIONS}""",
+        CREATE TABLE IF NOT EXISTS {DIRECTORY_NODES} ({COLUMNS[DIRECTORY_NODES]}, PRIMARY KEY ((level, low)))
+        WITH comment = 'Tablestone: the bounds of the pieces of the directory' AND {_OPTIONS}""",
     ABOUT: f"""
-        CREATE TABLE IF NOT EXISTS {ABOUT} (name text PRIMARY KEY, number bigint)
+        CREATE TABLE IF NOT EXISTS {ABOUT} ({COLUMNS[ABOUT]}, PRIMARY KEY (name))
         WITH comment = 'Tablestone: the version of the layout' AND {_OPTIONS}""",
 }
 
@@ -63,15 +65,16 @@ TABLES: Final[Mapping[str, str]] = {
 FROM_LAYOUT_1: Final = f"ALTER TABLE {DIRECTORY_NODES} ADD IF NOT EXISTS ({NODE_COLUMNS})"
 
 LOADING_TABLE: Final = f"""
-    CREATE TABLE IF NOT EXISTS {LOADING} (
-        id tinyint PRIMARY KEY, source blob, begun bigint, partition blob, row blob
-    ) WITH comment = 'Tablestone: an unfinished load'"""
+    CREATE TABLE IF NOT EXISTS {LOADING} ({COLUMNS[LOADING]}, PRIMARY KEY (id))
+    WITH comment = 'Tablestone: an unfinished load'"""
 
 
-def keyspace_statement(keyspace: str, replication: Mapping[str, int]) -> str:
-    """Makes the keyspace; `replication` says how many copies each datacenter holds."""
-    copies = "".join(f", '{datacenter}': {number}" for datacenter, number in replication.items())
-    return (
-        f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
-        f"{{'class': 'NetworkTopologyStrategy'{copies}}} AND durable_writes = true"
-    )
+def keyspace_statement(keyspace: str, copies_in: Mapping[str, int]) -> str:
+    """Makes the keyspace with so many copies of each row in each datacenter."""
+    return f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH {replication(copies_in)} AND durable_writes = true"
+
+
+def replication(copies_in: Mapping[str, int]) -> str:
+    """The part of a statement that says how many copies of each row each datacenter holds."""
+    copies = "".join(f", '{datacenter}': {number}" for datacenter, number in copies_in.items())
+    return f"replication = {{'class': 'NetworkTopologyStrategy'{copies}}}"

@@ -1,20 +1,16 @@
-"""Opens a session of the driver on a cluster: contact points, credentials, TLS, and the order in which nodes are asked.
+"""Opens a session of the driver on a cluster: its contact points and time-outs, and the order in which nodes are asked.
 
-Knows why a cluster cannot be reached, as a sentence for the operator. Sends no statement. The driver is imported here.
+Sends no statement. The driver is imported here.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import socket
-import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
-from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
@@ -29,14 +25,15 @@ from cassandra.query import tuple_factory
 import cassandra
 from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
+from tablestone.engines.cassandra.credentials import credentials, tls_context
 from tablestone.engines.cassandra.serving_loop import ServingLoop
+from tablestone.engines.cassandra.unreached import refusal
 from tablestone.engines.contract import EngineRefused
 
 log = logging.getLogger(__name__)
 # The driver logs every attempt to reach a node with its stack. The sentences below say what matters of it.
 logging.getLogger("cassandra").setLevel(logging.CRITICAL)
 
-PASSWORD_VARIABLE: Final = "CASSANDRA_PASSWORD"  # noqa: S105 - the name of a variable
 CONNECT_SECONDS_MAX: Final = 10.0
 """How long opening a connection may take."""
 REQUEST_SECONDS_MAX: Final = 3.0
@@ -123,7 +120,7 @@ def open_session(
             raise EngineRefused(
                 f"The cluster has no datacenter {address.datacenter!r}: there is {', '.join(there)}."
             ) from error
-        raise _refusal(address, error) from error
+        raise refusal(address, error) from error
     cluster.register_listener(_Told())
     return cluster, session
 
@@ -141,8 +138,8 @@ def _cluster(address: ClusterAddress, nodes: Nodes, serving: ServingLoop) -> Clu
     cluster = Cluster(
         list(address.hosts),
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        auth_provider=_credentials(address),
-        ssl_context=_tls(address),
+        auth_provider=credentials(address),
+        ssl_context=tls_context(address),
         reconnection_policy=ExponentialReconnectionPolicy(1.0, RECONNECT_SECONDS_MAX),
         connect_timeout=CONNECT_SECONDS_MAX,
         control_connection_timeout=CONNECT_SECONDS_MAX,
@@ -157,55 +154,3 @@ def _cluster(address: ClusterAddress, nodes: Nodes, serving: ServingLoop) -> Clu
 
         cluster.connection_class = NodeSocket.served_by(serving)
     return cluster
-
-
-def _credentials(address: ClusterAddress) -> PlainTextAuthProvider | None:
-    if address.user is None:
-        return None
-    password = os.environ.get(PASSWORD_VARIABLE)
-    if address.password_file is not None:
-        try:
-            password = Path(address.password_file).read_text(encoding="utf-8").rstrip("\r\n")
-        except OSError as error:
-            raise EngineRefused(
-                f"The password file {address.password_file} cannot be read: {error.strerror}."
-            ) from error
-    if password is None:
-        raise EngineRefused(
-            f"There is no password for {address.user!r} of the cluster: say password-file=FILE in the engine's URL, or "
-            f"set {PASSWORD_VARIABLE}."
-        )
-    return PlainTextAuthProvider(address.user, password)
-
-
-def _tls(address: ClusterAddress) -> ssl.SSLContext | None:
-    if not address.tls:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=address.ca_file)
-        # Nodes name each other by address, and certificates of clusters seldom have addresses: the signer counts.
-        context.check_hostname = address.ca_file is None
-        if address.certificate_file is not None:
-            context.load_cert_chain(address.certificate_file, address.key_file)
-    except (OSError, ssl.SSLError) as error:
-        raise EngineRefused(
-            f"The certificates of the engine's URL cannot be used: {error}."
-        ) from error
-    return context
-
-
-def _refusal(address: ClusterAddress, error: Exception) -> EngineRefused:
-    hosts = ", ".join(f"{name}:{port}" for name, port in address.hosts)
-    told = getattr(error, "errors", None)
-    causes = list(told.values()) if isinstance(told, Mapping) and told else [error]
-    first = causes[0]
-    if any(isinstance(cause, cassandra.AuthenticationFailed) for cause in causes):
-        said = "without a user" if address.user is None else f"for user {address.user!r}"
-        return EngineRefused(f"The cluster at {hosts} refuses the credentials {said}.")
-    if address.tls and "SSL" in str(first):
-        return EngineRefused(f"There is no TLS connection to the cluster at {hosts}: {first}.")
-    if isinstance(first, OSError) and first.errno:
-        why = os.strerror(first.errno)
-    else:
-        why = str(first).strip() or type(first).__name__
-    return EngineRefused(f"No Cassandra node answers at {hosts}: {why}.")
