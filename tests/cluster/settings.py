@@ -14,8 +14,9 @@ REQUIRED: Final = {
     "commitlog_sync": "group",
     "commitlog_sync_group_window": "2ms",
     "paxos_variant": "v2",
+    "partition_size_warn_threshold": "100MiB",
 }
-"""An acknowledged write is on disk; a conditional write takes two round trips and not four."""
+"""Acknowledged writes are on disk; a conditional write takes two round trips and not four; a node names large partitions."""
 
 _SMALL: Final = {
     "cluster_name": "tablestone-tests",

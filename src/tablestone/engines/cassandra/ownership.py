@@ -1,7 +1,6 @@
 """Whose keyspace one is: made by Tablestone, in which layout, or by another program. It is read, and never changed.
 
-The driver's picture of the schema and the number in `about` decide. What is found is looked at before anything is made
-in a keyspace, and before anything in it is used.
+The driver's picture of the schema and the number in `about` decide. Nothing is made or used in a keyspace before this.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _COLUMN: Final = re.compile(r"(\w+) (\w+(?:<[^>]*>)?(?: static)?)(?:, |$)")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What is there of a keyspace of Tablestone."""
+    """The parts of a keyspace of Tablestone that are there."""
 
     missing: tuple[str, ...]
     """Tables that are not there."""

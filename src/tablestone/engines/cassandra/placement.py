@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.driver_errors import PASSING
+from tablestone.engines.cassandra.long_answers import pages
 from tablestone.engines.cassandra.schema import ROWS
-from tablestone.engines.cassandra.table_pages import pages
 
 TOKENS: Final = 1 << 64
 """The length of the ring."""
@@ -101,15 +101,15 @@ def count_partitions(
 def mean_row_size(connection: Connection, partition: bytes) -> int:
     """The mean length of the first values of a partition, in bytes."""
     sizes = [
-        size
+        len(value)
         for page in pages(
             connection,
-            f"SELECT octet_length(value) FROM {ROWS} WHERE partition = %s LIMIT {SAMPLE_ROWS}",
+            f"SELECT value FROM {ROWS} WHERE partition = %s LIMIT {SAMPLE_ROWS}",
             (partition,),
             rows_max=SAMPLE_ROWS_AT_ONCE,
         )
-        for (size,) in page
-        if size is not None
+        for (value,) in page
+        if value is not None
     ]
     return sum(sizes) // len(sizes) if sizes else 0
 

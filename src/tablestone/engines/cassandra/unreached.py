@@ -42,7 +42,7 @@ def refusal(address: ClusterAddress, error: Exception) -> EngineRefused:
 
 
 def _causes(error: Exception) -> Iterator[Exception]:
-    """What went wrong with each node; the error itself if it names none."""
+    """The error of each node; the error itself if it names none."""
     told = getattr(error, "errors", None)
     found = list(told.values()) if isinstance(told, Mapping) else []
     yield from found or [error]

@@ -6,6 +6,7 @@ DIR is complete as soon as it exists, and an attempt that was interrupted is con
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,9 +35,9 @@ class NewDirectory:
     at_once = 1
 
     def __init__(self, path: Path, key: EncryptionKey | None = None) -> None:
-        self.path = path
-        self.partial = path.with_name(path.name + PARTIAL_SUFFIX)
+        self.path = Path(os.path.realpath(path))  # the working directory has a name too
         self._require_free()
+        self.partial = self.path.with_name(self.path.name + PARTIAL_SUFFIX)
         self._directory = DataDirectory(self.partial, Opening.SERVER, key=key)
         self._connection = self._directory.connect_writer()
         self._connection.wal_autocheckpoint(1000)
@@ -64,9 +65,14 @@ class NewDirectory:
         """Give the directory its name."""
         self.close()
         self._require_free()
-        with suppress(FileNotFoundError):
-            self.path.rmdir()
-        self.partial.rename(self.path)
+        try:
+            with suppress(FileNotFoundError):
+                self.path.rmdir()
+            self.partial.rename(self.path)
+        except OSError as error:  # such as a directory that is a file system of its own
+            raise EngineUnavailable(
+                f"{self.partial} is complete, and cannot be renamed to {self.path}: {error.strerror}."
+            ) from error
 
     def close(self) -> None:
         """Close the database; the next attempt finds its rows."""
@@ -83,6 +89,10 @@ class NewDirectory:
             pass
         except NotADirectoryError:
             raise EngineRefused(f"{self.path} is not a directory.") from None
+        except OSError as error:
+            raise EngineRefused(
+                f"The directory {self.path} cannot be read: {error.strerror}."
+            ) from None
 
 
 def count_rows(path: Path, key: EncryptionKey | None = None) -> int:
