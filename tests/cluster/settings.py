@@ -16,7 +16,7 @@ REQUIRED: Final = {
     "paxos_variant": "v2",
     "partition_size_warn_threshold": "100MiB",
 }
-"""Acknowledged writes are on disk; a conditional write takes two round trips and not four; a node names large partitions."""
+"""Acknowledged writes are on disk; a conditional write takes two round trips, not four; nodes name large partitions."""
 
 _SMALL: Final = {
     "cluster_name": "tablestone-tests",
