@@ -250,7 +250,12 @@ def test_a_statement_that_is_wrong_is_sent_once_and_the_node_says_why(
     """`tablestone cluster init` ended with the driver's traceback; it has two classes for each of these errors."""
     nodes = Nodes(refuse(error, 10_000))
     connection = connection_to(nodes, monkeypatch)
-    for number, send in enumerate((connection.execute, connection.define, connection.prepare), 1):
+    sends: list[Callable[[str], object]] = [
+        connection.execute,
+        connection.define,
+        connection.prepare,
+    ]
+    for number, send in enumerate(sends, 1):
         with pytest.raises(EngineRefused) as refused:
             send("SELECT")
         assert str(refused.value) == f"The cluster refuses a statement: {words}."
