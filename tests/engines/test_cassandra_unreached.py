@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablestone[cassandra]'")
+pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionShutdown, ProtocolError

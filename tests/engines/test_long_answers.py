@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("cassandra.cluster", reason="no driver: pip install 'tablestone[cassandra]'")
+pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 import cassandra
 from tablestone.engines.cassandra import long_answers
