@@ -76,22 +76,22 @@ class RequestsUnderWay:
         self.note_failure = note_failure
         self._serving = serving
         self._arrived: deque[tuple[UnderWay, Answer | None, Exception | None]] = deque()
-        self._is_woken = False
-        self._loop: asyncio.AbstractEventLoop | None = None
+        # Loops, not flags: a command may use several event loops, one after the other. A loop that has ended wakes
+        # nothing and looks for nothing, so the next loop does both.
+        self._woken: asyncio.AbstractEventLoop | None = None
+        self._looking: asyncio.AbstractEventLoop | None = None
         self._deadlines: dict[UnderWay, tuple[float, Callable[[], None]]] = {}
-        self._is_looking = False
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> UnderWay:
         """A request that this event loop is about to send."""
-        self._loop = loop
         return UnderWay(self, loop, self.clock())
 
     def end_after(self, seconds: float, request: UnderWay, time_out: Callable[[], None]) -> None:
         """Call `time_out` if the request has no answer then. All times are equal, so the requests are in order."""
         self._deadlines[request] = (self.clock() + seconds, time_out)
-        if not self._is_looking:
-            self._is_looking = True
-            loop = request.future.get_loop()
+        loop = request.future.get_loop()
+        if self._looking is not loop:
+            self._looking = loop
             loop.call_later(LOOK_SECONDS, self._look_for_late, loop)
 
     def _look_for_late(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -104,9 +104,12 @@ class RequestsUnderWay:
         for request, time_out in late:
             del self._deadlines[request]
             time_out()
-        self._is_looking = bool(self._deadlines)
-        if self._is_looking:
+        if self._looking is not loop:
+            return
+        if self._deadlines:
             loop.call_later(LOOK_SECONDS, self._look_for_late, loop)
+        else:
+            self._looking = None
 
     # On the event loop, if it serves the socket, else on a thread of the driver, from here to `_wake`.
 
@@ -121,16 +124,16 @@ class RequestsUnderWay:
 
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
         """Answers that arrive together wake the event loop once."""
-        if self._is_woken and self._loop is loop:
+        if self._woken is loop:
             return
-        self._is_woken = True
+        self._woken = loop
         try:
             loop.call_soon_threadsafe(self._wake_up)
         except RuntimeError:  # the loop is closed: nothing waits any more
-            self._is_woken = False
+            self._woken = None
 
     def _wake_up(self) -> None:
-        self._is_woken = False
+        self._woken = None
         self._hand_over()
 
     def _hand_over(self) -> None:
