@@ -142,7 +142,7 @@ class CutOff:
 
     def __getattr__(self, name: str) -> object:
         found = getattr(self._connection, name)
-        if name not in {"read", "repeatable", "write_if"}:
+        if name not in {"read", "repeatable", "repeatable_batch", "write_if"}:
             return found
 
         async def call(*arguments: object) -> Answer | None:

@@ -152,7 +152,7 @@ class SimulatedCluster:
         if any(each.is_conditional for each, _ in request):
             self._decide(key, request, tell)
         elif statement.verb != "SELECT":
-            self._write(key, statement, parameters, tell)
+            self._write(key, request, tell)
         elif statement.is_serial:
             self._complete(key)
             truth = self.truth.partition(key)
@@ -209,8 +209,13 @@ class SimulatedCluster:
 
     # Plain writes and reads.
 
-    def _write(self, key: Key, statement: Statement, parameters: Sequence[Any], tell: Tell) -> None:
-        parts = written(statement, parameters, self._microseconds(), self._loop.time())
+    def _write(self, key: Key, request: Sequence[Call], tell: Tell) -> None:
+        """A statement, or a batch of them for one partition, which each replica takes as a whole."""
+        parts = [
+            part
+            for statement, parameters in request
+            for part in written(statement, parameters, self._microseconds(), self._loop.time())
+        ]
         there = 0
 
         def arrive(index: int) -> None:

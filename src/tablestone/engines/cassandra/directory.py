@@ -369,10 +369,11 @@ class Directory:
         latest = 0
         while True:
             entries = await self._entries(level, low, first, high, ENTRIES_PER_READ)
-            for entry, epoch in entries:
-                latest = max(latest, epoch)
-                await self._connection.repeatable(
-                    self._statements.add, (level, split, entry, epoch, epoch)
+            if entries:
+                latest = max(latest, *(epoch for _, epoch in entries))
+                add = self._statements.add
+                await self._connection.repeatable_batch(
+                    [(add, (level, split, entry, epoch, epoch)) for entry, epoch in entries]
                 )
             if len(entries) < ENTRIES_PER_READ:
                 return latest
