@@ -15,18 +15,23 @@ VALUE: Final = b"x" * 1024
 BYTES_MAX: Final = 4 << 20
 
 
+class RequestCount:
+    """Counts the requests of an engine to the nodes, from now on."""
+
+    def __init__(self, connection: Any) -> None:
+        self.sent = 0
+        self._send = connection._send  # noqa: SLF001
+        vars(connection)["_send"] = self._counted
+
+    def _counted(self, *arguments: Any, **options: Any) -> Any:
+        self.sent += 1
+        return self._send(*arguments, **options)
+
+
 def measure_costs(url: str) -> None:
     engine = open_engine(url)
     connection = engine.connection
-    sent = 0
-    send = connection._send  # noqa: SLF001
-
-    def counted(*arguments: Any) -> Any:
-        nonlocal sent
-        sent += 1
-        return send(*arguments)
-
-    vars(connection)["_send"] = counted
+    count = RequestCount(connection)
     prefix = storage_keys.ENTITIES + secrets.token_bytes(8)
 
     def put(partition: bytes, rows: int, first: int = 0) -> Any:
@@ -39,7 +44,6 @@ def measure_costs(url: str) -> None:
         return engine.read((partitions,), rows_max=1000, bytes_max=BYTES_MAX)
 
     async def measure() -> None:
-        nonlocal sent
         print("| operation, rows of 1 KiB | round trips | bytes to the nodes | bytes from them |")
         print("|---|---|---|---|")
         one = KeyRange.of_partition(prefix + b"p")
@@ -56,7 +60,7 @@ def measure_costs(url: str) -> None:
             ("page of 1,000", lambda: page(one)),
             ("page of 100 partitions of one row", lambda: page(many)),
         ):
-            sent = 0
+            count.sent = 0
             before = traffic(connection.session)
             await act()
             to_nodes, from_nodes = (
@@ -64,7 +68,7 @@ def measure_costs(url: str) -> None:
                 for after, then in zip(traffic(connection.session), before, strict=True)
             )
             if title is not None:
-                print(f"| {title} | {sent} | {to_nodes:,} | {from_nodes:,} |")
+                print(f"| {title} | {count.sent} | {to_nodes:,} | {from_nodes:,} |")
         await engine.close()
 
     asyncio.run(measure())
