@@ -48,10 +48,20 @@ class Turn:
         return self._seconds() > self.ends
 
     async def __aenter__(self) -> Self:
-        await self._take()
+        await self.begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.end()
+
+    async def begin(self) -> None:
+        """Wait for the turn. Compiled modules, which cannot use `async with`, call this, and `end` in a `finally`."""
+        await self._lock.acquire()
+        self._is_ours = True
+        self.ends = self._seconds() + limits.TURN_SECONDS
+
+    def end(self) -> None:
+        """Let the next piece of work have its turn."""
         if self._is_ours:  # a task that is cancelled while it waits does not hold the lock
             self._lock.release()
 
@@ -62,9 +72,4 @@ class Turn:
         await asyncio.sleep(0)
         self._is_ours = False
         self._lock.release()
-        await self._take()
-
-    async def _take(self) -> None:
-        await self._lock.acquire()
-        self._is_ours = True
-        self.ends = self._seconds() + limits.TURN_SECONDS
+        await self.begin()

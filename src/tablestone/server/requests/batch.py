@@ -172,12 +172,9 @@ class BatchCollector:
     ) -> list[bytes]:
         """One answer for each operation, or the one of the operation that failed."""
         group = EntityGroup()
+        failure: StorageError
         try:
-            async with self._turns.turn() as turn:
-                for part, form in parts:
-                    if turn.is_over:
-                        await turn.give_way()
-                    self._collect(group, part, form)
+            await self._collect_all(group, parts)
             if ends_unreadable:
                 return [self._unreadable()]
             if not parts:  # some clients commit an empty batch (wire 7.1)
@@ -187,17 +184,30 @@ class BatchCollector:
             transaction = EntityGroupTransaction(first.table, partition_key, group.writes)
             outcome = await self._execute(transaction)
         except StorageError as error:
-            answered = await self._answered(error)
-            index = 0 if answered.operation_index is None else answered.operation_index
-            part, form = parts[index]
-            return [format_part(self._error(answered, index, len(parts), form), part.content_id)]
-        assert isinstance(outcome, TransactionCommitted)
-        return [
-            format_part(encode_result(write, result, form), part.content_id)
-            for write, result, (part, form) in zip(
-                group.writes, outcome.results, parts, strict=True
-            )
-        ]
+            failure = error  # nothing is awaited inside an `except`: decision 7
+        else:
+            assert isinstance(outcome, TransactionCommitted)
+            return [
+                format_part(encode_result(write, result, form), part.content_id)
+                for write, result, (part, form) in zip(
+                    group.writes, outcome.results, parts, strict=True
+                )
+            ]
+        answered = await self._answered(failure)
+        index = 0 if answered.operation_index is None else answered.operation_index
+        part, form = parts[index]
+        return [format_part(self._error(answered, index, len(parts), form), part.content_id)]
+
+    async def _collect_all(self, group: EntityGroup, parts: list[tuple[BatchPart, Form]]) -> None:
+        turn = self._turns.turn()
+        try:
+            await turn.begin()
+            for part, form in parts:
+                if turn.is_over:
+                    await turn.give_way()
+                self._collect(group, part, form)
+        finally:
+            turn.end()
 
     def _collect(self, group: EntityGroup, part: BatchPart, form: Form) -> None:
         """Add a part's write to the group; its errors have the index of the part."""
@@ -220,6 +230,7 @@ class BatchCollector:
 
     async def _query(self, part: BatchPart, form: Form) -> bytes:
         """A lone query's answer, its errors with the index of the only operation (wire 7.3)."""
+        failure: StorageError
         try:
             operation = self._operation(part, form)
             if not isinstance(operation, GetEntity | QueryEntities):
@@ -231,8 +242,11 @@ class BatchCollector:
             else:
                 answer = encode_result(operation, result, form)
         except StorageError as error:
-            answered = await self._answered(error)
-            answer = encode_error(answered.at(0), form, self._stamp, self._clock())
+            failure = error
+        else:
+            return format_part(answer, part.content_id)
+        answered = await self._answered(failure)
+        answer = encode_error(answered.at(0), form, self._stamp, self._clock())
         return format_part(answer, part.content_id)
 
     async def _execute(self, operation: Operation) -> Result:
