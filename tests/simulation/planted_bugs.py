@@ -31,7 +31,18 @@ def read_at_one(server: SimulatedServer) -> None:
 
 def long_lease(server: SimulatedServer) -> None:
     """Rows are cached for longer than other servers wait before they change them."""
-    server.engine._leases = Leases(LEASE_SECONDS, lambda: SLOW * server.elapsed())
+    server.engine._leases = Leases(
+        LEASE_SECONDS, lambda: SLOW * server.elapsed(), server.engine._reads.moment
+    )
+
+
+def blind_renewal(server: SimulatedServer) -> None:
+    """A lease is renewed as if no partition ever changed."""
+
+    async def always_the_same(_partition: bytes) -> int:
+        return 1
+
+    server.engine._leases.moment_of = always_the_same
 
 
 def late_listing(server: SimulatedServer) -> None:
@@ -51,5 +62,6 @@ BUGS: Final[dict[str, Callable[[SimulatedServer], None]]] = {
     "blind retry": blind_retry,
     "read at consistency ONE": read_at_one,
     "a lease that is too long": long_lease,
+    "a lease that is renewed blindly": blind_renewal,
     "a partition that is listed late": late_listing,
 }

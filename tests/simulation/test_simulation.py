@@ -42,6 +42,7 @@ def test_what_clients_saw_is_linearizable_in_every_world() -> None:
         "blind retry",
         "read at consistency ONE",
         "a lease that is too long",
+        "a lease that is renewed blindly",
         "a partition that is listed late",
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from tablestone.tables import storage_keys
 from tablestone.tables.documents import DocumentKind
 
 if TYPE_CHECKING:
-    from tablestone.engines.contract import Key, Rows
+    from tablestone.engines.contract import Committed, Conflict, Key, Rows
     from tablestone.engines.leases import Leases
 
 KIND = DocumentKind.ROLES
@@ -31,11 +32,21 @@ class Elapsed:
 
 
 class CountingEngine(MemoryEngine):
-    """Counts the calls."""
+    """Counts the calls. `moment_of` tells the moments of its partitions, as `leases.MomentOf`."""
 
     def __init__(self) -> None:
         super().__init__(count(1_000).__next__)
         self.reads = 0
+        self.moments_asked = 0
+        self._commits: Counter[bytes] = Counter()
+
+    async def moment_of(self, partition: bytes) -> int:
+        self.moments_asked += 1
+        return self._commits[partition]
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        self._commits[write_set.partition] += 1
+        return await super().commit(write_set)
 
     async def get(self, key: Key) -> bytes | None:
         self.reads += 1

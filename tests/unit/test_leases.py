@@ -90,7 +90,9 @@ async def test_requests_that_come_during_a_read_wait_for_it() -> None:
     assert (storage.reads, rows.misses, rows.hits) == (2, 1, 15)
 
 
-@pytest.mark.parametrize("reason", ["a change is under way", "it failed", "the lease ended"])
+@pytest.mark.parametrize(
+    "reason", ["a change is under way", "its request was cancelled", "the lease ended"]
+)
 async def test_a_read_that_cannot_be_kept_is_for_one_request_only(reason: str) -> None:
     storage, elapsed = HeldEngine(), Elapsed()
     await stored(storage, b"old")
@@ -101,16 +103,47 @@ async def test_a_read_that_cannot_be_kept_is_for_one_request_only(reason: str) -
         mark = Change(storage_keys.marks(PLACE.partition).start.row, ANY, Put(lambda _: b"{}"))
         await storage.commit(WriteSet(PLACE.partition, [mark]))
     await asyncio.sleep(0)
-    storage.fails = reason == "it failed"
+    if reason == "its request was cancelled":
+        first.cancel()
     storage.let_go.release()
     if reason == "the lease ended":
         elapsed.now += 5.0
     await asyncio.wait((first,))
-    storage.fails = False
     await stored(storage, b"new")
     storage.let_go.release()
     assert await second == b"new"
-    assert (first.exception() is not None) == (reason == "it failed")
+    assert first.cancelled() == (reason == "its request was cancelled")
+
+
+async def test_a_read_that_fails_fails_for_every_request_that_waits_for_it() -> None:
+    """A read is tried for 15 s. If each waiting request tried again, a lost cluster would be asked for ever."""
+    storage, elapsed = HeldEngine(), Elapsed()
+    await stored(storage, b"old")
+    rows = CachedRows(at_once(storage, Leases(5.0, elapsed)))
+    asked = [asyncio.ensure_future(rows.get(PLACE, bytes)) for _ in range(16)]
+    await asyncio.sleep(0)
+    storage.fails = True
+    storage.let_go.release()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(answer, EngineUnavailable) for answer in answers)
+    assert storage.asked == 1
+    storage.fails = False
+    storage.let_go.release()
+    assert await rows.get(PLACE, bytes) == b"old"
+
+
+async def test_one_of_the_requests_that_wait_takes_over_a_read_that_was_cancelled() -> None:
+    storage, elapsed = HeldEngine(), Elapsed()
+    await stored(storage, b"old")
+    rows = CachedRows(at_once(storage, Leases(5.0, elapsed)))
+    asked = [asyncio.ensure_future(rows.get(PLACE, bytes)) for _ in range(16)]
+    await asyncio.sleep(0)
+    asked[0].cancel()
+    await asyncio.wait((asked[0],))
+    storage.let_go.release()
+    storage.let_go.release()
+    assert await asyncio.gather(*asked[1:]) == [b"old"] * 15
+    assert storage.asked <= 2
 
 
 async def test_a_lease_begins_before_the_row_is_read() -> None:

@@ -6,13 +6,13 @@ read their rows again at the same moment.
 
 A lease can be renewed before its end: the next one begins while the present one goes on, the rows in use are read for
 it in the background, and it becomes the present one when they are there. It counts from before these reads. Knows no
-rows. The reasons are in docs/decisions/0008-leases.md.
+rows, and asks storage for nothing. The reasons are in docs/decisions/0008-leases.md.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Final
 
@@ -20,6 +20,10 @@ from tablestone.clock import elapsed_seconds
 
 Renewal = Callable[[int, Callable[[bool], None]], None]
 """Begins to read rows for the lease of this number. Calls the function once: with False if the reads failed."""
+
+MomentOf = Callable[[bytes], Awaitable[int]]
+"""Gives the moment of a partition: a number that is another one after each commit to it. It shows every commit that was
+acknowledged before the call. While the number is the same, so are the rows."""
 
 EARLIEST: Final = 0.5
 """A lease is renewed after this part of it at the earliest. Earlier renewals would read rows more often."""
@@ -48,10 +52,19 @@ class _Lease:
 
 
 class Leases:
-    """The leases of one process. `elapsed` is a clock that goes on while the process or the machine is suspended."""
+    """The leases of one process. `elapsed` is a clock that goes on while the process or the machine is suspended.
 
-    def __init__(self, seconds: float, elapsed: Callable[[], float] = elapsed_seconds) -> None:
+    An engine that can tell the moments of partitions for less than it costs to read their rows gives `moment_of`.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        elapsed: Callable[[], float] = elapsed_seconds,
+        moment_of: MomentOf | None = None,
+    ) -> None:
         self.seconds = seconds
+        self.moment_of = moment_of
         self._elapsed = elapsed
         self._present = _Lease(float("-inf"), float("-inf"))
         self._next: _Lease | None = None

@@ -42,6 +42,7 @@ class _Reading:
         self.ended = asyncio.Event()
         self.is_read = False
         self.value: bytes | None = None
+        self.failure: EngineUnavailable | None = None
 
 
 class _Ahead:
@@ -51,6 +52,9 @@ class _Ahead:
         self.number = number
         self.being_read = being_read
         self.values: dict[Key, bytes | None] = {}
+        self.unchanged: dict[Key, Any] = {}
+        """The rows that need not be read, because their partitions have not changed."""
+        self.moments: dict[bytes, int] = {}
 
 
 class CachedRows:
@@ -60,6 +64,7 @@ class CachedRows:
     created without waiting for leases.
 
     Under a lease, the rows in use are read again in the background before the lease ends, so that requests seldom wait.
+    If the engine tells moments, only the moments of partitions are read, as long as they stay the same.
     """
 
     def __init__(self, engine: Engine, *, absence_by_lease: bool = True) -> None:
@@ -69,12 +74,14 @@ class CachedRows:
         self._generation: int | None = None
         self._kept: dict[Key, Any] = {}
         """The rows that were used in this generation."""
-        self._ahead: dict[Key, bytes | None] = {}
-        """The values of rows that were read for this lease and not used yet."""
+        self._ahead = _Ahead(0, {})
+        """The rows that were read for this lease, as long as they are not used."""
+        self._moments_known: dict[bytes, int] = {}
+        """The moments of partitions before any of their rows was read for this lease."""
         self._being_read: dict[Key, _Reading] = {}
         self._next: _Ahead | None = None
         self._renewed_by: set[asyncio.Task[None]] = set()
-        self._moments = 0
+        self._events = 0
         self.hits = 0
         self.misses = 0
         self.read_at: int | None = None
@@ -143,17 +150,17 @@ class CachedRows:
     def _begin_lease(self) -> None:
         """The present lease is another one: use what was read ahead for it, and ask for its renewal in time."""
         following, self._next = self._next, None
-        if following is not None and following.number == self._generation:
-            self._ahead, self._being_read = following.values, following.being_read
-        else:
-            self._ahead, self._being_read = {}, {}
+        if following is None or following.number != self._generation:
+            following = _Ahead(0, {})
+        self._ahead, self._being_read = following, following.being_read
+        self._moments_known = following.moments
         leases = self._engine.leases
         if leases is not None and self._generation is not None:
             leases.renew_with(self._generation, self._renew)
 
     async def _get_by_lease(self, place: Key, read: Callable[[bytes], Found]) -> Found | None:
         """The row that was read ahead, or that another request reads; else it is read."""
-        self._moments = called = self._moments + 1
+        self._events = called = self._events + 1
         while (reading := self._being_read.get(place)) is not None:
             await reading.ended.wait()
             generation = self._present()
@@ -164,16 +171,23 @@ class CachedRows:
                 self.read_at = self.kept_at = generation
                 found = self._kept[place]
                 return found
-            if reading.began > called:
+            if reading.failure is not None:
+                # Storage was asked for long enough: another attempt for each request would only add to its load.
+                raise reading.failure
+            if reading.began > called and reading.is_read:
                 # It began after the call, so its row is as good as one that is read now, kept or not.
-                if reading.is_read:
-                    self.hits += 1
-                    self.read_at, self.kept_at = generation, None
-                    return None if reading.value is None else read(reading.value)
-                break
-        if place in self._ahead:
+                self.hits += 1
+                self.read_at, self.kept_at = generation, None
+                return None if reading.value is None else read(reading.value)
+        ahead = self._ahead
+        if place in ahead.unchanged:
             self.hits += 1
-            value = self._ahead.pop(place)
+            found = ahead.unchanged.pop(place)
+            self._keep(self._kept, place, found, self._generation, may_keep=True)
+            return found
+        if place in ahead.values:
+            self.hits += 1
+            value = ahead.values.pop(place)
             found = None if value is None else read(value)
             self._keep(self._kept, place, found, self._generation, may_keep=True)
             return found
@@ -183,13 +197,16 @@ class CachedRows:
         """Read a row. Other requests that want it during the read wait for it."""
         self.misses += 1
         generation, kept, being_read = self._generation, self._kept, self._being_read
-        self._moments += 1
-        reading = being_read[place] = _Reading(self._moments)
+        self._events += 1
+        reading = being_read[place] = _Reading(self._events)
         try:
             value, may_keep = await self._read_by_lease(place)
             found = None if value is None else read(value)
             reading.value, reading.is_read = value, True
             self._keep(kept, place, found, generation, may_keep=may_keep)
+        except EngineUnavailable as error:
+            reading.failure = error
+            raise
         finally:
             reading.ended.set()
             if being_read.get(place) is reading:
@@ -212,31 +229,35 @@ class CachedRows:
 
     def _renew(self, number: int, ended: Callable[[bool], None]) -> None:
         """Begin to read the rows in use for the lease of this number, which has begun and is not the present one."""
-        self._moments += 1
-        began = self._moments
-        places = list(self._kept)[:RENEWED_MAX]
-        following = _Ahead(number, {place: _Reading(began) for place in places})
+        self._events += 1
+        began = self._events
+        in_use = {place: self._kept[place] for place in list(self._kept)[:RENEWED_MAX]}
+        following = _Ahead(number, {place: _Reading(began) for place in in_use})
         self._next = following
-        task = asyncio.ensure_future(self._read_ahead(following, places, ended))
+        known = self._moments_known
+        task = asyncio.ensure_future(self._read_ahead(following, in_use, known, ended))
         self._renewed_by.add(task)
         task.add_done_callback(self._renewed_by.discard)
 
     async def _read_ahead(
-        self, following: _Ahead, places: list[Key], ended: Callable[[bool], None]
+        self,
+        following: _Ahead,
+        in_use: dict[Key, Any],
+        known: dict[bytes, int],
+        ended: Callable[[bool], None],
     ) -> None:
-        """Read rows for the next lease together: the marks of all their partitions first, and then the rows."""
+        """Read rows for the next lease, unless the moments known of their partitions are still the present ones."""
         is_read = False
         being_read = following.being_read
         readings = dict(being_read)
         try:
-            partitions = list({place.partition: None for place in places})
-            free = await asyncio.gather(*[self._is_free(partition) for partition in partitions])
-            may_keep = dict(zip(partitions, free, strict=True))
-            places = [place for place in places if may_keep[place.partition]]
-            values = await asyncio.gather(*[self._engine.get(place) for place in places])
-            for place, value in zip(places, values, strict=True):
-                if value is not None or self._keeps_absence:
-                    following.values[place] = value
+            unchanged = await self._unchanged(following, in_use, known)
+            following.unchanged.update(
+                {place: found for place, found in in_use.items() if place.partition in unchanged}
+            )
+            changed = [place for place in in_use if place.partition not in unchanged]
+            if changed:
+                await self._read_again(following, changed)
             is_read = True
         except EngineUnavailable:
             pass  # requests read the rows, and are told
@@ -246,3 +267,29 @@ class CachedRows:
                 if being_read.get(place) is reading:
                     del being_read[place]
             ended(is_read)
+
+    async def _unchanged(
+        self, following: _Ahead, in_use: dict[Key, Any], known: dict[bytes, int]
+    ) -> set[bytes]:
+        """The partitions to which nothing was committed since the present lease began. Notes the present moments."""
+        leases = self._engine.leases
+        if leases is None or leases.moment_of is None:
+            return set()
+        partitions = list({place.partition: None for place in in_use})
+        moments = await asyncio.gather(*[leases.moment_of(partition) for partition in partitions])
+        present = dict(zip(partitions, moments, strict=True))
+        if self._next is following:
+            # Else the lease is the present one already: requests may have read rows for it before these moments.
+            following.moments.update(present)
+        return {partition for partition in partitions if known.get(partition) == present[partition]}
+
+    async def _read_again(self, following: _Ahead, places: list[Key]) -> None:
+        """Read rows for the next lease together: the marks of all their partitions first, and then the rows."""
+        partitions = list({place.partition: None for place in places})
+        free = await asyncio.gather(*[self._is_free(partition) for partition in partitions])
+        may_keep = dict(zip(partitions, free, strict=True))
+        places = [place for place in places if may_keep[place.partition]]
+        values = await asyncio.gather(*[self._engine.get(place) for place in places])
+        for place, value in zip(places, values, strict=True):
+            if value is not None or self._keeps_absence:
+                following.values[place] = value

@@ -7,7 +7,8 @@ from typing import Final
 from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
 
 LEASE_SECONDS: Final = 0.25
-"""A server reads accounts and tables that it uses five to eight times a second; a change takes this much longer."""
+"""A server asks five to eight times a second whether accounts and tables in use have changed; a change takes this much
+longer."""
 
 CAPABILITIES: Final = Capabilities(
     stored_in=StoredIn.SERVERS,

@@ -47,7 +47,6 @@ class CassandraEngine:
     ) -> None:
         self.connection = connection
         self._read_only = read_only
-        self._leases = Leases(LEASE_SECONDS)
         self._is_open = True
         self._last: dict[bytes, asyncio.Task[Committed | Conflict]] = {}
         self.directory = Directory(connection, clock, chance)
@@ -55,6 +54,7 @@ class CassandraEngine:
         self._commits = Commits(connection, self.directory, clock, seconds, writer, widths)
         self.emptied = Emptied(connection, self.directory, self._commits)
         self._reads = Reads(connection, self.directory, widths, self.emptied.note)
+        self._leases = Leases(LEASE_SECONDS, moment_of=self._reads.moment)
 
     @property
     def generation(self) -> int | None:

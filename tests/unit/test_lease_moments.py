@@ -1,0 +1,129 @@
+"""Leases renewed by the moments of partitions: what has not changed is not read again (decision 8)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tablestone.engines.contract import ANY, DELETE, Change, EngineUnavailable, Key, Put, WriteSet
+from tablestone.engines.leases import Leases
+from tablestone.tables.cached_rows import NOT_KEPT, CachedRows
+from unit.leased_storage import PLACE, CountingEngine, Elapsed, at_once, stored
+from unit.test_lease_renewals import renewed, until, used
+
+pytestmark = pytest.mark.asyncio
+
+
+class Server:
+    """A reader of cached rows, whose leases of 5 s are renewed by moments."""
+
+    def __init__(self, storage: CountingEngine) -> None:
+        self.elapsed = Elapsed()
+        self.engine = at_once(storage, Leases(5.0, self.elapsed, storage.moment_of))
+        self.rows = CachedRows(self.engine)
+
+    async def renewed(self) -> None:
+        """A request near the end of the lease renews it."""
+        self.elapsed.now += 4.5
+        await renewed(self.engine)
+
+
+async def test_rows_of_a_partition_that_has_not_changed_are_not_read_again() -> None:
+    storage = CountingEngine()
+    await stored(storage, b"old")
+    server = Server(storage)
+    await used(server.rows, b"old")
+    assert (storage.reads, storage.moments_asked) == (2, 0)
+    await server.renewed()
+    assert (storage.reads, storage.moments_asked) == (4, 1)  # no moment was known
+    for number in range(2, 5):
+        await used(server.rows, b"old")
+        assert server.rows.kept_at == server.engine.generation
+        await server.renewed()
+        assert (storage.reads, storage.moments_asked) == (4, number)
+    assert server.rows.misses == 1
+
+
+@pytest.mark.parametrize("lease", [1, 2, 3])
+async def test_a_commit_to_the_partition_makes_its_rows_be_read(lease: int) -> None:
+    storage = CountingEngine()
+    await stored(storage, b"old")
+    server = Server(storage)
+    await used(server.rows, b"old")
+    for _ in range(1, lease):
+        await server.renewed()
+        await used(server.rows, b"old")
+    await stored(storage, b"new")
+    reads = storage.reads
+    await server.renewed()
+    assert storage.reads == reads + 2
+    await used(server.rows, b"new")
+    await storage.commit(WriteSet(PLACE.partition, [Change(PLACE.row, ANY, DELETE)]))
+    await server.renewed()
+    await used(server.rows, None)
+
+
+async def test_a_partition_is_asked_once_for_all_its_rows() -> None:
+    storage = CountingEngine()
+    server = Server(storage)
+    places = [Key(PLACE.partition, b"%d" % number) for number in range(8)]
+    for _ in range(3):
+        for place in places:
+            assert await server.rows.get(place, bytes) is None
+        await server.renewed()
+    assert storage.moments_asked == 3
+
+
+async def test_a_row_that_was_read_before_the_moment_is_not_taken_to_be_of_it() -> None:
+    """The lease ends during its renewal: a request reads a row, which changes, and then the moment comes."""
+    storage = CountingEngine()
+    server = Server(storage)
+    other = Key(PLACE.partition, b"other")
+    await used(server.rows, None)
+    moment_of, let_go = storage.moment_of, asyncio.Event()
+
+    async def late(partition: bytes) -> int:
+        await let_go.wait()
+        return await moment_of(partition)
+
+    assert server.engine.leases is not None
+    server.engine.leases.moment_of = late
+    server.elapsed.now += 4.5
+    first = server.engine.generation
+    await asyncio.sleep(0)
+    server.elapsed.now += 0.5
+    assert await server.rows.get(other, bytes) is None
+    assert server.engine.generation != first
+    await storage.commit(WriteSet(PLACE.partition, [_put(other.row, b"new")]))
+    let_go.set()
+    await until(lambda: not server.rows._renewed_by)
+    assert server.rows.kept(other) is None  # as it was, until the lease ends
+    await used(server.rows, None)
+    server.elapsed.now += 4.25
+    await renewed(server.engine)
+    assert await server.rows.get(other, bytes) == b"new"
+
+
+async def test_a_moment_that_cannot_be_told_leaves_the_rows_until_their_lease_ends() -> None:
+    storage = CountingEngine()
+    await stored(storage, b"old")
+    server = Server(storage)
+    await used(server.rows, b"old")
+
+    async def refuse(_partition: bytes) -> int:
+        raise EngineUnavailable("held")
+
+    assert server.engine.leases is not None
+    server.engine.leases.moment_of = refuse
+    server.elapsed.now += 4.5
+    assert server.rows.kept(PLACE) == b"old"
+    await until(lambda: not server.rows._renewed_by)
+    assert server.rows.kept(PLACE) == b"old"
+    server.elapsed.now += 0.5
+    assert server.rows.kept(PLACE) is NOT_KEPT
+    await used(server.rows, b"old")
+
+
+def _put(row: bytes, value: bytes) -> Change:
+    return Change(row, ANY, Put(lambda _: value))
