@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SOURCE: Final = Path(__file__).parent / "historychecker"
 PROGRAM: Final = Path(__file__).parent / ".packages" / "historychecker"
-HISTORY_SECONDS_MAX: Final = 60
+HISTORY_SECONDS_MAX: Final = 60.0
 """How long the checker may look for an order of one history."""
 
 
@@ -76,15 +76,22 @@ def build() -> Path:
     return PROGRAM
 
 
-def judge(histories: Iterable[History], pictures: Path | None = None) -> list[Verdict]:
+def judge(
+    histories: Iterable[History], *, history_seconds_max: float = HISTORY_SECONDS_MAX
+) -> list[Verdict]:
     """The verdict on each history, those that are not linearizable first. Raises `NoChecker`."""
     lines = "".join(f"{history.line()}\n" for history in histories)
-    return judge_lines(lines, pictures)
+    return judge_lines(lines, history_seconds_max=history_seconds_max)
 
 
-def judge_lines(lines: str, pictures: Path | None = None) -> list[Verdict]:
+def judge_lines(
+    lines: str,
+    pictures: Path | None = None,
+    *,
+    history_seconds_max: float = HISTORY_SECONDS_MAX,
+) -> list[Verdict]:
     """The verdict on each history of a file that a run has written, sorted in the same way."""
-    command = [str(build()), f"-limit={HISTORY_SECONDS_MAX}s"]
+    command = [str(build()), f"-limit={history_seconds_max:.3f}s"]
     if pictures is not None:
         pictures.mkdir(parents=True, exist_ok=True)
         command.append(f"-pictures={pictures}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -69,6 +71,20 @@ class ClusterServer:
         self._server.process.send_signal(signal.SIGCONT)
 
 
+@contextmanager
+def servers_on(
+    url: str, directory: Path, bug: str | None, loss: float = LOSS
+) -> Iterator[list[ClusterServer]]:
+    """The two servers, with a planted `bug` in both if one is named; they are killed at the end."""
+    servers: list[ClusterServer] = []
+    try:
+        servers += [ClusterServer(url, directory, ahead, bug, loss) for ahead in CLOCKS_AHEAD]
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
+
+
 def run(
     url: str,
     directory: Path,
@@ -82,9 +98,7 @@ def run(
     """Let the clients do that many operations on two servers. A planted `bug` is in both if one is named."""
     random = Random(f"{seed}/faults")
     made: dict[str, int] = {}
-    servers: list[ClusterServer] = []
-    try:
-        servers += [ClusterServer(url, directory, ahead, bug, LOSS) for ahead in CLOCKS_AHEAD]
+    with servers_on(url, directory, bug) as servers:
         crowd = Crowd([server.target for server in servers], seed, clients)
         crowd.start()
         while crowd.answered < operations and not crowd.is_over.is_set():
@@ -94,9 +108,6 @@ def run(
                 _make(fault, random.choice(servers), random)
                 made[fault] = made.get(fault, 0) + 1
         return Run(crowd.end(), made)
-    finally:
-        for server in servers:
-            server.kill()
 
 
 def _make(fault: str, server: ClusterServer, random: Random) -> None:
