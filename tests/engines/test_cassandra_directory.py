@@ -33,6 +33,7 @@ pytestmark = [
 ]
 
 ENTRIES_MAX = 8
+CALLS_MAX = 3
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +66,20 @@ async def connection(address: ClusterAddress) -> AsyncIterator[Connection]:
 
 
 def directory_on(connection: Connection) -> Directory:
-    """The directory of one server. It counts a node at every addition, and splits one with more than `ENTRIES_MAX`."""
+    """The directory of one server. It counts a node at every addition, and splits one with more than `ENTRIES_MAX`.
+
+    A split copies `CALLS_MAX` entries at a time.
+    """
     from tablestone.engines.cassandra.directory import Directory  # noqa: PLC0415
 
-    return Directory(connection, HeldClock(), lambda: 0.0, entries_max=ENTRIES_MAX, count_every=1)
+    return Directory(
+        connection,
+        HeldClock(),
+        lambda: 0.0,
+        entries_max=ENTRIES_MAX,
+        count_every=1,
+        calls_max=CALLS_MAX,
+    )
 
 
 async def listed(directory: Directory, first: bytes = b"", end: bytes | None = None) -> list[bytes]:

@@ -135,6 +135,7 @@ class _DirectoryWorld:
             await client.look(last)
         for line in await last.start(last.engine.check()):
             self._wrong.append(f"at the end: {line}")
+        self._wrong += self._cluster.faults
         leaves = await last.start(_leaves(last.engine.directory))
         made = [
             key for key in self._cluster.truth.partitions if key[:2] == ("directory_nodes", LEAF)

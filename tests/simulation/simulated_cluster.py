@@ -4,6 +4,9 @@ Conditional writes of a partition follow one another, as Paxos orders them; each
 A read at QUORUM asks two replicas and repairs only what it has read. A read at SERIAL first brings every decided write
 to two replicas. Messages are late, lost, or come twice; a replica may be away. All chance comes from one seed.
 
+A batch is for one partition, and no longer than a node takes: a longer one is refused, and one for several partitions
+is noted as a fault of the engine, because a node would not carry it out as a whole.
+
 A conditional write does not come again after the server has heard that it was not applied: neither TCP nor the driver
 repeats a request (docs/decisions/0009-cassandra-versions.md).
 """
@@ -19,7 +22,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from cassandra import OperationTimedOut, Unavailable
+from cassandra import InvalidRequest, OperationTimedOut, Unavailable
 from simulation.replicas import (
     Key,
     Part,
@@ -31,12 +34,16 @@ from simulation.replicas import (
     written,
 )
 from simulation.statements import STATES, Statement
+from tablestone.engines.cassandra.pieces import size_of
 from tablestone.engines.cassandra.requests_under_way import Answer
 
 Call = tuple[Statement, Sequence[Any]]
 Tell = Callable[[Answer], None]
 REPLICAS: Final = 3
 QUORUM: Final = 2
+MESSAGE_BYTES_MAX: Final = 1 << 20
+"""`native_transport_max_message_size` of the nodes: that of a real one is the lesser of `max_mutation_size`, 16 MiB as
+delivered, and a fortieth of its heap."""
 LATE_SECONDS: Final = (2.0, 8.0)
 """How long a late message takes: some come after the time-out of the request."""
 
@@ -87,6 +94,8 @@ class SimulatedCluster:
         self.random = random
         self.trouble = trouble
         self.away: set[int] = set()
+        self.faults: list[str] = []
+        """Batches that no node carries out as a whole."""
         self.replicas = [Replica() for _ in range(REPLICAS)]
         self.truth = Replica()
         """All that conditional writes have decided: the state that Paxos agrees on."""
@@ -104,6 +113,10 @@ class SimulatedCluster:
     def send(self, request: Sequence[Call]) -> asyncio.Future[Answer]:
         """The answer to a request, if one ever comes back."""
         future: asyncio.Future[Answer] = self._loop.create_future()
+        if len({statement.key(parameters) for statement, parameters in request}) > 1:
+            self.faults.append(
+                f"a batch for several partitions: {[each.text for each, _ in request]}"
+            )
         if self.random.random() < self.trouble.lost:
             return future
         self._soon(partial(self._set_out, _Message(request, future)))
@@ -127,6 +140,10 @@ class SimulatedCluster:
     def _arrive(self, message: _Message) -> None:
         if self.random.random() < self.trouble.refused or len(self.away) > REPLICAS - QUORUM:
             self._answer(message, Unavailable("a quorum is not there"))
+        elif (size := sum(map(size_of, message.request))) > MESSAGE_BYTES_MAX:
+            self._answer(
+                message, InvalidRequest(f"CQL Message of size {size} bytes exceeds allowed maximum")
+            )
         elif not message.is_settled():
             self._carry_out(message.request, partial(self._answer, message))
 

@@ -32,6 +32,8 @@ BEGINNING: Final = 638_000_000_000_000_000
 """The time at which every simulation begins, in ticks."""
 ENTRIES_MAX: Final = 3
 """A node of the directory with more entries is split."""
+CALLS_MAX: Final = 2
+"""A split copies more entries in several batches."""
 EMPTY_SECONDS: Final = 0.05
 """How long an empty partition stays listed at the beginning."""
 TABLE_ID_LENGTH: Final = 8
@@ -110,6 +112,7 @@ class SimulatedServer(Process):
         self.engine._leases = Leases(LEASE_SECONDS, self.elapsed, self.engine._reads.moment)
         self.engine.directory._entries_max = ENTRIES_MAX
         self.engine.directory._count_every = 1
+        self.engine.directory._calls_max = CALLS_MAX
         self.service = TableService(
             self.engine,
             self.clock,

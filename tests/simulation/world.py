@@ -161,7 +161,7 @@ class _World:
         last = self._server()
         await self._walk(last, CLIENTS)
         await self._carry_out(last, self._document, self._document.begin(CLIENTS, get=0))
-        broken = self._failures + await last.start(last.engine.check())
+        broken = self._failures + await last.start(last.engine.check()) + cluster.faults
         histories = [*self._histories, self._document]
         lines = json.dumps([history.line() for history in histories])
         cluster.note(lines)

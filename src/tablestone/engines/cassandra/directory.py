@@ -26,6 +26,7 @@ from tablestone.engines.cassandra.directory_nodes import (
     Node,
     NodeStatements,
 )
+from tablestone.engines.cassandra.pieces import CALLS_MAX, pieces
 from tablestone.engines.cassandra.requests_under_way import Answer
 from tablestone.engines.contract import EngineDamaged, EngineUnavailable
 
@@ -53,12 +54,14 @@ class Directory:
         *,
         entries_max: int = ENTRIES_MAX,
         count_every: int = COUNT_EVERY,
+        calls_max: int = CALLS_MAX,
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._chance = chance
         self._entries_max = entries_max
         self._count_every = count_every
+        self._calls_max = calls_max
         self._statements = NodeStatements(connection)
         self._lows: list[bytes] = [FIRST]
         self._is_cold = True
@@ -372,9 +375,9 @@ class Directory:
             if entries:
                 latest = max(latest, *(epoch for _, epoch in entries))
                 add = self._statements.add
-                await self._connection.repeatable_batch(
-                    [(add, (level, split, entry, epoch, epoch)) for entry, epoch in entries]
-                )
+                calls = [(add, (level, split, entry, epoch, epoch)) for entry, epoch in entries]
+                for piece in pieces(calls, self._calls_max):
+                    await self._connection.repeatable_batch(piece)
             if len(entries) < ENTRIES_PER_READ:
                 return latest
             first = entries[-1][0] + b"\0"

@@ -9,19 +9,18 @@ of two values with the same timestamp Cassandra keeps the greater one. From the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Final
 
 from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.engines.cassandra.connection import Call, Connection
 from tablestone.engines.cassandra.directory import Directory
+from tablestone.engines.cassandra.pieces import pieces
 from tablestone.engines.cassandra.schema import LOADING, LOADING_TABLE, ROWS
 from tablestone.engines.cassandra.widths import Widths
 from tablestone.engines.contract import EngineRefused, Key, StorageId, StoredRow
 
-BATCH_ROWS_MAX: Final = 200
-BATCH_BYTES_MAX: Final = 512 << 10
 WRITES_AT_ONCE_MAX: Final = 32
 """Batches that are under way at the same time: enough for a cluster, and a few MiB."""
 KEPT_SECONDS: Final = 2.0
@@ -93,25 +92,13 @@ class Load:
                 await self._directory.enlist(partition, 0)
                 self._listed.add(partition)
             await self._widths.note(partition, max(len(row.value) for row in rows))
-            for batch in _batches(rows):
-                mark = max(row.version for row in batch)
-                calls: list[Call] = [
-                    (self._state, (self._timestamp, mark, self._timestamp, partition))
-                ]
-                calls += [(self._row, (*row, self._timestamp)) for row in batch]
-                await self._connection.repeatable_batch(calls)
-
-
-def _batches(rows: Sequence[StoredRow]) -> Iterator[list[StoredRow]]:
-    batch: list[StoredRow] = []
-    size = 0
-    for row in rows:
-        if batch and (len(batch) == BATCH_ROWS_MAX or size + len(row.value) > BATCH_BYTES_MAX):
-            yield batch
-            batch, size = [], 0
-        batch.append(row)
-        size += len(row.value)
-    yield batch
+            mark = max(row.version for row in rows)
+            calls: list[Call] = [
+                (self._state, (self._timestamp, mark, self._timestamp, partition)),
+                *((self._row, (*row, self._timestamp)) for row in rows),
+            ]
+            for piece in pieces(calls):
+                await self._connection.repeatable_batch(piece)
 
 
 def _begin(connection: Connection, source: StorageId) -> tuple[int, Key | None]:

@@ -1,0 +1,137 @@
+"""Batches that the engine sizes itself: within a count and a length, also with the longest keys there are."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tablestone import limits
+from tablestone.engines.cassandra import native_protocol
+from tablestone.engines.cassandra.native_protocol import PreparedBytes, Serializer
+from tablestone.engines.cassandra.pieces import BYTES_MAX, CALLS_MAX, pieces, size_of
+from tablestone.engines.contract import StorageId, StoredRow
+from tablestone.model.keys import EntityKey, require_key_length
+from tablestone.tables.storage_keys import TABLE_ID_LENGTH, entity_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TABLE = bytes(TABLE_ID_LENGTH)
+LONGEST_KEY = "\ufffd" * limits.KEY_LENGTH_MAX
+"""Each UTF-16 unit of it is three bytes of an encoded key, and no unit is more."""
+LONGEST = entity_partition(TABLE, LONGEST_KEY)
+
+
+def test_the_longest_key_is_allowed_and_a_longer_one_is_not() -> None:
+    require_key_length(EntityKey(LONGEST_KEY, LONGEST_KEY))
+    assert len(LONGEST) == 1 + TABLE_ID_LENGTH + 3 * limits.KEY_LENGTH_MAX
+
+
+def call(length: int) -> Any:
+    """A call of so many bytes in a batch."""
+    return "a statement", (bytes(length - 25),)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "counts"),
+    [
+        ([], []),
+        ([100], [1]),
+        ([100] * CALLS_MAX, [CALLS_MAX]),
+        ([100] * (CALLS_MAX + 1), [CALLS_MAX, 1]),
+        ([BYTES_MAX // 2] * 3, [2, 1]),
+        ([BYTES_MAX // 2, BYTES_MAX // 2 + 1], [1, 1]),
+        ([BYTES_MAX], [1]),
+        ([100, BYTES_MAX + 1, 100], [1, 1, 1]),
+        ([2 * BYTES_MAX] * 2, [1, 1]),
+    ],
+)
+def test_calls_are_cut_into_pieces(lengths: list[int], counts: list[int]) -> None:
+    calls = [call(length) for length in lengths]
+    found = list(pieces(calls))
+    assert [len(piece) for piece in found] == counts
+    assert [each for piece in found for each in piece] == calls
+
+
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [
+        (("blob",), (b"",)),
+        (("blob", "blob"), (LONGEST, bytes(1 << 20))),
+        (("bigint", "blob", "int", "blob"), (1 << 60, LONGEST, 7, None)),
+    ],
+)
+def test_the_size_of_a_call_is_not_below_that_in_a_message(
+    columns: Sequence[str], values: Sequence[Any]
+) -> None:
+    serializers: dict[str, Serializer] = {
+        "blob": native_protocol.blob,
+        "int": native_protocol.integer,
+        "bigint": native_protocol.long_integer,
+    }
+    statement = PreparedBytes(
+        bytes(16), b"", [serializers[column] for column in columns], 4, 8, knows_metadata=False
+    )
+    one, two = (len(statement.batch([(statement, values)] * count)) for count in (1, 2))
+    size = size_of((None, values))
+    assert two - one <= size <= two - one + 8 * len(columns)
+
+
+class Recorder:
+    """A connection to a keyspace without a load, which notes the batches."""
+
+    keyspace = "k"
+
+    def __init__(self) -> None:
+        self.batches: list[Sequence[Any]] = []
+        tables = {self.keyspace: SimpleNamespace(tables={})}
+        self.cluster = SimpleNamespace(
+            refresh_schema_metadata=lambda: None, metadata=SimpleNamespace(keyspaces=tables)
+        )
+
+    def prepare(self, text: str, **_options: object) -> str:
+        return text
+
+    def define(self, _text: str) -> None:
+        pass
+
+    def execute(self, _text: str, _parameters: object) -> None:
+        pass
+
+    def node_clocks(self) -> list[int]:
+        return [1]
+
+    async def repeatable(self, *_call: object) -> None:
+        pass
+
+    async def repeatable_batch(self, calls: Sequence[Any]) -> None:
+        self.batches.append(calls)
+
+
+@pytest.mark.parametrize(
+    ("count", "value"), [(300, b""), (300, bytes(2000)), (3, bytes(1 << 20)), (1000, b"")]
+)
+def test_a_load_of_the_longest_keys_is_sent_in_pieces(count: int, value: bytes) -> None:
+    pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
+    from tablestone.engines.cassandra.loading import Load  # noqa: PLC0415 - needs the driver
+
+    recorder = Recorder()
+    load = Load(recorder, StorageId(b"source"), lambda: 0.0, lambda: 0.0)  # type: ignore[arg-type]
+
+    async def enlist(partition: bytes, listed: int) -> int:
+        assert (partition, listed) == (LONGEST, 0)
+        return 1
+
+    load._directory.enlist = enlist  # type: ignore[method-assign]
+    row_keys = [LONGEST[9:-3] + b"%04d" % number for number in range(count)]
+    rows = [StoredRow(LONGEST, key, 7 + index, value) for index, key in enumerate(row_keys)]
+    asyncio.run(load.write(rows))
+    for batch in recorder.batches:
+        assert len(batch) <= CALLS_MAX
+        assert len(batch) == 1 or sum(map(size_of, batch)) <= BYTES_MAX
+    state, *written = [each for batch in recorder.batches for each in batch]
+    assert state[1] == (1, rows[-1].version, 1, LONGEST)
+    assert [bound for _, bound in written] == [(*row, 1) for row in rows]
