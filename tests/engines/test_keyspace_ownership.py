@@ -12,6 +12,7 @@ from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.cassandra.copies import (
     few_copies,
     held_copies,
+    nodes_that_may_stop,
     other_copies,
     too_many_copies,
     wanted_copies,
@@ -184,9 +185,39 @@ def test_more_copies_than_nodes_are_a_sentence(
     assert too_many_copies(nodes, copies_in, is_made=is_made) == sentences
 
 
-def test_few_copies_are_a_sentence() -> None:
-    assert few_copies({"dc1": 3}) == []
-    assert few_copies({"dc1": 1})[0].startswith("Datacenter dc1 holds 1 copy of each row: ")
+@pytest.mark.parametrize(
+    ("copies_in", "may_stop", "words"),
+    [
+        ({"dc1": 1}, 0, "1 copy in dc1"),
+        ({"dc1": 2}, 0, "2 copies in dc1"),
+        ({"dc1": 3}, 1, None),
+        ({"dc1": 4}, 1, None),
+        ({"dc1": 5}, 2, None),
+        ({"dc1": 1, "dc2": 1}, 0, "1 copy in dc1 and 1 copy in dc2"),
+        ({"dc1": 2, "dc2": 0}, 0, "2 copies in dc1 and 0 copies in dc2"),
+        ({"dc1": 3, "dc2": 0}, 1, None),
+        ({"dc1": 2, "dc2": 1}, 1, None),
+        ({"dc1": 2, "dc2": 2}, 1, None),
+        ({"dc1": 3, "dc2": 3}, 2, None),
+        ({"dc1": 1, "dc2": 1, "dc3": 1}, 1, None),
+        ({"dc1": 2, "dc2": 2, "dc3": 1}, 2, None),
+        ({"dc1": 3, "dc2": 3, "dc3": 3}, 4, None),
+        ({}, 0, "no copies"),
+    ],
+)
+def test_few_copies_are_a_sentence(
+    copies_in: dict[str, int], may_stop: int, words: str | None
+) -> None:
+    """A majority of the copies of all datacenters has to be there: of 2 both, of 4 three, of 6 four."""
+    assert nodes_that_may_stop(copies_in) == may_stop
+    assert few_copies(copies_in) == (
+        []
+        if words is None
+        else [
+            f"Each row has {words}: with fewer than 3 in all datacenters together every node that stops takes rows out "
+            "of service."
+        ]
+    )
 
 
 @pytest.mark.parametrize(

@@ -76,13 +76,22 @@ def too_many_copies(
     return found
 
 
+def nodes_that_may_stop(copies_in: Mapping[str, int]) -> int:
+    """How many of the nodes that hold a row may stop, whichever they are, and the row can still be read and written.
+
+    QUORUM and SERIAL need a majority of the copies of all datacenters together (Cassandra's documentation: Dynamo,
+    Tunable Consistency).
+    """
+    return max(sum(copies_in.values()) - 1, 0) // 2
+
+
 def few_copies(copies_in: Mapping[str, int]) -> list[str]:
-    """A sentence for each datacenter that holds fewer copies than advised."""
+    """A sentence if there are so few copies that no node may stop."""
+    if nodes_that_may_stop(copies_in) > 0:
+        return []
     return [
-        f"Datacenter {name} holds {_copies(number)} of each row: with fewer than {COPIES_ADVISED} every node that "
-        "stops takes rows out of service."
-        for name, number in copies_in.items()
-        if number < COPIES_ADVISED
+        f"Each row has {_in_words(copies_in)}: with fewer than {COPIES_ADVISED} in all datacenters together every node "
+        "that stops takes rows out of service."
     ]
 
 
