@@ -23,7 +23,7 @@ from cluster.nodes import Cluster, Node
 from histories.checker import Verdict, judge
 from histories.clients import Crowd, Timing
 from histories.embedded import CLIENTS
-from histories.on_cluster import CLOCKS_AHEAD, ClusterServer
+from histories.on_cluster import ClusterServer, servers_on
 from server_process import COMMAND, clean_environment
 
 NODES: Final = 3
@@ -113,12 +113,7 @@ class FaultRun:
 
     def run(self) -> Report:
         """Start the servers and the clients, make every fault, and judge."""
-        servers: list[ClusterServer] = []
-        try:
-            servers += [
-                ClusterServer(self.cluster.url, self.directory, ahead, self.bug)
-                for ahead in CLOCKS_AHEAD
-            ]
+        with servers_on(self.cluster.url, self.directory, self.bug, loss=0.0) as servers:
             crowd = Crowd([server.target for server in servers], self.seed, CLIENTS)
             crowd.start()
             try:
@@ -128,9 +123,6 @@ class FaultRun:
                     node.resume()
             timings = crowd.timings
             histories = crowd.end()
-        finally:
-            for server in servers:
-                server.kill()
         self.tell("judging")
         return Report(self.seed, self.phases, timings, judge(histories), self._check())
 
@@ -217,9 +209,16 @@ def run_faults(
     The seed chooses whether the nodes keep hints for a node that is away. With a planted bug they keep none.
     """
     keeps_hints = bug is None and Random(f"{seed}/hints").random() < 0.5
+    with three_nodes(directory, keeps_hints=keeps_hints) as cluster:
+        tell(f"{NODES} nodes run, {'with' if keeps_hints else 'without'} hints")
+        return FaultRun(cluster, directory, seed, is_short, bug, tell).run()
+
+
+@contextmanager
+def three_nodes(directory: Path, *, keeps_hints: bool) -> Iterator[Cluster]:
+    """A new cluster in the directory, prepared for servers; it is removed at the end. Raises `NoCluster`."""
     cluster = Cluster.create(directory, NODES, None if keeps_hints else FORGETFUL)
     try:
-        tell(f"{NODES} nodes run, {'with' if keeps_hints else 'without'} hints")
         made = subprocess.run(
             [COMMAND, "cluster", "init", "--engine", f"{cluster.url}&replication={NODES}"],
             check=False,
@@ -229,7 +228,7 @@ def run_faults(
         )
         if made.returncode:
             raise NoCluster(f"`tablestone cluster init` said: {made.stderr.strip()}")
-        return FaultRun(cluster, directory, seed, is_short, bug, tell).run()
+        yield cluster
     finally:
         cluster.remove()
 

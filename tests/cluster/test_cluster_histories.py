@@ -1,7 +1,7 @@
 """Histories of two servers on a cluster, with clocks an hour apart and lost answers: linearizable, and bugs are found.
 
 Each bug is found within a minute. Needs the cluster that ENGINE_UNDER_TEST names; one node is enough.
-`python -m tests.cassandra faults` takes three.
+`test_forgetful_node.py` and `python -m tests.cassandra faults` take three.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ pytestmark = [
 SEED = os.environ.get("TABLESTONE_CRASH_SEED", str(SystemRandom().getrandbits(32)))
 OPERATIONS = 600
 SECONDS_WITHOUT_A_BUG = 20.0
+LOSS = 0.05
+"""The share of lost answers in a search: a blind retry needs some."""
 
 
 def test_histories_are_linearizable_whatever_becomes_of_servers_and_answers(tmp_path: Path) -> None:
@@ -58,6 +60,6 @@ def searched(tmp_path: Path, bug: str | None, seconds_max: float) -> Search:
     """The search on two servers, with a bug if one is named."""
     print(f"TABLESTONE_CRASH_SEED={SEED}")
     assert URL is not None
-    with on_cluster.servers_on(URL, tmp_path, bug) as servers:
+    with on_cluster.servers_on(URL, tmp_path, bug, LOSS) as servers:
         look = runs_on([server.target for server in servers], f"{SEED}/{bug}")
         return search(look, seconds_max)

@@ -1,20 +1,11 @@
-"""The fault run: its report, and a bug that only several nodes show.
-
-`python -m tests.cassandra faults --short` is the run itself, which .ci/run does. The test with a planted bug starts
-three nodes, takes minutes, and runs only where ENGINE_UNDER_TEST is set.
-"""
+"""The report of the fault run. `python -m tests.cassandra faults --short` is the run itself, which .ci/run does."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from cluster.distribution import missing
-from cluster.faults import Phase, Report, at, run_faults
-from engines.cluster_engine import URL
+from cluster.faults import Phase, Report, at
 from histories.checker import Verdict
-from histories.checker import missing as no_checker
 from histories.clients import Timing
 
 RIGHT = Verdict("right", 10, linearizable=True, undecided=False, why="")
@@ -59,17 +50,3 @@ def test_a_share_of_the_values_is_not_above(
     values: list[float], share: float, found: float
 ) -> None:
     assert at(values, share) == found
-
-
-@pytest.mark.slow
-@pytest.mark.crash
-@pytest.mark.skipif(URL is None, reason="no cluster is wanted: set ENGINE_UNDER_TEST")
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
-@pytest.mark.skipif(no_checker() is not None, reason=str(no_checker()))
-def test_a_read_at_consistency_one_is_found(tmp_path: Path) -> None:
-    """A node that was away answers from what it has missed."""
-    report = run_faults(
-        tmp_path / "cluster", seed="1", is_short=True, bug="read at consistency ONE"
-    )
-    print("\n".join(report.lines()))
-    assert [verdict.name for verdict in report.verdicts if not verdict.linearizable]

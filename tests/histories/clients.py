@@ -148,14 +148,18 @@ class Crowd:
         while self.answered < least and not self.is_over.is_set() and time.monotonic() < deadline:
             self.is_over.wait(PAUSE_SECONDS)
 
-    def end(self) -> list[History]:
-        """Stop the clients, read every partition once more, and give all histories. Raises what a client raised."""
+    def stop(self) -> None:
+        """Stop the clients. Raises what a client raised."""
         self.is_over.set()
         for client in self._clients:
             client.join()
         for client in self._clients:
             if client.unexpected is not None:
                 raise client.unexpected
+
+    def end(self) -> list[History]:
+        """Stop the clients, read every partition once more, and give all histories. Raises what a client raised."""
+        self.stop()
         histories = [history for room in self._rooms for history in room.histories]
         service = Service(self.targets[0])
         read_everything(service, histories, len(self._clients))
