@@ -114,8 +114,7 @@ class Leases:
         self._present = lease
         self._renewals = []
         due = min(lease.ends - SPARE * self._usual_seconds, lease.began + LATEST * self.seconds)
-        # Not before requests have had the time to show which rows they use.
-        self._due = max(due, lease.began + EARLIEST * self.seconds, (now + lease.ends) / 2)
+        self._due = max(due, lease.began + EARLIEST * self.seconds, now)
 
     def _renewed(self, lease: _Lease, is_read: bool) -> None:  # noqa: FBT001 - the only argument of a `Renewal`'s call
         """One renewal has read its rows, or failed. With the last one, the lease becomes the present one."""

@@ -38,23 +38,43 @@ class _Reading:
 
     def __init__(self, began: int) -> None:
         self.began = began
-        """The moment at which it began, as the count of calls and reads until then."""
+        """Its number: readings of one cache are counted in the order in which they begin."""
         self.ended = asyncio.Event()
         self.is_read = False
         self.value: bytes | None = None
         self.failure: EngineUnavailable | None = None
 
 
-class _Ahead:
-    """The rows that are read for the next lease before it is the present one."""
+class _Lease:
+    """The rows that were read together for one lease, before it was the present one or when it began.
 
-    def __init__(self, number: int, being_read: dict[Key, _Reading]) -> None:
+    `moments` are those of partitions before any row that is known of them was read.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        in_use: dict[Key, bytes | None],
+        moments: dict[bytes, int],
+        being_read: dict[Key, _Reading],
+    ) -> None:
         self.number = number
+        self.in_use = in_use
+        """The rows, with the values of an earlier lease."""
+        self.moments = moments
         self.being_read = being_read
         self.values: dict[Key, bytes | None] = {}
-        self.unchanged: dict[Key, Any] = {}
-        """The rows that need not be read, because their partitions have not changed."""
-        self.moments: dict[bytes, int] = {}
+        """The values for this lease, as long as they are not used."""
+        self.were_used: set[Key] = set()
+        """The rows that were used in the lease before."""
+        self.read_alone: set[bytes] = set()
+        """The partitions of which a request has read a row for this lease."""
+        self.is_read = False
+        """Whether the rows in use were read for this lease."""
+        self.reader: asyncio.Task[None] | None = None
+
+    def is_being_read(self) -> bool:
+        return self.reader is not None and not self.reader.done()
 
 
 class CachedRows:
@@ -74,14 +94,12 @@ class CachedRows:
         self._generation: int | None = None
         self._kept: dict[Key, Any] = {}
         """The rows that were used in this generation."""
-        self._ahead = _Ahead(0, {})
-        """The rows that were read for this lease, as long as they are not used."""
-        self._moments_known: dict[bytes, int] = {}
-        """The moments of partitions before any of their rows was read for this lease."""
-        self._being_read: dict[Key, _Reading] = {}
-        self._next: _Ahead | None = None
+        self._values: dict[Key, bytes | None] = {}
+        """The values of the rows that were used in this lease."""
+        self._lease = _Lease(0, {}, {}, {})
+        self._next: _Lease | None = None
         self._renewed_by: set[asyncio.Task[None]] = set()
-        self._events = 0
+        self._readings = 0
         self.hits = 0
         self.misses = 0
         self.read_at: int | None = None
@@ -94,6 +112,7 @@ class CachedRows:
 
         The result was the row at some moment after the call.
         """
+        called = self._readings
         generation = self._present()
         kept = self._kept
         if place in kept:
@@ -102,7 +121,7 @@ class CachedRows:
             found: Found | None = kept[place]
             return found
         if self._by_lease:
-            return await self._get_by_lease(place, read)
+            return await self._get_by_lease(place, read, called)
         self.misses += 1
         value = await self._engine.get(place)
         found = None if value is None else read(value)
@@ -149,19 +168,42 @@ class CachedRows:
 
     def _begin_lease(self) -> None:
         """The present lease is another one: use what was read ahead for it, and ask for its renewal in time."""
+        assert self._generation is not None
         following, self._next = self._next, None
         if following is None or following.number != self._generation:
-            following = _Ahead(0, {})
-        self._ahead, self._being_read = following, following.being_read
-        self._moments_known = following.moments
+            following = self._read_at_once(self._generation)
+        following.were_used = set(self._values) or set(following.in_use)
+        self._lease, self._values = following, {}
         leases = self._engine.leases
-        if leases is not None and self._generation is not None:
+        if leases is not None:
             leases.renew_with(self._generation, self._renew)
 
-    async def _get_by_lease(self, place: Key, read: Callable[[bytes], Found]) -> Found | None:
-        """The row that was read ahead, or that another request reads; else it is read."""
-        self._events = called = self._events + 1
-        while (reading := self._being_read.get(place)) is not None:
+    def _read_at_once(self, number: int) -> _Lease:
+        """The last lease was not renewed in time: read the rows in use, together, while requests wait for them."""
+        last = self._lease
+        if not last.is_being_read():
+            return self._begin_to_read(number, None)
+        # Storage needs longer than a lease to answer. Reading the same rows once more would not help it.
+        following = _Lease(number, self._rows_in_use(), dict(last.moments), last.being_read)
+        following.reader = last.reader
+        return following
+
+    def _rows_in_use(self) -> dict[Key, bytes | None]:
+        """The rows that were used in this lease or the one before, with their values of this lease."""
+        last = self._lease
+        rows = {} if last.is_read else dict(last.in_use)
+        rows.update({place: last.values[place] for place in last.were_used if place in last.values})
+        rows.update(self._values)
+        return dict(list(rows.items())[-RENEWED_MAX:])
+
+    async def _get_by_lease(
+        self, place: Key, read: Callable[[bytes], Found], called: int
+    ) -> Found | None:
+        """The row that was read ahead, or that another request reads; else it is read.
+
+        `called` is the number of readings that had begun when the row was asked for.
+        """
+        while (reading := self._lease.being_read.get(place)) is not None:
             await reading.ended.wait()
             generation = self._present()
             found: Found | None
@@ -179,31 +221,37 @@ class CachedRows:
                 self.hits += 1
                 self.read_at, self.kept_at = generation, None
                 return None if reading.value is None else read(reading.value)
-        ahead = self._ahead
-        if place in ahead.unchanged:
+        lease = self._lease
+        if place in lease.values:
             self.hits += 1
-            found = ahead.unchanged.pop(place)
-            self._keep(self._kept, place, found, self._generation, may_keep=True)
-            return found
-        if place in ahead.values:
-            self.hits += 1
-            value = ahead.values.pop(place)
+            value = lease.values.pop(place)
             found = None if value is None else read(value)
             self._keep(self._kept, place, found, self._generation, may_keep=True)
+            self._note_use(self._values, place, value)
             return found
         return await self._read_for_all(place, read)
+
+    def _note_use(self, values: dict[Key, bytes | None], place: Key, value: bytes | None) -> None:
+        """A row is used that may be kept. `values` is that of the lease, which may have ended."""
+        if len(values) >= KEPT_MAX:
+            values.clear()
+        values[place] = value
 
     async def _read_for_all(self, place: Key, read: Callable[[bytes], Found]) -> Found | None:
         """Read a row. Other requests that want it during the read wait for it."""
         self.misses += 1
-        generation, kept, being_read = self._generation, self._kept, self._being_read
-        self._events += 1
-        reading = being_read[place] = _Reading(self._events)
+        generation, kept, values = self._generation, self._kept, self._values
+        being_read = self._lease.being_read
+        self._lease.read_alone.add(place.partition)
+        self._readings += 1
+        reading = being_read[place] = _Reading(self._readings)
         try:
             value, may_keep = await self._read_by_lease(place)
             found = None if value is None else read(value)
             reading.value, reading.is_read = value, True
             self._keep(kept, place, found, generation, may_keep=may_keep)
+            if self.kept_at is not None:
+                self._note_use(values, place, value)
         except EngineUnavailable as error:
             reading.failure = error
             raise
@@ -229,67 +277,91 @@ class CachedRows:
 
     def _renew(self, number: int, ended: Callable[[bool], None]) -> None:
         """Begin to read the rows in use for the lease of this number, which has begun and is not the present one."""
-        self._events += 1
-        began = self._events
-        in_use = {place: self._kept[place] for place in list(self._kept)[:RENEWED_MAX]}
-        following = _Ahead(number, {place: _Reading(began) for place in in_use})
-        self._next = following
-        known = self._moments_known
-        task = asyncio.ensure_future(self._read_ahead(following, in_use, known, ended))
-        self._renewed_by.add(task)
-        task.add_done_callback(self._renewed_by.discard)
+        self._next = self._begin_to_read(number, ended)
 
-    async def _read_ahead(
-        self,
-        following: _Ahead,
-        in_use: dict[Key, Any],
-        known: dict[bytes, int],
-        ended: Callable[[bool], None],
-    ) -> None:
-        """Read rows for the next lease, unless the moments known of their partitions are still the present ones."""
-        is_read = False
-        being_read = following.being_read
+    def _begin_to_read(self, number: int, ended: Callable[[bool], None] | None) -> _Lease:
+        """Begin to read the rows in use for the lease of this number."""
+        self._readings += 1
+        in_use = self._rows_in_use()
+        known = self._lease.moments
+        partitions = {place.partition for place in in_use}
+        lease = _Lease(
+            number,
+            in_use,
+            {partition: known[partition] for partition in partitions if partition in known},
+            {place: _Reading(self._readings) for place in in_use},
+        )
+        if in_use or ended is not None:
+            lease.reader = asyncio.ensure_future(self._read_together(lease, ended))
+            self._renewed_by.add(lease.reader)
+            lease.reader.add_done_callback(self._renewed_by.discard)
+        return lease
+
+    async def _read_together(self, lease: _Lease, ended: Callable[[bool], None] | None) -> None:
+        """Read the rows in use for a lease, unless the moments known of their partitions are still the present ones."""
+        being_read = lease.being_read
         readings = dict(being_read)
+        values: dict[Key, bytes | None] = {}
+        failure: EngineUnavailable | None = None
+        is_read = False
         try:
-            unchanged = await self._unchanged(following, in_use, known)
-            following.unchanged.update(
-                {place: found for place, found in in_use.items() if place.partition in unchanged}
-            )
-            changed = [place for place in in_use if place.partition not in unchanged]
-            if changed:
-                await self._read_again(following, changed)
-            is_read = True
-        except EngineUnavailable:
-            pass  # requests read the rows, and are told
+            unchanged, noted = await self._unchanged(lease)
+            values = {
+                place: value
+                for place, value in lease.in_use.items()
+                if place.partition in unchanged
+            }
+            if len(values) < len(lease.in_use):
+                values.update(
+                    await self._read_again([place for place in lease.in_use if place not in values])
+                )
+            # Only together: these moments are not those of the values of an earlier lease.
+            lease.values.update(values)
+            lease.moments.update(noted)
+            lease.is_read = is_read = True
+        except EngineUnavailable as error:
+            failure = error
         finally:
             for place, reading in readings.items():
+                if place in values:
+                    reading.value, reading.is_read = values[place], True
+                reading.failure = failure
                 reading.ended.set()
                 if being_read.get(place) is reading:
                     del being_read[place]
-            ended(is_read)
+            if ended is not None:
+                ended(is_read)
 
-    async def _unchanged(
-        self, following: _Ahead, in_use: dict[Key, Any], known: dict[bytes, int]
-    ) -> set[bytes]:
-        """The partitions to which nothing was committed since the present lease began. Notes the present moments."""
+    async def _unchanged(self, lease: _Lease) -> tuple[set[bytes], dict[bytes, int]]:
+        """The partitions to which nothing was committed since their moments were noted, and new moments to note."""
         leases = self._engine.leases
         if leases is None or leases.moment_of is None:
-            return set()
-        partitions = list({place.partition: None for place in in_use})
+            return set(), {}
+        partitions = list({place.partition: None for place in lease.in_use})
         moments = await asyncio.gather(*[leases.moment_of(partition) for partition in partitions])
         present = dict(zip(partitions, moments, strict=True))
-        if self._next is following:
-            # Else the lease is the present one already: requests may have read rows for it before these moments.
-            following.moments.update(present)
-        return {partition for partition in partitions if known.get(partition) == present[partition]}
+        unchanged = {
+            partition
+            for partition, moment in present.items()
+            if lease.moments.get(partition) == moment
+        }
+        # A row that a request has read for this lease before these moments may be of an earlier one.
+        noted = {
+            partition: moment
+            for partition, moment in present.items()
+            if partition not in lease.read_alone
+        }
+        return unchanged, noted
 
-    async def _read_again(self, following: _Ahead, places: list[Key]) -> None:
-        """Read rows for the next lease together: the marks of all their partitions first, and then the rows."""
+    async def _read_again(self, places: list[Key]) -> dict[Key, bytes | None]:
+        """The rows that may be kept, read together: the marks of all their partitions first, and then the rows."""
         partitions = list({place.partition: None for place in places})
         free = await asyncio.gather(*[self._is_free(partition) for partition in partitions])
         may_keep = dict(zip(partitions, free, strict=True))
         places = [place for place in places if may_keep[place.partition]]
         values = await asyncio.gather(*[self._engine.get(place) for place in places])
-        for place, value in zip(places, values, strict=True):
-            if value is not None or self._keeps_absence:
-                following.values[place] = value
+        return {
+            place: value
+            for place, value in zip(places, values, strict=True)
+            if value is not None or self._keeps_absence
+        }
