@@ -71,8 +71,8 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
             host = replicas[number % count]
             if (
                 host.is_up
-                and host not in self._avoided
                 and self.distance(host) == HostDistance.LOCAL
+                and not (self._avoided and self._is_avoided(host))
             ):
                 return host
         return None
@@ -81,9 +81,16 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
         plan = super().make_query_plan(working_keyspace, query)
         if not self._avoided:
             return iter(plan)
-        now = self._seconds()
-        self._avoided = {host: until for host, until in self._avoided.items() if until > now}
-        return iter(sorted(plan, key=lambda host: host in self._avoided))
+        return iter(sorted(plan, key=self._is_avoided))
+
+    def _is_avoided(self, host: Any) -> bool:
+        until = self._avoided.get(host)
+        if until is None:
+            return False
+        if until > self._seconds():
+            return True
+        self._avoided.pop(host, None)
+        return False
 
 
 class _Told(HostStateListener):  # type: ignore[misc]
