@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -23,16 +23,14 @@ from cassandra.protocol import (
 )
 
 import cassandra
-from tablestone.engines.cassandra import requests_under_way
 from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, _busy
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.driver_errors import in_words
 from tablestone.engines.cassandra.serving_loop import ServingLoop
-from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX, _cluster
 from tablestone.engines.cassandra.session import Nodes as NodesToAsk
+from tablestone.engines.cassandra.session import _cluster
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable, Key
-from tablestone.engines.figures import Distribution
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables.storage_probe import probe_storage
 
@@ -310,57 +308,3 @@ def test_news_of_a_node_that_has_just_started_is_waited_for(
     assert nodes.calls == 0
     assert connection.nodes_in("dc1", 3) == 3
     assert connection.nodes_in("dc1", 4) == 3
-
-
-class Silent:
-    """A session of a node that never answers. It notes whether a request was told of its time-out."""
-
-    def __init__(self) -> None:
-        self.is_told = False
-
-    def execute_async(self, _request: object, _parameters: object, timeout: object) -> Silent:
-        assert timeout is None, "the driver would wake its thread for each request"
-        return self
-
-    def add_callbacks(self, _answered: object, failed: Callable[..., None], _with: Any) -> None:
-        self._failed = failed
-
-    def _on_timeout(self) -> None:
-        self.is_told = True
-        self._failed(cassandra.Unavailable("late"))
-
-
-class Indirect:
-    """Direct requests that send nothing."""
-
-    def send(self, *_: object) -> None:
-        return None
-
-
-def test_a_request_that_a_server_sends_has_a_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests_under_way, "LOOK_SECONDS", 0.001)
-    now = 0.0
-    connection = object.__new__(Connection)
-    connection.is_open = True
-    connection.serving = ServingLoop()
-    connection.failures = 0
-    connection._under_way = requests_under_way.RequestsUnderWay(
-        connection.serving, lambda: now, Distribution((1.0,)), connection._note_failure
-    )
-    monkeypatch.setattr(connection, "_direct", Indirect(), raising=False)
-    connection.session = silent = Silent()
-
-    async def send() -> None:
-        nonlocal now
-        with connection.serving.here():
-            future = connection._send((("SELECT", ()),))
-            now = REQUEST_SECONDS_MAX - 1
-            await asyncio.sleep(0.02)
-            assert not silent.is_told
-            now = REQUEST_SECONDS_MAX + 1
-            with pytest.raises(cassandra.Unavailable):
-                await asyncio.wait_for(future, PATIENCE_SECONDS)
-        assert connection.failures == 1
-        assert not connection._under_way._deadlines
-
-    asyncio.run(send())

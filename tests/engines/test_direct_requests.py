@@ -108,10 +108,14 @@ class Holding:
 
     def __init__(self, node: str | None) -> None:
         self._node = node
+        self.heard_of: list[str] = []
 
     def holder(self, keyspace: str, partition: bytes) -> str | None:
         assert (keyspace, partition) == ("tables", b"partition")
         return self._node
+
+    def heard(self, host: str) -> None:
+        self.heard_of.append(host)
 
 
 def statement(query_id: bytes, *, key_kind: Any = BytesType) -> Any:
@@ -132,7 +136,8 @@ class Setting:
         self.wire = Wire()
         self.pool = Pool(self.wire)
         session = SimpleNamespace(client_protocol_handler=ProtocolHandler, _pools={NODE: self.pool})
-        self.requests = DirectRequests(session, Holding(node), "tables")
+        self.holding = Holding(node)
+        self.requests = DirectRequests(session, self.holding, "tables")
         self.heard = Heard()
         self.statement = statement(b"get")
         self.requests.learn(self.statement)
@@ -157,6 +162,7 @@ def test_an_answer_is_told(calls: int, opcode: int) -> None:
     assert [sent[4] for sent in setting.wire.sent] == [opcode]
     setting.wire.answer(ROW)
     assert setting.heard.told == [([(b"one",)], ["value"])]
+    assert setting.holding.heard_of == [NODE]
     assert is_at_rest(setting.wire)
 
 
@@ -172,6 +178,7 @@ def test_an_answer_with_metadata_is_told_as_the_driver_reads_it() -> None:
         + bytes.fromhex("0004 00000001 00000001 01")
     )
     assert setting.heard.told == [([(True,)], ["[applied]"])]
+    assert setting.holding.heard_of == [NODE]
 
 
 def unavailable() -> Any:
@@ -190,17 +197,17 @@ def write_timeout() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("message", "error"),
+    ("message", "error", "is_of_the_node"),
     [
-        (unavailable, cassandra.Unavailable),
-        (write_timeout, WriteTimeout),
-        (lambda: ConnectionShutdown("closed"), ConnectionShutdown),
-        (lambda: ConnectionException("broken"), ConnectionException),
-        (lambda: ValueError("not decoded"), ValueError),
+        (unavailable, cassandra.Unavailable, True),
+        (write_timeout, WriteTimeout, True),
+        (lambda: ConnectionShutdown("closed"), ConnectionShutdown, False),
+        (lambda: ConnectionException("broken"), ConnectionException, False),
+        (lambda: ValueError("not decoded"), ValueError, False),
     ],
 )
 def test_an_error_is_told_as_the_driver_would_raise_it(
-    message: Callable[[], Any], error: type[Exception]
+    message: Callable[[], Any], error: type[Exception], *, is_of_the_node: bool
 ) -> None:
     setting = Setting()
     request = setting.send()
@@ -208,6 +215,7 @@ def test_an_error_is_told_as_the_driver_would_raise_it(
     request.answer(message())
     (told,) = setting.heard.told
     assert type(told) is error
+    assert setting.holding.heard_of == [NODE] * is_of_the_node
     broken = error is ConnectionException
     assert [type(each) for each in setting.wire.defuncts] == [ConnectionException] * broken
 
@@ -228,6 +236,7 @@ def test_a_statement_that_the_node_has_forgotten_was_not_carried_out() -> None:
     assert request is not None
     request.answer(PreparedQueryNotFound(0x2500, "Prepared query not found", b"get"))
     assert setting.heard.told == ["forgotten"]
+    assert setting.holding.heard_of == [NODE]
 
 
 def test_a_late_answer_finds_nobody_and_its_stream_is_not_used_before() -> None:
@@ -238,6 +247,7 @@ def test_a_late_answer_finds_nobody_and_its_stream_is_not_used_before() -> None:
     (told,) = setting.heard.told
     assert isinstance(told, OperationTimedOut)
     assert told.last_host == NODE
+    assert not setting.holding.heard_of
     assert setting.wire.orphaned_request_ids == {5}
     assert setting.wire.in_flight == 1  # until the answer comes
     assert not setting.wire.orphaned_threshold_reached

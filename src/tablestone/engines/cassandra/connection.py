@@ -23,6 +23,7 @@ from tablestone.engines.cassandra.cassandra_figures import REQUEST
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.direct_requests import DirectRequests
 from tablestone.engines.cassandra.driver_errors import (
+    FROM_A_NODE,
     PASSING,
     REFUSED,
     in_words,
@@ -288,17 +289,25 @@ class Connection:
             self._under_way.end_after(REQUEST_SECONDS_MAX, request, sent._on_timeout)  # noqa: SLF001 - as its own timer
         else:
             sent = self.session.execute_async(statement, parameters)
-        sent.add_callbacks(_answered, request.failed, (sent, request))
+        both = (sent, request)
+        sent.add_callbacks(self._answered, self._failed, both, errback_args=both)
+
+    def _answered(
+        self, rows: Sequence[Row] | None, sent: ResponseFuture, request: UnderWay
+    ) -> None:
+        self._nodes.heard(sent.coordinator_host)
+        # There is no other way to the names without waiting.
+        request.answered(rows or (), sent._col_names or ())  # noqa: SLF001
+
+    def _failed(self, error: Exception, sent: ResponseFuture, request: UnderWay) -> None:
+        if isinstance(error, FROM_A_NODE):
+            self._nodes.heard(sent.coordinator_host)
+        request.failed(error)
 
     def _note_failure(self, error: Exception) -> None:
         self.failures += 1
         if isinstance(error, cassandra.OperationTimedOut):
             self._nodes.avoid(error.last_host)
-
-
-def _answered(rows: Sequence[Row] | None, sent: ResponseFuture, request: UnderWay) -> None:
-    # There is no other way to the names without waiting.
-    request.answered(rows or (), sent._col_names or ())  # noqa: SLF001
 
 
 def _batch(calls: Sequence[Call]) -> BatchStatement:

@@ -37,6 +37,9 @@ class Placement(Protocol):
     def holder(self, keyspace: str, partition: bytes) -> Any | None:
         """A node that holds this partition and is there; None if there is none."""
 
+    def heard(self, host: Any) -> None:
+        """This node has answered; on whichever thread."""
+
 
 class Outcome(Protocol):
     """Is told what became of a request, on whichever thread."""
@@ -92,7 +95,7 @@ class DirectRequests:
             connection, stream = pool.borrow_connection(0.0)
         except (NoConnectionsAvailable, ConnectionException):
             return None
-        request = DirectRequest(pool, connection, stream, outcome, first.names)
+        request = DirectRequest(self._placement, pool, connection, stream, outcome, first.names)
         try:
             connection.send_msg(
                 (opcode, body),
@@ -149,14 +152,25 @@ class _Prepared:
         return self._decode(version, types, stream, flags, opcode, body, *rest)
 
 
+_FROM_THE_NODE: Final = (list, ResultMessage, ErrorMessage)
+"""Rows, and messages of a node. Everything else comes from the connection."""
+
+
 class DirectRequest:
     """A request that was sent and has no answer yet."""
 
-    __slots__ = ("_connection", "_names", "_outcome", "_pool", "_stream")
+    __slots__ = ("_connection", "_names", "_outcome", "_placement", "_pool", "_stream")
 
     def __init__(
-        self, pool: Any, connection: Any, stream: int, outcome: Outcome, names: Sequence[str]
+        self,
+        placement: Placement,
+        pool: Any,
+        connection: Any,
+        stream: int,
+        outcome: Outcome,
+        names: Sequence[str],
     ) -> None:
+        self._placement = placement
         self._pool = pool
         self._connection = connection
         self._stream = stream
@@ -166,6 +180,8 @@ class DirectRequest:
     def answer(self, response: Any) -> None:
         """As the driver's connections call it: with rows, a message of the node, or an error of the connection."""
         self._pool.return_connection(self._connection)
+        if isinstance(response, _FROM_THE_NODE):
+            self._placement.heard(self._pool.host)
         if type(response) is list:
             self._outcome.answered(response, self._names)
         elif isinstance(response, ResultMessage):

@@ -21,6 +21,11 @@ PASSING: Final = (
     *(ConnectionException, ErrorMessage),
 )
 """Apart from `REFUSED`: a statement was not carried out now, and may be when it is sent again."""
+FROM_A_NODE: Final = (
+    *(cassandra.RequestExecutionException, cassandra.RequestValidationException),
+    ErrorMessage,
+)
+"""A node has answered, with an error. All others come from the driver itself."""
 
 _OF_THE_NODE: Final = re.compile(r'message="(.*)"', re.DOTALL)
 

@@ -39,7 +39,10 @@ CONNECT_SECONDS_MAX: Final = 10.0
 REQUEST_SECONDS_MAX: Final = 3.0
 """How long one statement may take: longer than the nodes' own time-outs for writes, which say more."""
 AVOIDED_SECONDS: Final = 10.0
-"""For how long a node that did not answer in time is asked only if no other one is there."""
+"""How long a node is avoided that did not answer in time. Then one request tries it, and the others wait as long again.
+
+Longer than `REQUEST_SECONDS_MAX`, so a node has one such trial at a time.
+"""
 
 RECONNECT_SECONDS_MAX: Final = 10.0
 """A node that is gone is tried again at least this often; the driver's own limit is ten minutes."""
@@ -48,19 +51,26 @@ RECONNECT_SECONDS_MAX: Final = 10.0
 class Nodes(TokenAwarePolicy):  # type: ignore[misc]
     """The order in which nodes are asked: those that hold the partition first, those that seem to hang last.
 
-    The driver takes a node for lost when its connections break. A node that is paused, or cut off, keeps them.
+    The driver takes a node for lost when its connections break. A node that is paused, or cut off, keeps them. So a
+    node that was late is avoided until it answers, and one request at a time tries whether it does.
     """
 
     def __init__(self, seconds: Callable[[], float], datacenter: str | None) -> None:
         super().__init__(DCAwareRoundRobinPolicy(local_dc=datacenter))
         self._seconds = seconds
         self._avoided: dict[Any, float] = {}
+        """The nodes that were late, and when each is tried next. Several threads change it, each in one step."""
         self._turn = 0
 
     def avoid(self, host: Any) -> None:
         """This node did not answer in time."""
         if host is not None:
             self._avoided[host] = self._seconds() + AVOIDED_SECONDS
+
+    def heard(self, host: Any) -> None:
+        """This node has answered a request, whenever that was sent."""
+        if self._avoided:
+            self._avoided.pop(host, None)
 
     def holder(self, keyspace: str, partition: bytes) -> Any | None:
         """One of the near nodes that hold this partition and seem to answer, in turn; None if there is none."""
@@ -72,7 +82,7 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
             if (
                 host.is_up
                 and self.distance(host) == HostDistance.LOCAL
-                and not (self._avoided and self._is_avoided(host))
+                and (not self._avoided or self._may_be_asked(host))
             ):
                 return host
         return None
@@ -81,16 +91,28 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
         plan = super().make_query_plan(working_keyspace, query)
         if not self._avoided:
             return iter(plan)
-        return iter(sorted(plan, key=self._is_avoided))
+        hosts = list(plan)
+        first = next(filter(self._may_be_asked, hosts), None)
+        return iter(sorted(hosts, key=lambda host: (host is not first, host in self._avoided)))
 
-    def _is_avoided(self, host: Any) -> bool:
-        until = self._avoided.get(host)
-        if until is None:
-            return False
-        if until > self._seconds():
+    def on_up(self, host: Any) -> None:
+        super().on_up(host)
+        self.heard(host)
+
+    def on_remove(self, host: Any) -> None:
+        super().on_remove(host)
+        self.heard(host)  # it is asked no more
+
+    def _may_be_asked(self, host: Any) -> bool:
+        """Whether this node was not late, or is to be tried now. Then the request that asks for this is the trial."""
+        trial = self._avoided.get(host)
+        if trial is None:
             return True
-        self._avoided.pop(host, None)
-        return False
+        now = self._seconds()
+        if now < trial:
+            return False
+        self._avoided[host] = now + AVOIDED_SECONDS
+        return True
 
 
 class _Told(HostStateListener):  # type: ignore[misc]
