@@ -80,7 +80,9 @@ def test_a_request_that_a_server_sends_has_a_time_out(monkeypatch: pytest.Monkey
             with pytest.raises(cassandra.Unavailable):
                 await asyncio.wait_for(future, PATIENCE_SECONDS)
         assert connection.failures == 1
-        assert not connection._under_way._deadlines
+        of_loop = connection._under_way._of_loop
+        assert of_loop is not None
+        assert not of_loop._deadlines
 
     asyncio.run(send())
 

@@ -7,12 +7,16 @@ over to the event loop. Knows no statement, and sends nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from tablestone.engines.cassandra.serving_loop import ServingLoop
 from tablestone.engines.figures import Distribution
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.25
 """How often the event loop looks for requests whose time is over."""
@@ -29,14 +33,13 @@ class Answer(list[Row]):
 class UnderWay:
     """A request, and what the future of its sender becomes: its answer, or an error."""
 
-    __slots__ = ("_begun", "_requests", "future", "send_again")
+    __slots__ = ("_begun", "_requests", "future", "of_loop", "send_again")
 
-    def __init__(
-        self, requests: RequestsUnderWay, loop: asyncio.AbstractEventLoop, begun: float
-    ) -> None:
+    def __init__(self, requests: RequestsUnderWay, of_loop: RequestsOfLoop, begun: float) -> None:
         self._requests = requests
         self._begun = begun
-        self.future: asyncio.Future[Answer] = loop.create_future()
+        self.of_loop = of_loop
+        self.future: asyncio.Future[Answer] = of_loop.loop.create_future()
         self.send_again: Callable[[UnderWay], None] | None = None
         """Sends it in another way, on the event loop, if the node has forgotten its statement."""
 
@@ -46,16 +49,31 @@ class UnderWay:
         requests.seconds.add(requests.clock() - self._begun)
         answer = Answer(rows)
         answer.names = names
-        requests.arrive(self, answer, None)
+        self.of_loop.arrive(self, answer, None)
 
     def failed(self, error: Exception) -> None:
         """It was not carried out, or its outcome is unknown."""
         self._requests.note_failure(error)
-        self._requests.arrive(self, None, error)
+        self.of_loop.arrive(self, None, error)
 
     def forgotten(self) -> None:
         """It was not carried out, because the node does not know its statement any more."""
-        self._requests.arrive(self, None, None)
+        self.of_loop.arrive(self, None, None)
+
+    def hand_over(self, answer: Answer | None, error: Exception | None) -> None:
+        """Let the sender have it, on its event loop; neither is the news that the statement was forgotten."""
+        future = self.future
+        if future.done():  # cancelled
+            return
+        if answer is not None:
+            future.set_result(answer)
+        elif error is not None:
+            future.set_exception(error)
+        elif self.send_again is not None:
+            try:
+                self.send_again(self)
+            except Exception as refused:  # noqa: BLE001 - the sender decides what it means
+                future.set_exception(refused)
 
 
 class RequestsUnderWay:
@@ -75,77 +93,80 @@ class RequestsUnderWay:
         self.seconds = seconds
         self.note_failure = note_failure
         self._serving = serving
-        self._arrived: deque[tuple[UnderWay, Answer | None, Exception | None]] = deque()
-        # Loops, not flags: a command may use several event loops, one after the other. A loop that has ended wakes
-        # nothing and looks for nothing, so the next loop does both.
-        self._woken: asyncio.AbstractEventLoop | None = None
-        self._looking: asyncio.AbstractEventLoop | None = None
-        self._deadlines: dict[UnderWay, tuple[float, Callable[[], None]]] = {}
+        self._of_loop: RequestsOfLoop | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> UnderWay:
         """A request that this event loop is about to send."""
-        return UnderWay(self, loop, self.clock())
+        of_loop = self._of_loop
+        if of_loop is None or of_loop.loop is not loop:
+            of_loop = self._of_loop = RequestsOfLoop(loop, self._serving, self.clock)
+        return UnderWay(self, of_loop, self.clock())
 
     def end_after(self, seconds: float, request: UnderWay, time_out: Callable[[], None]) -> None:
         """Call `time_out` if the request has no answer then. All times are equal, so the requests are in order."""
-        self._deadlines[request] = (self.clock() + seconds, time_out)
-        loop = request.future.get_loop()
-        if self._looking is not loop:
-            self._looking = loop
-            loop.call_later(LOOK_SECONDS, self._look_for_late, loop)
+        request.of_loop.end_at(self.clock() + seconds, request, time_out)
 
-    def _look_for_late(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = self.clock()
-        late = []
-        for request, (deadline, time_out) in self._deadlines.items():
+
+class RequestsOfLoop:
+    """The requests that one event loop has sent.
+
+    A command may use several event loops, one after the other. Each has its own, so a loop that has ended, or waits,
+    holds up no other.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        serving: ServingLoop,
+        clock: Callable[[], float],
+    ) -> None:
+        self.loop = loop
+        self._serving = serving
+        self._clock = clock
+        self._arrived: deque[tuple[UnderWay, Answer | None, Exception | None]] = deque()
+        self._is_woken = False
+        self._deadlines: dict[UnderWay, tuple[float, Callable[[], None]]] = {}
+        self._is_looking = False
+
+    def end_at(self, deadline: float, request: UnderWay, time_out: Callable[[], None]) -> None:
+        """Call `time_out` if the request has no answer then; on the event loop."""
+        self._deadlines[request] = (deadline, time_out)
+        if not self._is_looking:
+            self._is_looking = True
+            self.loop.call_later(LOOK_SECONDS, self._look_for_late)
+
+    def _look_for_late(self) -> None:
+        now = self._clock()
+        # A copy, because an answer on a thread of the driver takes its request out.
+        for request, (deadline, time_out) in self._deadlines.copy().items():
             if deadline > now:
                 break
-            late.append((request, time_out))
-        for request, time_out in late:
-            del self._deadlines[request]
-            time_out()
-        if self._looking is not loop:
-            return
-        if self._deadlines:
-            loop.call_later(LOOK_SECONDS, self._look_for_late, loop)
-        else:
-            self._looking = None
-
-    # On the event loop, if it serves the socket, else on a thread of the driver, from here to `_wake`.
+            if self._deadlines.pop(request, None) is None:
+                continue
+            try:
+                time_out()
+            except Exception as error:
+                log.exception("a request to a Cassandra node could not be ended")
+                request.failed(error)
+        self._is_looking = bool(self._deadlines)
+        if self._is_looking:
+            self.loop.call_later(LOOK_SECONDS, self._look_for_late)
 
     def arrive(self, request: UnderWay, answer: Answer | None, error: Exception | None) -> None:
-        """Hand an answer over, or an error; neither is the news that the statement was forgotten."""
-        self._arrived.append((request, answer, error))
-        loop = request.future.get_loop()
-        if self._serving.is_here() and self._serving.loop is loop:
-            self._hand_over()
-        else:
-            self._wake(loop)
-
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answers that arrive together wake the event loop once."""
-        if self._woken is loop:
+        """Hand an answer over on the event loop: at once if that serves the socket, which called this."""
+        # Before the driver uses the stream of the request for another one: ending this one would end that.
+        self._deadlines.pop(request, None)
+        if self._serving.is_here() and self._serving.loop is self.loop:
+            request.hand_over(answer, error)
             return
-        self._woken = loop
-        try:
-            loop.call_soon_threadsafe(self._wake_up)
-        except RuntimeError:  # the loop is closed: nothing waits any more
-            self._woken = None
+        self._arrived.append((request, answer, error))
+        if not self._is_woken:  # answers that arrive together wake the event loop once
+            self._is_woken = True
+            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+                self.loop.call_soon_threadsafe(self._take_arrived)
 
-    def _wake_up(self) -> None:
-        self._woken = None
-        self._hand_over()
-
-    def _hand_over(self) -> None:
+    def _take_arrived(self) -> None:
+        self._is_woken = False
         while self._arrived:
             request, answer, error = self._arrived.popleft()
-            self._deadlines.pop(request, None)
-            future = request.future
-            if future.done():  # cancelled
-                continue
-            if answer is not None:
-                future.set_result(answer)
-            elif error is not None:
-                future.set_exception(error)
-            elif request.send_again is not None:
-                request.send_again(request)
+            request.hand_over(answer, error)
