@@ -40,6 +40,7 @@ NO_ROWS = bytes.fromhex("00000002 00000004 00000001 00000000")
 class Node:
     """A node with its connection, its pool and its session, and the bytes that were sent to it."""
 
+    host = "the node"
     is_shutdown = False
     client_protocol_handler = ProtocolHandler
 
