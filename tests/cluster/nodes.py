@@ -24,10 +24,13 @@ from cluster.settings import LOGBACK, cassandra_yaml, java_arguments, nodetool_a
 
 READY_SECONDS_MAX: Final = 180.0
 """A single node starts in 10 s; it takes longer while seven test processes run."""
+JOINED_SECONDS_MAX: Final = 420.0
+"""A node that takes rows waits a minute and a half for news of the others."""
 STARTS_MAX: Final = 3
-NO_SEEDS: Final = b"Unable to contact any seeds"
+NO_SEEDS: Final = (b"Unable to contact any seeds", b"Unable to gossip with any peers")
 """A node looks for the others for two seconds only, because of its short `ring_delay_ms`, and then ends."""
 STOP_SECONDS_MAX: Final = 30.0
+KEYSPACE: Final = "tablestone"
 DATACENTER: Final = "datacenter1"
 """The name that SimpleSnitch gives to the only datacenter."""
 
@@ -139,7 +142,7 @@ class Cluster:
         cluster = cls(directory, _free_port(), _free_port(), [], settings, java_options)
         try:
             for _ in range(nodes):
-                node = cluster.add_node()
+                node = cluster._add_node(takes_rows=False)
                 if tell is not None:
                     tell(node)
         except BaseException:
@@ -161,10 +164,16 @@ class Cluster:
     def url(self) -> str:
         """The engine's URL: every node is a contact point."""
         hosts = ",".join(f"{node.address}:{self.native_port}" for node in self.nodes)
-        return f"cassandra://{hosts}/tablestone?datacenter={DATACENTER}"
+        return f"cassandra://{hosts}/{KEYSPACE}?datacenter={DATACENTER}"
 
     def add_node(self) -> Node:
-        """Add a node, and wait until it has joined. Two nodes must never join at once: the second one is refused."""
+        """Add a node that takes its rows from the others, and wait until it has joined.
+
+        Two nodes must never join at once: the second one is refused.
+        """
+        return self._add_node(takes_rows=True)
+
+    def _add_node(self, *, takes_rows: bool) -> Node:
         number = len(self.nodes) + 1
         directory = self.directory / f"node{number}"
         directory.mkdir()
@@ -183,27 +192,28 @@ class Cluster:
         )
         node = Node(address, str(directory), 0, _free_port())
         self.nodes.append(node)
-        self.start(node)
+        self.start(node, takes_rows=takes_rows)
         return node
 
-    def start(self, node: Node) -> None:
+    def start(self, node: Node, *, takes_rows: bool = False) -> None:
         """Start a node, new or stopped, and wait until it serves clients. Raises `NoCluster` if it does not."""
+        seconds_max = JOINED_SECONDS_MAX if takes_rows else READY_SECONDS_MAX
         for left in reversed(range(STARTS_MAX)):
-            told = self._start_once(node)
+            told = self._start_once(node, seconds_max, takes_rows=takes_rows)
             if b"Startup complete" in told:
                 return
-            if NO_SEEDS in told and left:
+            if left and any(words in told for words in NO_SEEDS):
                 continue
             lines = told.decode("utf-8", "replace").splitlines()
             wrong = [line for line in lines if "ERROR" in line or "Exception" in line]
             if node.is_running() and not wrong:
                 raise NoCluster(
-                    f"node {node.address} did not start in {READY_SECONDS_MAX:.0f} s: see {node.log}"
+                    f"node {node.address} did not start in {seconds_max:.0f} s: see {node.log}"
                 )
             raise NoCluster(f"node {node.address} did not start: {(wrong or lines or ['?'])[0]}")
 
-    def _start_once(self, node: Node) -> bytes:
-        """Start a node and wait until it serves clients or ends, at most `READY_SECONDS_MAX`. Returns its output."""
+    def _start_once(self, node: Node, seconds_max: float, *, takes_rows: bool) -> bytes:
+        """Start a node and wait until it serves clients or ends. Returns its output."""
         directory = Path(node.directory)
         with node.log.open("ab") as log:
             already = log.tell()
@@ -211,7 +221,7 @@ class Cluster:
                 [
                     java(),
                     f"-Dcassandra.jmx.local.port={node.control_port}",
-                    *java_arguments(directory, JARS, self._java_options),
+                    *java_arguments(directory, JARS, self._java_options, takes_rows=takes_rows),
                 ],
                 cwd=directory,
                 stdin=subprocess.DEVNULL,
@@ -222,7 +232,7 @@ class Cluster:
         node.pid = process.pid
         self._started.append(process)
         self._write_down()
-        deadline = time.monotonic() + READY_SECONDS_MAX
+        deadline = time.monotonic() + seconds_max
         while b"Startup complete" not in (told := node.log.read_bytes()[already:]):
             if process.poll() is not None or time.monotonic() > deadline:
                 return node.log.read_bytes()[already:]

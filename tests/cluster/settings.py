@@ -76,6 +76,12 @@ _OPENED: Final = (
     *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENS),
 )
 
+_WITHOUT_NEWS: Final = (
+    "-Dcassandra.skip_wait_for_gossip_to_settle=0",
+    "-Dcassandra.ring_delay_ms=1000",
+)
+"""In a new test cluster, a node need not wait for news of the others before it starts, nor they for news of it."""
+
 LOGBACK: Final = """\
 <configuration>
   <appender name="STDOUT" class="ch.qos.logback.core.ConsoleAppender">
@@ -150,8 +156,14 @@ def nodetool_arguments(jars: Path, control_port: int) -> list[str]:
     ]
 
 
-def java_arguments(directory: Path, jars: Path, options: Sequence[str] = ()) -> list[str]:
-    """The arguments of `java` that run the node whose configuration is in the directory, and further options."""
+def java_arguments(
+    directory: Path, jars: Path, options: Sequence[str] = (), *, takes_rows: bool = False
+) -> list[str]:
+    """The arguments of `java` that run the node whose configuration is in the directory, and further options.
+
+    A node that takes rows from others waits for news of them as long as Cassandra does by itself. If it joins without
+    knowing them or the schema, it takes nothing.
+    """
     return [
         *options,
         "-Xms256m",
@@ -166,9 +178,7 @@ def java_arguments(directory: Path, jars: Path, options: Sequence[str] = ()) -> 
         f"-Dcassandra.storagedir={directory}",
         f"-Dlogback.configurationFile={directory / 'logback.xml'}",
         "-Dcassandra-foreground=yes",
-        # In a test cluster, a node need not wait for news of the others before it starts, nor they for news of it.
-        "-Dcassandra.skip_wait_for_gossip_to_settle=0",
-        "-Dcassandra.ring_delay_ms=1000",
+        *(() if takes_rows else _WITHOUT_NEWS),
         "-Dcassandra.superuser_setup_delay_ms=0",
         "-cp",
         f"{directory}:{jars}/*",

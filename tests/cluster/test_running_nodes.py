@@ -13,8 +13,9 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 from cluster.distribution import missing
+from cluster.guide import GUIDE, nodetool
 from cluster.keyspaces import on_a_cluster, tablestone
-from cluster.nodes import Cluster, Node
+from cluster.nodes import Cluster
 from server_process import start_server
 from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.cassandra.schema import TABLES
@@ -29,7 +30,6 @@ pytestmark = [
     pytest.mark.sdk,
 ]
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "cassandra.md").read_text()
 PARTITIONS = 12
 ROWS = 5
 
@@ -43,14 +43,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.remove()
-
-
-def nodetool(node: Node, command: str, **places: object) -> str:
-    """Run a line of the guide, in which some words stand for places, on a node."""
-    assert f"    nodetool {command}" in GUIDE
-    for name, place in places.items():
-        command = command.replace(name, str(place))
-    return node.nodetool(*command.split())
 
 
 class Data:
