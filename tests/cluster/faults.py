@@ -19,7 +19,7 @@ from random import Random
 from typing import Final
 
 from cluster.distribution import NoCluster
-from cluster.nodes import Cluster, Node
+from cluster.nodes import KEYSPACE, Cluster, Node
 from histories.checker import Verdict, judge
 from histories.clients import Crowd, Timing
 from histories.embedded import CLIENTS
@@ -160,6 +160,10 @@ class FaultRun:
         if not self.is_short:
             with slowed(random.choice(nodes)):
                 self._phase(crowd, "a node is slow", usual)
+            # A row may be on two nodes only. As the guide says, all three have it before one gives it up.
+            with self._during(crowd, "the nodes are repaired"):
+                for node in nodes:
+                    node.nodetool("repair", "--full", KEYSPACE)
             with self._during(crowd, "a fourth node joins"):
                 self.cluster.add_node()
             self._phase(crowd, "four nodes", usual)
