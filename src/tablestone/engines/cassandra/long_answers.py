@@ -1,6 +1,7 @@
 """Reads a long answer in pages, whose size follows from how long the nodes take for one. For commands, on one thread.
 
-Knows no table. A server reads by other means (`read`): here one copy of a row is enough.
+Knows no table. A server reads by other means (`read`). Here too a majority of the copies answers, because a node that
+was away may lack rows.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def pages(
     def ask() -> ResultSet:
         nonlocal rows, next_rows
         rows, next_rows = next_rows, max(next_rows // 10, 1)
-        statement = SimpleStatement(text, consistency_level=ConsistencyLevel.ONE, fetch_size=rows)
+        statement = SimpleStatement(
+            text, consistency_level=ConsistencyLevel.QUORUM, fetch_size=rows
+        )
         return connection.session.execute(
             statement, parameters, timeout=PAGE_SECONDS_MAX, paging_state=state
         )
