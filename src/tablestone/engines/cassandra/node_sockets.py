@@ -14,12 +14,11 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from contextlib import suppress
 from threading import get_ident
 from typing import Any, Final
 
 import cassandra.io.libevwrapper as libev
-from cassandra.connection import ConnectionShutdown, CrcMismatchException
+from cassandra.connection import ConnectionException, ConnectionShutdown, CrcMismatchException
 from cassandra.io import libevreactor
 from cassandra.io.libevreactor import LibevConnection
 from cassandra.segment import SegmentCodec
@@ -73,17 +72,26 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
         self._segment_codec = SEGMENTS  # a session has no compression
 
     def push(self, data: bytes) -> None:
-        """Send, from whichever thread."""
-        loop = self._loop or self.serving.loop
-        if loop is None or self.is_control_connection or not self.connected_event.is_set():
-            super().push(data)
-        elif get_ident() == self.serving.thread:
+        """Send, from whichever thread. Only requests of the event loop's own thread let it serve the socket."""
+        loop = self.serving.loop
+        if (
+            loop is not None
+            and get_ident() == self.serving.thread
+            and not self.is_control_connection
+            and self.connected_event.is_set()
+        ):
             self._send(loop, data)
-        else:
-            try:
-                loop.call_soon_threadsafe(self._send, loop, data)
-            except RuntimeError as closed:
-                raise ConnectionShutdown("The event loop is closed.") from closed
+            return
+        with self.lock:  # the socket does not move before the data is where it will be sent from
+            loop = self._loop
+            if loop is None:
+                super().push(data)
+                return
+            self._outgoing.append(data)
+        try:
+            loop.call_soon_threadsafe(self._flush, loop)
+        except RuntimeError as closed:
+            raise ConnectionShutdown("The event loop is closed.") from closed
 
     def handle_read(self, watcher: Any, revents: Any, errno: Any = None) -> None:
         """On the driver's thread: not any more once the socket is on its way to the event loop."""
@@ -92,19 +100,21 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
 
     def close(self) -> None:
         """Close, from whichever thread. Requests under way end with an error."""
-        loop = self._loop
-        if loop is None:
-            super().close()
-            return
         with self.lock:
             if self.is_closed:
                 return
             self.is_closed = True
-        if get_ident() == self.serving.thread or loop.is_closed():
+            loop = self._loop
+        if loop is None:  # as the driver does; its own method would look for the loop too late
+            libevreactor._global_loop.connection_destroyed(self)  # noqa: SLF001
+            self._socket.close()
+        elif get_ident() == self.serving.thread:
             self._release()
         else:
-            with suppress(RuntimeError):
+            try:
                 loop.call_soon_threadsafe(self._release)
+            except RuntimeError:  # the loop is closed
+                self._release()
         if not self.is_defunct:
             self.error_all_requests(ConnectionShutdown(f"Connection to {self.endpoint} was closed"))
 
@@ -114,13 +124,21 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
         """Let the driver's thread serve the socket again."""
         self.serving.sockets.discard(self)
         loop = self._loop
-        if loop is None or self.is_closed:
+        if loop is None:
             return
         for _ in range(LOOKS_MAX):
-            if not self._is_watched_by_driver():
+            if self.is_closed or not self._is_watched_by_driver():
                 break
             time.sleep(HANDED_OVER_SECONDS)
-        self._loop, self._is_moved = None, False
+        else:
+            # The thread would let go of it later, and then nothing would serve it.
+            self.defunct(ConnectionException("A connection was lost between two threads."))
+        with self.lock:
+            if not self.is_closed:  # otherwise the loop is about to release it
+                self._return_to_driver(loop)
+
+    def _return_to_driver(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._is_moved, self._is_flushing = None, False, False
         loop.remove_reader(self._socket.fileno())
         loop.remove_writer(self._socket.fileno())
         driver = libevreactor._global_loop  # noqa: SLF001 - as `LibevConnection.__init__` does
@@ -133,30 +151,29 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
         self._outgoing.clear()
         self._io_buffer.io_buffer.write(self._received.unread)
         self._io_buffer.cql_frame_buffer.write(self._received.part)
+        self._received = Received()
         driver.connection_created(self)
         driver.maybe_start()
 
     def _send(self, loop: asyncio.AbstractEventLoop, data: bytes) -> None:
         """Send what one turn of the loop has to send in one call."""
-        if self.is_closed:
-            return
-        if self.serving.loop is not loop:  # it has ended
-            super().push(data)
-            return
-        self._outgoing.append(data)
         if self._loop is None:
-            self._loop = loop
+            with self.lock:
+                if self.is_closed:
+                    return
+                self._loop = loop
             self.serving.sockets.add(self)
             # Its name is misleading: the driver's thread stops watching the socket.
             libevreactor._global_loop.connection_destroyed(self)  # noqa: SLF001
             self._arrive(loop)
-        elif self._is_moved and not self._is_flushing:
+        self._outgoing.append(data)
+        if self._is_moved and not self._is_flushing:
             self._is_flushing = True
-            loop.call_soon(self._flush)
+            loop.call_soon(self._flush, loop)
 
     def _arrive(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve the socket from the moment on at which the driver's thread has let go of it."""
-        if self.is_closed or self._loop is not loop:
+        if self.is_closed or self._is_moved or self._loop is not loop:
             return
         if self._is_watched_by_driver():
             loop.call_later(HANDED_OVER_SECONDS, self._arrive, loop)
@@ -164,23 +181,31 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
         self._is_moved = True
         self._outgoing.extendleft(reversed(self.deque))
         self.deque.clear()
+        # The driver refuses to send on a socket that its thread has found full.
+        self._socket_writable = True
         buffers = self._io_buffer
         self._received = Received(buffers.io_buffer.getvalue(), buffers.cql_frame_buffer.getvalue())
         buffers.set_checksumming_buffer()  # empties both
         self._current_frame = None
         loop.add_reader(self._socket.fileno(), self._readable)
-        self._flush()
+        self._flush(loop)
 
     def _is_watched_by_driver(self) -> bool:
-        return self._read_watcher is not None or self._write_watcher is not None
+        if self._read_watcher is None and self._write_watcher is None:
+            return False
+        # It ends when it watches nothing any more, perhaps before it has seen that it is to let go.
+        libevreactor._global_loop.maybe_start()  # noqa: SLF001
+        return True
 
-    def _flush(self) -> None:
-        self._is_flushing = False
-        loop, outgoing = self._loop, self._outgoing
-        if loop is None or self.is_closed or not outgoing:
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not loop or not self._is_moved or self.is_closed:
             return
-        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
-        outgoing.clear()
+        self._is_flushing = False
+        outgoing = self._outgoing
+        # One by one: another thread may add more in between.
+        data = b"".join([outgoing.popleft() for _ in range(len(outgoing))])
+        if not data:
+            return
         try:
             sent = self._socket.send(data)
         except _WOULD_BLOCK:
@@ -189,14 +214,13 @@ class NodeSocket(LibevConnection):  # type: ignore[misc]
             self.defunct(error)
             return
         if sent < len(data):
-            outgoing.append(data[sent:])
+            outgoing.appendleft(data[sent:])
             self._is_flushing = True
-            loop.add_writer(self._socket.fileno(), self._writable)
+            loop.add_writer(self._socket.fileno(), self._writable, loop)
 
-    def _writable(self) -> None:
-        assert self._loop is not None
-        self._loop.remove_writer(self._socket.fileno())
-        self._flush()
+    def _writable(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_writer(self._socket.fileno())
+        self._flush(loop)
 
     def _readable(self) -> None:
         try:

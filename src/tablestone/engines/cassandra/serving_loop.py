@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import get_ident
 from typing import Protocol
 
@@ -35,8 +35,9 @@ class ServingLoop:
             yield
         finally:
             self.loop, self.thread = None, 0
-            for moved in tuple(self.sockets):
-                moved.give_back()
+            with ExitStack() as rest:  # an error of one does not keep the others
+                for moved in tuple(self.sockets):
+                    rest.callback(moved.give_back)
 
     def is_here(self) -> bool:
         """Whether this thread is the one of the event loop."""
