@@ -108,6 +108,13 @@ def keyspace_of_its_own(url: str) -> Iterator[str]:
     address = replace(parse_address(url), keyspace=f"bench_{secrets.token_hex(4)}")
     connection = opening.connect(address, in_keyspace=False)
     try:
+        # Nodes that have just started learn of each other a moment later.
+        named = len(address.hosts)
+        if (
+            address.datacenter is not None
+            and connection.nodes_in(address.datacenter, named) < named
+        ):
+            sys.exit("The nodes of the URL do not know each other yet.")
         nodes = len(connection.cluster.metadata.all_hosts())
         opening.initialize(replace(address, replication=min(nodes, 3)))
         print(f"{nodes} node(s), {min(nodes, 3)} copies of each row", flush=True)
