@@ -52,7 +52,7 @@ def made_keyspace(name: str) -> Iterator[str]:
     made = tablestone("cluster", "init", "--engine", url + "&replication=1")
     assert (made.returncode, made.stderr) == (0, "")
     assert made.stdout.splitlines()[0] == f"Keyspace {name}: made."
-    assert "warning: Datacenter datacenter1 holds 1 copy of each row" in made.stdout
+    assert "warning: Each row has 1 copy in datacenter1" in made.stdout
     try:
         yield url
     finally:

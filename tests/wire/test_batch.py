@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tablestone import limits
-from tablestone.server.requests import batch
-from tablestone.wire.http.batch_envelope import BatchRequest, parse_batch
+from tablestone.wire.http.batch_envelope import parse_batch
+from tablestone.wire.http.messages import RawRequest
 from wire.case_tables import Row, check, error_of, expanded, fill, load, parameters, prepare, send
 from wire.service_under_test import Headers, Response, ServiceUnderTest
 
@@ -301,21 +301,17 @@ def test_a_hundred_operations_are_one_transaction(service: ServiceUnderTest) -> 
 
 
 def test_of_more_operations_than_there_may_be_no_more_are_looked_at(
-    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+    service: ServiceUnderTest,
 ) -> None:
     """Tens of thousands fit into a body, and each that is taken apart keeps the others of the server waiting."""
     prepare(service, {"given": _TABLE["given"]})
-    taken: list[BatchRequest] = []
-
-    def noted(*arguments: Any) -> BatchRequest:
-        taken.append(parse_batch(*arguments))
-        return taken[-1]
-
-    monkeypatch.setattr(batch, "parse_batch", noted)
     operations = [f'POST /tab {{"PartitionKey":"p","RowKey":"x{each}"}}' for each in range(3_000)]
-    response = service.send("POST", "/$batch", _OUTER_HEADERS, _batch(operations))
+    body = _batch(operations)
+    response = service.send("POST", "/$batch", _OUTER_HEADERS, body)
     assert b"99:The batch request operation exceeds the maximum 100 changes" in response.body
-    assert [len(each.parts) for each in taken] == [limits.CHANGE_SET_OPERATIONS_MAX + 1]
+    outer = RawRequest("POST", b"/$batch", b"", {})
+    taken = parse_batch(b"multipart/mixed; boundary=b", body, outer)
+    assert len(taken.parts) == limits.CHANGE_SET_OPERATIONS_MAX + 1
 
 
 def test_a_query_in_a_batch_is_no_longer_than_a_url(service: ServiceUnderTest) -> None:
