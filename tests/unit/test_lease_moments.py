@@ -20,13 +20,27 @@ class Server:
 
     def __init__(self, storage: CountingEngine) -> None:
         self.elapsed = Elapsed()
-        self.engine = at_once(storage, Leases(5.0, self.elapsed, storage.moment_of))
+        self.leases = Leases(5.0, self.elapsed, storage.moment_of)
+        self.engine = at_once(storage, self.leases)
         self.rows = CachedRows(self.engine)
 
     async def renewed(self) -> None:
         """A request near the end of the lease renews it."""
         self.elapsed.now += 4.5
         await renewed(self.engine)
+
+    def hold_moments(self) -> asyncio.Event:
+        """From now on moments are told only when this event is set."""
+        let_go = asyncio.Event()
+        moment_of = self.leases.moment_of
+        assert moment_of is not None
+
+        async def late(partition: bytes) -> int:
+            await let_go.wait()
+            return await moment_of(partition)
+
+        self.leases.moment_of = late
+        return let_go
 
 
 async def test_rows_of_a_partition_that_has_not_changed_are_not_read_again() -> None:
@@ -104,14 +118,7 @@ async def test_a_row_that_is_read_alone_is_not_of_a_later_moment() -> None:
     await used(server.rows, None)
     await server.renewed()
     await used(server.rows, None)
-    moment_of, let_go = storage.moment_of, asyncio.Event()
-
-    async def late(partition: bytes) -> int:
-        await let_go.wait()
-        return await moment_of(partition)
-
-    assert server.engine.leases is not None
-    server.engine.leases.moment_of = late
+    let_go = server.hold_moments()
     server.elapsed.now += 3600
     waiting = asyncio.ensure_future(used(server.rows, None))
     await asyncio.sleep(0)
@@ -139,8 +146,7 @@ async def test_storage_that_needs_longer_than_a_lease_is_asked_one_question_at_a
         await let_go.acquire()
         return await moment_of(partition)
 
-    assert server.engine.leases is not None
-    server.engine.leases.moment_of = late
+    server.leases.moment_of = late
     reads = storage.reads
     requests = []
     for _ in range(8):
@@ -179,14 +185,7 @@ async def test_a_new_moment_is_not_that_of_the_values_of_an_earlier_lease() -> N
         await used(server.rows, None)
         assert await server.rows.get(other, bytes) is None
         await server.renewed()
-    moment_of, let_go = storage.moment_of, asyncio.Event()
-
-    async def late(partition: bytes) -> int:
-        await let_go.wait()
-        return await moment_of(partition)
-
-    assert server.engine.leases is not None
-    server.engine.leases.moment_of = late
+    let_go = server.hold_moments()
     requests = []
     for _ in range(2):
         server.elapsed.now += 5.0
@@ -212,8 +211,7 @@ async def test_a_moment_that_cannot_be_told_fails_for_every_request_that_waits_f
         await asyncio.sleep(0)
         raise EngineUnavailable("held")
 
-    assert server.engine.leases is not None
-    server.engine.leases.moment_of = refuse
+    server.leases.moment_of = refuse
     server.elapsed.now += 5.0
     waiting = [server.rows.get(PLACE, bytes) for _ in range(16)]
     answers = await asyncio.gather(*waiting, return_exceptions=True)
@@ -227,14 +225,7 @@ async def test_a_row_that_was_read_before_the_moment_is_not_taken_to_be_of_it() 
     server = Server(storage)
     other = Key(PLACE.partition, b"other")
     await used(server.rows, None)
-    moment_of, let_go = storage.moment_of, asyncio.Event()
-
-    async def late(partition: bytes) -> int:
-        await let_go.wait()
-        return await moment_of(partition)
-
-    assert server.engine.leases is not None
-    server.engine.leases.moment_of = late
+    let_go = server.hold_moments()
     server.elapsed.now += 4.5
     first = server.engine.generation
     await asyncio.sleep(0)
@@ -260,15 +251,14 @@ async def test_a_moment_that_cannot_be_told_leaves_the_rows_until_their_lease_en
     async def refuse(_partition: bytes) -> int:
         raise EngineUnavailable("held")
 
-    assert server.engine.leases is not None
-    server.engine.leases.moment_of = refuse
+    server.leases.moment_of = refuse
     server.elapsed.now += 4.5
     assert server.rows.kept(PLACE) == b"old"
     await until(lambda: not server.rows._renewed_by)
     assert server.rows.kept(PLACE) == b"old"
     server.elapsed.now += 0.5
     assert server.rows.kept(PLACE) is NOT_KEPT
-    server.engine.leases.moment_of = storage.moment_of
+    server.leases.moment_of = storage.moment_of
     await used(server.rows, b"old")
 
 
