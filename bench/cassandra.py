@@ -4,6 +4,7 @@
     python -m bench.cassandra costs --nodes 3                   # round trips and bytes of each operation
     python -m bench.cassandra partition --nodes 1               # one partition of a million rows of 1 KiB
     python -m bench.cassandra partitions --nodes 1              # a million partitions of one row
+    python -m bench.cassandra tables --nodes 1                  # 10,000 tables of one account, created and deleted
 
 With `--engine URL` instead of `--nodes`, a cluster that runs already is used, and a keyspace of its own in it
 (`python -m tests.cassandra up` prints a URL). `pip install '.[cassandra]'` comes first.
@@ -26,6 +27,7 @@ from bench.cassandra_costs import measure_costs
 from bench.cassandra_driver import ROWS, open_engine
 from bench.cassandra_partition import measure_partition
 from bench.cassandra_partitions import measure_partitions
+from bench.cassandra_tables import measure_tables
 from tablestone.engines.cassandra import opening
 from tablestone.engines.cassandra.cluster_url import parse_address
 
@@ -36,9 +38,11 @@ def main() -> None:
         if options.command == "costs":
             measure_costs(url)
         elif options.command == "partition":
-            measure_partition(open_engine(url), options.rows)
+            measure_partition(open_engine(url, loads=True), options.rows)
         elif options.command == "partitions":
             measure_partitions(url, options.partitions)
+        elif options.command == "tables":
+            measure_tables(open_engine(url), options.tables)
         else:
             measure_beside(
                 Comparison(
@@ -56,7 +60,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.cassandra", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("costs", "operations", "partition", "partitions"):
+    for name in ("costs", "operations", "partition", "partitions", "tables"):
         command = commands.add_parser(name)
         where = command.add_mutually_exclusive_group(required=True)
         where.add_argument("--engine", help="the URL of a cluster that runs")
@@ -72,6 +76,8 @@ def _options() -> argparse.Namespace:
             command.add_argument("--rows", type=int, default=1_000_000)
         if name == "partitions":
             command.add_argument("--partitions", type=int, default=1_000_000)
+        if name == "tables":
+            command.add_argument("--tables", type=int, default=10_000)
     options = parser.parse_args()
     if unknown := set(getattr(options, "operations", ())) - set(ROWS):
         parser.error(f"no such operation: {', '.join(sorted(unknown))}")

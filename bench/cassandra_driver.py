@@ -66,8 +66,9 @@ class Driven(NamedTuple):
     bytes_in: float
 
 
-def open_engine(url: str) -> CassandraEngine:
-    return opening.open_cassandra(parse_address(url), system_clock)
+def open_engine(url: str, *, loads: bool = False) -> CassandraEngine:
+    """An engine; `loads`: its keyspace is new, and to be filled as `tablestone cluster load` does."""
+    return opening.open_cassandra(parse_address(url), system_clock, may_be_loading=loads)
 
 
 def seeded_rows(engine: CassandraEngine) -> list[StoredRow]:

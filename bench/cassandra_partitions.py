@@ -40,7 +40,7 @@ def measure_partitions(url: str, partitions: int) -> None:
 
 class _Measurement:
     def __init__(self, url: str, partitions: int) -> None:
-        self._engine = open_engine(url)
+        self._engine = open_engine(url, loads=True)
         self._partitions = partitions
         self._prefix = storage_keys.ENTITIES + secrets.token_bytes(storage_keys.TABLE_ID_LENGTH)
 

@@ -1,6 +1,7 @@
 """A Cassandra cluster for tests and trials: `python -m tests.cassandra up [--nodes N]`, `down` and `faults`.
 
-`up` prints the URL of the engine as its last line. The nodes keep running, and `down` stops them and removes what they
+`up` prints the URL of the engine as its last line. With `--datacenters 2` the nodes belong to dc1 and dc2 in turn, and
+the URL is one of dc1. The nodes keep running, and `down` stops them and removes what they
 stored. `stop NODE`, `start NODE` and `nodetool NODE …` are for one node, by its number from 1. `faults` is the fault
 run, on a cluster of its own (`cluster/faults.py`); its status is 1 if it finds something wrong. Needs a JDK 17 and
 Maven; where one is missing it says so, as `missing` does, and ends with status 2.
@@ -29,6 +30,7 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start a cluster")
     up.add_argument("--nodes", type=int, default=1, choices=range(1, 10), metavar="N")
+    up.add_argument("--datacenters", type=int, default=1, choices=range(1, 4), metavar="N")
     down = commands.add_parser("down", help="stop the cluster and remove its data")
     commands.add_parser(
         "missing", help="say why there can be no cluster here; status 0 if there can"
@@ -56,7 +58,9 @@ def main(arguments: list[str]) -> int:
         if options.command == "faults":
             return fault_run(options)
         if options.command == "up":
-            start_all(options.directory, options.nodes)
+            if options.datacenters > options.nodes:
+                parser.error("a datacenter needs a node: --nodes is less than --datacenters")
+            start_all(options.directory, options.nodes, options.datacenters)
             return 0
         cluster = Cluster.of(options.directory)
         if options.command == "down":
@@ -68,7 +72,7 @@ def main(arguments: list[str]) -> int:
     return with_node(cluster, options)
 
 
-def start_all(directory: Path, nodes: int) -> None:
+def start_all(directory: Path, nodes: int, datacenters: int = 1) -> None:
     """Start a cluster; says each node that is there. Raises `NoCluster`."""
     count = "1 node" if nodes == 1 else f"{nodes} nodes, one after the other"
     print(
@@ -80,7 +84,7 @@ def start_all(directory: Path, nodes: int) -> None:
     def tell(node: Node) -> None:
         print(f"Node {Path(node.directory).name.removeprefix('node')} is up.", flush=True)
 
-    print(Cluster.create(directory, nodes, tell=tell).url)
+    print(Cluster.create(directory, nodes, tell=tell, datacenters=datacenters).url)
 
 
 def with_node(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -97,8 +101,10 @@ def with_node(cluster: Cluster, options: argparse.Namespace) -> int:
     try:
         if options.command == "stop":
             node.stop()
+            print(f"Node {number} has stopped.")
         elif options.command == "start":
             cluster.start(node)
+            print(f"Node {number} is up.")
         else:
             print(node.nodetool(*options.words), end="")
     except NoCluster as reason:

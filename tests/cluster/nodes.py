@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Final
 
 from cluster.distribution import JARS, NoCluster, java, prepare
-from cluster.settings import LOGBACK, cassandra_yaml, java_arguments, nodetool_arguments
+from cluster.settings import (
+    BY_DATACENTER,
+    LOGBACK,
+    PLACE_FILE,
+    cassandra_yaml,
+    java_arguments,
+    nodetool_arguments,
+    place_of_node,
+)
 
 READY_SECONDS_MAX: Final = 180.0
 """A single node starts in 10 s; it takes longer while seven test processes run."""
@@ -32,7 +40,7 @@ NO_SEEDS: Final = (b"Unable to contact any seeds", b"Unable to gossip with any p
 STOP_SECONDS_MAX: Final = 30.0
 KEYSPACE: Final = "tablestone"
 DATACENTER: Final = "datacenter1"
-"""The name that SimpleSnitch gives to the only datacenter."""
+"""The name that SimpleSnitch gives to the only datacenter; with several they are dc1, dc2 and so on."""
 
 
 @dataclass
@@ -43,6 +51,7 @@ class Node:
     directory: str
     pid: int
     control_port: int = 0
+    datacenter: str = DATACENTER
 
     @property
     def log(self) -> Path:
@@ -113,9 +122,11 @@ class Cluster:
         nodes: list[Node],
         settings: Mapping[str, str | None] | None = None,
         java_options: Sequence[str] = (),
+        datacenters: int = 1,
     ) -> None:
         self._settings = settings
         self._java_options = java_options
+        self._datacenters = datacenters
         self.directory = directory
         self.native_port = native_port
         self.storage_port = storage_port
@@ -130,8 +141,11 @@ class Cluster:
         settings: Mapping[str, str | None] | None = None,
         java_options: Sequence[str] = (),
         tell: Callable[[Node], None] | None = None,
+        datacenters: int = 1,
     ) -> Cluster:
         """Start a new cluster, one node after the other; `settings` override those of cassandra.yaml.
+
+        With several datacenters, the nodes belong to them in turn.
 
         `tell` is called with each node that has joined. Raises `NoCluster`, and stops the nodes that have started.
         """
@@ -139,7 +153,9 @@ class Cluster:
         if (directory / "cluster.json").exists():
             raise NoCluster(f"there is a cluster in {directory} already: stop it with `down`")
         directory.mkdir(parents=True, exist_ok=True)
-        cluster = cls(directory, _free_port(), _free_port(), [], settings, java_options)
+        cluster = cls(
+            directory, _free_port(), _free_port(), [], settings, java_options, datacenters
+        )
         try:
             for _ in range(nodes):
                 node = cluster._add_node(takes_rows=False)
@@ -158,13 +174,27 @@ class Cluster:
         except FileNotFoundError:
             raise NoCluster(f"there is no cluster in {directory}") from None
         nodes = [Node(**node) for node in told["nodes"]]
-        return cls(directory, told["native_port"], told["storage_port"], nodes)
+        return cls(
+            directory,
+            told["native_port"],
+            told["storage_port"],
+            nodes,
+            datacenters=told.get("datacenters", 1),
+        )
 
     @property
     def url(self) -> str:
-        """The engine's URL: every node is a contact point."""
-        hosts = ",".join(f"{node.address}:{self.native_port}" for node in self.nodes)
-        return f"cassandra://{hosts}/{KEYSPACE}?datacenter={DATACENTER}"
+        """The engine's URL: every node of the first datacenter is a contact point."""
+        return self.url_in(self.nodes[0].datacenter)
+
+    def url_in(self, datacenter: str) -> str:
+        """The engine's URL for a server in this datacenter."""
+        hosts = ",".join(
+            f"{node.address}:{self.native_port}"
+            for node in self.nodes
+            if node.datacenter == datacenter
+        )
+        return f"cassandra://{hosts}/{KEYSPACE}?datacenter={datacenter}"
 
     def add_node(self) -> Node:
         """Add a node that takes its rows from the others, and wait until it has joined.
@@ -180,6 +210,11 @@ class Cluster:
         address = f"127.0.0.{number}"
         seed = self.nodes[0].address if self.nodes else address
         (directory / "logback.xml").write_text(LOGBACK)
+        datacenter, settings = DATACENTER, dict(self._settings or {})
+        if self._datacenters > 1:
+            datacenter = f"dc{(number - 1) % self._datacenters + 1}"
+            settings |= BY_DATACENTER
+            (directory / PLACE_FILE).write_text(place_of_node(datacenter))
         (directory / "cassandra.yaml").write_text(
             cassandra_yaml(
                 directory,
@@ -187,10 +222,10 @@ class Cluster:
                 seed=seed,
                 native_port=self.native_port,
                 storage_port=self.storage_port,
-                more=self._settings,
+                more=settings,
             )
         )
-        node = Node(address, str(directory), 0, _free_port())
+        node = Node(address, str(directory), 0, _free_port(), datacenter)
         self.nodes.append(node)
         self.start(node, takes_rows=takes_rows)
         return node
@@ -251,6 +286,7 @@ class Cluster:
         told = {
             "native_port": self.native_port,
             "storage_port": self.storage_port,
+            "datacenters": self._datacenters,
             "nodes": [asdict(node) for node in self.nodes],
         }
         (self.directory / "cluster.json").write_text(json.dumps(told, indent=1))

@@ -103,6 +103,17 @@ def secured(store: Path, password: str) -> dict[str, str]:
     }
 
 
+BY_DATACENTER: Final = {"endpoint_snitch": "GossipingPropertyFileSnitch"}
+"""Each node says its datacenter itself."""
+PLACE_FILE: Final = "cassandra-rackdc.properties"
+"""The snitch looks for it where the node's classpath begins: in the node's directory."""
+
+
+def place_of_node(datacenter: str) -> str:
+    """The content of `PLACE_FILE`."""
+    return f"dc={datacenter}\nrack=rack1\n"
+
+
 def cassandra_yaml(
     directory: Path,
     *,

@@ -175,6 +175,10 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
         connection.cluster.refresh_schema_metadata()
         return " ".join(examine_cluster(keyspace, system_clock).refusals)
 
+    def warnings() -> str:
+        connection.cluster.refresh_schema_metadata()
+        return " ".join(examine_cluster(keyspace, system_clock).warnings)
+
     def a_day_off() -> int:
         return system_clock() + 24 * 3600 * TICKS_PER_SECOND
 
@@ -186,6 +190,11 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
     connection.define(f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = false")
     assert "durable_writes = false" in refusals()
     connection.define(f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = true")
+    assert "speculative_retry" not in warnings()
+    connection.define("ALTER TABLE rows WITH speculative_retry = '99p'")
+    assert "rows has speculative_retry = '99p': while a node hangs, requests wait" in warnings()
+    connection.define("ALTER TABLE rows WITH speculative_retry = '20ms'")
+    assert "speculative_retry" not in warnings()
     connection.define("ALTER TABLE rows WITH read_repair = 'NONE'")
     assert "read_repair = 'NONE'" in refusals()
     connection.define("DROP TABLE IF EXISTS rows")

@@ -111,7 +111,7 @@ def test_one_node_is_stopped_started_and_asked(
     try:
         assert one_node(directory, "stop", "3") == (2, "", "The nodes are 1 to 2.\n")
         assert one_node(directory, "stop", "2") == (2, "", "Node 2 does not run.\n")
-        assert one_node(directory, "start", "2") == (0, "", "")
+        assert one_node(directory, "start", "2") == (0, "Node 2 is up.\n", "")
         assert running() == [False, True]
         assert one_node(directory, "start", "2") == (2, "", "Node 2 runs already.\n")
         status, printed, told_wrong = one_node(directory, "nodetool", "2", "repair", "--full", "t")
@@ -119,7 +119,7 @@ def test_one_node_is_stopped_started_and_asked(
         assert printed.endswith("NodeTool -p 2 repair --full t\n")
         status, printed, told_wrong = one_node(directory, "nodetool", "2", "no-such")
         assert (status, printed, told_wrong) == (1, "", "nodetool no-such: unknown command\n")
-        assert one_node(directory, "stop", "2") == (0, "", "")
+        assert one_node(directory, "stop", "2") == (0, "Node 2 has stopped.\n", "")
         assert running() == [False, False]
     finally:
         command("down", "--directory", str(directory))

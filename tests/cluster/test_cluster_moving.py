@@ -14,6 +14,7 @@ from azure.core.credentials import AzureNamedKeyCredential
 from azure.data.tables import TableAccessPolicy, TableServiceClient, UpdateMode
 
 from cluster.keyspaces import made_keyspace, on_a_cluster, tablestone
+from engines.cluster_engine import drop_keyspace
 from server_process import COMMAND, ServerProcess, clean_environment, start_server
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUNT_NAME
@@ -163,7 +164,7 @@ def test_a_load_that_was_interrupted_keeps_servers_out_and_is_continued(
     monkeypatch.setattr(loading, "KEPT_SECONDS", -1.0)
 
     async def interrupted() -> None:
-        target = opening.open_cassandra(parse_address(url), system_clock)
+        target = opening.open_cassandra(parse_address(url), system_clock, may_be_loading=True)
         with held_for_processes(place) as storage:
             source = open_engine(place, system_clock, shared=True, storage=storage)
             load = opening.begin_load(target, storage)
@@ -186,6 +187,7 @@ def test_a_load_that_was_interrupted_keeps_servers_out_and_is_continued(
     for command in (("serve", "--port", "0"), ("cluster", "unload", "--to", str(tmp_path / "x"))):
         refused = tablestone(*command, "--engine", url)
         assert (refused.returncode, "is being loaded" in refused.stderr) == (2, True)
+    assert run("cluster", "status", "--engine", url).startswith("The keyspace is being loaded")
     other = tmp_path / "other"
     start_server(other).stop(signal.SIGTERM)
     refused = tablestone("cluster", "load", "--from", str(other), "--engine", url)
@@ -218,6 +220,43 @@ def test_a_load_that_lost_a_row_says_which_and_lets_no_server_in(directory: Path
     assert ended.returncode == 1, ended
     assert "The entity PartitionKey='p', RowKey='0123' of table Large is missing." in ended.stdout
     assert "is being loaded" in tablestone("serve", "--port", "0", "--engine", url).stderr
+
+
+def test_a_keyspace_that_a_server_has_used_is_not_loaded(
+    directory: Path, url: str, tmp_path: Path
+) -> None:
+    """A deletion could hide loaded rows, and no read shows that there was one."""
+    load = ("cluster", "load", "--from", str(directory), "--engine", url)
+    run("check", "--engine", url)
+    run("account", "list", "--engine", url)
+    start_server(tmp_path, "--engine", url, "--workers", "1").stop(signal.SIGTERM)
+    refused = tablestone(*load)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"The keyspace {KEYSPACE} was used before, and its deletions" in refused.stderr
+    assert "A server can use it." in run("cluster", "check", "--engine", url)
+    drop_keyspace(parse_address(url))
+    run("cluster", "init", "--engine", url + "&replication=1")
+    run("check", "--engine", url)
+    run("account", "list", "--engine", url)
+    assert "480 entities" in run(*load)
+
+
+def test_a_commit_is_later_than_what_was_loaded_whatever_the_clocks_say(
+    directory: Path, url: str
+) -> None:
+    """A load took its timestamps from the clock of a node. Where that was ahead, commits of other nodes were hidden."""
+    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+
+    run("cluster", "load", "--from", str(directory), "--engine", url)
+    connection = connect(parse_address(url))
+    try:
+        rows = connection.execute("SELECT writetime(value), writetime(mark), listed FROM rows")
+        entries = connection.execute("SELECT writetime(epoch), epoch FROM directory")
+    finally:
+        connection.close()
+    assert len(rows) > PARTITIONS + ROWS
+    assert {tuple(row) for row in rows} == {(1, 1, 1)}
+    assert {tuple(entry) for entry in entries} == {(1, 1)}
 
 
 def test_a_directory_without_data_is_refused(url: str, tmp_path: Path) -> None:

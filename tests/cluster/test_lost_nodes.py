@@ -184,6 +184,22 @@ def test_without_a_quorum_the_server_is_busy_and_recovers_by_itself(
         answered = (response.status_code, response.headers.get("Retry-After"))
         assert answered in {(500, None), (503, "1")}
         assert time.monotonic() - begun < 40
+    for command, status in (("check", 1), ("status", 1)):
+        ended = subprocess.run(
+            [COMMAND, "cluster", command, "--engine", cluster.url],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=clean_environment(),
+        )
+        said = ended.stdout + ended.stderr
+        assert ended.returncode == status, said
+        assert "too few of the nodes that have the data are up" in said
+        # It says which ones, too.
+        silent = [
+            line for line in said.splitlines() if "does not answer." in line or "down" in line
+        ]
+        assert len(silent) == 2, said
     for node in cluster.nodes[1:]:
         cluster.start(node)
     deadline = time.monotonic() + 60

@@ -18,6 +18,7 @@ from tablestone.engines.contract import (
     SnapshotRefused,
     WriteSet,
 )
+from tablestone.engines.registry import OWN_KINDS, kind_of
 
 if TYPE_CHECKING:
     from tablestone.engines.contract import Engine
@@ -97,6 +98,18 @@ async def test_the_generation_is_another_one_after_an_invalidating_commit_or_a_l
     after = {engine.generation for _ in range(2)}
     assert None not in before | after
     assert before.isdisjoint(after)
+
+
+def test_an_engine_with_leases_never_gives_a_row_a_version_twice() -> None:
+    """Marks of changes use their rows again, and are told apart by their versions alone."""
+    leasing = [
+        scheme
+        for scheme in OWN_KINDS
+        if kind_of(scheme).capabilities.caching is Caching.FOR_A_LEASE
+    ]
+    assert leasing == ["cassandra"]
+    for scheme in leasing:
+        assert kind_of(scheme).capabilities.versions_outlive_rows
 
 
 def test_a_read_of_an_engine_that_does_not_wait_needs_no_task(opened: Engine) -> None:

@@ -34,6 +34,7 @@ from tablestone.engines.contract import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from tablestone.engines.cassandra.attempts import Attempts
     from tablestone.engines.cassandra.connection import Call
     from tablestone.engines.cassandra.engine import CassandraEngine
     from tablestone.engines.cassandra.requests_under_way import Answer
@@ -146,10 +147,10 @@ async def test_a_write_that_was_given_up_is_not_applied_when_it_arrives_later(
     lossy.lose = ["request"]
     state = engine._commits._state
 
-    async def insert_first(_partition: bytes) -> object:
+    async def insert_first(_partition: bytes, attempts: Attempts) -> object:
         engine._commits._state = state  # type: ignore[method-assign]
         await committed(other, insert(partition, b"r", b"theirs"))
-        return await state(partition)
+        return await state(partition, attempts)
 
     engine._commits._state = insert_first  # type: ignore[assignment,method-assign]
     assert isinstance(await engine.commit(insert(partition, b"r", b"mine")), Conflict)
@@ -186,7 +187,7 @@ async def test_an_outcome_that_no_server_can_tell_is_unknown_and_not_a_refusal(
     lossy = Lossy(engine)
     lossy.lose = ["answer"]
 
-    async def state(_partition: bytes) -> object:
+    async def state(*_: object) -> object:
         raise EngineUnavailable("no node answers")
 
     engine._commits._state = state  # type: ignore[assignment,method-assign]
@@ -205,9 +206,9 @@ async def test_after_a_long_stop_an_outcome_is_unknown_because_its_trace_may_hav
     commits = engine._commits
     state = commits._state
 
-    async def much_later(partition: bytes) -> object:
+    async def much_later(partition: bytes, attempts: Attempts) -> object:
         commits._seconds = lambda: 1e9
-        found, _ = await state(partition)
+        found, _ = await state(partition, attempts)
         return found, None
 
     commits._state = much_later  # type: ignore[assignment,method-assign]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import contextmanager
+from random import random
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -25,8 +27,8 @@ from cassandra.protocol import (
 import cassandra
 from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, _busy
-from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.driver_errors import in_words
+from tablestone.engines.cassandra.every_node import EveryNode
 from tablestone.engines.cassandra.serving_loop import ServingLoop
 from tablestone.engines.cassandra.session import Nodes as NodesToAsk
 from tablestone.engines.cassandra.session import _cluster
@@ -80,14 +82,13 @@ def test_the_driver_repeats_no_request(question: str) -> None:
         cluster.shutdown()
 
 
-def test_a_split_of_the_directory_ends_on_a_closed_connection() -> None:
-    """It tries a write again whose outcome is in doubt, without a wait; it tried this one for ever."""
+def test_a_write_that_is_to_happen_ends_on_a_closed_connection() -> None:
+    """It is tried again while its outcome is in doubt; it was tried for ever, without a wait."""
     connection = object.__new__(Connection)
     connection.is_open = False
-    directory = object.__new__(Directory)
-    directory._connection = connection
+    connection._seconds, connection._chance = monotonic, random
     with pytest.raises(EngineUnavailable), ended_within(PATIENCE_SECONDS):
-        asyncio.run(directory._apply(Bound(), ()))
+        asyncio.run(connection.ensure(Bound(), ()))
 
 
 @contextmanager
@@ -111,6 +112,7 @@ class Host(NamedTuple):
 
     datacenter: str
     is_up: bool = True
+    endpoint: str = "127.0.0.1:9042"
 
 
 class Nodes:
@@ -131,6 +133,8 @@ class Nodes:
     def metadata(self) -> Nodes:
         return self
 
+    cluster = metadata
+
     def all_hosts(self) -> list[Host]:
         return [Host(name) for name in self.datacenters]
 
@@ -149,6 +153,8 @@ def connection_to(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Connection:
     connection._seconds = lambda: now
     connection.session = nodes
     connection.cluster = nodes
+    order = NodesToAsk(lambda: now, "dc1")
+    connection.every_node = EveryNode(nodes, order, lambda: pytest.fail("there is no far node"))
     return connection
 
 

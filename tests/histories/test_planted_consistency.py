@@ -81,7 +81,7 @@ class Node:
 def connection_to(node: Node) -> Connection:
     """A connection of the engine whose session is the node's."""
     connection = object.__new__(Connection)
-    connection._seconds = time.monotonic
+    connection._seconds, connection._chance = time.monotonic, random.random
     connection.is_open = True
     connection.serving = ServingLoop()
     connection._under_way = RequestsUnderWay(

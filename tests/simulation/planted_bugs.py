@@ -32,7 +32,7 @@ def read_at_one(server: SimulatedServer) -> None:
 def long_lease(server: SimulatedServer) -> None:
     """Rows are cached for longer than other servers wait before they change them."""
     server.engine._leases = Leases(
-        LEASE_SECONDS, lambda: SLOW * server.elapsed(), server.engine._reads.moment
+        LEASE_SECONDS, lambda: SLOW * server.elapsed(), server.engine._commits.moment
     )
 
 

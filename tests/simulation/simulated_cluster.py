@@ -1,8 +1,9 @@
 """A Cassandra cluster of three replicas and the network before it, for the engine's own code: no node, no socket.
 
 Conditional writes of a partition follow one another, as Paxos orders them; each then travels to the replicas by itself.
-A read at QUORUM asks two replicas and repairs only what it has read. A read at SERIAL first brings every decided write
-to two replicas. Messages are late, lost, or come twice; a replica may be away. All chance comes from one seed.
+A read at QUORUM asks two replicas and repairs only what it has read. A conditional write first brings every decided
+write to two replicas. A read at SERIAL shows every decided write, and may be answered when one replica has it. Messages
+are late, lost, or come twice; a replica may be away. All chance comes from one seed.
 
 A batch is for one partition, and no longer than a node takes: a longer one is refused, and one for several partitions
 is noted as a fault of the engine, because a node would not carry it out as a whole.
@@ -44,6 +45,8 @@ QUORUM: Final = 2
 MESSAGE_BYTES_MAX: Final = 1 << 20
 """`native_transport_max_message_size` of the nodes: that of a real one is the lesser of `max_mutation_size`, 16 MiB as
 delivered, and a fortieth of its heap."""
+EARLY: Final = 0.5
+"""The part of the reads at SERIAL that are answered as soon as one replica has every decided write."""
 LATE_SECONDS: Final = (2.0, 8.0)
 """How long a late message takes: some come after the time-out of the request."""
 
@@ -171,7 +174,8 @@ class SimulatedCluster:
         elif statement.verb != "SELECT":
             self._write(key, request, tell)
         elif statement.is_serial:
-            self._complete(key)
+            if self.random.random() >= EARLY or not self._is_at_one(key):
+                self._complete(key)
             truth = self.truth.partition(key)
             tell(Answer(select(statement, parameters, truth, self._loop.time())))
         else:
@@ -223,6 +227,12 @@ class SimulatedCluster:
         there = [index for index in range(REPLICAS) if index not in self.away]
         for index in self.random.sample(there, min(QUORUM, len(there))):
             self._bring(key, index)
+
+    def _is_at_one(self, key: Key) -> bool:
+        """Whether one replica that can be reached has every decided write of a partition."""
+        there = set(range(REPLICAS)) - self.away
+        missing = [decided.missing for decided in self._decided.get(key, ())]
+        return bool(there.difference(*missing))
 
     # Plain writes and reads.
 

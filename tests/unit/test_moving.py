@@ -52,7 +52,10 @@ ROWS: tuple[Row, ...] = (
         for number in range(1300)
     ),
 )
-MARK: Row = (CATALOG, storage_keys.mark_row(b"0" * 16), b"")
+FOR_LEASES: tuple[Row, ...] = (
+    (CATALOG, storage_keys.SENTINEL_ROW, b""),
+    (CATALOG, storage_keys.mark_row(b"0" * 16), b""),
+)
 
 
 def always(value: bytes) -> Put:
@@ -92,7 +95,7 @@ def test_a_directory_gets_every_row_with_its_version_however_often_it_is_interru
             await super().write(rows)
 
     async def run() -> None:
-        source = await filled((*ROWS, MARK))
+        source = await filled((*ROWS, *FOR_LEASES))
         told: list[int] = []
         for _ in range(failures):
             with pytest.raises(EngineUnavailable), Failing(tmp_path / "new") as interrupted:
@@ -105,7 +108,11 @@ def test_a_directory_gets_every_row_with_its_version_however_often_it_is_interru
         assert (told[-1] == len(ROWS)) == (failures == 0)
         assert count_rows(tmp_path / "new") == len(ROWS)
         copy = open_engine(f"sqlite:{tmp_path / 'new'}", system_clock, read_only=True)
-        expected = [row for row in await all_rows(source) if not storage_keys.is_mark(row.row)]
+        expected = [
+            row
+            for row in await all_rows(source)
+            if (row.partition, row.row) not in {FOR_LEASES[0][:2], FOR_LEASES[1][:2]}
+        ]
         assert await all_rows(copy) == expected
         found = await moving.compare(source, copy, nothing)
         counts = found.counts
@@ -165,7 +172,7 @@ def test_many_differences_are_counted_and_a_few_are_told() -> None:
 
 def test_storage_with_nothing_but_marks_is_empty() -> None:
     async def run() -> None:
-        assert await moving.is_empty(await filled([MARK]))
-        assert not await moving.is_empty(await filled([MARK, ROWS[-1]]))
+        assert await moving.is_empty(await filled(FOR_LEASES))
+        assert not await moving.is_empty(await filled([*FOR_LEASES, ROWS[-1]]))
 
     asyncio.run(run())

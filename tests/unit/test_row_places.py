@@ -29,6 +29,18 @@ PLACES = {
         Key(CATALOG, storage_keys.deleted_row(TABLE_ID)),
         "the note of a deleted table of account weather",
     ),
+    "a deleted table, in a row of many": (
+        Key(CATALOG, storage_keys.deleted_slots(TABLE_ID)[0]),
+        "the note of a deleted table of account weather",
+    ),
+    "a sentinel": (
+        Key(CATALOG, storage_keys.SENTINEL_ROW),
+        "the first row in the catalog of account weather",
+    ),
+    "a mark": (
+        Key(storage_keys.documents_partition(b"roles"), storage_keys.mark_row(b"x")),
+        "the mark of a change in documents of kind 'roles'",
+    ),
     "an incarnation": (
         Key(CATALOG, storage_keys.INCARNATION_ROW),
         "the incarnation of account weather",

@@ -13,20 +13,24 @@ from tablestone.engines.contract import (
     ABSENT,
     Change,
     Engine,
+    EngineBusy,
     EngineUnavailable,
     Key,
     KeyRange,
     Put,
+    StoredRow,
     WriteSet,
 )
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables import storage_keys, sweeper
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.catalog import Catalog
+from tablestone.tables.catalog import Catalog, read_record
+from tablestone.tables.integrity import check_rows
 from tablestone.tables.sweeping import CLAIM_SECONDS
 
 ACCOUNT = "acct"
+NOTES = storage_keys.deleted_rows(ACCOUNT)
 EVERYTHING = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 
 
@@ -68,6 +72,19 @@ async def filled(engine: Engine, catalog: Catalog, table: str, rows: int) -> byt
     return table_id
 
 
+async def stored(engine: Engine) -> list[StoredRow]:
+    """All rows but the sentinel."""
+    rows = await engine.scan(EVERYTHING, rows_max=100)
+    return [row for row in rows if row.row != storage_keys.SENTINEL_ROW]
+
+
+async def swept(catalog: Catalog, clock: Clock) -> None:
+    """Sweep until the deleted tables are forgotten."""
+    clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
+    while await catalog.sweep(ACCOUNT):
+        pass
+
+
 async def rows_of(engine: Engine, table_id: bytes) -> int:
     return len(await engine.scan(storage_keys.table_range(table_id), rows_max=10_000))
 
@@ -79,6 +96,7 @@ def test_a_table_is_swept_by_the_server_that_claimed_it_until_that_dies() -> Non
         ids = (number.to_bytes(8, "big") for number in count(1))
         here, there = (Catalog(engine, clock.ticks, lambda: next(ids)) for _ in range(2))
         table_id = await filled(engine, here, "tab", 3 * limits.SWEEP_ROWS_PER_STEP)
+        assert [account async for account in here.accounts_to_sweep()] == [ACCOUNT]
         assert await here.sweep(ACCOUNT)
         assert not await there.sweep(ACCOUNT), "the other server has claimed it"
         assert await rows_of(engine, table_id) == 2 * limits.SWEEP_ROWS_PER_STEP
@@ -89,7 +107,7 @@ def test_a_table_is_swept_by_the_server_that_claimed_it_until_that_dies() -> Non
         clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
         while await there.sweep(ACCOUNT):
             pass
-        assert await engine.scan(EVERYTHING, rows_max=10) == [], "the table is forgotten"
+        assert await stored(engine) == [], "the table is forgotten"
 
     asyncio.run(scene())
 
@@ -131,7 +149,102 @@ def test_a_sweep_goes_on_from_where_it_was_and_looks_at_everything_at_the_end() 
         clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
         while await catalog.sweep(ACCOUNT):
             pass
-        assert await engine.scan(EVERYTHING, rows_max=10) == []
+        assert await stored(engine) == []
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("ids", "is_swept", "expected"),
+    [
+        ((b"1111111x", b"2222222x", b"3333333x"), True, {b"dx"}),
+        ((b"1111111x", b"2222222x", b"3333333x"), False, {b"dx", b"d2", b"d3"}),
+        ((b"111111yx", b"222222xy", b"333333xy"), False, {b"dx", b"dy", b"d333333xy"}),
+    ],
+)
+def test_notes_use_few_rows_again_and_a_row_that_is_taken_is_left(
+    ids: tuple[bytes, ...], *, is_swept: bool, expected: set[bytes]
+) -> None:
+    """Each row that was used once costs the sweeper's reads, for days."""
+
+    async def scene() -> None:
+        clock = Clock()
+        engine = SharedStorage(clock)
+        catalog = Catalog(engine, clock.ticks, iter(ids).__next__)
+        sweeper = Catalog(engine, clock.ticks, lambda: b"a server")
+        owner = Named(ACCOUNT)
+        notes = set()
+        for name in ("a", "b", "c"):
+            await filled(engine, catalog, name, 0)
+            notes |= {row.row for row in await engine.scan(NOTES, rows_max=10)}
+            assert await check_rows(engine) == []
+            if is_swept:
+                await swept(sweeper, clock)
+        assert notes == expected
+        await swept(sweeper, clock)
+        assert await stored(engine) == []
+        assert await catalog.page(owner, "", 10) == ([], None)
+
+    asyncio.run(scene())
+
+
+def test_a_note_that_another_table_has_now_is_not_forgotten() -> None:
+    """The server stood still between its look at the table and its last commit."""
+
+    async def scene() -> None:
+        clock = Clock()
+        engine = SharedStorage(clock)
+        ids = (bytes((number,)) * 7 + b"x" for number in count(1))
+        here, there = (Catalog(engine, clock.ticks, lambda: next(ids)) for _ in range(2))
+        await filled(engine, here, "first", 0)
+        clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
+        scan = engine.scan
+        later: list[bool] = []
+
+        async def stands_still(key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
+            rows: list[StoredRow] = await scan(key_range, rows_max=rows_max)
+            if key_range.start.partition.startswith(storage_keys.ENTITIES) and not later:
+                later.append(True)
+                clock.pass_by(CLAIM_SECONDS + 1)
+                await there.sweep(ACCOUNT)
+                await filled(engine, there, "second", 5)
+            return rows
+
+        engine.scan = stands_still  # type: ignore[method-assign]
+        await here.sweep(ACCOUNT)
+        (note,) = await engine.scan(NOTES, rows_max=10)
+        assert read_record(note.value).name == "second"
+        await swept(here, clock)
+        assert await stored(engine) == []
+
+    asyncio.run(scene())
+
+
+class TombstonedStorage(SharedStorage):
+    """Refuses to read past too many notes that were removed, as Cassandra does."""
+
+    refuses = True
+
+    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list:  # type: ignore[type-arg]
+        if self.refuses and key_range == NOTES:
+            raise EngineBusy("too many deleted rows.")
+        return await super().scan(key_range, rows_max=rows_max)
+
+
+def test_notes_that_are_refused_at_once_are_read_in_parts() -> None:
+    async def scene() -> None:
+        clock = Clock()
+        engine = TombstonedStorage(clock)
+        ids = (bytes((37 * number % 256,)) * 8 for number in count())
+        catalog = Catalog(engine, clock.ticks, lambda: next(ids))
+        for number in range(20):
+            await filled(engine, catalog, f"table{number}", 3)
+        clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
+        for _ in range(1 + storage_keys.DELETED_PARTS):
+            while await catalog.sweep(ACCOUNT):
+                pass
+        engine.refuses = False
+        assert await stored(engine) == []
 
     asyncio.run(scene())
 

@@ -339,6 +339,9 @@ class Engine(Protocol):
     def leases(self) -> Leases | None:
         """The leases whose numbers the generation is, if `capabilities.caching` is `FOR_A_LEASE`; else None.
 
+        Such an engine has `capabilities.versions_outlive_rows`: the marks of changes use rows again, and a change must
+        not take the mark of another one for its own.
+
         All processes on one storage must agree on their length: it is a constant, or stored with the rows.
         """
         ...

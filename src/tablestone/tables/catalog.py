@@ -30,6 +30,7 @@ from tablestone.engines.contract import (
     Key,
     KeyRange,
     Put,
+    StoredRow,
     WriteSet,
 )
 from tablestone.model.errors import StorageError
@@ -132,6 +133,8 @@ class Catalog:
         self._rows = CachedRows(engine, absence_by_lease=False)
         self._is_shared = engine.leases is not None
         self._sweeping = Sweeping(engine, clock, fresh_id)
+        self._parts: dict[str, int] = {}
+        """The part of the notes of deleted tables that is read next, by accounts whose notes were refused at once."""
         self.incarnations = Incarnations(engine)
 
     @property
@@ -217,12 +220,16 @@ class Catalog:
                     )
                 deleted += len(records)
 
-    def _deletion(self, record: TableRecord) -> tuple[Change, ...]:
+    def _deletion(self, record: TableRecord, conflicts: int) -> tuple[Change, ...]:
         note = Put(_record_renderer(record.name, record.table_id))
-        changes = (
-            Change(storage_keys.table_row(record.name), record.version, DELETE),
-            Change(storage_keys.deleted_row(record.table_id), ANY, note),
+        # Storage that is shared may have to read past deleted notes: they use the same few rows again while those last.
+        slots = storage_keys.deleted_slots(record.table_id) if self._is_shared else ()
+        noted = (
+            Change(slots[conflicts], ABSENT, note)
+            if conflicts < len(slots)
+            else Change(storage_keys.deleted_row(record.table_id), ANY, note)
         )
+        changes = (Change(storage_keys.table_row(record.name), record.version, DELETE), noted)
         taken = Change(storage_keys.taken_row(record.name), ANY, note)
         return (*changes, taken) if self._deletion_ticks else changes
 
@@ -231,7 +238,7 @@ class Catalog:
     ) -> None:
         """Replace the stored access policies of a table, or raise `TableNotFound`; the next request sees them."""
 
-        def replacement(record: TableRecord) -> tuple[Change, ...]:
+        def replacement(record: TableRecord, _conflicts: int) -> tuple[Change, ...]:
             render = _identifiers_renderer(record, identifiers)
             return (Change(storage_keys.table_row(table), record.version, Put(render)),)
 
@@ -247,12 +254,15 @@ class Catalog:
         self,
         owner: Owner,
         table: str,
-        changes: Callable[[TableRecord], tuple[Change, ...]],
+        changes: Callable[[TableRecord, int], tuple[Change, ...]],
         change: InvalidatingChange,
         *,
         is_last: bool = True,
     ) -> bool:
-        """Commit the changes of a table's row, again after a conflict; False if there is no such table."""
+        """Commit the changes of a table's row, again after a conflict; False if there is no such table.
+
+        `changes` is told the number of conflicts so far.
+        """
         if len(table) > limits.TABLE_NAME_LENGTH_MAX:
             return False
         place = _table_place(owner.name, table)
@@ -261,7 +271,7 @@ class Catalog:
             stored = await self._engine.get(place)
             if stored is None:
                 return False
-            decided = (*conditions(owner), *changes(read_record(stored)))
+            decided = (*conditions(owner), *changes(read_record(stored), conflicts))
             if await change.waits():
                 continue
             outcome = await self._commit(owner, change, decided, is_last=is_last)
@@ -310,28 +320,48 @@ class Catalog:
         return records[:tables_max], records[tables_max] if len(records) > tables_max else None
 
     async def accounts_to_sweep(self) -> AsyncIterator[str]:
-        """The accounts, known or not, that have deleted tables left to sweep."""
+        """The accounts, known or not, that may have deleted tables left to sweep."""
         partition = b""
         while rows := await self._engine.scan(storage_keys.catalogs_after(partition), rows_max=1):
             partition = rows[0].partition
-            if storage_keys.is_deleted_row(rows[0].row):
+            # The row after a sentinel may be behind all rows that were deleted, and is not looked for here.
+            if rows[0].row == storage_keys.SENTINEL_ROW or storage_keys.is_deleted_row(rows[0].row):
                 yield storage_keys.account_of(partition)
 
     async def sweep(self, account: str) -> bool:
         """Remove some rows of the account's deleted tables; False if there is nothing to do now.
 
-        Servers on other machines share the tables: one that another server has claimed is left to it.
+        Servers on other machines share the tables: one that another server has claimed is left to it. An engine may
+        refuse to read past too many notes that were removed: then they are read in parts, and after those as a whole.
         """
-        read = await self._engine.read(
-            (storage_keys.deleted_rows(account),),
-            rows_max=limits.PAGE_ENTITIES_MAX,
-            bytes_max=limits.PAGE_BYTES_MAX,
-        )
-        for record in map(read_record, read.values):
+        part = self._parts.get(account)
+        following = 0 if part is None else part + 1
+        try:
+            notes = await self._engine.scan(
+                storage_keys.deleted_rows(account, part), rows_max=limits.PAGE_ENTITIES_MAX
+            )
+        except EngineBusy as error:
+            log.warning("the deleted tables of %s are now looked at in parts: %s", account, error)
+            self._parts[account] = following
+        else:
+            if await self._sweep_noted(notes):
+                return True
+            if part is not None:
+                self._parts[account] = following
+        if following == storage_keys.DELETED_PARTS:
+            del self._parts[account]
+        return False
+
+    async def _sweep_noted(self, notes: list[StoredRow]) -> bool:
+        """Remove some rows of the deleted tables of these notes; False if there is nothing to do now."""
+        for note in notes:
+            record = read_record(note.value)
             is_old = self._clock() - record.ticks > self._forget_ticks
-            if self._is_shared and not await self._sweeping.may_look(
-                account, record, is_old=is_old
-            ):
+            version: int | None = note.version
+            if self._is_shared:
+                place = Key(note.partition, note.row)
+                version = await self._sweeping.may_look(place, record, is_old=is_old)
+            if version is None:
                 continue
             try:
                 rows = await self._engine.scan(
@@ -347,13 +377,12 @@ class Catalog:
             if not self._sweeping.has_ended(record.table_id):
                 return True
             if is_old:
-                await self._forget(account, record)
+                await self._forget(Change(note.row, version, DELETE), note.partition, record)
         return False
 
-    async def _forget(self, account: str, deleted: TableRecord) -> None:
+    async def _forget(self, unnote: Change, partition: bytes, deleted: TableRecord) -> None:
         """Remove the note of a deleted table, and the reservation of its name if no later table had the name."""
-        partition = storage_keys.catalog_partition(account)
-        changes = [Change(storage_keys.deleted_row(deleted.table_id), ANY, DELETE)]
+        changes = [unnote]
         row = storage_keys.taken_row(deleted.name)
         stored = await self._engine.get(Key(partition, row))
         if stored is not None and (taken := read_record(stored)).table_id == deleted.table_id:

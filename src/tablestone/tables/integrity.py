@@ -64,7 +64,7 @@ def _check_row(row: StoredRow, tables: Tables, readers: DocumentReaders) -> list
     if row.version <= 0:
         return [f"{place}: version {row.version} is not positive"]
     try:
-        if storage_keys.is_mark(row.row) and not row.partition.startswith(storage_keys.ENTITIES):
+        if storage_keys.is_for_leases(Key(row.partition, row.row)):
             return []
         if row.partition.startswith(storage_keys.CATALOG):
             return [f"{place}: {text}" for text in _check_catalog_row(row, tables)]
@@ -83,13 +83,14 @@ def _check_catalog_row(row: StoredRow, tables: Tables) -> list[str]:
     record = read_record(row.value)
     is_taken = storage_keys.is_taken_row(row.row)
     if is_taken:
-        expected = storage_keys.taken_row(record.name)
+        expected = {storage_keys.taken_row(record.name)}
     elif storage_keys.is_table_row(row.row):
-        expected = storage_keys.table_row(record.name)
+        expected = {storage_keys.table_row(record.name)}
     else:
-        expected = storage_keys.deleted_row(record.table_id)
+        table_id = record.table_id
+        expected = {storage_keys.deleted_row(table_id), *storage_keys.deleted_slots(table_id)}
     wrong = _check_version(record.version, row)
-    if row.row != expected:
+    if row.row not in expected:
         wrong.append(f"describes table '{record.name}' with id {record.table_id.hex()}")
     if is_taken:
         return wrong

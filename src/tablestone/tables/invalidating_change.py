@@ -4,7 +4,10 @@ If the engine tells every process of an invalidating commit, a change is one com
 three steps: a mark in the partition, which stops processes from caching its rows; a wait for the leases that began
 before the mark; and one commit of the change and of the mark's removal. Every process acts on the change from that
 commit on, as with any other engine. The mark of a process that died makes reads slower; `remove_old_marks` removes it.
-The reasons are in docs/decisions/0008-leases.md.
+
+An engine with leases may have to read past rows that were deleted. So marks have few names, which are used again, and
+the first mark brings the partition's sentinel, before which no row is deleted. The reasons are in
+docs/decisions/0008-leases.md.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ CLOCKS_DIFFER_MAX: Final = 0.02
 """The part of a lease by which another machine's clock may be slower than this one's."""
 Result = TypeVar("Result")
 MARK: Final = b""
-"""The value of a mark; the value of no cached row."""
+"""The value of a mark and of a sentinel; the value of no cached row."""
+SHORT_NAMES_MAX: Final = 4
+"""The short names, of 256, that a change tries for its mark; then the partition has many, and it takes a long one."""
 
 
 class InvalidatingChange:
@@ -61,8 +66,8 @@ class InvalidatingChange:
     ) -> None:
         if self._unmark is not None:
             with suppress(EngineUnavailable, OutcomeUnknown):
-                change = Change(self._unmark.row, ANY, DELETE)
-                await self._engine.commit(WriteSet(self._partition, (change,)))
+                # Under its version, as everywhere: a change of another process may have the name now.
+                await self._engine.commit(WriteSet(self._partition, (self._unmark,)))
 
     async def waits(self) -> bool:
         """Wait until no lease can hide the change; False if there was nothing to wait for.
@@ -91,19 +96,29 @@ class InvalidatingChange:
                 return Committed(outcome.versions[: len(changes)])
             if outcome.index < len(changes):
                 return outcome
-            # The mark was removed as an old one: other processes may have cached rows since.
+            # The mark was removed as an old one, and its name may be taken: other processes may have cached rows since.
             await self._wait(self._lease_seconds)
         return await self._engine.commit(
             WriteSet(self._partition, changes, invalidates_caches=True)
         )
 
     async def _wait(self, lease_seconds: float) -> None:
-        row = storage_keys.mark_row(uuid.uuid4().bytes)
-        marking = WriteSet(self._partition, (Change(row, ABSENT, Put(_render_mark)),))
-        outcome = await self._engine.commit(marking)
-        assert isinstance(outcome, Committed)
-        self._unmark = Change(row, outcome.versions[0], DELETE)
+        self._unmark = await self._mark()
         await outlast(lease_seconds)
+
+    async def _mark(self) -> Change:
+        """Put a mark into the partition, and the sentinel if it is not there; the change that removes the mark."""
+        put = Put(_render_mark)
+        sentinel = Change(storage_keys.SENTINEL_ROW, ANY, put)
+        attempts = 0
+        while True:
+            name = uuid.uuid4().bytes
+            row = storage_keys.mark_row(name[:1] if attempts < SHORT_NAMES_MAX else name)
+            marking = WriteSet(self._partition, (Change(row, ABSENT, put), sentinel))
+            outcome = await self._engine.commit(marking)
+            if isinstance(outcome, Committed):
+                return Change(row, outcome.versions[0], DELETE)
+            attempts += 1
 
 
 async def invalidate(

@@ -1,8 +1,9 @@
 """Moves everything that one engine stores to other storage, rows with their versions, and compares the two afterwards.
 
-A moved row is byte for byte the same row, so ETags and Timestamps stay as they were. Marks of changes under way
-(`invalidating_change`) stay behind, because no server works on such a change any more. Knows the contract of an engine
-and the form of keys; does not know how an engine takes rows that have a version already: that is its `RowTarget`.
+A moved row is byte for byte the same row, so ETags and Timestamps stay as they were. The rows that only leases need
+(`storage_keys.is_for_leases`) stay behind: no server works on a change any more, and the other side makes its own.
+Knows the contract of an engine and the form of keys; does not know how an engine takes rows that have a version
+already: that is its `RowTarget`.
 """
 
 from __future__ import annotations
@@ -186,15 +187,11 @@ class _Walk:
 
 
 async def _everything(engine: Engine, after: Key | None) -> AsyncIterator[list[StoredRow]]:
-    """All rows after a key, in order, without marks, in lists of some MiB at most."""
+    """All rows of data after a key, in order, in lists of some MiB at most."""
     start = Key(b"", b"") if after is None else Key(after.partition, after.row + b"\0")
     rows_max = 16
     while rows := await engine.scan(KeyRange(start, _END), rows_max=rows_max):
-        yield [row for row in rows if not _is_mark(row)]
+        yield [row for row in rows if not storage_keys.is_for_leases(Key(row.partition, row.row))]
         widest = max(len(row.value) for row in rows) + 1
         rows_max = min(2 * rows_max, ROWS_PER_READ_MAX, max(BYTES_PER_READ // widest, 1))
         start = Key(rows[-1].partition, rows[-1].row + b"\0")
-
-
-def _is_mark(row: StoredRow) -> bool:
-    return storage_keys.is_mark(row.row) and not row.partition.startswith(storage_keys.ENTITIES)

@@ -21,6 +21,9 @@ def in_words(key: Key, tables: Tables) -> str:
         table_id = key.partition[1 : 1 + storage_keys.TABLE_ID_LENGTH]
         table = tables.get(table_id, f"of id {table_id.hex()}")
         return f"the entity PartitionKey={partition_key!r}, RowKey={row_key!r} of table {table}"
+    if storage_keys.is_for_leases(key):
+        kind = "first row" if key.row == storage_keys.SENTINEL_ROW else "mark of a change"
+        return f"the {kind} in {partition_in_words(key.partition, tables)}"
     if key.partition.startswith(storage_keys.CATALOG):
         account = key.partition[1:].decode("ascii", "replace")
         return f"{_catalog_row(key.row)} of account {account}"

@@ -5,7 +5,8 @@ There are three kinds of partitions, which differ in their first byte:
                           for each name that is not free again yet, and one for the incarnation of the account's name
   `\x02` table id, key    one partition of a table's entities; a row is an encoded RowKey
   `\x03` kind             documents beside the tables (`documents`): a row for each, by its name
-If an engine gives leases, catalogs and documents also have a row for each change that is under way.
+If an engine gives leases, catalogs and documents also have a row for each change that is under way, and a first row
+that never goes (`SENTINEL_ROW`).
 The table id is new at every creation, so the entities of a deleted table are never seen in a new table of its name.
 """
 
@@ -24,8 +25,13 @@ DOCUMENTS: Final = b"\x03"
 TABLE_ID_LENGTH: Final = 8
 """Bytes of a table id."""
 
-# Deleted tables sort first: the first row of a catalog says whether there is one.
+SENTINEL_ROW: Final = b"\0"
+"""The first row of a catalog or of documents, where an engine gives leases: it sorts before all others and is never
+deleted. A read of the first row ends with it, and meets no row that was deleted (`invalidating_change`)."""
+# Deleted tables sort before the others: without a sentinel, the first row of a catalog says whether there is one.
 _DELETED_ROW: Final = b"d"
+DELETED_PARTS: Final = 16
+"""The parts of the notes of deleted tables that can be read apart, by the first four bits of what they are named by."""
 _TABLE_ROW: Final = b"t"
 _TAKEN_ROW: Final = b"u"
 INCARNATION_ROW: Final = b"v"
@@ -61,6 +67,11 @@ def deleted_row(table_id: bytes) -> bytes:
     return _DELETED_ROW + table_id
 
 
+def deleted_slots(table_id: bytes) -> list[bytes]:
+    """Rows that note the same if no other table has taken them: two of 256, which are named by one byte of the id."""
+    return [_DELETED_ROW + table_id[-1:], _DELETED_ROW + table_id[-2:-1]]
+
+
 def taken_row(table: str) -> bytes:
     """The catalog row that notes that a table of this name, in any case, was deleted, and the name may be reserved."""
     return _TAKEN_ROW + table_row(table)
@@ -90,10 +101,14 @@ def table_rows_from(account: str, table: str) -> KeyRange:
     return KeyRange(table_place(account, table), everything.end)
 
 
-def deleted_rows(account: str) -> KeyRange:
-    """All catalog rows of tables that are being swept."""
+def deleted_rows(account: str, part: int | None = None) -> KeyRange:
+    """All catalog rows of tables that are being swept, or one of `DELETED_PARTS` of them, which follow each other."""
     partition = catalog_partition(account)
-    return KeyRange(Key(partition, _DELETED_ROW), Key(partition, bytes((_DELETED_ROW[0] + 1,))))
+    end = Key(partition, bytes((_DELETED_ROW[0] + 1,)))
+    if part is None:
+        return KeyRange(Key(partition, _DELETED_ROW), end)
+    starts = [Key(partition, _DELETED_ROW + bytes((first,))) for first in range(0, 256, 16)]
+    return KeyRange(starts[part], [*starts, end][part + 1])
 
 
 def is_table_row(row: bytes) -> bool:
@@ -133,12 +148,12 @@ def documents_partition(kind: bytes) -> bytes:
 def documents_of(kind: bytes) -> KeyRange:
     """All documents of a kind."""
     partition = documents_partition(kind)
-    return KeyRange(Key(partition, b""), Key(partition, _MARK))
+    return KeyRange(Key(partition, SENTINEL_ROW + b"\0"), Key(partition, _MARK))
 
 
-def mark_row(change: bytes) -> bytes:
-    """The row that says that this change is under way in its partition."""
-    return _MARK + change
+def mark_row(name: bytes) -> bytes:
+    """The row that says that a change of this name is under way in its partition."""
+    return _MARK + name
 
 
 def marks(partition: bytes) -> KeyRange:
@@ -146,9 +161,12 @@ def marks(partition: bytes) -> KeyRange:
     return KeyRange(Key(partition, _MARK), Key(partition + b"\0", b""))
 
 
-def is_mark(row: bytes) -> bool:
-    """True for a row that says that a change is under way."""
-    return row.startswith(_MARK)
+def is_for_leases(key: Key) -> bool:
+    """True for a row that only changes under leases need, and no server reads as data: a sentinel, or a mark."""
+    partition, row = key
+    if partition.startswith(ENTITIES):
+        return False
+    return row == SENTINEL_ROW or row.startswith(_MARK)
 
 
 def after(key_range: KeyRange, row: bytes) -> KeyRange:

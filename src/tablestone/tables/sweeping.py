@@ -71,28 +71,27 @@ class Sweeping:
         self._postponed: dict[bytes, int] = {}
         self.removed_rows = 0
 
-    async def may_look(self, account: str, record: DeletedTable, *, is_old: bool) -> bool:
-        """Whether this server is to sweep the table now. A table that it has swept waits until it `is_old`.
+    async def may_look(self, note: Key, record: DeletedTable, *, is_old: bool) -> int | None:
+        """The version of the table's note if this server is to sweep the table now, else None.
 
-        To look again and again would be to read the places of all removed rows again and again.
+        A table that it has swept waits until it `is_old`. To look again and again would be to read the places of all
+        removed rows again and again.
         """
         if record.table_id in self._ended and not is_old:
-            return False
+            return None
         now = self._clock()
         if self._postponed.get(record.table_id, 0) > now:
-            return False
+            return None
         self._name = self._name or self._fresh_id().hex()
         name, until = record.claim or ("", 0)
         if name == self._name and until - now > CLAIM_SECONDS * TICKS_PER_SECOND // 2:
-            return True
+            return record.version
         if name != self._name and until > now:
-            return False
+            return None
         claim = (self._name, now + CLAIM_SECONDS * TICKS_PER_SECOND)
-        change = Change(
-            storage_keys.deleted_row(record.table_id), record.version, Put(_claimed(record, claim))
-        )
-        partition = storage_keys.catalog_partition(account)
-        return isinstance(await self._engine.commit(WriteSet(partition, (change,))), Committed)
+        change = Change(note.row, record.version, Put(_claimed(record, claim)))
+        outcome = await self._engine.commit(WriteSet(note.partition, (change,)))
+        return outcome.versions[0] if isinstance(outcome, Committed) else None
 
     def rest_of(self, table_id: bytes) -> KeyRange:
         """The rows of the table that were not removed yet, as far as this server knows."""

@@ -178,6 +178,12 @@ def _require_there(place: str, key: EncryptionKey | None) -> None:
 
 async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:
     """Refuse while a server is connected: it would change rows that have been read or written already."""
+    for datacenter in engine.connection.every_node.silent_datacenters():
+        print(
+            f"tablestone: No node of datacenter {datacenter} answers, so a server there would not be seen: make sure "
+            "that none runs.",
+            file=sys.stderr,
+        )
     deadline = monotonic_seconds() + LEAVING_SECONDS_MAX
     while clients := engine.connection.other_clients():
         if monotonic_seconds() < deadline:  # a server that has just stopped

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -18,7 +19,7 @@ from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.parameters import with_options
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
-from tablestone.engines.contract import Engine, Key, KeyRange
+from tablestone.engines.contract import Engine, EngineUnavailable, Key, KeyRange
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import read_record
 from tablestone.tables.row_places import partition_in_words
@@ -71,10 +72,18 @@ def status(
         raise BrokenOption("--table and --partition-key belong together.")
     address = cluster_address(given)
     opened = opening()
-    engine = opened.open_cassandra(address, system_clock, read_only=True, may_be_loading=True)
     from tablestone.engines.cassandra import placement  # noqa: PLC0415 - needs the driver
 
     try:
+        engine = opened.open_cassandra(address, system_clock, read_only=True, may_be_loading=True)
+    except EngineUnavailable:
+        _print_nodes_alone(placement, opened.connect(address))
+        raise
+    try:
+        if opened.is_loading(engine):
+            print(
+                "The keyspace is being loaded: servers refuse it until `cluster load` has ended.\n"
+            )
         if table is not None and partition_key is not None:
             return _print_nodes_of(placement, engine, account, table, partition_key)
         _print_uses(placement, engine.connection)
@@ -83,6 +92,14 @@ def status(
     finally:
         asyncio.run(engine.close())
     return 0
+
+
+def _print_nodes_alone(placement: ModuleType, connection: Connection) -> None:
+    """The nodes of a keyspace that cannot be read, each asked about itself."""
+    try:
+        _print_uses(placement, connection)
+    finally:
+        connection.close()
 
 
 def _print_uses(placement: ModuleType, connection: Connection) -> None:
@@ -100,7 +117,7 @@ def _print_uses(placement: ModuleType, connection: Connection) -> None:
     _print_columns([_HEAD, *lines])
     largest = max((use.largest or 0 for use in uses), default=0)
     if largest:
-        print(f"The largest partition on disk has about {shown_bytes(largest)}.")
+        print(f"No partition on disk is larger than {shown_bytes(largest)}.")
 
 
 def _print_counts(placement: ModuleType, engine: CassandraEngine, *, quiet: bool) -> None:
@@ -120,7 +137,8 @@ def _print_counts(placement: ModuleType, engine: CassandraEngine, *, quiet: bool
         for counted in placement.count_partitions(connection, tell):
             partitions += 1
             rows += counted.rows
-            for node in placement.nodes_of(connection, counted.partition):
+            copies_in = placement.nodes_of(connection, counted.partition)
+            for node in chain.from_iterable(copies_in.values()):
                 partitions_on[node] = partitions_on.get(node, 0) + 1
                 rows_on[node] = rows_on.get(node, 0) + counted.rows
             entry = (counted.rows, counted.partition)
@@ -130,7 +148,9 @@ def _print_counts(placement: ModuleType, engine: CassandraEngine, *, quiet: bool
                 heapq.heappushpop(largest, entry)
     finally:
         progress.close()
-    print(f"\n{partitions:,} partitions with {rows:,} rows.")
+    print(
+        f"\n{partitions:,} partitions with {rows:,} rows, among them those of accounts and tables."
+    )
     if not partitions:
         return
     print("\nThe copies on each node:")
@@ -147,7 +167,7 @@ def _print_counts(placement: ModuleType, engine: CassandraEngine, *, quiet: bool
     print("\nThe largest partitions, by rows:")
     for number, partition in sorted(largest, reverse=True):
         size = shown_bytes(number * placement.mean_row_size(connection, partition))
-        nodes = ", ".join(placement.nodes_of(connection, partition))
+        nodes = _copies_in_words(placement.nodes_of(connection, partition))
         words = partition_in_words(partition, names)
         print(f"  {number:,} rows, about {size}: {words}, on {nodes}")
 
@@ -160,9 +180,18 @@ def _print_nodes_of(
         print(f"The account {account} has no table {table}.")
         return NO_SUCH_TABLE
     partition = storage_keys.entity_partition(read_record(stored).table_id, partition_key)
-    for node in placement.nodes_of(engine.connection, partition):
-        print(node)
+    copies_in = placement.nodes_of(engine.connection, partition)
+    for datacenter, nodes in copies_in.items():
+        for node in nodes:
+            print(node if len(copies_in) == 1 else f"{node}  {datacenter}")
     return 0
+
+
+def _copies_in_words(copies_in: Mapping[str, Sequence[str]]) -> str:
+    """The nodes of a partition, with their datacenters if there are several."""
+    if len(copies_in) == 1:
+        return ", ".join(*copies_in.values())
+    return "; ".join(f"{name}: {', '.join(nodes)}" for name, nodes in copies_in.items())
 
 
 async def _table_names(engine: Engine) -> dict[bytes, str]:

@@ -29,6 +29,10 @@ FIGURES: Final = (
         FigureKind.COUNTER,
         "Attempts of a commit before which another server had written to the partition.",
     ),
-    Figure("cassandra_nodes", FigureKind.GAUGE, "Nodes that the driver knows."),
-    Figure("cassandra_nodes_up", FigureKind.GAUGE, "Nodes that the driver takes for running."),
+    Figure("cassandra_nodes", FigureKind.GAUGE, "Nodes of the datacenter that the server asks."),
+    Figure(
+        "cassandra_nodes_up",
+        FigureKind.GAUGE,
+        "Nodes of that datacenter that the driver takes for running.",
+    ),
 )

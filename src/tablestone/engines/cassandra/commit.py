@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from tablestone.clock import Clock
+from tablestone.engines.cassandra.attempts import Attempts
 from tablestone.engines.cassandra.connection import (
-    PAUSE_SECONDS,
     Call,
     Connection,
     OutcomeInDoubt,
@@ -40,7 +40,10 @@ from tablestone.engines.contract import (
 )
 
 COMMIT_SECONDS_MAX: Final = 20.0
-"""How long a write set is tried again; the service's own limit for a request is 30 s."""
+"""How long a write set may wait and be tried again; the service's own limit for a request is 30 s."""
+DOUBT_SECONDS_MIN: Final = 4.0
+"""How long an outcome in doubt is asked for at least: with the last attempt and the last question, 30 s have passed."""
+OVERTAKEN_PAUSE_SECONDS_MAX: Final = 0.2
 WRITER_SECONDS: Final = 3600
 """How long the number of an engine's last commit stays in a partition. After half of it, its absence proves nothing."""
 
@@ -103,6 +106,8 @@ class _Statements:
             f"SELECT mark, floor, listed, writers[?] FROM {ROWS} WHERE partition = ? LIMIT 1",
             serial=True,
         )
+        # At QUORUM: it contains every commit that was acknowledged, and asks fewer nodes for less.
+        self.moment = connection.prepare(f"SELECT DISTINCT mark FROM {ROWS} WHERE partition = ?")
         self.versions = connection.prepare(
             f"SELECT row, version, mark, floor, listed FROM {ROWS} WHERE partition = ? AND row IN ?",
             serial=True,
@@ -132,14 +137,13 @@ class Commits:
         self.overtaken = 0
         self._statements = _Statements(connection)
 
-    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+    async def commit(self, write_set: WriteSet, attempts: Attempts) -> Committed | Conflict:
         """Apply the write set; to be called again for a partition when the last call for it has ended."""
-        deadline = self._seconds() + COMMIT_SECONDS_MAX
-        pause = PAUSE_SECONDS
         partition, changes, _ = write_set
         found: Found | None = None
         if any(change.mutation is None for change in changes):
-            found = await self._find(partition, changes)  # nothing to hang such a condition on
+            # A batch has nothing to hang such a condition on.
+            found = await self._find(partition, changes, attempts)
         while True:
             if found is not None:
                 outcome = _judge(changes, found)
@@ -149,25 +153,28 @@ class Commits:
             else:
                 attempt = self._blind_attempt(partition, changes)
             try:
-                found = await self._send(partition, attempt)
+                found = await self._send(partition, attempt, attempts)
             except EngineUnavailable:
-                if self._seconds() + pause > deadline:
+                if attempts.are_over:
                     raise
-                await self._connection.pause(pause)
-                pause = min(2 * pause, 1.0)
+                await attempts.pause()
                 continue
             if found is None:
                 return Committed(attempt.versions)
             if not attempt.is_blind:  # another server was first
                 self.overtaken += 1
-                if self._seconds() + pause > deadline:
+                if attempts.are_over:
                     raise EngineBusy("Other servers keep writing to the same partition.")
-                await self._connection.pause(pause)
-                pause = min(2 * pause, 0.2)
+                await attempts.pause(OVERTAKEN_PAUSE_SECONDS_MAX)
 
     async def state(self, partition: bytes) -> State:
         """The state of a partition after every commit that was answered."""
-        return (await self._state(partition))[0]
+        return (await self._state(partition, self._connection.attempts()))[0]
+
+    async def moment(self, partition: bytes, attempts: Attempts | None = None) -> int:
+        """The mark of a partition, as `leases.MomentOf`; 0 if it has no rows."""
+        answer = await self._connection.read(self._statements.moment, (partition,), attempts)
+        return answer[0][0] or 0 if answer else 0
 
     async def change_state(
         self, partition: bytes, before: State, after: State, seconds: int = 0
@@ -243,7 +250,7 @@ class Commits:
         )
         return _Attempt([change, *rows], versions, mark, is_blind=False, longest=longest)
 
-    async def _send(self, partition: bytes, attempt: _Attempt) -> Found | None:
+    async def _send(self, partition: bytes, attempt: _Attempt, attempts: Attempts) -> Found | None:
         """None if the attempt was applied, else what it found; `EngineUnavailable` if it never can be any more."""
         await self._widths.note(partition, attempt.longest)
         self._attempts += 1
@@ -254,13 +261,14 @@ class Commits:
             answer = await self._connection.write_if([attempt.calls[0], writer, *attempt.calls[1:]])
         except OutcomeInDoubt as doubt:
             self.in_doubt += 1
-            if await self._was_applied(partition, number, attempt, began):
+            until = attempts.with_at_least(DOUBT_SECONDS_MIN)
+            if await self._was_applied(partition, number, attempt.mark, began, until):
                 return None
             raise EngineBusy(f"The cluster did not take a write in time: {doubt}.") from doubt
         return None if answer is None else _found(answer)
 
     async def _was_applied(
-        self, partition: bytes, number: int, attempt: _Attempt, began: float
+        self, partition: bytes, number: int, mark: int, began: float, attempts: Attempts
     ) -> bool:
         """Whether an attempt of that moment, without an answer, was applied. Afterwards this cannot change any more.
 
@@ -269,34 +277,55 @@ class Commits:
         """
         while True:
             try:
-                state, last = await self._state(partition)
+                state, last = await self._state(partition, attempts)
+                if last == number and await self._is_at_quorum(partition, state, mark, attempts):
+                    return True
             except EngineUnavailable as error:
                 raise OutcomeUnknown(
                     f"A write may have been applied, or not: {error.sentence}"
                 ) from error
-            if last == number:
-                return True
-            if self._seconds() - began > WRITER_SECONDS / 2:
-                # The process stood still for so long that the number may have been there, and have expired.
-                raise OutcomeUnknown(
-                    "A write may have been applied, or not: that was too long ago."
-                )
-            if state.mark >= attempt.mark:
-                return False
-            fenced = state._replace(mark=attempt.mark)
-            with suppress(OutcomeInDoubt, EngineUnavailable):  # then the next look tells
-                if await self.change_state(partition, state, fenced):
+            if last != number:
+                if self._seconds() - began > WRITER_SECONDS / 2:
+                    # The process stood still for so long that the number may have been there, and have expired.
+                    raise OutcomeUnknown(
+                        "A write may have been applied, or not: that was too long ago."
+                    )
+                if state.mark >= mark:
                     return False
+                fenced = state._replace(mark=mark)
+                with suppress(OutcomeInDoubt, EngineUnavailable):  # then the next look tells
+                    if await self.change_state(partition, state, fenced):
+                        return False
+            if attempts.are_over:
+                raise OutcomeUnknown(
+                    "A write may have been applied, or not: the cluster does not say so in time."
+                )
+            await attempts.pause()
 
-    async def _find(self, partition: bytes, changes: Sequence[Change]) -> Found:
+    async def _is_at_quorum(
+        self, partition: bytes, state: State, mark: int, attempts: Attempts
+    ) -> bool:
+        """Whether a commit that left this mark, and that a read at SERIAL has shown, is in every read at QUORUM.
+
+        One node with the commit may answer a read at SERIAL; the moments of partitions are read at QUORUM.
+        """
+        if await self.moment(partition, attempts) >= mark:
+            return True
+        # A conditional write brings what was decided before it to a quorum first. This one changes nothing.
+        with suppress(OutcomeInDoubt, EngineUnavailable):
+            return await self.change_state(partition, state, state)
+        return False
+
+    async def _find(self, partition: bytes, changes: Sequence[Change], attempts: Attempts) -> Found:
         """The present versions. The state is read first: if it is the same at the commit, so are the versions."""
-        state, _ = await self._state(partition)
+        state, _ = await self._state(partition, attempts)
         rows = [change.row for change in changes]
-        answer = await self._connection.read(self._statements.versions, (partition, rows))
+        answer = await self._connection.read(self._statements.versions, (partition, rows), attempts)
         return Found(state, {row: version for row, version, *_ in answer if version is not None})
 
-    async def _state(self, partition: bytes) -> tuple[State, int | None]:
-        answer = await self._connection.read(self._statements.state, (self._writer, partition))
+    async def _state(self, partition: bytes, attempts: Attempts) -> tuple[State, int | None]:
+        asked = (self._writer, partition)
+        answer = await self._connection.read(self._statements.state, asked, attempts)
         if not answer:
             return State(), None
         mark, floor, listed, last = answer[0]

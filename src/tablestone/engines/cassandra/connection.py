@@ -19,6 +19,7 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
 import cassandra
 from cassandra import ConsistencyLevel
+from tablestone.engines.cassandra.attempts import Attempts
 from tablestone.engines.cassandra.cassandra_figures import REQUEST
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.direct_requests import DirectRequests
@@ -29,6 +30,7 @@ from tablestone.engines.cassandra.driver_errors import (
     in_words,
     words_of_the_node,
 )
+from tablestone.engines.cassandra.every_node import EveryNode
 from tablestone.engines.cassandra.requests_under_way import (
     Answer,
     RequestsUnderWay,
@@ -39,6 +41,7 @@ from tablestone.engines.cassandra.serving_loop import ServingLoop
 from tablestone.engines.cassandra.session import (
     REQUEST_SECONDS_MAX,
     Nodes,
+    open_far_session,
     open_session,
 )
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable
@@ -50,8 +53,6 @@ SCHEMA_SECONDS_MAX: Final = 60.0
 """How long a change of the schema may take: all nodes have to agree on it."""
 NEWS_SECONDS_MAX: Final = 10.0
 """How long the other nodes may take to know of a node that has just started."""
-PAUSE_SECONDS: Final = 0.02
-"""The first pause before a statement is sent again; each one is twice as long, up to 1 s."""
 START_PAUSE_SECONDS: Final = 0.5
 """The pause between two attempts of a statement that a start or a command waits for."""
 
@@ -96,6 +97,7 @@ class Connection:
         self.request_seconds = Distribution(REQUEST.bounds)
         self.failures = 0
         self.keyspace = address.keyspace
+        self.names_user = address.user is not None
         self.is_open = True
         self._nodes = Nodes(seconds, address.datacenter)
         self.serving = ServingLoop()
@@ -103,6 +105,8 @@ class Connection:
             self.serving, seconds, self.request_seconds, self._note_failure
         )
         self.cluster, self.session = open_session(address, self._nodes, self.serving)
+        far = functools.partial(open_far_session, address)
+        self.every_node = EveryNode(self.session, self._nodes, far)
         self._direct = DirectRequests(self.session, self._nodes, address.keyspace)
         if in_keyspace:
             if address.keyspace not in self.cluster.metadata.keyspaces:
@@ -128,14 +132,11 @@ class Connection:
         self._direct.learn(statement)
         return statement
 
-    def execute(self, text: str, parameters: Sequence[Any] = (), host: Any = None) -> list[Row]:
+    def execute(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """A statement that is not prepared, waited for on this thread: for making and examining a keyspace.
 
-        It may be repeated, and is, until `READ_SECONDS_MAX` have passed; `EngineRefused` if the nodes refuse it. With a
-        host it is asked of that node, about itself, and once; the error is the driver's.
+        It may be repeated, and is, until `READ_SECONDS_MAX` have passed; `EngineRefused` if the nodes refuse it.
         """
-        if host is not None:
-            return list(self.session.execute(text, parameters, host=host))
         return self.waited_for(
             lambda: list(self.session.execute(text, parameters)), READ_SECONDS_MAX
         )
@@ -158,11 +159,6 @@ class Connection:
             with suppress(cassandra.DriverException):
                 self.cluster.refresh_nodes()
 
-    def node_clocks(self) -> list[int]:
-        """The clocks of the nodes that answer, in microseconds since 1970, waited for on this thread."""
-        ask = "SELECT toUnixTimestamp(now()) FROM system.local"
-        return [rows[0][0] * 1000 for _, rows in self._of_each_node(ask)]
-
     def other_clients(self) -> list[str]:
         """The addresses of clients that use the keyspace, if there are others than this one; asked on this thread."""
         mine = self.session.get_pool_state()
@@ -175,15 +171,22 @@ class Connection:
         return sorted(found)
 
     def _of_each_node(self, text: str) -> Iterator[tuple[Any, list[Row]]]:
-        """Each node that is up, with its answer to a question about itself."""
-        for host in self.cluster.metadata.all_hosts():
-            if host.is_up:
-                ask = functools.partial(self.execute, text, host=host)
+        """Each node that is up, in whichever datacenter, with its answer to a question about itself."""
+        for host in self.every_node.all():
+            if self.every_node.is_up(host):
+                ask = functools.partial(self.every_node.ask, host, text)
                 yield host, self.waited_for(ask, READ_SECONDS_MAX)
 
-    async def read(self, statement: Statement, parameters: Sequence[Any]) -> Answer:
-        """The rows of a query, tried again until `READ_SECONDS_MAX` have passed."""
-        return await self._repeated(((statement, parameters),))
+    def attempts(self, seconds_max: float | None = None) -> Attempts:
+        """Attempts that begin now, for this long; without a time, `READ_SECONDS_MAX`."""
+        seconds_max = READ_SECONDS_MAX if seconds_max is None else seconds_max
+        return Attempts(self._seconds, self._chance, seconds_max)
+
+    async def read(
+        self, statement: Statement, parameters: Sequence[Any], attempts: Attempts | None = None
+    ) -> Answer:
+        """The rows of a query, tried again until `READ_SECONDS_MAX` have passed, or until these attempts are over."""
+        return await self._repeated(((statement, parameters),), attempts)
 
     async def repeatable(self, statement: Statement, parameters: Sequence[Any]) -> None:
         """Send a write that may be repeated, such as one with a timestamp of its own."""
@@ -193,9 +196,10 @@ class Connection:
         """Send writes of one partition that may be repeated as one batch."""
         await self._repeated(calls, direct=False)
 
-    async def _repeated(self, calls: Sequence[Call], *, direct: bool = True) -> Answer:
-        deadline = self._seconds() + READ_SECONDS_MAX
-        pause = PAUSE_SECONDS
+    async def _repeated(
+        self, calls: Sequence[Call], attempts: Attempts | None = None, *, direct: bool = True
+    ) -> Answer:
+        attempts = attempts or self.attempts()
         while True:
             try:
                 return await self._send(calls, direct=direct)
@@ -206,11 +210,10 @@ class Connection:
             except Exception as error:
                 if why := _why_unreadable(error):
                     raise EngineBusy(why) from error
-                if not self.is_open or self._seconds() + pause > deadline:
+                if not self.is_open or attempts.are_over:
                     hint = UNNAMED if isinstance(error, cassandra.ReadFailure) else ""
                     raise _busy("The cluster does not answer", error, hint) from error
-            await self.pause(pause)
-            pause = min(2 * pause, 1.0)
+            await attempts.pause()
 
     async def write_if(self, calls: Sequence[Call]) -> Answer | None:
         """Send conditional statements of one partition as one batch; None if they were applied.
@@ -230,18 +233,31 @@ class Connection:
             raise OutcomeInDoubt(in_words(error)) from error
         return None if answer[0][0] else answer
 
-    def nodes(self) -> tuple[int, int]:
-        """The number of nodes that the driver knows, and of those that it takes for running."""
-        hosts = self.cluster.metadata.all_hosts()
-        return len(hosts), sum(bool(host.is_up) for host in hosts)
+    async def ensure(self, statement: Statement, parameters: Sequence[Any]) -> None:
+        """A conditional write that is to have happened, by this engine or another one: sent until an answer comes.
 
-    async def pause(self, seconds: float) -> None:
-        """Wait about this long: writers that met must not meet again."""
-        await asyncio.sleep(seconds * (0.5 + self._chance()))
+        `EngineUnavailable` if none comes in `READ_SECONDS_MAX`. Then it may have happened, or may yet.
+        """
+        attempts = self.attempts()
+        while True:
+            try:
+                await self.write_if([(statement, parameters)])
+            except OutcomeInDoubt as doubt:
+                if attempts.are_over:
+                    raise EngineBusy(f"The cluster does not answer a write: {doubt}.") from doubt
+            else:
+                return
+            await attempts.pause()
+
+    def nodes(self) -> tuple[int, int]:
+        """The number of nodes that requests may go to, and of those that the driver takes for running."""
+        hosts = [host for host in self.cluster.metadata.all_hosts() if self._nodes.is_near(host)]
+        return len(hosts), sum(bool(host.is_up) for host in hosts)
 
     def close(self) -> None:
         """Close every connection to the cluster."""
         self.is_open = False
+        self.every_node.leave()
         self.cluster.shutdown()
 
     def waited_for(self, attempt: Callable[[], _Result], seconds_max: float) -> _Result:

@@ -28,7 +28,7 @@ from tablestone.engines.cassandra.directory_nodes import (
 )
 from tablestone.engines.cassandra.pieces import CALLS_MAX, pieces
 from tablestone.engines.cassandra.requests_under_way import Answer
-from tablestone.engines.contract import EngineDamaged, EngineUnavailable
+from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavailable
 
 ENTRIES_MAX: Final = 4096
 """A node with more entries is split: reading a whole node takes some ms."""
@@ -222,15 +222,30 @@ class Directory:
             self._may_be_empty[low] = None
 
     async def node(self, level: int, low: bytes, *, exactly: bool = False) -> Node:
-        """The bounds of a node, as every acknowledged change left them; `exactly`: after those that had begun, too."""
-        statement = self._statements.node_exactly if exactly else self._statements.node
-        answer = await self._connection.read(statement, (level, low))
-        if not answer:
-            raise EngineDamaged(f"The directory has no node {low.hex()!r} of level {level}.")
-        node = Node(*answer[0])
+        """The bounds of a node, as every acknowledged change left them.
+
+        `exactly`: as the changes that had begun left them, too, and as every later read will show them. One node may
+        answer a read at SERIAL before a second one has the change: then a read at QUORUM would still miss it.
+        """
+        statements = self._statements
+        node = await self._bounds(
+            statements.node_exactly if exactly else statements.node, level, low
+        )
+        attempts = self._connection.attempts()
+        while exactly and await self._bounds(statements.node, level, low) != node:
+            if attempts.are_over:
+                raise EngineBusy("The nodes do not agree on the directory in time.")
+            await attempts.pause()
+            node = await self._bounds(statements.node_exactly, level, low)
         if level == LEAF and node.high == low and low in self._lows:
             self._lows.remove(low)
         return node
+
+    async def _bounds(self, statement: Statement, level: int, low: bytes) -> Node:
+        answer = await self._connection.read(statement, (level, low))
+        if not answer:
+            raise EngineDamaged(f"The directory has no node {low.hex()!r} of level {level}.")
+        return Node(*answer[0])
 
     async def is_node(self, level: int, low: bytes) -> bool:
         """Whether there is, or was, a node of this low."""
@@ -352,9 +367,11 @@ class Directory:
         node = await self.node(level, low, exactly=True)
         if node.split == split:
             latest = await self._copy(level, low, split, node.high)
-            await self._apply(self._statements.make_node, (level, split, node.high))
+            await self._connection.ensure(self._statements.make_node, (level, split, node.high))
             cleared = None if node.cleared is None else max(node.cleared + 1, latest)
-            await self._apply(self._statements.end_split, (split, cleared, level, low, split))
+            await self._connection.ensure(
+                self._statements.end_split, (split, cleared, level, low, split)
+            )
             node = await self.node(level, low, exactly=True)
         if node.high is not None:
             # Bound and timestamp are of one moment: a later join asks for later epochs than this timestamp.
@@ -381,10 +398,3 @@ class Directory:
             if len(entries) < ENTRIES_PER_READ:
                 return latest
             first = entries[-1][0] + b"\0"
-
-    async def _apply(self, statement: object, parameters: tuple[object, ...]) -> None:
-        """A conditional write that is to have happened, by this engine or another one."""
-        while True:
-            with suppress(OutcomeInDoubt):
-                await self._connection.write_if([(statement, parameters)])
-                return

@@ -20,6 +20,7 @@ from tablestone.engines.cassandra.directory_nodes import (
     Node,
     NodeStatements,
 )
+from tablestone.engines.contract import EngineBusy
 
 NUMBERS: Final = 1 << 62
 """The numbers of joins are below this."""
@@ -99,6 +100,7 @@ class Joins:
 
         If the bound of the left leaf has not moved, it cannot move any more in this join afterwards.
         """
+        attempts = self._connection.attempts()
         while True:
             left_low, left = await self._tree.left_of(low)
             if left.high == low:
@@ -107,10 +109,13 @@ class Joins:
                 await self._end(low, number)
                 return True
             if left.takes != number:
-                await self._apply(self._statements.give_up_leaving, (LEAF, low, number))
+                await self._connection.ensure(self._statements.give_up_leaving, (LEAF, low, number))
                 return False
             with suppress(OutcomeInDoubt):
                 await self._write(*self._giving_up(left_low, left))
+            if attempts.are_over:
+                raise EngineBusy("A join in the directory does not end in time.")
+            await attempts.pause()
 
     def _giving_up(self, left_low: bytes, left: Node) -> Call:
         """Takes the announcement in a left leaf back. `cleared` grows, so that no late announcement of it fits."""
@@ -124,15 +129,8 @@ class Joins:
         await self._connection.repeatable(
             self._statements.remove_from, (LAST_TIMESTAMP, LEAF, low, low)
         )
-        await self._apply(self._statements.leave, (low, LEAF, low, number))
+        await self._connection.ensure(self._statements.leave, (low, LEAF, low, number))
 
     async def _write(self, statement: Statement, parameters: Sequence[Any]) -> bool:
         """A conditional write; whether it was applied."""
         return await self._connection.write_if([(statement, parameters)]) is None
-
-    async def _apply(self, statement: Statement, parameters: Sequence[Any]) -> None:
-        """A conditional write that is to have happened, by this engine or another one."""
-        while True:
-            with suppress(OutcomeInDoubt):
-                await self._write(statement, parameters)
-                return

@@ -6,10 +6,9 @@ row of another table. A low is used for one node only, and for ever: a node that
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Final, NamedTuple
 
-from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt
+from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.schema import DIRECTORY, DIRECTORY_NODES
 
 LEAF: Final = 0
@@ -93,9 +92,6 @@ async def make_root(connection: Connection) -> None:
     """The three nodes of an empty directory; nothing happens where they are."""
     statements = NodeStatements(connection)
     for level in range(LEAF, ROOT_LEVEL + 1):
-        while True:
-            with suppress(OutcomeInDoubt):
-                await connection.write_if([(statements.make_node, (level, FIRST, None))])
-                break
+        await connection.ensure(statements.make_node, (level, FIRST, None))
         if level > LEAF:
             await connection.repeatable(statements.add, (level, FIRST, FIRST, 1, 1))

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from tablestone.clock import Clock
+from tablestone.engines.cassandra.attempts import Attempts
 from tablestone.engines.cassandra.capabilities import CAPABILITIES, LEASE_SECONDS
 from tablestone.engines.cassandra.cassandra_figures import REQUEST
-from tablestone.engines.cassandra.commit import Commits
+from tablestone.engines.cassandra.commit import COMMIT_SECONDS_MAX, Commits
 from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.emptied import Emptied
 from tablestone.engines.cassandra.invariants import broken_invariants
+from tablestone.engines.cassandra.partition_turns import PartitionTurns
 from tablestone.engines.cassandra.read import PassingSnapshot, Reads
 from tablestone.engines.cassandra.widths import Widths
 from tablestone.engines.contract import (
@@ -48,13 +50,14 @@ class CassandraEngine:
         self.connection = connection
         self._read_only = read_only
         self._is_open = True
-        self._last: dict[bytes, asyncio.Task[Committed | Conflict]] = {}
+        self._turns = PartitionTurns()
+        self._under_way: set[asyncio.Task[Committed | Conflict]] = set()
         self.directory = Directory(connection, clock, chance)
         widths = Widths(connection)
         self._commits = Commits(connection, self.directory, clock, seconds, writer, widths)
         self.emptied = Emptied(connection, self.directory, self._commits)
         self._reads = Reads(connection, self.directory, widths, self.emptied.note)
-        self._leases = Leases(LEASE_SECONDS, moment_of=self._reads.moment)
+        self._leases = Leases(LEASE_SECONDS, moment_of=self._commits.moment)
 
     @property
     def generation(self) -> int | None:
@@ -85,10 +88,11 @@ class CassandraEngine:
         self._require_open()
         if self._read_only:
             raise EngineUnavailable("The engine was opened for reading only.")
-        partition = write_set.partition
-        task = asyncio.ensure_future(self._after(self._last.get(partition), write_set))
-        self._last[partition] = task
-        task.add_done_callback(lambda done: self._forget(partition, done))
+        # The time of a commit begins before it waits for earlier ones: a client waits no longer for a busy partition.
+        attempts = self.connection.attempts(COMMIT_SECONDS_MAX)
+        task = asyncio.ensure_future(self._in_turn(write_set, attempts))
+        self._under_way.add(task)
+        task.add_done_callback(self._forget)
         # The caller may be cancelled; a commit that has begun is carried out.
         return await asyncio.shield(task)
 
@@ -114,25 +118,25 @@ class CassandraEngine:
     async def close(self) -> None:
         if self._is_open:
             self._is_open = False
-            if self._last:
-                await asyncio.wait(list(self._last.values()))
+            if self._under_way:
+                await asyncio.wait(self._under_way)
             self.connection.close()
 
-    async def _after(
-        self, earlier: asyncio.Task[Committed | Conflict] | None, write_set: WriteSet
-    ) -> Committed | Conflict:
-        if not write_set.changes:
+    async def _in_turn(self, write_set: WriteSet, attempts: Attempts) -> Committed | Conflict:
+        partition, changes, _ = write_set
+        if not changes:
             return Committed([])
-        if earlier is not None:
-            await asyncio.wait((earlier,))
-        outcome = await self._commits.commit(write_set)
-        if any(change.mutation is DELETE for change in write_set.changes):
-            self.emptied.note(write_set.partition)
+        await self._turns.begin(partition, attempts.left)
+        try:
+            outcome = await self._commits.commit(write_set, attempts)
+        finally:
+            self._turns.end(partition)
+        if any(change.mutation is DELETE for change in changes):
+            self.emptied.note(partition)
         return outcome
 
-    def _forget(self, partition: bytes, done: asyncio.Task[Committed | Conflict]) -> None:
-        if self._last.get(partition) is done:
-            del self._last[partition]
+    def _forget(self, done: asyncio.Task[Committed | Conflict]) -> None:
+        self._under_way.discard(done)
         if not done.cancelled():
             done.exception()  # the caller that waits gets it
 

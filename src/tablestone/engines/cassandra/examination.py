@@ -1,7 +1,8 @@
 """Examines a cluster before it is used: nodes, settings, clocks, keyspace.
 
 A fault that would lose or mix up data, or that cannot work, is a refusal; an unwise setting is a warning. Each is one
-sentence, and docs/guides/cassandra.md says why it matters. Every node that answers is asked for its own settings.
+sentence, and docs/guides/cassandra.md says why it matters. Every node that answers is asked for its own settings,
+in whichever datacenter it is.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 from cassandra import Unauthorized
@@ -22,13 +24,14 @@ from tablestone.engines.cassandra.copies import (
 )
 from tablestone.engines.cassandra.driver_errors import in_words
 from tablestone.engines.cassandra.ownership import require_own
-from tablestone.engines.cassandra.schema import LAYOUT, LOADING, TABLES
-from tablestone.engines.contract import EngineRefused
+from tablestone.engines.cassandra.schema import LAYOUT, LOADING, SPECULATIVE_RETRY, TABLES
+from tablestone.engines.contract import EngineRefused, EngineUnavailable
 
 if TYPE_CHECKING:
     from tablestone.engines.cassandra.connection import Connection
 
 VERSION_MIN: Final = (5, 0)
+ALLOWS_ALL: Final = "AllowAllAuthenticator"
 MUTATION_BYTES_ADVISED: Final = 8 << 20
 """The largest transaction has 4 MiB in a request; the nodes write it twice, with its state."""
 _UNITS: Final = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
@@ -54,20 +57,20 @@ def examine(
 ) -> Examination:
     """Look at everything. Blocks, for as long as a few questions to every node take.
 
-    With an address, its number of copies is compared with that of the keyspace.
+    With an address, its number of copies is compared with that of the keyspace. If too few nodes tell of the keyspace,
+    that is then a finding, and no error.
     """
     found = Examination()
     try:
         _examine_keyspace(connection, found, wanted, may_be_loading=may_be_loading)
     except EngineRefused as refused:
         found.refusals.append(str(refused))
-    for host in sorted(
-        connection.cluster.metadata.all_hosts(), key=lambda host: str(host.endpoint)
-    ):
-        if host.is_up is False:
-            found.warnings.append(f"Node {host.endpoint} does not answer.")
-        else:
-            _examine_node(connection, host, clock, found)
+    except EngineUnavailable as error:
+        if wanted is None:
+            raise
+        found.refusals.append(error.sentence)
+    for host in connection.every_node.all():
+        _examine_node(connection, host, clock, found)
     return found
 
 
@@ -111,6 +114,12 @@ def _examine_keyspace(
                 f"The table {name}.{table} has read_repair = '{read_repair}': a later read could see less than an "
                 f"earlier one. ALTER TABLE {name}.{table} WITH read_repair = 'BLOCKING'."
             )
+        retry = keyspace.tables[table].options.get("speculative_retry") or ""
+        if retry != "ALWAYS" and "ms" not in retry:
+            found.warnings.append(
+                f"The table {name}.{table} has speculative_retry = '{retry}': while a node hangs, requests wait. "
+                f"ALTER TABLE {name}.{table} WITH speculative_retry = '{SPECULATIVE_RETRY}'."
+            )
     copies_in = held_copies(connection, keyspace)
     found.refusals += too_many_copies(connection, copies_in, is_made=True)
     found.warnings += few_copies(copies_in)
@@ -119,7 +128,13 @@ def _examine_keyspace(
 
 
 def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examination) -> None:
+    nodes = connection.every_node
     node = f"Node {host.endpoint}"
+    if not nodes.is_near(host):
+        node += f" of datacenter {host.datacenter}"
+    if not nodes.is_up(host):
+        found.warnings.append(f"{node} does not answer.")
+        return
     version = tuple(map(int, re.findall(r"\d+", host.release_version or "")[:2]))
     if version < VERSION_MIN:
         found.refusals.append(
@@ -128,9 +143,7 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
         return
     before = clock()
     try:
-        [(milliseconds,)] = connection.execute(
-            "SELECT toUnixTimestamp(now()) FROM system.local", host=host
-        )
+        [(milliseconds,)] = nodes.ask(host, "SELECT toUnixTimestamp(now()) FROM system.local")
     except Exception as error:  # noqa: BLE001 - of the driver and of the node
         found.warnings.append(f"{node} does not answer: {in_words(error)}.")
         return
@@ -146,7 +159,7 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
         )
     try:
         settings: dict[str, str | None] = dict(
-            connection.execute("SELECT name, value FROM system_views.settings", host=host)
+            nodes.ask(host, "SELECT name, value FROM system_views.settings")
         )
     except Unauthorized:
         found.warnings.append(
@@ -157,6 +170,22 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
         found.warnings.append(f"{node} does not answer: {in_words(error)}.")
     else:
         _examine_settings(node, settings, found)
+        if is_open_to_all(settings, str(host.address), names_user=connection.names_user):
+            found.warnings.append(
+                f"{node} asks for no password: each program that reaches it reads and changes everything, the keys of "
+                "the accounts too. Set authenticator: PasswordAuthenticator and authorizer: CassandraAuthorizer."
+            )
+
+
+def is_open_to_all(settings: Mapping[str, str | None], address: str, *, names_user: bool) -> bool:
+    """Whether a node asks for no password, although other machines may reach it, or the URL names a user."""
+    if "authenticator.class_name" not in settings:
+        return False
+    # A node whose cassandra.yaml names none asks for no password.
+    kind = settings["authenticator.class_name"] or ALLOWS_ALL
+    if kind.rpartition(".")[2] != ALLOWS_ALL:
+        return False
+    return names_user or not ip_address(address).is_loopback
 
 
 def _examine_settings(node: str, settings: Mapping[str, str | None], found: Examination) -> None:

@@ -54,7 +54,7 @@ def _hold(place: str) -> Iterator[StorageId]:
 
 def _identify(module: ModuleType, address: ClusterAddress) -> bytes:
     try:
-        engine = module.open_cassandra(address, system_clock, warns=True)
+        engine = module.open_cassandra(address, system_clock, read_only=True, warns=True)
         identity: bytes = module.storage_id(engine.connection)
     except EngineRefused as refusal:
         return _REFUSED + str(refusal).encode()

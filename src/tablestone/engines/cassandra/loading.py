@@ -1,9 +1,11 @@
-"""Fills an empty keyspace with rows that have versions already, such as those of a data directory.
+"""Fills a new keyspace with rows that have versions already, such as those of a data directory.
 
-Nothing else writes to the keyspace at that time, so the writes are plain ones, and all of them have one timestamp: that
-of the beginning. A row that is written again is the same row. The mark of a partition is its greatest version, because
-of two values with the same timestamp Cassandra keeps the greater one. From the first write to the end there is a table
-`loading`, which says how far the load has come. While it exists, every server refuses the keyspace.
+Nothing else writes to the keyspace at that time, so the writes are plain ones, and all of them have one timestamp: the
+earliest one. A commit takes its timestamp from the clock of a node and replaces what was loaded, however wrong that
+clock is; so no clock is asked. Nothing was ever written before (`first_use`), so nothing hides what is loaded. A row
+that is written again is the same row. The mark of a partition is its greatest version, because of two values with the
+same timestamp Cassandra keeps the greater one. From the first write to the end there is a table `loading`, which says
+how far the load has come. While it exists, every server refuses the keyspace.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Final
 from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.engines.cassandra.connection import Call, Connection
 from tablestone.engines.cassandra.directory import Directory
+from tablestone.engines.cassandra.first_use import note_use, require_new
 from tablestone.engines.cassandra.pieces import pieces
 from tablestone.engines.cassandra.schema import LOADING, LOADING_TABLE, ROWS
 from tablestone.engines.cassandra.widths import Widths
@@ -26,6 +29,8 @@ WRITES_AT_ONCE_MAX: Final = 32
 KEPT_SECONDS: Final = 2.0
 """The place that a load has reached is stored about this often."""
 LISTED_KEPT_MAX: Final = 10_000
+TIMESTAMP: Final = 1
+"""Of every write of a load, and the epoch of what it lists: 1970, in microseconds."""
 
 
 class Load:
@@ -42,11 +47,11 @@ class Load:
     ) -> None:
         self._connection = connection
         self._seconds = seconds
-        self._timestamp, self.reached = _begin(connection, source)
-        self._directory = Directory(connection, self._clock, chance)
+        self.reached = _begin(connection, source)
+        self._directory = Directory(connection, _beginning, chance)
         self._widths = Widths(connection)
         self._slots = asyncio.Semaphore(WRITES_AT_ONCE_MAX)
-        self._listed: set[bytes] = set()
+        self._listed: dict[bytes, int] = {}
         self._kept_at = seconds()
         prepare = connection.prepare
         self._state = prepare(
@@ -72,37 +77,34 @@ class Load:
             await self._connection.repeatable(self._reach, key)
 
     async def finish(self) -> None:
-        """Let servers use the keyspace.
-
-        A conditional write takes its timestamp from a node's clock and must win: so every clock has to be past ours.
-        """
-        while min(self._connection.node_clocks()) <= self._timestamp:
-            await self._connection.pause(0.1)
+        """Let servers use the keyspace."""
+        note_use(self._connection)
         self._connection.define(f"DROP TABLE IF EXISTS {LOADING}")
-
-    def _clock(self) -> int:
-        """The time of this load in ticks: the epoch of every partition that it lists."""
-        return self._timestamp * 10 + UNIX_EPOCH_TICKS
 
     async def _write(self, partition: bytes, rows: list[StoredRow]) -> None:
         async with self._slots:
-            if partition not in self._listed:
+            epoch = self._listed.get(partition)
+            if epoch is None:
                 if len(self._listed) >= LISTED_KEPT_MAX:
                     self._listed.clear()
-                await self._directory.enlist(partition, 0)
-                self._listed.add(partition)
+                epoch = self._listed[partition] = await self._directory.enlist(partition, 0)
             await self._widths.note(partition, max(len(row.value) for row in rows))
             mark = max(row.version for row in rows)
             calls: list[Call] = [
-                (self._state, (self._timestamp, mark, self._timestamp, partition)),
-                *((self._row, (*row, self._timestamp)) for row in rows),
+                (self._state, (TIMESTAMP, mark, epoch, partition)),
+                *((self._row, (*row, TIMESTAMP)) for row in rows),
             ]
             for piece in pieces(calls):
                 await self._connection.repeatable_batch(piece)
 
 
-def _begin(connection: Connection, source: StorageId) -> tuple[int, Key | None]:
-    """The timestamp of the load, and the place that an earlier attempt has reached."""
+def _beginning() -> int:
+    """The time of a load in ticks, from which its epochs come."""
+    return TIMESTAMP * 10 + UNIX_EPOCH_TICKS
+
+
+def _begin(connection: Connection, source: StorageId) -> Key | None:
+    """The place that an earlier attempt has reached."""
     name = connection.keyspace
     if is_under_way(connection):
         found = connection.execute(f"SELECT source, begun, partition, row FROM {LOADING}")
@@ -111,16 +113,20 @@ def _begin(connection: Connection, source: StorageId) -> tuple[int, Key | None]:
                 f"The keyspace {name} is being loaded from another directory: name that one, or drop the keyspace and "
                 "make it again."
             )
+        if found and found[0][1] != TIMESTAMP:
+            raise EngineRefused(
+                f"The load of the keyspace {name} was begun by an earlier version: drop the keyspace, make it again, "
+                "and repeat the load."
+            )
         if found:
-            _, timestamp, partition, row = found[0]
-            return timestamp, None if partition is None else Key(partition, row)
+            _, _, partition, row = found[0]
+            return None if partition is None else Key(partition, row)
+    require_new(connection)
     connection.define(LOADING_TABLE)
-    # Later than everything that was ever written to these tables, also by the node whose clock is ahead of the others.
-    timestamp = max(connection.node_clocks())
     connection.execute(
-        f"INSERT INTO {LOADING} (id, source, begun) VALUES (0, %s, %s)", (source, timestamp)
+        f"INSERT INTO {LOADING} (id, source, begun) VALUES (0, %s, %s)", (source, TIMESTAMP)
     )
-    return timestamp, None
+    return None
 
 
 def is_under_way(connection: Connection) -> bool:

@@ -27,6 +27,7 @@ from tablestone.engines.cassandra.examination import (
     Examination,
     examine,
 )
+from tablestone.engines.cassandra.first_use import note_new, note_use
 from tablestone.engines.cassandra.loading import Load, is_under_way
 from tablestone.engines.cassandra.ownership import require_own
 from tablestone.engines.cassandra.schema import (
@@ -60,9 +61,12 @@ def open_cassandra(
     connection = connect(address)
     try:
         warnings = _require_fit(connection, clock, may_be_loading=may_be_loading)
+        connection.every_node.leave()  # a server asks no far node again
         for warning in warnings if warns else ():
             log.warning("%s", warning)
         _require_storage(connection, storage)
+        if not (read_only or may_be_loading):
+            note_use(connection)
         return engine_on(connection, clock, read_only=read_only)
     except BaseException:
         connection.close()
@@ -138,17 +142,21 @@ def initialize(address: ClusterAddress) -> bool:
     connection = connect(address, in_keyspace=False)
     try:
         keyspace = connection.cluster.metadata.keyspaces.get(address.keyspace)
+        is_new = True
         if keyspace is None:
             copies_in = wanted_copies(address, connection)
             if wrong := too_many_copies(connection, copies_in, is_made=False):
                 raise EngineRefused(" ".join(wrong))
             connection.define(keyspace_statement(address.keyspace, copies_in))
         else:
-            require_own(connection, keyspace)
+            # Servers refuse it until it has a number.
+            is_new = require_own(connection, keyspace).number is None
             held_copies(connection, keyspace)
         connection.use_keyspace()
         for statement in TABLES.values():
             connection.define(statement)
+        if is_new:
+            note_new(connection)
         connection.execute(
             f"INSERT INTO {ABOUT} (name, number) VALUES ('layout', %s) IF NOT EXISTS", (LAYOUT,)
         )
@@ -184,4 +192,4 @@ async def _make_directory(connection: Connection) -> None:
         except EngineUnavailable:
             if monotonic_seconds() > deadline:
                 raise
-        await connection.pause(START_PAUSE_SECONDS)
+        await asyncio.sleep(START_PAUSE_SECONDS)

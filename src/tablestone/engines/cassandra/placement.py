@@ -52,28 +52,32 @@ class CountedPartition(NamedTuple):
 
 
 def node_uses(connection: Connection) -> list[NodeUse]:
-    """All nodes, by address. Blocks, for as long as a few questions to every node take."""
+    """All nodes, of all datacenters, by address. Blocks, for as long as a few questions to every node take."""
     shares = _shares(connection)
     found = []
-    for host in connection.cluster.metadata.all_hosts():
+    nodes = connection.every_node
+    for host in nodes.all():
         use = NodeUse(
             _address(host),
             str(host.datacenter),
             str(host.rack),
             str(host.release_version),
-            bool(host.is_up),
+            nodes.is_up(host),
             shares.get(_address(host), 0.0),
         )
         if use.is_up:
             _ask(connection, host, use)
         found.append(use)
-    return sorted(found, key=lambda use: use.address)
+    return found
 
 
-def nodes_of(connection: Connection, partition: bytes) -> list[str]:
-    """The addresses of the nodes that hold a partition; the first one holds the first copy."""
+def nodes_of(connection: Connection, partition: bytes) -> dict[str, list[str]]:
+    """The addresses of the nodes that hold a partition, by datacenter; no copy is before another one."""
+    found: dict[str, list[str]] = {}
     hosts = connection.cluster.metadata.get_replicas(connection.keyspace, partition)
-    return [_address(host) for host in hosts]
+    for host in sorted(hosts, key=lambda host: (str(host.datacenter), _address(host))):
+        found.setdefault(str(host.datacenter), []).append(_address(host))
+    return found
 
 
 def count_partitions(
@@ -131,15 +135,12 @@ def _shares(connection: Connection) -> dict[str, float]:
 def _ask(connection: Connection, host: Any, use: NodeUse) -> None:
     place = "WHERE keyspace_name = %s AND table_name = %s"
     keys = (connection.keyspace, ROWS)
+    ask = connection.every_node.ask
     try:
-        estimates = connection.execute(
-            f"SELECT partitions_count FROM system.size_estimates {place}", keys, host
-        )
-        [(size,)] = connection.execute(
-            f"SELECT mebibytes FROM system_views.disk_usage {place}", keys, host
-        )
-        [(largest,)] = connection.execute(
-            f"SELECT mebibytes FROM system_views.max_partition_size {place}", keys, host
+        estimates = ask(host, f"SELECT partitions_count FROM system.size_estimates {place}", keys)
+        [(size,)] = ask(host, f"SELECT mebibytes FROM system_views.disk_usage {place}", keys)
+        [(largest,)] = ask(
+            host, f"SELECT mebibytes FROM system_views.max_partition_size {place}", keys
         )
     except (*PASSING, ValueError):  # a node that goes now, or a user who may not read these
         return

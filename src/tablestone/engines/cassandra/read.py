@@ -66,8 +66,6 @@ class _Statements:
         self.rows_between = prepare(f"{select} AND row >= ? AND row < ? LIMIT ?")
         self.rows_named = prepare(f"{select} AND row IN ?")
         self.mark = prepare(f"SELECT mark FROM {ROWS} WHERE partition = ? LIMIT 1")
-        # At QUORUM: it contains every commit that was acknowledged, and asks fewer nodes for less.
-        self.moment = connection.prepare(f"SELECT DISTINCT mark FROM {ROWS} WHERE partition = ?")
 
 
 class Reads:
@@ -91,11 +89,6 @@ class Reads:
         answer = await self._connection.read(self._statements.get, key)
         value: bytes | None = answer[0][0] if answer else None
         return value
-
-    async def moment(self, partition: bytes) -> int:
-        """The mark of a partition, as `leases.MomentOf`; 0 if it has no rows."""
-        answer = await self._connection.read(self._statements.moment, (partition,))
-        return answer[0][0] or 0 if answer else 0
 
     async def read(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
         """As `Engine.read`; the page also ends where the partition changes while it is read."""

@@ -18,6 +18,8 @@ from cassandra.policies import (
     FallthroughRetryPolicy,
     HostDistance,
     HostStateListener,
+    LoadBalancingPolicy,
+    RoundRobinPolicy,
     TokenAwarePolicy,
 )
 from cassandra.query import tuple_factory
@@ -36,6 +38,10 @@ logging.getLogger("cassandra").setLevel(logging.CRITICAL)
 
 CONNECT_SECONDS_MAX: Final = 10.0
 """How long opening a connection may take."""
+FAR_CONNECT_SECONDS_MAX: Final = 5.0
+"""How long it may take to a node of another datacenter, which may be out of this machine's reach."""
+FAR_CONNECTS_AT_ONCE: Final = 16
+"""Each takes a thread for a moment. The driver has two, and nodes that are out of reach would be waited for in turn."""
 REQUEST_SECONDS_MAX: Final = 3.0
 """How long one statement may take: longer than the nodes' own time-outs for writes, which say more."""
 AVOIDED_SECONDS: Final = 10.0
@@ -61,6 +67,10 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
         self._avoided: dict[Any, float] = {}
         """The nodes that were late, and when each is tried next. Several threads change it, each in one step."""
         self._turn = 0
+
+    def is_near(self, host: Any) -> bool:
+        """Whether requests may go to this node: it is in the near datacenter."""
+        return bool(self.distance(host) != HostDistance.IGNORED)
 
     def avoid(self, host: Any) -> None:
         """This node did not answer in time."""
@@ -135,11 +145,7 @@ def open_session(
     address: ClusterAddress, nodes: Nodes, serving: ServingLoop
 ) -> tuple[Cluster, Session]:
     """A session that is connected; `EngineRefused` says why there is none."""
-    try:
-        cluster = _cluster(address, nodes, serving)
-    except cassandra.UnresolvableContactPoints as error:
-        names = ", ".join(name for name, _ in address.hosts)
-        raise EngineRefused(f"No Cassandra node has an address under {names}.") from error
+    cluster = _cluster(address, nodes, serving)
     try:
         session = cluster.connect()
     except Exception as error:
@@ -154,9 +160,35 @@ def open_session(
     return cluster, session
 
 
-def _cluster(address: ClusterAddress, nodes: Nodes, serving: ServingLoop) -> Cluster:
+def open_far_session(address: ClusterAddress) -> Session:
+    """A session that has tried to connect to the nodes of all datacenters; `EngineRefused` if none can be reached.
+
+    It belongs to a `Cluster` of its own, so that nothing else goes to far nodes.
+    """
+    cluster = _cluster(
+        address,
+        RoundRobinPolicy(),
+        ServingLoop(),
+        connect_seconds=FAR_CONNECT_SECONDS_MAX,
+        threads=FAR_CONNECTS_AT_ONCE,
+    )
+    try:
+        return cluster.connect(wait_for_all_pools=True)
+    except Exception as error:
+        cluster.shutdown()
+        raise refusal(address, error) from error
+
+
+def _cluster(
+    address: ClusterAddress,
+    order: LoadBalancingPolicy,
+    serving: ServingLoop,
+    *,
+    connect_seconds: float = CONNECT_SECONDS_MAX,
+    threads: int = 2,
+) -> Cluster:
     profile = ExecutionProfile(
-        load_balancing_policy=nodes,
+        load_balancing_policy=order,
         # This module decides about retries: the driver does not know which statements may be repeated.
         retry_policy=FallthroughRetryPolicy(),
         consistency_level=ConsistencyLevel.QUORUM,
@@ -164,19 +196,25 @@ def _cluster(address: ClusterAddress, nodes: Nodes, serving: ServingLoop) -> Clu
         request_timeout=REQUEST_SECONDS_MAX,
         row_factory=tuple_factory,
     )
-    cluster = Cluster(
-        list(address.hosts),
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        auth_provider=credentials(address),
-        ssl_context=tls_context(address),
-        reconnection_policy=ExponentialReconnectionPolicy(1.0, RECONNECT_SECONDS_MAX),
-        connect_timeout=CONNECT_SECONDS_MAX,
-        control_connection_timeout=CONNECT_SECONDS_MAX,
-        # Pages are cut by the engine, which knows what one moment is.
-        compression=False,
-        protocol_version=cassandra.ProtocolVersion.V5,  # of Cassandra 4.0; without it the driver asks for newer ones
-        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
-    )
+    try:
+        cluster = Cluster(
+            list(address.hosts),
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            auth_provider=credentials(address),
+            ssl_context=tls_context(address),
+            reconnection_policy=ExponentialReconnectionPolicy(1.0, RECONNECT_SECONDS_MAX),
+            connect_timeout=connect_seconds,
+            control_connection_timeout=connect_seconds,
+            executor_threads=threads,
+            # Pages are cut by the engine, which knows what one moment is.
+            compression=False,
+            # Of Cassandra 4.0; without it the driver asks for newer ones.
+            protocol_version=cassandra.ProtocolVersion.V5,
+            sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+        )
+    except cassandra.UnresolvableContactPoints as error:
+        names = ", ".join(name for name, _ in address.hosts)
+        raise EngineRefused(f"No Cassandra node has an address under {names}.") from error
     # A driver that was built here may have no libev. Then its own thread serves the sockets.
     with suppress(ImportError, cassandra.DependencyException):
         from tablestone.engines.cassandra.node_sockets import NodeSocket  # noqa: PLC0415

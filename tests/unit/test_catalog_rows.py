@@ -1,0 +1,43 @@
+"""The check of stored rows knows each row of a catalog by its key: one in another place is told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tablestone.engines.contract import ABSENT, Change, Put, WriteSet
+from tablestone.engines.memory import MemoryEngine
+from tablestone.tables import storage_keys
+from tablestone.tables.integrity import check_rows
+
+TABLE_ID = bytes(range(8))
+OTHER_ID = bytes(range(1, 9))
+RECORD = b'{"name":"Tab","id":"0001020304050607","ticks":1,"version":1}'
+DESCRIBES = "describes table 'Tab' with id 0001020304050607"
+
+
+@pytest.mark.parametrize(
+    ("row", "is_in_place"),
+    [
+        (storage_keys.table_row("tab"), True),
+        (storage_keys.taken_row("TAB"), True),
+        (storage_keys.deleted_row(TABLE_ID), True),
+        (storage_keys.deleted_slots(TABLE_ID)[0], True),
+        (storage_keys.deleted_slots(TABLE_ID)[-1], True),
+        (storage_keys.table_row("other"), False),
+        (storage_keys.taken_row("other"), False),
+        (storage_keys.deleted_row(OTHER_ID), False),
+        (storage_keys.deleted_slots(OTHER_ID)[0], False),
+        (storage_keys.SENTINEL_ROW + b"x", False),
+    ],
+)
+def test_a_row_is_in_its_place(row: bytes, *, is_in_place: bool) -> None:
+    async def found() -> list[str]:
+        engine = MemoryEngine(lambda: 1)
+        change = Change(row, ABSENT, Put(lambda _: RECORD))
+        await engine.commit(WriteSet(storage_keys.catalog_partition("acct"), (change,)))
+        return await check_rows(engine)
+
+    faults = asyncio.run(found())
+    assert [fault.endswith(DESCRIBES) for fault in faults] == ([] if is_in_place else [True])
