@@ -207,7 +207,13 @@ ROOM: list[tuple[Disk, int, int, tuple[bool, bool]]] = [
     (Disk(100 * GIB, RESERVE_BYTES), 0, 0, ENOUGH),
     (Disk(100 * GIB, RESERVE_BYTES - 1), 0, 0, SHORT),
     (Disk(100 * GIB, RESERVE_BYTES + 10), 11, 0, TIGHT),  # the log may need room to be copied
-    (Disk(100 * GIB, RESERVE_BYTES - 1), 0, 1, ENOUGH),  # free pages are room
+    (
+        Disk(100 * GIB, RESERVE_BYTES - 1),
+        0,
+        1,
+        TIGHT,
+    ),  # free pages are room for rows, and none for the log
+    (Disk(100 * GIB, RESERVE_BYTES + 10), 11, GIB, TIGHT),
     (Disk(SMALL, SMALL // RESERVE_PART), 0, 0, ENOUGH),
     (Disk(SMALL, SMALL // RESERVE_PART - 1), 0, 0, SHORT),
     (Disk(0, 0), 0, 0, ENOUGH),  # a file system that does not say
@@ -237,6 +243,23 @@ def test_room_that_was_short_has_to_be_more_before_it_is_enough(tmp_path: Path) 
 def full(engine: SqliteEngine, disk: Disk) -> None:
     engine._room._statistics = disk
     engine._room.look(0)
+
+
+@pytest.mark.asyncio
+async def test_a_quick_writer_notices_a_full_disk_though_its_log_stays_short(data: Path) -> None:
+    engine = open_sqlite(data)
+    disk = Disk(100 * GIB, RESERVE_BYTES + 10)
+    full(engine, disk)
+
+    async def write(first: int) -> None:
+        for number in range(first, first + 40):
+            await committed(engine, insert(b"p", b"%04d" % number, b"x" * 60_000))
+
+    await write(0)  # the room is tight, so the log starts again after every few of these
+    disk.free = RESERVE_BYTES - 1
+    with pytest.raises(EngineUnavailable, match="is full"):
+        await write(40)
+    await close_healthy(engine)
 
 
 @pytest.mark.asyncio

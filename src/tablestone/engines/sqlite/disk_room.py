@@ -18,6 +18,9 @@ RESERVE_BYTES: Final = 64 * 1024 * 1024
 RESERVE_PART: Final = 16
 """On a small disk, the reserve is a sixteenth of it."""
 
+LOOK_PAGES: Final = 128
+"""Pages that commits append to the log between two looks at the disk: a quick writer fills it quickly."""
+
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The errors of the system for a disk that is full, or for a quota that is used up."""
 
@@ -33,10 +36,25 @@ class DiskRoom:
         self._path = path
         self._statistics = statistics
         self._free_bytes = 0
+        self._pages_before = 0
+        self._pages_at_look = 0
         self.is_short = False
         """Whether writes that need room are to be refused."""
         self.is_tight = False
-        """Whether the log is to be copied into the database soon: it may need room at the end of it."""
+        """Whether the log is to be copied into the database soon, so that neither it nor its copy needs more room."""
+
+    def is_tight_after_commit(self, log_pages: int, page_bytes: int) -> bool:
+        """Return `is_tight`, after a look at the disk now and then. The log is `log_pages` pages long now.
+
+        A log that is shorter than after the commit before has started from its beginning, which is a moment to look:
+        while room is tight, it never gets as long as `LOOK_PAGES`.
+        """
+        has_restarted = log_pages < self._pages_before
+        self._pages_before = log_pages
+        if has_restarted or log_pages >= self._pages_at_look + LOOK_PAGES:
+            self._pages_at_look = log_pages
+            self.look(log_pages * page_bytes)
+        return self.is_tight
 
     def look(self, log_bytes: int, free_bytes: int | None = None) -> bool:
         """Look at the disk, and return `is_short`.
@@ -54,8 +72,10 @@ class DiskRoom:
         if not whole:  # this file system does not say
             return self.is_short
         reserve = min(RESERVE_BYTES, whole // RESERVE_PART)
-        room = found.f_bavail * found.f_frsize + self._free_bytes
+        available = found.f_bavail * found.f_frsize
+        room = available + self._free_bytes
         # More than the reserve ends a shortage, so that it does not begin and end again and again.
         self.is_short = room < (reserve + reserve // 4 if self.is_short else reserve)
-        self.is_tight = self.is_short or room < reserve + log_bytes
+        # Free pages inside the database are room for rows. The log cannot grow into them.
+        self.is_tight = self.is_short or available < reserve + log_bytes
         return self.is_short

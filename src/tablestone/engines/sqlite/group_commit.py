@@ -48,8 +48,6 @@ LOG_PAGES_MAX: Final = 4 * CHECKPOINT_PAGES
 """Pages in the log from which commits wait for the copy that is under way, so that the log does not grow faster."""
 RESTART_PAGES: Final = 2 * CHECKPOINT_PAGES
 """Pages in the log from which a copy waits for reads under way, so that the log can start from its beginning again."""
-ROOM_PAGES: Final = 128
-"""Pages in the log after which the room on the disk is looked at again."""
 SHORT_PAGES: Final = 64
 """Pages in the log from which it is copied while room is tight: then it starts from its beginning and grows no more."""
 RESTART_MS_MAX: Final = 800
@@ -101,8 +99,6 @@ class GroupCommit:
         self._clock = clock
         self._generation = generation
         self._room = room
-        self._room_looked_at = 0
-        """The length of the log at the last look at the room on the disk."""
         self._execute = writer.cursor().execute
         self._rows = RowWriter(writer)
         self._waiting: deque[_Accepted] = deque()
@@ -325,22 +321,13 @@ class GroupCommit:
         self._flush_failures.committed()
         self._generation.end()
         pages = self._wal_pages
-        if self._room_is_tight(pages):
+        if self._room is not None and self._room.is_tight_after_commit(pages, PAGE_SIZE_BYTES):
             if pages < SHORT_PAGES:
                 self._lock.release()
         elif pages < CHECKPOINT_PAGES or not (
             self._copier.has_copied(pages) or pages >= LOG_PAGES_MAX
         ):
             self._lock.release()
-
-    def _room_is_tight(self, pages: int) -> bool:
-        """Whether the log is to be copied early. Looks at the disk now and then: a quick writer fills it quickly."""
-        if self._room is None:
-            return False
-        if not self._room_looked_at <= pages < self._room_looked_at + ROOM_PAGES:
-            self._room_looked_at = pages
-            self._room.look(pages * PAGE_SIZE_BYTES)
-        return self._room.is_tight
 
     def _checkpoint(self) -> None:
         """Copy the rest of the log into the database.
