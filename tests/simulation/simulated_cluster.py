@@ -8,8 +8,8 @@ are late, lost, or come twice; a replica may be away. All chance comes from one 
 A batch is for one partition, and no longer than a node takes: a longer one is refused, and one for several partitions
 is noted as a fault of the engine, because a node would not carry it out as a whole.
 
-A conditional write does not come again after the server has heard that it was not applied: neither TCP nor the driver
-repeats a request (docs/decisions/0009-cassandra-versions.md).
+Neither TCP nor the driver repeats a request (docs/decisions/0009-cassandra-versions.md). So a conditional write does
+not come again after the server has heard that it was not applied. If a repeat was applied, the server does not hear so.
 """
 
 from __future__ import annotations
@@ -63,21 +63,45 @@ class Trouble:
 
 
 @dataclass
-class _Message:
-    """A request on its way, or its second coming. `future` is the answer that the server waits for."""
+class _Sent:
+    """A request that a server has sent, once or twice. `future` is the answer that the server waits for."""
 
-    request: Sequence[Call]
+    calls: Sequence[Call]
     future: asyncio.Future[Answer]
-    is_second: bool = False
+    repeat_was_applied: bool = False
+    """Whether this is a conditional write that was applied when its second message arrived."""
 
-    def is_settled(self) -> bool:
-        """Whether this is a conditional write, and the server has heard that it was not applied."""
+    @property
+    def is_conditional(self) -> bool:
+        return any(statement.is_conditional for statement, _ in self.calls)
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether the server has heard that the request failed, or that its condition did not hold."""
         future = self.future
-        if not any(statement.is_conditional for statement, _ in self.request):
-            return False
         if not future.done() or future.cancelled():
             return False
         return future.exception() is not None or not future.result()[0][0]
+
+
+@dataclass
+class _Message:
+    """One of the messages of a request."""
+
+    sent: _Sent
+    is_repeat: bool = False
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        return self.sent.calls
+
+    @property
+    def is_ignored(self) -> bool:
+        """Whether this is a conditional write whose other message has settled it."""
+        sent = self.sent
+        return sent.is_conditional and (
+            sent.was_refused or (sent.repeat_was_applied and not self.is_repeat)
+        )
 
 
 class Decided:
@@ -122,9 +146,10 @@ class SimulatedCluster:
             )
         if self.random.random() < self.trouble.lost:
             return future
-        self._soon(partial(self._set_out, _Message(request, future)))
+        sent = _Sent(request, future)
+        self._soon(partial(self._set_out, _Message(sent)))
         if self.random.random() < self.trouble.twice:
-            self._soon(partial(self._set_out, _Message(request, future, is_second=True)))
+            self._soon(partial(self._set_out, _Message(sent, is_repeat=True)))
         return future
 
     def note(self, *what: object) -> None:
@@ -138,40 +163,43 @@ class SimulatedCluster:
                 self._bring(key, index)
 
     def _set_out(self, message: _Message) -> None:
-        self._later(self._journey(is_late=message.is_second), partial(self._arrive, message))
+        self._later(self._journey(is_late=message.is_repeat), partial(self._arrive, message))
 
     def _arrive(self, message: _Message) -> None:
         if self.random.random() < self.trouble.refused or len(self.away) > REPLICAS - QUORUM:
             self._answer(message, Unavailable("a quorum is not there"))
-        elif (size := sum(map(size_of, message.request))) > MESSAGE_BYTES_MAX:
+        elif (size := sum(map(size_of, message.calls))) > MESSAGE_BYTES_MAX:
             self._answer(
                 message, InvalidRequest(f"CQL Message of size {size} bytes exceeds allowed maximum")
             )
-        elif not message.is_settled():
-            self._carry_out(message.request, partial(self._answer, message))
+        elif not message.is_ignored:
+            was_applied = self._carry_out(message.calls, partial(self._answer, message))
+            message.sent.repeat_was_applied |= was_applied and message.is_repeat
 
     def _answer(self, message: _Message, answer: Answer | Exception) -> None:
         if self.random.random() >= self.trouble.lost:
             self._later(self._journey(), partial(self._hand_over, message, answer))
 
     def _hand_over(self, message: _Message, answer: Answer | Exception) -> None:
-        self.note([statement.text for statement, _ in message.request], answer)
-        if message.is_second or message.future.done():
+        self.note([statement.text for statement, _ in message.calls], answer)
+        future = message.sent.future
+        if message.is_repeat or future.done():
             return
         if isinstance(answer, Answer):
-            message.future.set_result(answer)
+            future.set_result(answer)
         else:
-            message.future.set_exception(answer)
+            future.set_exception(answer)
 
-    def _carry_out(self, request: Sequence[Call], tell: Tell) -> None:
+    def _carry_out(self, request: Sequence[Call], tell: Tell) -> bool:
+        """Carry a request out, and tell its answer; whether it is a conditional write that was applied."""
         statement, parameters = request[0]
         if statement.verb == STATES:
             tell(self._states(parameters))
-            return
+            return False
         key = statement.key(parameters)
         if any(each.is_conditional for each, _ in request):
-            self._decide(key, request, tell)
-        elif statement.verb != "SELECT":
+            return self._decide(key, request, tell)
+        if statement.verb != "SELECT":
             self._write(key, request, tell)
         elif statement.is_serial:
             if self.random.random() >= EARLY or not self._is_at_one(key):
@@ -180,16 +208,18 @@ class SimulatedCluster:
             tell(Answer(select(statement, parameters, truth, self._loop.time())))
         else:
             self._read(key, statement, parameters, tell)
+        return False
 
     # Conditional writes.
 
-    def _decide(self, key: Key, request: Sequence[Call], tell: Tell) -> None:
+    def _decide(self, key: Key, request: Sequence[Call], tell: Tell) -> bool:
+        """Apply a conditional write if its conditions hold, and say whether they did."""
         now = self._loop.time()
         self._complete(key)
         truth = self.truth.partition(key)
         if not all(holds(statement, parameters, truth, now) for statement, parameters in request):
             tell(_found(request, truth, now))
-            return
+            return False
         at = max(self._microseconds(), self._last_at.get(key, 0) + 1)
         self._last_at[key] = at
         parts = [
@@ -204,6 +234,7 @@ class SimulatedCluster:
         self._decided.setdefault(key, []).append(decided)
         for index in range(REPLICAS):
             self._later(self._delay(), partial(self._bring, key, index, decided))
+        return True
 
     def _bring(self, key: Key, index: int, only: Decided | None = None) -> None:
         """A replica gets a decided write, or all that it lacks of a partition."""
