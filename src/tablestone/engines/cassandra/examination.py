@@ -193,7 +193,7 @@ def _examine_settings(node: str, settings: Mapping[str, str | None], found: Exam
         period = settings.get("commitlog_sync_period") or "10 s"
         found.warnings.append(
             f"{node} has commitlog_sync: periodic: what it acknowledged in the last {period} is lost if all nodes "
-            f"lose power. Set commitlog_sync: group, commitlog_sync_group_window: 2ms."
+            f"lose power. Set commitlog_sync: group, commitlog_sync_group_window: 2ms, commitlog_sync_period: 0ms."
         )
     if settings.get("paxos_variant", "v1") != "v2":
         found.warnings.append(
