@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster.distribution import missing
 from engines.cluster_engine import URL, drop_keyspace
 from server_process import COMMAND, clean_environment
 from tablestone.engines.cassandra.cluster_url import parse_address
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 on_a_cluster = pytest.mark.skipif(
     URL is None, reason="no cluster: python -m tests.cassandra up, then set ENGINE_UNDER_TEST"
 )
+on_own_nodes = [
+    on_a_cluster,
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+    pytest.mark.slow,
+    pytest.mark.sdk,
+]
+"""The marks of a file whose tests start nodes of their own."""
 KEYSPACE = "checked"
 
 EngineArguments = tuple[str, ...]

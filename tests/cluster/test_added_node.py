@@ -15,10 +15,9 @@ import pytest
 from azure.core.exceptions import ResourceNotFoundError
 from azure.data.tables import TableClient, TableServiceClient
 
-from cluster.distribution import missing
 from cluster.faults import FORGETFUL, NODES
 from cluster.guide import nodetool
-from cluster.keyspaces import on_a_cluster, tablestone
+from cluster.keyspaces import on_own_nodes, tablestone
 from cluster.nodes import Cluster
 from server_process import ServerProcess, start_server
 
@@ -26,12 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [
-    on_a_cluster,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-    pytest.mark.slow,
-    pytest.mark.sdk,
-]
+pytestmark = on_own_nodes
 
 PARTITIONS = [f"{number:03}" for number in range(300)]
 """Each has one row. The nodes' 32 ranges of the ring have some of them each."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from azure.data.tables import TableServiceClient
 
-from cluster.distribution import missing
-from cluster.keyspaces import on_a_cluster, tablestone
+from cluster.keyspaces import on_own_nodes, tablestone
 from cluster.nodes import KEYSPACE, Cluster
 from server_process import start_server
 from tablestone.engines.cassandra.cluster_url import parse_address
@@ -21,12 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [
-    on_a_cluster,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-    pytest.mark.slow,
-    pytest.mark.sdk,
-]
+pytestmark = on_own_nodes
 
 IN_DC1 = "only_in_dc1"
 

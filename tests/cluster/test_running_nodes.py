@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from azure.data.tables import TableServiceClient
 
-from cluster.distribution import missing
 from cluster.guide import GUIDE, nodetool
-from cluster.keyspaces import on_a_cluster, tablestone
+from cluster.keyspaces import on_own_nodes, tablestone
 from cluster.nodes import Cluster
 from server_process import start_server
 from tablestone.engines.cassandra.cluster_url import parse_address
@@ -23,12 +22,7 @@ from tablestone.engines.cassandra.schema import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [
-    on_a_cluster,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-    pytest.mark.slow,
-    pytest.mark.sdk,
-]
+pytestmark = on_own_nodes
 
 PARTITIONS = 12
 ROWS = 5
