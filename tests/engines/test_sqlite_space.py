@@ -207,12 +207,8 @@ ROOM: list[tuple[Disk, int, int, tuple[bool, bool]]] = [
     (Disk(100 * GIB, RESERVE_BYTES), 0, 0, ENOUGH),
     (Disk(100 * GIB, RESERVE_BYTES - 1), 0, 0, SHORT),
     (Disk(100 * GIB, RESERVE_BYTES + 10), 11, 0, TIGHT),  # the log may need room to be copied
-    (
-        Disk(100 * GIB, RESERVE_BYTES - 1),
-        0,
-        1,
-        TIGHT,
-    ),  # free pages are room for rows, and none for the log
+    # Free pages are room for rows, and none for the log.
+    (Disk(100 * GIB, RESERVE_BYTES - 1), 0, 1, TIGHT),
     (Disk(100 * GIB, RESERVE_BYTES + 10), 11, GIB, TIGHT),
     (Disk(SMALL, SMALL // RESERVE_PART), 0, 0, ENOUGH),
     (Disk(SMALL, SMALL // RESERVE_PART - 1), 0, 0, SHORT),

@@ -61,7 +61,7 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     """Bring a data directory into a cluster.
 
     Accounts, policies, service properties, roles, tables and entities come with their versions, so
-    ETags stay good. The keyspace must be empty (`tablestone cluster init`), and no server can use
+    ETags stay good. The keyspace must be new (`tablestone cluster init`), and no server can use
     it until everything was compared. After an interruption, the same command continues.
 
     Exit status: 0 if both hold the same, 1 if not, 2 if the load could not begin or was given up.
@@ -107,7 +107,7 @@ async def _load(
     try:
         if not opened.is_loading(target) and not await is_empty(target):
             raise EngineRefused(
-                f"The keyspace {address.keyspace} holds data already: load into an empty one."
+                f"The keyspace {address.keyspace} holds data already: load into a new one."
             )
         await _require_alone(target, address)
         source = open_engine(
