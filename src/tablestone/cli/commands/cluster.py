@@ -36,7 +36,8 @@ def init(**given: Any) -> int:
     """Create the keyspace and its tables.
 
     The number of copies of each row is replication=3, or replication=DC1:3,DC2:3, in the engine's
-    URL. A keyspace or table that exists does not change.
+    URL. A keyspace that exists does not change, except that one of an older layout is
+    brought to the present one.
     """
     address = cluster_address(given)
     made = opening().initialize(address)
