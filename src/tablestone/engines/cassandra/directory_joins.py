@@ -105,14 +105,18 @@ class Joins:
             left_low, left = await self._tree.left_of(low)
             if left.high == low:
                 left = await self._tree.node(LEAF, left_low, exactly=True)
-            if left.high != low:
+            if left.high is None or left.high > low:
                 await self._end(low, number)
                 return True
-            if left.takes != number:
-                await self._connection.ensure(self._statements.give_up_leaving, (LEAF, low, number))
-                return False
-            with suppress(OutcomeInDoubt):
-                await self._write(*self._giving_up(left_low, left))
+            if left.high == low:
+                if left.takes != number:
+                    await self._connection.ensure(
+                        self._statements.give_up_leaving, (LEAF, low, number)
+                    )
+                    return False
+                with suppress(OutcomeInDoubt):
+                    await self._write(*self._giving_up(left_low, left))
+            # Otherwise the left leaf was split, or taken over, between the two looks: another one is on the left now.
             if attempts.are_over:
                 raise EngineBusy("A join in the directory does not end in time.")
             await attempts.pause()
