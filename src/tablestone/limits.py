@@ -75,6 +75,9 @@ ANSWER_READ_BYTES_MIN: Final = 32 * 1024
 """Bytes: 1 KiB a second is less than any network that an SDK is used on. Ours."""
 BODY_READ_SECONDS_MAX: Final = 30
 """The time that the server waits for the next piece of a body; the service's time for a whole request is 30 s."""
+STORAGE_SECONDS_MAX: Final = 16
+"""No call of storage for one request begins later than this. The last one may take 14 s more where a cluster does not
+answer (`engines/cassandra/commit.py`), so a client has its answer within the 30 s of the service's own limit."""
 BODY_DISCARD_SECONDS_MAX: Final = 2
 """The time for which the server reads and discards the body of a refused request; ours."""
 

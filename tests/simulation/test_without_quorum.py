@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final
+from unittest import mock
 
 import pytest
 
@@ -12,6 +13,7 @@ pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassa
 
 from simulation.simulated_cluster import Trouble
 from simulation.story import PARTITION, begun, told
+from tablestone.engines import request_time
 from tablestone.engines.cassandra.connection import READ_SECONDS_MAX, OutcomeInDoubt
 from tablestone.engines.cassandra.directory_nodes import FIRST, LEAF
 from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX
@@ -21,10 +23,12 @@ from tablestone.engines.contract import (
     Committed,
     EngineBusy,
     EngineUnavailable,
+    Key,
     OutcomeUnknown,
     Put,
     WriteSet,
 )
+from tablestone.limits import STORAGE_SECONDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -138,4 +142,52 @@ def test_a_doubt_that_cannot_be_ended_is_given_up_and_asks_seldom() -> None:
     """It asked again at once, and for ever."""
     asked, seconds = told(repeats_of_a_refused_fence())
     assert asked < 40
+    assert seconds < REQUEST_SECONDS
+
+
+async def request_with_a_commit(seconds_before: float, *, is_read: bool) -> tuple[float, str]:
+    """How long a request takes whose storage answers for so long, and then no more; and how it ends."""
+    story = await begun()
+    server = story.servers[0]
+    loop = asyncio.get_running_loop()
+    story.cluster.random.random = lambda: 0.5  # type: ignore[method-assign]
+    write_set = WriteSet(PARTITION, [Change(b"row", ANY, Put(lambda _: b"v"))])
+
+    async def request() -> str:
+        request_time.begin()
+        await asyncio.sleep(seconds_before)
+        story.cluster.trouble = Trouble(lost=1.0)
+        try:
+            if is_read:
+                await server.engine.get(Key(PARTITION, b"row"))
+            await server.engine.commit(write_set)
+        except (EngineUnavailable, OutcomeUnknown) as error:
+            return type(error).__name__
+        return Committed.__name__
+
+    began = loop.time()
+    with mock.patch.object(request_time, "monotonic_seconds", loop.time):
+        outcome = await server.start(request())
+    seconds = loop.time() - began
+    await story.end()
+    return seconds, outcome
+
+
+@pytest.mark.parametrize(
+    ("seconds_before", "is_read", "outcome"),
+    [
+        (0.0, False, "OutcomeUnknown"),
+        (STORAGE_SECONDS_MAX - 0.1, False, "OutcomeUnknown"),
+        (STORAGE_SECONDS_MAX - 0.1, True, "EngineBusy"),
+        (STORAGE_SECONDS_MAX, False, "EngineBusy"),
+        (STORAGE_SECONDS_MAX, True, "EngineBusy"),
+    ],
+)
+def test_a_request_is_answered_in_time_whatever_it_did_before(
+    seconds_before: float,
+    is_read: bool,  # noqa: FBT001 - a column of the table
+    outcome: str,
+) -> None:
+    seconds, ended_with = told(request_with_a_commit(seconds_before, is_read=is_read))
+    assert ended_with == outcome
     assert seconds < REQUEST_SECONDS

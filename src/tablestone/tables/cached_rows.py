@@ -12,6 +12,7 @@ import enum
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from tablestone.engines import request_time
 from tablestone.engines.contract import Engine, EngineUnavailable, Key
 from tablestone.tables import storage_keys
 
@@ -204,7 +205,7 @@ class CachedRows:
         `called` is the number of readings that had begun when the row was asked for.
         """
         while (reading := self._lease.being_read.get(place)) is not None:
-            await reading.ended.wait()
+            await request_time.wait_for(reading.ended)
             generation = self._present()
             found: Found | None
             if place in self._kept:
@@ -299,6 +300,7 @@ class CachedRows:
 
     async def _read_together(self, lease: _Lease, ended: Callable[[bool], None] | None) -> None:
         """Read the rows in use for a lease, unless the moments known of their partitions are still the present ones."""
+        request_time.forget()  # the request that met the end of the lease does not wait for all of it
         being_read = lease.being_read
         readings = dict(being_read)
         values: dict[Key, bytes | None] = {}

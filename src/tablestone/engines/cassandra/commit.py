@@ -40,9 +40,10 @@ from tablestone.engines.contract import (
 )
 
 COMMIT_SECONDS_MAX: Final = 20.0
-"""How long a write set may wait and be tried again; the service's own limit for a request is 30 s."""
+"""How long a write set may wait and be tried again, if the time of its request allows that (`request_time`)."""
 DOUBT_SECONDS_MIN: Final = 4.0
-"""How long an outcome in doubt is asked for at least: with the last attempt and the last question, 30 s have passed."""
+"""How long an outcome in doubt is asked for at least. The attempt, a pause, this time and the last two questions take
+14 s, with `REQUEST_SECONDS_MAX` for each: that is what is left of a request's 30 s after `STORAGE_SECONDS_MAX`."""
 OVERTAKEN_PAUSE_SECONDS_MAX: Final = 0.2
 WRITER_SECONDS: Final = 3600
 """How long the number of an engine's last commit stays in a partition. After half of it, its absence proves nothing."""

@@ -19,6 +19,7 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
 import cassandra
 from cassandra import ConsistencyLevel
+from tablestone.engines import request_time
 from tablestone.engines.cassandra.attempts import Attempts
 from tablestone.engines.cassandra.cassandra_figures import REQUEST
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
@@ -48,7 +49,7 @@ from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavail
 from tablestone.engines.figures import Distribution
 
 READ_SECONDS_MAX: Final = 15.0
-"""How long a read is tried again; the service's own limit for a request is 30 s."""
+"""How long a read is tried again, if the time of its request allows that (`request_time`)."""
 SCHEMA_SECONDS_MAX: Final = 60.0
 """How long a change of the schema may take: all nodes have to agree on it."""
 NEWS_SECONDS_MAX: Final = 10.0
@@ -178,9 +179,15 @@ class Connection:
                 yield host, self.waited_for(ask, READ_SECONDS_MAX)
 
     def attempts(self, seconds_max: float | None = None) -> Attempts:
-        """Attempts that begin now, for this long; without a time, `READ_SECONDS_MAX`."""
+        """Attempts that begin now, for this long; without a time, `READ_SECONDS_MAX`.
+
+        They end with the time of the request at the latest. `EngineBusy` if that is over.
+        """
         seconds_max = READ_SECONDS_MAX if seconds_max is None else seconds_max
-        return Attempts(self._seconds, self._chance, seconds_max)
+        left = request_time.left()
+        if left <= 0:
+            raise EngineBusy("The cluster does not answer in the time of a request.")
+        return Attempts(self._seconds, self._chance, min(seconds_max, left))
 
     async def read(
         self, statement: Statement, parameters: Sequence[Any], attempts: Attempts | None = None

@@ -11,6 +11,7 @@ from typing import Any
 
 from tablestone import limits
 from tablestone.clock import monotonic_seconds
+from tablestone.engines import request_time
 from tablestone.model.errors import StorageError
 from tablestone.server.asgi import Receive
 from tablestone.wire.http.messages import Headers
@@ -78,6 +79,7 @@ class RequestBody:
         if self._length is not None and self._length > limits.BODY_BYTES_MAX:
             self.is_read = False  # it need not be waited for, only discarded
             raise StorageError("RequestBodyTooLarge")
+        began = monotonic_seconds()
         task = asyncio.current_task()
         assert task is not None
         self._time_limit.begin(task)
@@ -90,6 +92,7 @@ class RequestBody:
             raise StorageError("OperationTimedOut", early=True) from error
         finally:
             self._time_limit.end(task)
+        request_time.extend(monotonic_seconds() - began)
         if body is None:
             raise StorageError("RequestBodyTooLarge")
         self.size = len(body)

@@ -19,6 +19,7 @@ from tablestone.auth.authenticate import PendingCaller, PresentedToken, authenti
 from tablestone.auth.callers import OWNER, Caller
 from tablestone.auth.sas.table_sas import TableSasOfPolicy
 from tablestone.clock import Clock, monotonic_seconds
+from tablestone.engines import request_time
 from tablestone.identity.identities import Identities
 from tablestone.model.errors import RETRY_AFTER, StorageError
 from tablestone.model.operations import (
@@ -138,6 +139,7 @@ class Pipeline:
         self, request: RawRequest, read_body: ReadBody, record: RequestRecord | None = None
     ) -> RawResponse:
         """The response to a request; never raises. `record` notes what the request was."""
+        request_time.begin()
         client_request_id = request.headers.get(b"x-ms-client-request-id")
         if client_request_id and len(client_request_id) > limits.CLIENT_REQUEST_ID_LENGTH_MAX:
             client_request_id = None
@@ -231,11 +233,7 @@ class Pipeline:
         return respond_at_front_door(busy, accept, stamp, self._clock())
 
     async def _completed(
-        self,
-        caller: PendingCaller,
-        request: RawRequest,
-        account: Account,
-        now: int,
+        self, caller: PendingCaller, request: RawRequest, account: Account, now: int
     ) -> Caller:
         """The caller, by the policies, keys and roles of this moment (auth 3.9, 3.11, 4)."""
         if isinstance(caller, PresentedToken):
