@@ -84,9 +84,8 @@ class Directory:
         """Remove the entry that was added before this epoch."""
         low = await self._leaf_of(partition)
         while True:
-            await self._connection.repeatable(
-                self._statements.remove, (epoch, LEAF, low, partition)
-            )
+            entry = (epoch, LEAF, low, partition)
+            await self._connection.repeatable(self._statements.remove, entry)
             place, _ = await self._settled(LEAF, low, partition)
             if place == low:
                 self._note_empty(low)
@@ -228,9 +227,8 @@ class Directory:
         answer a read at SERIAL before a second one has the change: then a read at QUORUM would still miss it.
         """
         statements = self._statements
-        node = await self._bounds(
-            statements.node_exactly if exactly else statements.node, level, low
-        )
+        statement = statements.node_exactly if exactly else statements.node
+        node = await self._bounds(statement, level, low)
         attempts = self._connection.attempts()
         while exactly and await self._bounds(statements.node, level, low) != node:
             if attempts.are_over:
@@ -261,18 +259,16 @@ class Directory:
         statements = self._statements
         if end is None:
             return await self._connection.read(statements.entries_from, (level, low, first, limit))
-        return await self._connection.read(
-            statements.entries_between, (level, low, first, end, limit)
-        )
+        between = (level, low, first, end, limit)
+        return await self._connection.read(statements.entries_between, between)
 
     # Adding.
 
     async def _add(self, level: int, low: bytes, entry: bytes, epoch: int) -> int:
         """Add an entry with this epoch, or with a later one that a join asks for; the epoch that it got."""
         while True:
-            await self._connection.repeatable(
-                self._statements.add, (level, low, entry, epoch, epoch)
-            )
+            bound = (level, low, entry, epoch, epoch)
+            await self._connection.repeatable(self._statements.add, bound)
             place, node = await self._settled(level, low, entry)
             if place != low:
                 low = place
@@ -292,17 +288,20 @@ class Directory:
         """
         while True:
             node = await self.node(level, low)
-            if node.taken is None:
-                break
-            await self._joins.settle(low, node.taken)
-        if node.split is not None and entry >= node.split:
-            await self._finish_split(level, low, node.split)
-            return node.split, node
-        if node.high is not None and entry >= node.high:
-            if level == LEAF:
-                return await self._descend(entry), node
-            return await self._step_right(level, node.high, entry), node
-        return low, node
+            if node.taken is not None:
+                await self._joins.settle(low, node.taken)
+                continue
+            if node.split is not None and entry >= node.split:
+                await self._finish_split(level, low, node.split)
+                return node.split, node
+            if node.high is None or entry < node.high:
+                return low, node
+            place = await (
+                self._descend(entry) if level == LEAF else self._step_right(level, node.high, entry)
+            )
+            if place != low:
+                return place, node
+            # A leaf on the right was joined to this one since: it has other bounds now, and asks for another epoch.
 
     async def _tell_parent(self, level: int, low: bytes) -> None:
         await self._add(level + 1, await self._parent(level, low), low, 1)
