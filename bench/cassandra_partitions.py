@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from bench.cassandra_costs import BYTES_MAX, RequestCount
+from bench.cassandra_costs import RequestCount
 from bench.cassandra_driver import open_engine
 from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.engines.cassandra.directory import ENTRIES_PER_READ, Directory
@@ -31,6 +31,7 @@ from tablestone.tables import storage_keys
 VALUE: Final = b"x" * 100
 PARTITIONS_PER_PIECE: Final = 1000
 TIMES: Final = 20
+BYTES_MAX: Final = 4 << 20
 
 
 def measure_partitions(url: str, partitions: int) -> None:

@@ -62,8 +62,8 @@ def entity(number: int, partition: str = "p") -> str:
     return json.dumps({**keys, **PROPERTIES}, ensure_ascii=False, separators=(",", ":"))
 
 
-def address(number: int) -> str:
-    return f"bench(PartitionKey='p',RowKey='{number:010}')"
+def address(number: int, partition: str = "p") -> str:
+    return f"bench(PartitionKey='{partition}',RowKey='{number:010}')"
 
 
 def request(
@@ -91,10 +91,10 @@ def insert() -> bytes:
     return request("POST", "bench", JSON, entity(next(_fresh)), "Prefer: return-no-content\r\n")
 
 
-def transaction(first: int | None = None) -> bytes:
+def transaction(first: int | None = None, partition: str = "p") -> bytes:
     """100 inserts; of new entities if no first one is named."""
     numbers = [next(_fresh) if first is None else first + each for each in range(BATCH)]
-    parts = "".join(f"{PART}{entity(number)}\r\n" for number in numbers)
+    parts = "".join(f"{PART}{entity(number, partition)}\r\n" for number in numbers)
     body = (
         "--batch_b\r\nContent-Type: multipart/mixed; boundary=changeset_c\r\n\r\n"
         f"{parts}--changeset_c--\r\n--batch_b--\r\n"

@@ -15,23 +15,14 @@ from typing import Final, NamedTuple, TypeVar
 
 from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.directory import Directory
+from tablestone.engines.cassandra.read_ahead import ROWS_AT_ONCE_MIN, ReadAhead
 from tablestone.engines.cassandra.requests_under_way import Answer, Row
 from tablestone.engines.cassandra.schema import ROWS
-from tablestone.engines.cassandra.widths import WIDE_BYTES, Widths
+from tablestone.engines.cassandra.widths import Widths
 from tablestone.engines.contract import Hint, Key, KeyRange, MomentPassed, Rows, StoredRow
 
 _Taken = TypeVar("_Taken", bytes, StoredRow)
 
-ANSWER_BYTES: Final = 4 << 20
-"""How long one answer of the cluster is to be at most, unless a few rows are longer."""
-AHEAD_BYTES: Final = 8 << 20
-"""About how much is read ahead of where a page has come to."""
-PARTITIONS_AT_ONCE_MAX: Final = 32
-ROWS_AT_ONCE_MIN: Final = 4
-ROWS_AT_ONCE_MAX: Final = 1001
-"""A page of the service, and the row that says whether there is another one: one answer."""
-ROWS_AT_FIRST: Final = 16
-"""Rows that are asked for of a partition whose widest row is not known: it may have a mebibyte."""
 POINTS_AT_ONCE_MAX: Final = 100
 """Rows of one partition that are asked for by name at once, and seen at one moment: as many as a transaction has."""
 
@@ -168,21 +159,20 @@ class Reads:
     ) -> AsyncIterator[tuple[Piece, Answer]]:
         """Each piece with its rows, in order; a long piece comes several times, with the rest of its rows.
 
-        Several are asked for at once: one that is alone, and then more and more, up to what `AHEAD_BYTES` allow.
+        Several are asked for at the same time, as `ReadAhead` says.
         """
         waiting: list[tuple[Piece, int, asyncio.Task[Answer]]] = []
         pieces = self._pieces(ranges)
-        width = 1
-        left = rows_max + 1
+        ahead = ReadAhead(self._widths, rows_max)
         is_more = True
         try:
             while True:
-                while is_more and len(waiting) < width:
+                while is_more and len(waiting) < ahead.partitions:
                     piece = await anext(pieces, None)
                     if piece is None:
                         is_more = False
                         break
-                    limit = self._limit(piece.partition, left)
+                    limit = ahead.limit(piece.partition, is_ahead=bool(waiting))
                     task = asyncio.ensure_future(self._ask(piece, limit))
                     waiting.append((piece, limit, task))
                 if not waiting:
@@ -191,32 +181,21 @@ class Reads:
                 answer = await task
                 if answer:
                     self._widths.learn(piece.partition, answer[0][4])
+                rows = 0
                 while True:
-                    left = max(left - len(answer), 1)
+                    rows += len(answer)
+                    ahead.take(len(answer))
                     yield piece, answer
                     if piece.rows or len(answer) < limit:
                         break
                     piece = piece._replace(start=answer[-1][0] + b"\0", is_listed=False)
-                    limit = self._limit(piece.partition, left)
+                    limit = ahead.limit(piece.partition)
                     answer = await self._ask(piece, limit)
-                width = min(2 * width, self._width(piece.partition, left))
+                ahead.end_partition(piece.partition, rows)
         finally:
             for _, _, task in waiting:
                 task.cancel()
             await pieces.aclose()
-
-    def _limit(self, partition: bytes, left: int) -> int:
-        """How many rows to ask for: no more than are left, and not much more than `ANSWER_BYTES` can hold."""
-        widest = self._widths.known(partition)
-        if widest is None:
-            return min(left, ROWS_AT_FIRST)
-        return min(left, max(ROWS_AT_ONCE_MIN, min(ROWS_AT_ONCE_MAX, ANSWER_BYTES // widest)))
-
-    def _width(self, partition: bytes, left: int) -> int:
-        """How many partitions to ask at once, if the next ones are like the last one."""
-        widest = self._widths.known(partition) or WIDE_BYTES
-        asked = min(left, ROWS_AT_FIRST) * widest
-        return max(1, min(PARTITIONS_AT_ONCE_MAX, AHEAD_BYTES // asked))
 
     async def _ask(self, piece: Piece, limit: int) -> Answer:
         statements, partition = self._statements, piece.partition
