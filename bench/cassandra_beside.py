@@ -1,7 +1,9 @@
 """Servers on a cluster beside as many processes of the bare driver: rounds in turn. Prints a table.
 
-Both sides move rows of the same length, read the same rows, write to as many partitions, and have as many requests
-under way. A server has one worker: as many processes as the driver has. The sides take turns at being first.
+Both sides move rows of the same length, read the same rows, and have as many requests under way. A server has one
+worker: as many processes as the driver has. The sides take turns at being first. Inserts and transactions go to a
+partition for each connection on both sides. Other writes go to entities of the whole table on a server, so two of them
+may meet in a partition; those of the driver never meet.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ from bench import generator, paths, processes, servers
 from bench.cassandra_driver import ROWS
 from bench.prerequisites import build_loadgen
 from bench.rounds import Schedule, Seeded, job_of
-from bench.workloads import BY_NAME
+from bench.workloads import BY_NAME, PAGE, SEEDED, Uses, Workload
 
+WALKS = 2
+"""How often each connection reads the whole table."""
+WALKERS = 2
+"""The connections that do, of each server."""
 HEAD = (
     "| operation | server, operations/s | p50 ms | CPU µs | nodes' CPU µs | driver, operations/s | p50 ms | CPU µs "
     "| nodes' CPU µs | bytes out | bytes in | server by driver, median (rounds) |\n"
@@ -67,13 +73,14 @@ def measure_beside(compared: Comparison) -> None:
         running += [_start(number, compared.url) for number in range(compared.servers)]
         seeded = Seeded(lambda _: None)
         seeded.table(running[0], BY_NAME["point-read"], 0)
+        written = [Seeded(lambda _: None, f"Server{number}") for number in range(len(running))]
         print(
             f"{compared.servers} server(s) of one worker, as many processes of the driver, {compared.connections} "
             f"requests under way, {compared.rounds} rounds of {compared.seconds:g} s\n"
         )
         print(HEAD, flush=True)
         for operation in compared.operations:
-            print(_line(operation, running, seeded, compared), flush=True)
+            print(_line(operation, running, [seeded, *written], compared), flush=True)
     finally:
         for server in running:
             server.stop()
@@ -86,7 +93,7 @@ def _start(number: int, url: str) -> servers.Server:
 
 
 def _line(
-    operation: str, running: list[servers.Server], seeded: Seeded, compared: Comparison
+    operation: str, running: list[servers.Server], seeded: list[Seeded], compared: Comparison
 ) -> str:
     ours: list[Rate] = []
     bare: list[Rate] = []
@@ -118,37 +125,61 @@ def _medians(rates: list[Rate]) -> str:
 def _of_servers(
     running: list[servers.Server],
     operation: str,
-    seeded: Seeded,
+    seeded: list[Seeded],
     number: int,
     compared: Comparison,
 ) -> Rate:
-    """All servers at the same time; each has its part of the connections."""
+    """All servers at the same time; each has its part of the connections, and a table of its own to change."""
     schedule = Schedule(1, compared.seconds, compared.warmup, compared.share, number)
+    workload = _workload(operation)
     jobs = []
-    for server in running:
-        seeded.adopt(
+    shared, *written = seeded
+    for server, own in zip(running, written, strict=True):
+        shared.adopt(
             server, running[0]
         )  # they share the cluster: what the first one made is there for all
-        job = job_of(BY_NAME[operation], server, seeded, schedule, number)
+        tables = own if workload.uses is Uses.WRITTEN else shared
+        job = job_of(workload, server, tables, schedule, number)
         jobs.append(replace(job, unique=f"server-{secrets.token_hex(4)}", apart=True))
     trees = [process for server in running for process in server.tree()]
     used, busy = processes.cpu_seconds(trees), processes.busy()
     with ThreadPoolExecutor(len(jobs)) as threads:
         found = list(threads.map(generator.generate, running, jobs))
     used, busy = processes.cpu_seconds(trees) - used, processes.busy() - busy
+    counted = [result["requests"] for result in found]
     answers = max(sum(result["requests_all"] for result in found), 1)
+    if workload.walks:  # however many entities match: what counts are the pages that are read
+        counted = [job.connections * job.walks * SEEDED / PAGE for job in jobs]
+        answers = sum(counted)
     loading = sum(result["generator_seconds_all"] for result in found)
     return Rate(
-        sum(result["requests"] / result["elapsed"] for result in found),
+        sum(each / result["elapsed"] for each, result in zip(counted, found, strict=True)),
         statistics.mean(result["latency"]["p50"] for result in found),
         1e6 * used / answers,
         1e6 * (busy - used - loading) / answers,
     )
 
 
+def _workload(operation: str) -> Workload:
+    """That of `python -m bench`; what reads a whole table reads 20,000 entities, from a few connections."""
+    workload = BY_NAME[operation]
+    if workload.entities_per_operation == ROWS[operation]:
+        return workload
+    matching = SEEDED * workload.entities_per_operation // workload.entities
+    return replace(
+        workload,
+        entities=SEEDED,
+        entities_per_operation=matching,
+        expect_entities=matching,
+        walks=WALKS,
+        connections=WALKERS,
+    )
+
+
 def _of_drivers(operation: str, compared: Comparison) -> Rate:
+    places = compared.share if not _workload(operation).walks else WALKERS
     command = [sys.executable, "-m", "bench.cassandra_driver", compared.url, operation]
-    command += [str(compared.seconds), str(compared.warmup), str(compared.share)]
+    command += [str(compared.seconds), str(compared.warmup), str(places)]
     drivers = [
         subprocess.Popen(
             command,

@@ -2,8 +2,8 @@
 
 A process of its own, which `bench.cassandra` starts: the driver's own session, with the driver's own settings, and
 requests that follow each other in the driver's own callbacks; no asyncio, no HTTP, no service. Each of its places
-(`connections`) has one request under way, and writes to a partition of its own, as the load generator's connections
-do. The values that it writes are those that a server has stored.
+(`connections`) has one request under way, and writes to a partition of its own. The values that it writes are those
+that a server has stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
@@ -36,6 +37,7 @@ from tablestone.engines.contract import (
     ABSENT,
     ANY,
     Change,
+    Committed,
     Key,
     KeyRange,
     Put,
@@ -46,11 +48,34 @@ from tablestone.tables import storage_keys
 
 PAGE_ROWS: Final = 1000
 SEEDED: Final = 20_000
-ROWS: Final = {"point-read": 1, "page": PAGE_ROWS, "insert": 1, "transaction": 100}
-"""The operations, by the name of their workload, with the rows that one of them moves."""
+ROWS: Final = {
+    "point-read": 1,
+    "point-read-select": 1,
+    "page": PAGE_ROWS,
+    "insert": 1,
+    "merge": 1,
+    "update": 1,
+    "upsert": 1,
+    "transaction": 100,
+    "ycsb-a": 1,
+    "ycsb-b": 1,
+    "walk": PAGE_ROWS,
+    "filter-nothing": PAGE_ROWS,
+    "filter-nothing-bounded": PAGE_ROWS,
+    "filter-percent": PAGE_ROWS,
+}
+"""The operations, by the name of their workload, with the rows that one of them moves. Of those that read a whole
+table, a page of it is one."""
+MERGES: Final = {"merge": 1.0, "ycsb-a": 0.5, "ycsb-b": 0.1}
+"""The part of an operation's requests that are merges; the others are point reads."""
+WRITES: Final = {"insert", "transaction", "update", "upsert", *MERGES}
+OWN_ROWS: Final = 64
+"""Rows of each place that are there before, for the operations that change them: as of the load generator."""
 
 Request = tuple[Any, Any]
 """A statement and what is bound to it, or a batch and None."""
+Program = Generator[Request, Any, bool]
+"""The requests of one operation: each one gets the rows of its answer. At the end, whether all is as expected."""
 
 
 class Driven(NamedTuple):
@@ -101,57 +126,101 @@ class Requests:
     ) -> None:
         self._session = session
         self._rows = ROWS[operation]
+        self._merges = MERGES.get(operation, 0.0)
         self._numbers = itertools.count()
         self._prepared: dict[str, Any] = {}
         self._commits = engine._commits  # noqa: SLF001 - the very statements of the engine
         self._reads = engine._reads._statements  # noqa: SLF001
         seeded = seeded_rows(engine)
         self._keys = [Key(row.partition, row.row) for row in seeded]
-        self._partitions = sorted({row.partition for row in seeded})
+        sizes = Counter(row.partition for row in seeded)
+        self._partitions = [partition for partition, size in sizes.items() if size >= PAGE_ROWS]
         self._value = seeded[0].value
         self._own: list[bytes] = []
-        if operation in {"insert", "transaction"}:
+        self._versions: dict[Key, int] = {}
+        self.make: Callable[[int], Program] = {
+            "point-read": self._get,
+            "point-read-select": self._get,
+            "page": self._page,
+            "insert": self._insert,
+            "transaction": self._insert,
+            "update": self._update,
+            "upsert": self._upsert,
+        }.get(operation, self._merge if operation in MERGES else self._walk)
+        if operation in WRITES:
             prefix = storage_keys.ENTITIES + secrets.token_bytes(storage_keys.TABLE_ID_LENGTH)
             self._own = [prefix + b"driver-%03d" % place for place in range(places)]
             asyncio.run(self._enlist(engine))
-            for place in range(places):  # prepares what it sends
-                self._write(place)
-        self.make: Callable[[int], Request] = {"point-read": self._get, "page": self._page}.get(
-            operation, self._write
-        )
-        self.is_answered: Callable[[Any], bool] = {
-            "point-read": lambda rows: len(rows) == 1,
-            "page": lambda rows: len(rows) == PAGE_ROWS,
-        }.get(operation, _is_applied)
+            for expectation in (ABSENT, ANY, 1):
+                next(self._write(0, [b""] * self._rows, expectation))
+        next(
+            self.make(0)
+        )  # what is sent is prepared now: the driver's callbacks must not wait for that
 
     async def _enlist(self, engine: CassandraEngine) -> None:
         """The first row of a partition costs more: it is no part of the operation."""
+        rows = [b"own-%03d" % row for row in range(OWN_ROWS)]
         for partition in self._own:
-            await engine.commit(
-                WriteSet(partition, (Change(b"", ANY, Put(lambda _: self._value)),))
-            )
+            changes = [Change(row, ANY, Put(lambda _: self._value)) for row in rows]
+            committed = await engine.commit(WriteSet(partition, changes))
+            assert isinstance(committed, Committed)
+            for row, version in zip(rows, committed.versions, strict=True):
+                self._versions[Key(partition, row)] = version
 
-    def _get(self, _place: int) -> Request:
-        return self._statement(self._reads.get), random.choice(self._keys)
+    def _get(self, _place: int) -> Program:
+        return len((yield self._statement(self._reads.get), random.choice(self._keys))) == 1
 
-    def _page(self, _place: int) -> Request:
-        bound = (random.choice(self._partitions), b"", PAGE_ROWS)
-        return self._statement(self._reads.rows_from), bound
+    def _page(self, _place: int) -> Program:
+        return (yield from self._rows_of(random.choice(self._partitions)))
 
-    def _write(self, place: int) -> Request:
+    def _walk(self, _place: int) -> Program:
         number = next(self._numbers)
+        return (yield from self._rows_of(self._partitions[number % len(self._partitions)]))
+
+    def _rows_of(self, partition: bytes) -> Program:
+        bound = (partition, b"", PAGE_ROWS)
+        return len((yield self._statement(self._reads.rows_from), bound)) == PAGE_ROWS
+
+    def _insert(self, place: int) -> Program:
+        first = next(self._numbers) * self._rows
+        rows = [b"%010d" % (first + row) for row in range(self._rows)]
+        return (yield from self._write(place, rows, ABSENT))
+
+    def _merge(self, place: int) -> Program:
+        key = self._some_own(place)
+        found = yield self._statement(self._reads.get), key
+        if random.random() >= self._merges:
+            return len(found) == 1
+        return (yield from self._replace(place, key))
+
+    def _update(self, place: int) -> Program:
+        return (yield from self._replace(place, self._some_own(place)))
+
+    def _upsert(self, place: int) -> Program:
+        if next(self._numbers) % 2:
+            return (yield from self._write(place, [self._some_own(place).row], ANY))
+        return (yield from self._write(place, [b"%010d" % next(self._numbers)], ANY))
+
+    def _some_own(self, place: int) -> Key:
+        return Key(self._own[place], b"own-%03d" % random.randrange(OWN_ROWS))
+
+    def _replace(self, place: int, key: Key) -> Program:
+        """Write an entity under the condition that it has the version that the last write gave it."""
+        return (yield from self._write(place, [key.row], self._versions[key]))
+
+    def _write(self, place: int, rows: list[bytes], expectation: int) -> Program:
         value = self._value
-        changes = [
-            Change(b"%010d" % (number * self._rows + row), ABSENT, Put(lambda _: value))
-            for row in range(self._rows)
-        ]
         partition = self._own[place]
+        changes = [Change(row, expectation, Put(lambda _: value)) for row in rows]
         attempt = self._commits._blind_attempt(partition, changes)  # noqa: SLF001
-        own = self._commits._statements.writer, (1, number, partition)  # noqa: SLF001
+        own = self._commits._statements.writer, (1, next(self._numbers), partition)  # noqa: SLF001
         batch = BatchStatement(BatchType.UNLOGGED)
         for statement, bound in [attempt.calls[0], own, *attempt.calls[1:]]:
             batch.add(self._statement(statement), bound)
-        return batch, None
+        is_applied = bool((yield batch, None)[0][0])
+        for row, version in zip(rows, attempt.versions, strict=True):
+            self._versions[Key(partition, row)] = version
+        return is_applied
 
     def _statement(self, of_engine: Any) -> Any:
         """The same text and consistency, prepared in the bare session."""
@@ -164,12 +233,8 @@ class Requests:
         return self._prepared[text]
 
 
-def _is_applied(rows: Any) -> bool:
-    return bool(rows[0][0])
-
-
 class Run:
-    """Keeps a request under way in each place."""
+    """Keeps an operation under way in each place."""
 
     def __init__(self, session: Session, requests: Requests) -> None:
         self._session = session
@@ -183,22 +248,32 @@ class Run:
         if self.is_over:
             self._ended.release()
             return
-        request, bound = self._requests.make(place)
-        begun = time.monotonic()
-        future = self._session.execute_async(request, bound)
-        future.add_callbacks(
-            self._answered, self._failed, callback_args=(place, begun), errback_args=(place,)
-        )
+        program = self._requests.make(place)
+        self._ask(place, program, next(program), time.monotonic())
 
     def wait(self, places: int) -> None:
         for _ in range(places):
             self._ended.acquire()
 
-    def _answered(self, rows: Any, place: int, begun: float) -> None:
-        if not self._requests.is_answered(rows):
-            self.wrong.append(f"another answer than expected: {str(rows)[:200]}")
-        self.taken.append(time.monotonic() - begun)
-        self.send(place)
+    def _ask(self, place: int, program: Program, request: Request, begun: float) -> None:
+        future = self._session.execute_async(*request)
+        future.add_callbacks(
+            self._answered,
+            self._failed,
+            callback_args=(place, program, begun),
+            errback_args=(place,),
+        )
+
+    def _answered(self, rows: Any, place: int, program: Program, begun: float) -> None:
+        try:
+            request = program.send(rows)
+        except StopIteration as ended:
+            if not ended.value:
+                self.wrong.append(f"another answer than expected: {str(rows)[:200]}")
+            self.taken.append(time.monotonic() - begun)
+            self.send(place)
+        else:
+            self._ask(place, program, request, begun)
 
     def _failed(self, error: Exception, place: int) -> None:
         self.wrong.append(str(error))
@@ -212,7 +287,6 @@ def drive(url: str, operation: str, seconds: float, warmup: float, places: int) 
     requests = Requests(engine, session, operation, places)
     asyncio.run(engine.close())
     run = Run(session, requests)
-    requests.make(0)
     print("ready", flush=True)
     sys.stdin.readline()
     for place in range(places):

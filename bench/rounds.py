@@ -52,16 +52,17 @@ class Loaded:
 
 
 class Seeded:
-    """The tables that exist on each server, each made once, through the protocol itself."""
+    """The tables that exist on each server, each made once, through the protocol itself. Names end with `suffix`."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, tell: Callable[[str], None], suffix: str = "") -> None:
+        self._suffix = suffix
         self._present: set[tuple[str, str]] = set()
         self._tell = tell
         self.loaded: list[Loaded] = []
 
     def table(self, server: Server, workload: Workload, round_number: int) -> str:
         kind = {Uses.SEEDED: "Read", Uses.WRITTEN: "Written", Uses.NEW: "New"}[workload.uses]
-        name = f"Bench{kind}{workload.data.title()}{workload.entities}"
+        name = f"Bench{kind}{workload.data.title()}{workload.entities}{self._suffix}"
         if workload.uses is Uses.NEW:
             name = f"Bench{workload.name.title().replace('-', '')}Round{round_number}"
         if server.constant or (server.name, name) in self._present:
