@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -14,8 +16,9 @@ import pytest_asyncio
 
 from engines.slow_engine import SlowEngine
 from tablestone import limits
-from tablestone.engines.capabilities import Snapshots
-from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
+from tablestone.engines.capabilities import Snapshots, StoredIn
+from tablestone.engines.contract import ANY, Change, Engine, Put, Rows, Snapshot, WriteSet
+from tablestone.engines.forwarding_engine import ForwardingEngine
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
 from tablestone.model.edm import EdmType, EdmValue
@@ -171,6 +174,33 @@ async def test_a_scan_without_matches_lets_others_have_their_turn(
     beside.cancel()
     assert not page.stored
     assert turns >= 2 * ROWS / limits.SCAN_ROWS_PER_HINTED_READ - 1
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("stored_in", "expected"),
+    [(StoredIn.DIRECTORY, [500] * 12), (StoredIn.SERVERS, [500, 1000, 2000, 3000])],
+)
+async def test_a_scan_of_other_servers_reads_more_and_more_at_a_time(
+    engines: dict[str, Engine], stored_in: StoredIn, expected: list[int]
+) -> None:
+    asked: list[int] = []
+
+    class Watched(ForwardingEngine):
+        capabilities = replace(engines["memory"].capabilities, stored_in=stored_in, hints=False)
+
+        async def snapshot(self) -> Snapshot:
+            snapshot = await super().snapshot()
+            read = snapshot.read
+
+            async def watched(*arguments: Any, rows_max: int, **named: Any) -> Rows:
+                asked.append(rows_max)
+                return await read(*arguments, rows_max=rows_max, **named)
+
+            return mock.Mock(read=watched, close=snapshot.close)
+
+    assert not (await _page(Watched(engines["memory"]), "n gt 1000", 1_000, None, float)).stored
+    assert asked == expected
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from tablestone import limits
-from tablestone.engines.capabilities import Snapshots
+from tablestone.engines.capabilities import Snapshots, StoredIn
 from tablestone.engines.contract import (
     Engine,
     Hint,
@@ -140,6 +140,8 @@ class FilteredScan:
             self._rows_per_read = limits.SCAN_ROWS_PER_READ
         else:
             self._rows_per_read = limits.SCAN_ROWS_PER_HINTED_READ
+        is_remote = engine.capabilities.stored_in is StoredIn.SERVERS
+        self._rows_per_read_max = limits.SCAN_ROWS_PER_REMOTE_READ if is_remote else 0
         self._seconds = seconds
         self._turn = turn
         self._deadline = 0.0
@@ -161,6 +163,8 @@ class FilteredScan:
                 )
             except MomentPassed:  # never at the first read, so the ranges begin with the next key
                 return EntitiesPage(found, _token(ranges[0].start))
+            if self._rows_per_read < self._rows_per_read_max:
+                self._rows_per_read = min(2 * self._rows_per_read, self._rows_per_read_max)
             self.rows_read += rows.left_out
             for stored in rows.values:
                 self.rows_read += 1

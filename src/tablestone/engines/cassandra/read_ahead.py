@@ -53,8 +53,11 @@ class ReadAhead:
         self._usual = max(rows, 1)
         limit = min(self._left, ROWS_AT_ONCE_MAX, self._usual_limit)
         fitting = 1 + AHEAD_BYTES // (limit * (self._widths.known(partition) or WIDE_BYTES))
-        wanted = -(-self._left // self._usual)
-        self.partitions = min(2 * self.partitions, PARTITIONS_AT_ONCE_MAX, fitting, wanted)
+        wanted = -(
+            -(self._left - 1) // self._usual
+        )  # the row after the page is asked for last, alone
+        most = min(2 * self.partitions, PARTITIONS_AT_ONCE_MAX, fitting, wanted)
+        self.partitions = max(most, 1)
 
     @property
     def _usual_limit(self) -> int:
