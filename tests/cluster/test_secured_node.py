@@ -52,6 +52,9 @@ LOW = {
     "max_mutation_size": "1MiB",
     "tombstone_warn_threshold": "20",
     "tombstone_failure_threshold": "50",
+    "read_thresholds_enabled": "true",
+    "local_read_size_warn_threshold": "512KiB",
+    "local_read_size_fail_threshold": "1MiB",
 }
 AS_DELIVERED: dict[str, str | None] = {
     "commitlog_sync": "periodic",
@@ -265,6 +268,25 @@ def test_a_partition_with_too_many_deleted_rows_is_busy_and_others_are_served(
         each["RowKey"] for each in table.query_entities("PartitionKey eq 'p' and RowKey gt '089'")
     ] == ["last"]
     assert "tombstone_failure_threshold" in server.stderr
+
+
+def test_a_read_that_is_larger_than_the_nodes_allow_is_busy_and_smaller_ones_are_served(
+    server: ServerProcess,
+) -> None:
+    table = service_of(server).create_table("Large")
+    for start in range(0, 60, 10):
+        table.submit_transaction(
+            [
+                ("create", {"PartitionKey": "p", "RowKey": f"{row:03}", "s": "x" * 30_000})
+                for row in range(start, start + 10)
+            ]
+        )
+    assert refused(lambda: list(table.query_entities("PartitionKey eq 'p'"))) == BUSY
+    assert "local_read_size_fail_threshold" in server.stderr
+    assert table.get_entity("p", "059")["RowKey"] == "059"
+    assert len(list(table.query_entities("PartitionKey eq 'p' and RowKey lt '010'"))) == 10
+    table.upsert_entity({"PartitionKey": "p", "RowKey": "060"})
+    assert table.get_entity("p", "060")["RowKey"] == "060"
 
 
 def test_more_deleted_tables_than_may_be_read_are_in_the_way_of_no_request(node: Secured) -> None:

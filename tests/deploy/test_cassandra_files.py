@@ -47,6 +47,16 @@ def test_the_compose_file_has_the_settings_of_the_test_nodes() -> None:
     assert waits == {"node1": [], "node2": ["node1"], "node3": ["node2"]}, "one joins at a time"
 
 
+def test_the_guide_names_the_settings_of_the_compose_file() -> None:
+    """`tests/cluster/test_secured_node.py` starts a node with them, over lines of the delivered cassandra.yaml."""
+    table = GUIDE.partition("\n## Settings of the nodes\n")[2].partition(
+        "\n\n| what `cluster init` sets"
+    )[0]
+    cells = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    named = dict(re.findall(r"`(\w+): ([^`]+)`", " ".join(cells)))
+    assert named == {**REQUIRED, **WITH_GROUPS}
+
+
 def test_the_compose_file_makes_and_uses_one_keyspace() -> None:
     services = yaml.safe_load(COMPOSE.read_text())["services"]
     made = parse_address(services["init"]["command"][-1])

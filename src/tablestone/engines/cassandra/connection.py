@@ -70,8 +70,8 @@ UNREADABLE: Final = {
 }
 """The reasons for which a node will refuse the same read again: the codes of the native protocol's Read_failure."""
 UNNAMED: Final = (
-    " A node fails to read, and only its own log says why; most often a partition has more deleted rows than the nodes "
-    "allow (tombstone_failure_threshold)."
+    " A node fails to read, and only its own log says why; most often a partition has more deleted rows "
+    "(tombstone_failure_threshold), or a read is larger (local_read_size_fail_threshold), than the nodes allow."
 )
 """At SERIAL a node gives no code of its own. The read is sent again, because the reason may pass."""
 NOTHING_DONE: Final = (cassandra.Unavailable, NoHostAvailable, cassandra.RequestValidationException)
