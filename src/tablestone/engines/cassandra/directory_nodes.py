@@ -68,7 +68,8 @@ class NodeStatements:
             f"INSERT INTO {DIRECTORY_NODES} (level, low, high, cleared) VALUES (?, ?, ?, 0) IF NOT EXISTS"
         )
         self.begin_split = prepare(
-            f"{update} split = ?, takes = null {of_node} IF split = null AND high = ? AND cleared = ?"
+            f"{update} split = ?, takes = null {of_node} "
+            "IF split = null AND taken = null AND high = ? AND cleared = ?"
         )
         self.end_split = prepare(
             f"{update} high = ?, split = null, cleared = ? {of_node} IF split = ?"
