@@ -113,7 +113,7 @@ def _measured(python: str, job: dict[str, Any]) -> dict[str, float]:
         if name != "PYTHONPATH" or job["way"] == ENGINE
     }
     ended = subprocess.run(
-        [python, str(paths.BENCH / "asyncio_driver.py")],
+        [python, "-P", str(paths.BENCH / "asyncio_driver.py")],  # bench/cassandra.py is no driver
         input=json.dumps(job),
         stdout=subprocess.PIPE,
         text=True,

@@ -153,10 +153,12 @@ func (w *writer) merge(*connection) {
 }
 
 // update replaces an entity that this connection alone updates, under the ETag that its last
-// update was answered with; the first of all is unconditional and only learns the ETag.
+// update was answered with; the first of all is unconditional and only learns the ETag. The
+// entities of all connections are spread over the table: not all of them are in its first partition.
 func (w *writer) update(c *connection) {
 	owned := c.turn % len(c.etags)
-	n := owned*w.job.Connections + c.number
+	stride := max(w.job.Entities/(len(c.etags)*w.job.Connections), 1)
+	n := (owned*w.job.Connections + c.number) * stride
 	w.addressSeeded(n)
 	w.extra = append(w.extra, "If-Match: "...)
 	if len(c.etags[owned]) == 0 {
