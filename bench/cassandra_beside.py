@@ -29,6 +29,8 @@ WALKS = 2
 """How often each connection reads the whole table."""
 WALKERS = 2
 """The connections that do, of each server."""
+FIRST_ROWS_SECONDS = 2.0
+"""How much longer the warm-up is where each round writes to new partitions: their first rows are inserted then."""
 HEAD = (
     "| operation | server, operations/s | p50 ms | CPU µs | nodes' CPU µs | driver, operations/s | p50 ms | CPU µs "
     "| nodes' CPU µs | bytes out | bytes in | server by driver, median (rounds) |\n"
@@ -72,7 +74,7 @@ def measure_beside(compared: Comparison) -> None:
     try:
         running += [_start(number, compared.url) for number in range(compared.servers)]
         seeded = Seeded(lambda _: None)
-        seeded.table(running[0], BY_NAME["point-read"], 0)
+        read = seeded.table(running[0], BY_NAME["point-read"], 0)
         written = [Seeded(lambda _: None, f"Server{number}") for number in range(len(running))]
         print(
             f"{compared.servers} server(s) of one worker, as many processes of the driver, {compared.connections} "
@@ -80,7 +82,8 @@ def measure_beside(compared: Comparison) -> None:
         )
         print(HEAD, flush=True)
         for operation in compared.operations:
-            print(_line(operation, running, [seeded, *written], compared), flush=True)
+            sides = replace(compared, warmup=_warmup(operation, compared.warmup))
+            print(_line(operation, running, read, [seeded, *written], sides), flush=True)
     finally:
         for server in running:
             server.stop()
@@ -92,9 +95,18 @@ def _start(number: int, url: str) -> servers.Server:
     return servers.start_announced(f"cassandra-{number}", serve, constant=False)
 
 
+def _warmup(operation: str, seconds: float) -> float:
+    return seconds + FIRST_ROWS_SECONDS * (BY_NAME[operation].uses is Uses.NEW)
+
+
 def _line(
-    operation: str, running: list[servers.Server], seeded: list[Seeded], compared: Comparison
+    operation: str,
+    running: list[servers.Server],
+    read: str,
+    seeded: list[Seeded],
+    compared: Comparison,
 ) -> str:
+    """`read` is the table that both sides read."""
     ours: list[Rate] = []
     bare: list[Rate] = []
     for number in range(compared.rounds + 1):  # the first one is not counted
@@ -102,7 +114,7 @@ def _line(
             if is_ours:
                 ours.append(_of_servers(running, operation, seeded, number, compared))
             else:
-                bare.append(_of_drivers(operation, compared))
+                bare.append(_of_drivers(operation, read, compared))
     del ours[0], bare[0]
     shares = [mine.per_second / theirs.per_second for mine, theirs in zip(ours, bare, strict=True)]
     bytes_out, bytes_in = (
@@ -176,9 +188,9 @@ def _workload(operation: str) -> Workload:
     )
 
 
-def _of_drivers(operation: str, compared: Comparison) -> Rate:
+def _of_drivers(operation: str, read: str, compared: Comparison) -> Rate:
     places = compared.share if not _workload(operation).walks else WALKERS
-    command = [sys.executable, "-m", "bench.cassandra_driver", compared.url, operation]
+    command = [sys.executable, "-m", "bench.cassandra_driver", compared.url, read, operation]
     command += [str(compared.seconds), str(compared.warmup), str(places)]
     drivers = [
         subprocess.Popen(

@@ -28,6 +28,7 @@ from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, tuple_factory
 
 from bench import processes
+from bench.servers import ACCOUNT
 from cassandra import ConsistencyLevel, ProtocolVersion
 from tablestone.clock import system_clock
 from tablestone.engines.cassandra import opening
@@ -39,12 +40,12 @@ from tablestone.engines.contract import (
     Change,
     Committed,
     Key,
-    KeyRange,
     Put,
     StoredRow,
     WriteSet,
 )
 from tablestone.tables import storage_keys
+from tablestone.tables.catalog import read_record
 
 PAGE_ROWS: Final = 1000
 SEEDED: Final = 20_000
@@ -96,9 +97,11 @@ def open_engine(url: str, *, loads: bool = False) -> CassandraEngine:
     return opening.open_cassandra(parse_address(url), system_clock, may_be_loading=loads)
 
 
-def seeded_rows(engine: CassandraEngine) -> list[StoredRow]:
+def seeded_rows(engine: CassandraEngine, table: str) -> list[StoredRow]:
     """The rows of the table that the load generator has filled."""
-    everything = KeyRange(Key(storage_keys.ENTITIES, b""), Key(b"\x03", b""))
+    record = asyncio.run(engine.get(storage_keys.table_place(ACCOUNT, table)))
+    assert record is not None
+    everything = storage_keys.table_range(read_record(record).table_id)
     return asyncio.run(engine.scan(everything, rows_max=SEEDED))
 
 
@@ -122,7 +125,7 @@ class Requests:
     """What the engine would send for an operation, made by the means of the driver."""
 
     def __init__(
-        self, engine: CassandraEngine, session: Session, operation: str, places: int
+        self, engine: CassandraEngine, session: Session, table: str, operation: str, places: int
     ) -> None:
         self._session = session
         self._rows = ROWS[operation]
@@ -131,7 +134,7 @@ class Requests:
         self._prepared: dict[str, Any] = {}
         self._commits = engine._commits  # noqa: SLF001 - the very statements of the engine
         self._reads = engine._reads._statements  # noqa: SLF001
-        seeded = seeded_rows(engine)
+        seeded = seeded_rows(engine, table)
         self._keys = [Key(row.partition, row.row) for row in seeded]
         sizes = Counter(row.partition for row in seeded)
         self._partitions = [partition for partition, size in sizes.items() if size >= PAGE_ROWS]
@@ -280,11 +283,13 @@ class Run:
         self.send(place)
 
 
-def drive(url: str, operation: str, seconds: float, warmup: float, places: int) -> Driven:
+def drive(
+    url: str, table: str, operation: str, seconds: float, warmup: float, places: int
+) -> Driven:
     """Prepare, say so, wait for a line on the standard input, and send for some seconds."""
     engine = open_engine(url)
     session = bare_session(parse_address(url))
-    requests = Requests(engine, session, operation, places)
+    requests = Requests(engine, session, table, operation, places)
     asyncio.run(engine.close())
     run = Run(session, requests)
     print("ready", flush=True)
@@ -331,8 +336,9 @@ def traffic(session: Session) -> tuple[int, int]:
 
 
 def main() -> None:
-    url, operation, seconds, warmup, places = sys.argv[1:]
-    print(json.dumps(drive(url, operation, float(seconds), float(warmup), int(places))._asdict()))
+    url, table, operation, seconds, warmup, places = sys.argv[1:]
+    driven = drive(url, table, operation, float(seconds), float(warmup), int(places))
+    print(json.dumps(driven._asdict()))
 
 
 if __name__ == "__main__":
