@@ -14,7 +14,6 @@ from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.emptied import Emptied
 from tablestone.engines.cassandra.invariants import broken_invariants
-from tablestone.engines.cassandra.partition_turns import PartitionTurns
 from tablestone.engines.cassandra.read import PassingSnapshot, Reads
 from tablestone.engines.cassandra.widths import Widths
 from tablestone.engines.contract import (
@@ -30,6 +29,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.figures import Values
 from tablestone.engines.leases import Leases
+from tablestone.engines.write_queues import WriteQueues
 
 
 class CassandraEngine:
@@ -50,7 +50,7 @@ class CassandraEngine:
         self.connection = connection
         self._read_only = read_only
         self._is_open = True
-        self._turns = PartitionTurns()
+        self._queues: WriteQueues[bytes] = WriteQueues("partition")
         self._under_way: set[asyncio.Task[Committed | Conflict]] = set()
         self.directory = Directory(connection, clock, chance)
         widths = Widths(connection)
@@ -126,11 +126,11 @@ class CassandraEngine:
         partition, changes, _ = write_set
         if not changes:
             return Committed([])
-        await self._turns.begin(partition, attempts.left)
+        await self._queues.begin(partition, attempts.left)
         try:
             outcome = await self._commits.commit(write_set, attempts)
         finally:
-            self._turns.end(partition)
+            self._queues.end(partition)
         if any(change.mutation is DELETE for change in changes):
             self.emptied.note(partition)
         return outcome
