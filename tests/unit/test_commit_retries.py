@@ -17,7 +17,7 @@ from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.commit_retries import Overtaken, one_more_conflict
 from tablestone.tables.documents import DocumentKind, Documents
-from tablestone.tables.entity_group import commit_writes
+from tablestone.tables.entity_group import commit_writes, entity_queues
 
 ATTEMPTS = 5
 OWNER = Named("account")
@@ -38,7 +38,9 @@ class OvertakenEngine(MemoryEngine):
 
 
 async def _merge(engine: MemoryEngine) -> None:
-    await commit_writes(engine, TABLE_ID, [MergeEntity("table", ENTITY, IF_MATCH_ANY)])
+    await commit_writes(
+        engine, entity_queues(), TABLE_ID, [MergeEntity("table", ENTITY, IF_MATCH_ANY)]
+    )
 
 
 async def _change_document(engine: MemoryEngine) -> None:
@@ -78,7 +80,7 @@ async def test_a_commit_that_is_always_overtaken_gives_up(
     monkeypatch.setattr(limits, "COMMIT_ATTEMPTS_MAX", ATTEMPTS)
     engine = OvertakenEngine(lambda: 1_000)
     await _catalog(engine).create(OWNER, "table")
-    await commit_writes(engine, TABLE_ID, [InsertEntity("table", ENTITY)])
+    await commit_writes(engine, entity_queues(), TABLE_ID, [InsertEntity("table", ENTITY)])
     engine.conflicts = 0
     with pytest.raises(Overtaken) as overtaken:
         await attempt(engine)

@@ -1,7 +1,9 @@
 """Carrying out entity writes: a single one or a whole entity group transaction, as one atomic commit.
 
 Reads the entities that merges need, lets `writes` decide, commits, and tries again if another write came between a
-merge's read and its commit. A single write is a group of one: there is no second path. Does not know HTTP or batches.
+merge's read and its commit. A merge that met such a write queues at the entity, and later merges of the entity queue
+behind it: otherwise each round would let one of many merges through, and the others would have asked storage in vain.
+A single write is a group of one: there is no second path. Does not know HTTP or batches.
 """
 
 from __future__ import annotations
@@ -9,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tablestone import limits
+from tablestone.engines import request_time
 from tablestone.engines.contract import (
     ABSENT,
     Change,
     Committed,
     Engine,
+    Key,
     WriteSet,
     expectation_holds,
 )
+from tablestone.engines.write_queues import WriteQueues
 from tablestone.model.entity_json import key_of, read_raw, version_of
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import EntityKey
@@ -60,8 +65,13 @@ class EntityGroup:
         self.writes.append(write)
 
 
+def entity_queues() -> WriteQueues[Key]:
+    """The queues that all calls of `commit_writes` for one engine share."""
+    return WriteQueues("entity")
+
+
 async def commit_writes(
-    engine: Engine, table_id: bytes, writes: Sequence[EntityWrite]
+    engine: Engine, queues: WriteQueues[Key], table_id: bytes, writes: Sequence[EntityWrite]
 ) -> list[WriteResult]:
     """Apply all writes (of one partition, each entity once) or none.
 
@@ -70,19 +80,33 @@ async def commit_writes(
     partition = storage_keys.entity_partition(table_id, entity_key(writes[0]).partition_key)
     merges = any(map(needs_current, writes))
     conflicts = 0
-    while True:
-        if merges:
-            changes = _decide_on(await _read_current(engine, table_id, writes), writes)
-        else:
-            changes = [decide(write, None) for write in writes]
-        outcome = await engine.commit(WriteSet(partition, changes))
-        if isinstance(outcome, Committed):
-            committed = zip(writes, changes, outcome.versions, strict=True)
-            return [write_result(write, change, version) for write, change, version in committed]
-        write = writes[outcome.index]
-        if not may_decide_again(write):
-            raise conflict_error(write, outcome.version_found).at(outcome.index)
-        conflicts = one_more_conflict(conflicts, "an entity")
+    queued_at: Key | None = None  # one entity at most: no two groups wait for each other
+    try:
+        if merges and len(writes) == 1:
+            place = storage_keys.entity_place(table_id, entity_key(writes[0]))
+            if place in queues and may_decide_again(writes[0]):
+                await queues.begin(place, request_time.left())
+                queued_at = place
+        while True:
+            if merges:
+                changes = _decide_on(await _read_current(engine, table_id, writes), writes)
+            else:
+                changes = [decide(write, None) for write in writes]
+            outcome = await engine.commit(WriteSet(partition, changes))
+            if isinstance(outcome, Committed):
+                committed = zip(writes, changes, outcome.versions, strict=True)
+                return [write_result(*each) for each in committed]
+            write = writes[outcome.index]
+            if not may_decide_again(write):
+                raise conflict_error(write, outcome.version_found).at(outcome.index)
+            conflicts = one_more_conflict(conflicts, "an entity")
+            if queued_at is None:
+                place = storage_keys.entity_place(table_id, entity_key(write))
+                await queues.begin(place, request_time.left())
+                queued_at = place
+    finally:
+        if queued_at is not None:
+            queues.end(queued_at)
 
 
 async def _read_current(

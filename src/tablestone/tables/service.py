@@ -46,7 +46,7 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.documents import Documents
-from tablestone.tables.entity_group import commit_writes
+from tablestone.tables.entity_group import commit_writes, entity_queues
 from tablestone.tables.properties_documents import PropertiesOfAccounts
 from tablestone.tables.reads import query_entities, require_conditions
 from tablestone.tables.table_list import query_tables
@@ -75,6 +75,7 @@ class TableService:
         self._seconds = seconds
         self._turns = Turns(seconds)
         self._throughput = throughput
+        self._queues = entity_queues()
         self.catalog = Catalog(engine, clock, fresh_id, deletion_seconds=table_deletion_seconds)
         self.properties = PropertiesOfAccounts(Documents(engine), self.catalog.incarnations)
 
@@ -140,7 +141,7 @@ class TableService:
     async def _write(self, owner: Owner, write: EntityWrite) -> WriteResult:
         table = await self.catalog.require(owner, write.table)
         try:
-            (result,) = await commit_writes(self._engine, table.table_id, (write,))
+            (result,) = await commit_writes(self._engine, self._queues, table.table_id, (write,))
         except StorageError as error:
             raise error.at(None) from error
         return result
@@ -170,4 +171,4 @@ class TableService:
             table = await self.catalog.require(owner, group.table)
         except StorageError as error:
             raise error.at(0) from error
-        return TransactionCommitted(await commit_writes(self._engine, table.table_id, group.writes))
+        return TransactionCommitted(await commit_writes(self._engine, self._queues, table.table_id, group.writes))
