@@ -30,6 +30,7 @@ from tablestone.engines.contract import (
     EngineBroken,
     EngineRefused,
     Key,
+    StorageId,
 )
 from tablestone.engines.encryption_key import FORM, EncryptionKey
 from tablestone.engines.kind import Opening
@@ -191,7 +192,7 @@ def test_pages_in_the_wrong_place_and_of_another_key_are_not_whole(data: Path) -
 
 @pytest.mark.asyncio
 async def test_a_new_directory_from_a_cluster_is_encrypted(tmp_path: Path) -> None:
-    with NewDirectory(tmp_path / "new", KEY) as target:
+    with NewDirectory(tmp_path / "new", StorageId(b"keyspace"), KEY) as target:
         await target.write([])
         target.finish()
     assert count_rows(tmp_path / "new", KEY) == 0

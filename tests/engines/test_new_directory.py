@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tablestone.engines.contract import EngineRefused, EngineUnavailable
+from cli.command_line import tablestone
+from tablestone.clock import system_clock
+from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId, StoredRow
+from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.filling import NewDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+SOURCE = StorageId(b"one keyspace")
 
 
 @pytest.mark.parametrize("name", ["", ".", "../here", "../link"])
@@ -23,7 +28,7 @@ def test_the_working_directory_is_filled(
     here.mkdir()
     (tmp_path / "link").symlink_to(here)
     monkeypatch.chdir(here)
-    with NewDirectory(Path(name)) as target:
+    with NewDirectory(Path(name), SOURCE) as target:
         assert target.partial == tmp_path / "here.part"
         target.finish()
     assert any((tmp_path / "here").iterdir())
@@ -42,7 +47,7 @@ def test_a_place_that_is_taken_or_broken_is_a_sentence(tmp_path: Path, name: str
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "file").touch()
     with pytest.raises(EngineRefused) as refused:
-        NewDirectory(tmp_path / name)
+        NewDirectory(tmp_path / name, SOURCE)
     assert why in str(refused.value)
 
 
@@ -54,7 +59,7 @@ def test_a_directory_that_cannot_be_replaced_leaves_the_complete_one(
     def busy(_: Path) -> Iterator[Path]:
         raise OSError(16, "Device or resource busy")
 
-    with NewDirectory(tmp_path / "volume") as target:
+    with NewDirectory(tmp_path / "volume", SOURCE) as target:
         (tmp_path / "volume").mkdir()
         monkeypatch.setattr(Path, "rmdir", busy)
         with pytest.raises(EngineUnavailable) as failed:
@@ -63,3 +68,64 @@ def test_a_directory_that_cannot_be_replaced_leaves_the_complete_one(
         f"{tmp_path}/volume.part is complete, and cannot be renamed to {tmp_path}/volume: Device or resource busy."
     )
     assert target.partial.exists()
+
+
+async def unfinished(place: Path) -> Path:
+    """DIR.part of an unload that was interrupted after one row."""
+    with NewDirectory(place, SOURCE) as target:
+        await target.write([StoredRow(b"p", b"r", 1, b"{}")])
+        return target.partial
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve", "--port", "0", "--data"),
+        ("account", "create", "weather", "--data"),
+        ("compact", "--data"),
+        ("cluster", "load", "--engine", "cassandra://127.0.0.1:9/k", "--from"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+async def test_a_part_of_a_cluster_is_not_served_under_any_name(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    other = (await unfinished(tmp_path / "new")).rename(tmp_path / "other")
+    refused = tablestone(*command, str(other))
+    assert (refused.status, refused.lines) == (2, [])
+    assert refused.stderr == (
+        f"tablestone: {other} holds only a part of a cluster's data: "
+        "repeat the interrupted `tablestone cluster unload`.\n"
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_part_of_a_cluster_is_not_backed_up(tmp_path: Path) -> None:
+    part = await unfinished(tmp_path / "new")
+    refused = tablestone("backup", "--data", str(part), str(tmp_path / "backup"))
+    assert (refused.status, "holds only a part of a cluster's data" in refused.stderr) == (2, True)
+    assert not (tmp_path / "backup").exists()
+
+
+@pytest.mark.asyncio
+async def test_another_keyspace_does_not_continue_an_unload(tmp_path: Path) -> None:
+    part = await unfinished(tmp_path / "new")
+    with pytest.raises(EngineRefused) as refused:
+        NewDirectory(tmp_path / "new", StorageId(b"another"))
+    assert str(refused.value) == (
+        f"{part} is a part of another keyspace: remove it, or name another directory."
+    )
+    with NewDirectory(tmp_path / "new", SOURCE) as target:
+        target.finish()
+    await open_engine(f"sqlite:{tmp_path / 'new'}", system_clock).close()
+
+
+@pytest.mark.asyncio
+async def test_data_of_another_origin_is_not_added_to(tmp_path: Path) -> None:
+    """A directory of a server that happens to have the name."""
+    part = await unfinished(tmp_path / "new")
+    (part / "unloaded-from").unlink()
+    with pytest.raises(EngineRefused, match="holds data that no unfinished unload has left"):
+        NewDirectory(tmp_path / "new", SOURCE)
+    assert not (part / "unloaded-from").exists()

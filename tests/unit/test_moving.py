@@ -19,6 +19,7 @@ from tablestone.engines.contract import (
     Key,
     KeyRange,
     Put,
+    StorageId,
     StoredRow,
     WriteSet,
 )
@@ -40,6 +41,7 @@ ALL = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 
 Row = tuple[bytes, bytes, bytes]
 
+SOURCE = StorageId(b"keyspace")
 ROWS: tuple[Row, ...] = (
     (CATALOG, storage_keys.table_row("tab"), RECORD),
     (storage_keys.documents_partition(b"account"), b"acct", b"{}"),
@@ -98,10 +100,10 @@ def test_a_directory_gets_every_row_with_its_version_however_often_it_is_interru
         source = await filled((*ROWS, *FOR_LEASES))
         told: list[int] = []
         for _ in range(failures):
-            with pytest.raises(EngineUnavailable), Failing(tmp_path / "new") as interrupted:
+            with pytest.raises(EngineUnavailable), Failing(tmp_path / "new", SOURCE) as interrupted:
                 await moving.move(source, interrupted, nothing)
             assert not (tmp_path / "new").exists()
-        with NewDirectory(tmp_path / "new") as target:
+        with NewDirectory(tmp_path / "new", SOURCE) as target:
             assert (target.reached is None) == (failures == 0)
             await moving.move(source, target, lambda rows, _: told.append(rows))
             target.finish()
@@ -132,7 +134,7 @@ def test_a_directory_that_is_there_already_is_refused(tmp_path: Path, is_there: 
     else:
         place.touch()
     with pytest.raises(EngineRefused):
-        NewDirectory(place)
+        NewDirectory(place, SOURCE)
     assert not (tmp_path / "new.part").exists()
 
 

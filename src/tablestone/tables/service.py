@@ -171,4 +171,6 @@ class TableService:
             table = await self.catalog.require(owner, group.table)
         except StorageError as error:
             raise error.at(0) from error
-        return TransactionCommitted(await commit_writes(self._engine, self._queues, table.table_id, group.writes))
+        return TransactionCommitted(
+            await commit_writes(self._engine, self._queues, table.table_id, group.writes)
+        )

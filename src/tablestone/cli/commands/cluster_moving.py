@@ -64,7 +64,7 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     ETags stay good. The keyspace must be new (`tablestone cluster init`), and no server can use
     it until everything was compared. After an interruption, the same command continues.
 
-    Exit status: 0 if both hold the same, 1 if not, 2 if the load could not begin or was given up.
+    Exit status: 0 if both hold the same, 1 if not, 2 if the load could not begin or has failed.
     """
     address = cluster_address(given)
     source = LocalDirectory(directory, key_of_directory(encryption_key_file))
@@ -88,7 +88,7 @@ def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **g
     Everything comes with its versions, so ETags stay good. Stop every server first. DIR appears
     when everything was compared. After an interruption, the same command continues.
 
-    Exit status: 0 if both hold the same, 1 if not, 2 if it could not begin or was given up.
+    Exit status: 0 if both hold the same, 1 if not, 2 if the unload could not begin or has failed.
     """
     address = cluster_address(given)
     target = LocalDirectory(directory, key_of_directory(encryption_key_file))
@@ -141,10 +141,11 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
     from tablestone.engines.sqlite.filling import NewDirectory  # noqa: PLC0415 - for this command only
 
     directory, key = local
-    source = opening().open_cassandra(address, system_clock, read_only=True)
+    opened = opening()
+    source = opened.open_cassandra(address, system_clock, read_only=True)
     try:
         await _require_alone(source, address)
-        with NewDirectory(directory, key) as target:
+        with NewDirectory(directory, opened.storage_id(source.connection), key) as target:
             with _told("unload", None, quiet=quiet) as tell:
                 await move(source, target, tell)
             copy = open_engine(f"{SCHEME}:{target.partial}", system_clock, read_only=True, key=key)

@@ -32,7 +32,12 @@ from tablestone.engines.sqlite.free_space import INCREMENTAL
 from tablestone.engines.sqlite.generation import Generation
 from tablestone.engines.sqlite.log_recovery import require_whole_log
 from tablestone.engines.sqlite.server_lock import LOCK_NAME, take_server_lock
-from tablestone.engines.sqlite.unfinished_copies import remove_unfinished_copies, require_restored
+from tablestone.engines.sqlite.unfinished_copies import (
+    UNLOADED_NAME,
+    remove_unfinished_copies,
+    require_restored,
+    require_unloaded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +62,9 @@ SHARED_NAME: Final = "tablestone.db-shm"
 JOURNAL_NAME: Final = "tablestone.db-journal"
 LOG_NAMES: Final = frozenset({LOG_NAME, SHARED_NAME})
 OWN_NAMES: Final = (
-    LOG_NAMES | COMMIT_LOCK_NAMES | {LOCK_NAME, GENERATION_NAME, DATABASE_NAME, JOURNAL_NAME}
+    LOG_NAMES
+    | COMMIT_LOCK_NAMES
+    | {LOCK_NAME, GENERATION_NAME, DATABASE_NAME, JOURNAL_NAME, UNLOADED_NAME}
 )
 LOCKED_MS_MAX: Final = 50
 """Milliseconds to wait for a lock of another program, such as a backup tool. The limit is low because the event loop
@@ -82,7 +89,8 @@ CREATE TABLE stored_rows (
 class DataDirectory:
     """An opened data directory. With `storage`, a directory with another database is refused, and none is created.
 
-    `key` is the one that encrypts it, or will encrypt a new one; None if nothing does.
+    `key` is the one that encrypts it, or will encrypt a new one; None if nothing does. A directory that an unload has
+    filled in part is refused, unless it is to be filled (`may_be_unfinished`) or only read.
     """
 
     def __init__(
@@ -91,6 +99,8 @@ class DataDirectory:
         opening: Opening,
         storage: StorageId | None = None,
         key: EncryptionKey | None = None,
+        *,
+        may_be_unfinished: bool = False,
     ) -> None:
         self.path = path
         self.key = key
@@ -107,6 +117,8 @@ class DataDirectory:
                 make_directory(path)
             if opening is not Opening.READ_ONLY:
                 require_restored(path, self.database)
+                if not may_be_unfinished:
+                    require_unloaded(path)
                 self._require_writable()
             if opening is Opening.SERVER:
                 self._lock = take_server_lock(path)

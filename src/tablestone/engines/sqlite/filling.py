@@ -1,7 +1,8 @@
 """Fills a new data directory with rows that have versions already, such as those of a cluster.
 
 The rows are collected in a directory beside the final one, DIR.part, which becomes DIR when everything is there. So
-DIR is complete as soon as it exists, and an attempt that was interrupted is continued by the next one.
+DIR is complete as soon as it exists, and an attempt that was interrupted is continued by the next one. A file in
+DIR.part says which cluster the rows are from, and keeps servers out under whatever name the directory gets.
 """
 
 from __future__ import annotations
@@ -14,10 +15,18 @@ from typing import Final, Self
 
 import apsw
 
-from tablestone.engines.contract import EngineRefused, EngineUnavailable, Key, StoredRow
+from tablestone.engines.contract import (
+    EngineRefused,
+    EngineUnavailable,
+    Key,
+    StorageId,
+    StoredRow,
+)
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
-from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.engines.sqlite.data_directory import DataDirectory, flush_directory
+from tablestone.engines.sqlite.online_copy import flush_file
+from tablestone.engines.sqlite.unfinished_copies import UNLOADED_NAME
 
 PARTIAL_SUFFIX: Final = ".part"
 _PUT: Final = (
@@ -27,22 +36,31 @@ _LAST: Final = "SELECT partition, row FROM stored_rows ORDER BY partition DESC, 
 
 
 class NewDirectory:
-    """A data directory that is being filled; `EngineRefused` if there is something under its name already.
+    """A data directory that is filled from a `source`. An attempt that was interrupted goes on.
 
-    `key` encrypts it, if it is to be encrypted.
+    `EngineRefused` if there is something under its name already, or if DIR.part is of something else than an unload of
+    this source. `key` encrypts the directory, if it is to be encrypted.
     """
 
     at_once = 1
 
-    def __init__(self, path: Path, key: EncryptionKey | None = None) -> None:
+    def __init__(self, path: Path, source: StorageId, key: EncryptionKey | None = None) -> None:
         self.path = Path(os.path.realpath(path))  # the working directory has a name too
         self._require_free()
         self.partial = self.path.with_name(self.path.name + PARTIAL_SUFFIX)
-        self._directory = DataDirectory(self.partial, Opening.SERVER, key=key)
+        self._mark = self.partial / UNLOADED_NAME
+        self._directory = DataDirectory(
+            self.partial, Opening.SERVER, key=key, may_be_unfinished=True
+        )
         self._connection = self._directory.connect_writer()
         self._connection.wal_autocheckpoint(1000)
         last = self._connection.execute(_LAST).get
         self.reached = None if last is None else Key(*last)
+        try:
+            self._require_from(source)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -68,6 +86,8 @@ class NewDirectory:
         try:
             with suppress(FileNotFoundError):
                 self.path.rmdir()
+            self._mark.unlink()
+            flush_directory(self.partial)  # a directory that has its name has no mark any more
             self.partial.rename(self.path)
         except OSError as error:  # such as a directory that is a file system of its own
             raise EngineUnavailable(
@@ -78,6 +98,25 @@ class NewDirectory:
         """Close the database; the next attempt finds its rows."""
         self._connection.close()
         self._directory.release()
+
+    def _require_from(self, source: StorageId) -> None:
+        """Refuse rows that are not from the source, and note where they are from."""
+        try:
+            if self._mark.exists():
+                if self._mark.read_bytes() != source:
+                    raise EngineRefused(
+                        f"{self.partial} is a part of another keyspace: remove it, or name another directory."
+                    )
+            elif self.reached is not None:
+                raise EngineRefused(
+                    f"{self.partial} holds data that no unfinished unload has left: move it, or name another directory."
+                )
+            else:
+                self._mark.write_bytes(source)
+                flush_file(self._mark)
+                flush_directory(self.partial)
+        except OSError as error:
+            raise EngineUnavailable(f"{self.partial} cannot be written: {error}.") from error
 
     def _require_free(self) -> None:
         try:

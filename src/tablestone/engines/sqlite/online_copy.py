@@ -20,6 +20,7 @@ from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.engines.sqlite.unfinished_copies import require_unloaded
 
 STEP_PAGES: Final = 256
 """Pages between two calls of `told`: 2 MiB."""
@@ -40,6 +41,7 @@ def copy_database(
     `EngineRefused` if the directory cannot be read, `EngineDamaged` if a page of it cannot, `OSError` if there is no
     room for the copy, `EngineUnavailable` if it fails otherwise; `target` is then incomplete.
     """
+    require_unloaded(directory)
     opened = DataDirectory(directory, Opening.READ_ONLY, key=key)
     try:
         with (

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 REENCRYPTED_NAME: Final = ".reencrypted.partial"
 RESTORED_NAME: Final = ".restored.partial"
+UNLOADED_NAME: Final = "unloaded-from"
+"""The file that is in a directory while a cluster is unloaded into it. It holds the `StorageId` of the cluster."""
 
 
 def require_restored(path: Path, database: Path) -> None:
@@ -26,6 +28,14 @@ def require_restored(path: Path, database: Path) -> None:
     if os.path.lexists(copy) and not os.path.lexists(database):
         raise EngineRefused(
             f"The restore into {path} did not end: run it again, or remove {copy} to start without data."
+        )
+
+
+def require_unloaded(path: Path) -> None:
+    """Refuse a directory that an unload has not filled to its end: a server would answer without a part of the data."""
+    if os.path.lexists(path / UNLOADED_NAME):
+        raise EngineRefused(
+            f"{path} holds only a part of a cluster's data: repeat the interrupted `tablestone cluster unload`."
         )
 
 
