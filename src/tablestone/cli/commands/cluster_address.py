@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tablestone.cli.encryption_keys import KEY_VARIABLE
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import BrokenOption
-from tablestone.cli.options import ENGINE
+from tablestone.cli.options import DATA, ENGINE
 from tablestone.cli.parameters import by_option_name
 from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, ClusterAddress, parse_address
 from tablestone.engines.engine_url import EngineUrl
@@ -22,9 +22,12 @@ CLUSTER_OPTIONS = (replace(ENGINE, help=f"The cluster: {FORM}.", default="none")
 
 def cluster_address(given: dict[str, Any]) -> ClusterAddress:
     """The address in the options; `BrokenOption` if they name no cluster."""
-    # A key in the environment is that of the directory of `load` and `unload`, and no option of the cluster.
+    # A directory in the environment is the one that was used before, and a key is that of the directory of `load` and
+    # `unload`: they are no options of the cluster.
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(KEY_VARIABLE)
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(KEY_VARIABLE) and name != DATA.variable
     }
     configuration = read_configuration(by_option_name(given), environment)
     if EngineUrl.parse(configuration.engine).scheme != SCHEME:

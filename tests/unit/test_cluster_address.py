@@ -1,0 +1,31 @@
+"""The cluster that a command is about, beside what the environment says about a directory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tablestone.cli.commands.cluster_address import cluster_address
+from tablestone.cli.option_values import BrokenOption
+
+URL = "cassandra://node1,node2/tables?datacenter=dc1"
+
+
+@pytest.mark.parametrize("is_in_environment", [False, True])
+def test_what_the_environment_says_of_a_directory_is_no_option_of_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, *, is_in_environment: bool
+) -> None:
+    """Somebody who moves from one machine to three may have set it for the server so far."""
+    monkeypatch.setenv("TABLESTONE_DATA", "/var/lib/tablestone")
+    monkeypatch.setenv("TABLESTONE_ENCRYPTION_KEY_FILE", "/etc/tablestone.key")
+    if is_in_environment:
+        monkeypatch.setenv("TABLESTONE_ENGINE", URL)
+    address = cluster_address({"engine": None if is_in_environment else URL})
+    assert [host for host, _ in address.hosts] == ["node1", "node2"]
+    assert address.keyspace == "tables"
+
+
+@pytest.mark.parametrize("engine", [None, "sqlite", "memory"])
+def test_another_engine_is_none(monkeypatch: pytest.MonkeyPatch, engine: str | None) -> None:
+    monkeypatch.delenv("TABLESTONE_ENGINE", raising=False)
+    with pytest.raises(BrokenOption, match=r"^Say which cluster: --engine 'cassandra://"):
+        cluster_address({"engine": engine})
