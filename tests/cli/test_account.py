@@ -55,9 +55,7 @@ def test_accounts_are_known_refused_and_changed_on_the_next_request_of_every_pro
             assert asked(KEY) == {200}
         assert status_of(opened[0], "weather", KEY, "POST", '{"TableName":"tab"}') == 201
         refused = account(tmp_path, "delete", "weather", status=2)
-        assert refused == (
-            "tablestone: The account weather has 1 table: --force deletes them too.\n"
-        )
+        assert refused == ("tablestone: The account weather has 1 table: --force deletes it too.\n")
         assert asked(KEY) == {200}
         printed = account(tmp_path, "delete", "weather", "--force")
         assert printed == "Account weather deleted, and 1 table with it.\n"
@@ -197,7 +195,7 @@ def test_tables_of_an_earlier_account_of_the_name_are_told_of(
         "--force it deletes them too.\n"
     )
     refusal = account(tmp_path, "delete", "weather", status=2)
-    assert refusal == "tablestone: The account weather has 1 table: --force deletes them too.\n"
+    assert refusal == "tablestone: The account weather has 1 table: --force deletes it too.\n"
     assert "tables: 1\n" in account(tmp_path, "show", "weather")
 
 

@@ -156,6 +156,22 @@ def test_a_node_that_is_not_there_is_a_sentence(workers: str) -> None:
     )
 
 
+CHANGED_TABLES = [
+    ("read_repair", "'NONE'", "refusals", "read_repair = 'NONE': a later read", "'BLOCKING'"),
+    ("default_time_to_live", "60", "refusals", "default_time_to_live = 60: what is written", "0"),
+    ("gc_grace_seconds", "0", "refusals", "gc_grace_seconds = 0: deleted rows can", "864000"),
+    ("gc_grace_seconds", "86400", "warnings", "gc_grace_seconds = 86400: deleted", "864000"),
+    (
+        "compaction",
+        "{'class': 'SizeTieredCompactionStrategy'}",
+        "warnings",
+        "the compaction SizeTieredCompactionStrategy, and its reads",
+        "{'class': 'UnifiedCompactionStrategy'}",
+    ),
+]
+"""A setting of a table, a value for it, what it is found to be, and the value that the sentence advises."""
+
+
 @pytest.fixture
 def keyspace() -> Iterator[ClusterAddress]:
     with made_keyspace(KEYSPACE) as url:
@@ -179,6 +195,8 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
         connection.cluster.refresh_schema_metadata()
         return " ".join(examine_cluster(keyspace, system_clock).warnings)
 
+    finds_of = {"refusals": refusals, "warnings": warnings}
+
     def a_day_off() -> int:
         return system_clock() + 24 * 3600 * TICKS_PER_SECOND
 
@@ -195,8 +213,13 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
     assert "rows has speculative_retry = '99p': while a node hangs, requests wait" in warnings()
     connection.define("ALTER TABLE rows WITH speculative_retry = '20ms'")
     assert "speculative_retry" not in warnings()
-    connection.define("ALTER TABLE rows WITH read_repair = 'NONE'")
-    assert "read_repair = 'NONE'" in refusals()
+    for name, value, finds, sentence, advised in CHANGED_TABLES:
+        connection.define(f"ALTER TABLE rows WITH {name} = {value}")
+        found = finds_of[finds]()
+        assert f"The table {KEYSPACE}.rows has {sentence}" in found
+        assert f"ALTER TABLE {KEYSPACE}.rows WITH {name} = {advised}." in found
+        connection.define(f"ALTER TABLE rows WITH {name} = {advised}")
+        assert name not in refusals() + warnings()
     connection.define("DROP TABLE IF EXISTS rows")
     assert "has no table rows" in refusals()
     connection.define("CREATE TABLE IF NOT EXISTS theirs (a int PRIMARY KEY)")

@@ -214,8 +214,8 @@ def test_few_copies_are_a_sentence(
         []
         if words is None
         else [
-            f"Each row has {words}: with fewer than 3 in all datacenters together every node that stops takes rows out "
-            "of service."
+            f"Each row has {words}: with fewer than 3 in all datacenters together, every node that stops takes rows "
+            "out of service."
         ]
     )
 

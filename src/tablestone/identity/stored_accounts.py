@@ -173,8 +173,8 @@ class StoredAccounts:
     async def _require_empty(self, name: str) -> None:
         count = len(await self._tables(name))
         if count:
-            tables = "1 table" if count == 1 else f"{count} tables"
-            raise AccountRefused(f"The account {name} has {tables}: --force deletes them too.")
+            tables, them = ("1 table", "it") if count == 1 else (f"{count} tables", "them")
+            raise AccountRefused(f"The account {name} has {tables}: --force deletes {them} too.")
 
     async def _change(self, name: str, edit: Callable[[StoredAccount], StoredAccount]) -> None:
         def edit_members(members: Members | None) -> Members:

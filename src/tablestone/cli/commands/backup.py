@@ -35,7 +35,8 @@ from tablestone.engines.sqlite.online_copy import copy_database
 from tablestone.transfer.progress import shown_bytes
 
 ON_SERVERS = (
-    "`nodetool snapshot` backs a cluster up; `tablestone copy` copies its tables to another server."
+    "`nodetool snapshot` or `tablestone cluster unload` backs a cluster up; `tablestone copy` copies its tables to "
+    "another server."
 )
 
 

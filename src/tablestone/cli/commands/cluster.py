@@ -50,8 +50,9 @@ def init(**given: Any) -> int:
 def check(**given: Any) -> int:
     """Check the cluster's nodes, settings, clocks and keyspace.
 
-    Exit status: 0 if nothing or only warnings, 1 if a server would refuse to start, 2 if the
-    cluster cannot be asked. `tablestone check` reads the stored data.
+    Exit status: 0 if nothing or only warnings. Otherwise a server would refuse to start: 1 if
+    the check found why, 2 if it could not begin, as without a node or without the keyspace.
+    `tablestone check` reads the stored data.
     """
     return _report(cluster_address(given))
 

@@ -20,7 +20,7 @@ from tablestone.cli.encryption_keys import key_of_directory
 from tablestone.cli.local_directory import SCHEME, LocalDirectory
 from tablestone.cli.parameters import key_file_option, with_options
 from tablestone.clock import monotonic_seconds, system_clock
-from tablestone.engines.contract import Engine, EngineRefused, StorageId
+from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.registry import held_for_processes, open_engine
 from tablestone.tables.moving import Comparison, Tell, compare, is_empty, move
 from tablestone.transfer.progress import Reached, progress_for, shown_bytes
@@ -64,7 +64,7 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     ETags stay good. The keyspace must be new (`tablestone cluster init`), and no server can use
     it until everything was compared. After an interruption, the same command continues.
 
-    Exit status: 0 if both hold the same, 1 if not, 2 if the load could not begin or has failed.
+    Exit status: 0 if both hold the same, 1 if not or if it failed, 2 if it could not begin.
     """
     address = cluster_address(given)
     source = LocalDirectory(directory, key_of_directory(encryption_key_file))
@@ -88,7 +88,7 @@ def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **g
     Everything comes with its versions, so ETags stay good. Stop every server first. DIR appears
     when everything was compared. After an interruption, the same command continues.
 
-    Exit status: 0 if both hold the same, 1 if not, 2 if the unload could not begin or has failed.
+    Exit status: 0 if both hold the same, 1 if not or if it failed, 2 if it could not begin.
     """
     address = cluster_address(given)
     target = LocalDirectory(directory, key_of_directory(encryption_key_file))
@@ -237,4 +237,9 @@ def _telling_how_to_go_on() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         print("\ntablestone: Stopped. The same command continues.", file=sys.stderr)
+        raise
+    except EngineUnavailable:
+        print(
+            "tablestone: This did not come to its end. The same command continues.", file=sys.stderr
+        )
         raise

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -117,7 +118,9 @@ def _print_uses(placement: ModuleType, connection: Connection) -> None:
     _print_columns([_HEAD, *lines])
     largest = max((use.largest or 0 for use in uses), default=0)
     if largest:
-        print(f"No partition on disk is larger than {shown_bytes(largest)}.")
+        print(
+            f"By these figures, which are of compressed files, no partition is larger than {shown_bytes(largest)}."
+        )
 
 
 def _print_counts(placement: ModuleType, engine: CassandraEngine, *, quiet: bool) -> None:
@@ -177,10 +180,13 @@ def _print_nodes_of(
 ) -> int:
     stored = asyncio.run(engine.get(storage_keys.table_place(account, table)))
     if stored is None:
-        print(f"The account {account} has no table {table}.")
+        print(f"tablestone: The account {account} has no table {table}.", file=sys.stderr)
         return NO_SUCH_TABLE
     partition = storage_keys.entity_partition(read_record(stored).table_id, partition_key)
     copies_in = placement.nodes_of(engine.connection, partition)
+    everything = KeyRange(Key(partition, b""), Key(partition + b"\0", b""))
+    if not asyncio.run(engine.scan(everything, rows_max=1)):
+        print("No entity has this PartitionKey. These nodes would hold the partition:")
     for datacenter, nodes in copies_in.items():
         for node in nodes:
             print(node if len(copies_in) == 1 else f"{node}  {datacenter}")

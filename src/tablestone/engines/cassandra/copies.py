@@ -90,8 +90,8 @@ def few_copies(copies_in: Mapping[str, int]) -> list[str]:
     if nodes_that_may_stop(copies_in) > 0:
         return []
     return [
-        f"Each row has {_in_words(copies_in)}: with fewer than {COPIES_ADVISED} in all datacenters together every node "
-        "that stops takes rows out of service."
+        f"Each row has {_in_words(copies_in)}: with fewer than {COPIES_ADVISED} in all datacenters together, every "
+        "node that stops takes rows out of service."
     ]
 
 

@@ -22,9 +22,16 @@ from tablestone.engines.cassandra.copies import (
     other_copies,
     too_many_copies,
 )
-from tablestone.engines.cassandra.driver_errors import in_words
+from tablestone.engines.cassandra.driver_errors import FROM_A_NODE, in_words
 from tablestone.engines.cassandra.ownership import require_own
-from tablestone.engines.cassandra.schema import LAYOUT, LOADING, SPECULATIVE_RETRY, TABLES
+from tablestone.engines.cassandra.schema import (
+    COMPACTION,
+    GC_GRACE_SECONDS,
+    LAYOUT,
+    LOADING,
+    SPECULATIVE_RETRY,
+    TABLES,
+)
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 
 if TYPE_CHECKING:
@@ -35,6 +42,8 @@ ALLOWS_ALL: Final = "AllowAllAuthenticator"
 MUTATION_BYTES_ADVISED: Final = 8 << 20
 """The largest transaction has 4 MiB in a request; the nodes write it twice, with its state."""
 _UNITS: Final = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
+GC_GRACE_SECONDS_MIN: Final = 3 * 60 * 60
+"""For so long, as delivered, a node gets what it missed by hints (`max_hint_window`)."""
 CLOCK_SECONDS_ADVISED: Final = 1.0
 CLOCK_SECONDS_MAX: Final = 12 * 60 * 60
 """A quarter of the time for which the state of an empty partition is kept (`emptied`)."""
@@ -84,6 +93,9 @@ def _examine_keyspace(
     name = connection.keyspace
     keyspace = connection.cluster.metadata.keyspaces[name]
     layout = require_own(connection, keyspace)
+    copies_in = held_copies(
+        connection, keyspace
+    )  # `cluster init` refuses a keyspace that does not say them
     if layout.missing:
         raise EngineRefused(
             f"The keyspace {name} has no table {layout.missing[0]}: run `tablestone cluster init`."
@@ -108,23 +120,47 @@ def _examine_keyspace(
             f"ALTER KEYSPACE {name} WITH durable_writes = true."
         )
     for table in TABLES:
-        read_repair = keyspace.tables[table].options.get("read_repair")
-        if read_repair != "BLOCKING":
-            found.refusals.append(
-                f"The table {name}.{table} has read_repair = '{read_repair}': a later read could see less than an "
-                f"earlier one. ALTER TABLE {name}.{table} WITH read_repair = 'BLOCKING'."
-            )
-        retry = keyspace.tables[table].options.get("speculative_retry") or ""
-        if retry != "ALWAYS" and "ms" not in retry:
-            found.warnings.append(
-                f"The table {name}.{table} has speculative_retry = '{retry}': while a node hangs, requests wait. "
-                f"ALTER TABLE {name}.{table} WITH speculative_retry = '{SPECULATIVE_RETRY}'."
-            )
-    copies_in = held_copies(connection, keyspace)
+        _examine_table(f"{name}.{table}", keyspace.tables[table].options, found)
     found.refusals += too_many_copies(connection, copies_in, is_made=True)
     found.warnings += few_copies(copies_in)
     if wanted is not None:
         found.warnings += other_copies(wanted, connection, copies_in)
+
+
+def _examine_table(table: str, options: Mapping[str, Any], found: Examination) -> None:
+    """The settings with which `cluster init` makes a table, as far as somebody may have changed them."""
+    read_repair = options.get("read_repair")
+    if read_repair != "BLOCKING":
+        found.refusals.append(
+            f"The table {table} has read_repair = '{read_repair}': a later read could see less than an "
+            f"earlier one. ALTER TABLE {table} WITH read_repair = 'BLOCKING'."
+        )
+    lifetime = options.get("default_time_to_live") or 0
+    if lifetime:
+        found.refusals.append(
+            f"The table {table} has default_time_to_live = {lifetime}: what is written is gone after this time. "
+            f"ALTER TABLE {table} WITH default_time_to_live = 0."
+        )
+    grace = options.get("gc_grace_seconds", GC_GRACE_SECONDS)
+    if grace < GC_GRACE_SECONDS:
+        # A node gets what it missed for three hours by hints. After that, a repair has to come in this time.
+        worst = found.refusals if grace < GC_GRACE_SECONDS_MIN else found.warnings
+        worst.append(
+            f"The table {table} has gc_grace_seconds = {grace}: deleted rows can come back if a node is away or not "
+            f"repaired for longer. ALTER TABLE {table} WITH gc_grace_seconds = {GC_GRACE_SECONDS}."
+        )
+    compaction = str(options.get("compaction", {}).get("class", "")).rpartition(".")[2]
+    if compaction != COMPACTION:
+        found.warnings.append(
+            f"The table {table} has the compaction {compaction}, and its reads may meet many sstables. "
+            f"ALTER TABLE {table} WITH compaction = {{'class': '{COMPACTION}'}}."
+        )
+    retry = options.get("speculative_retry") or ""
+    if retry != "ALWAYS" and "ms" not in retry:
+        found.warnings.append(
+            f"The table {table} has speculative_retry = '{retry}': while a node hangs, requests wait. "
+            f"ALTER TABLE {table} WITH speculative_retry = '{SPECULATIVE_RETRY}'."
+        )
 
 
 def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examination) -> None:
@@ -145,7 +181,7 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
     try:
         [(milliseconds,)] = nodes.ask(host, "SELECT toUnixTimestamp(now()) FROM system.local")
     except Exception as error:  # noqa: BLE001 - of the driver and of the node
-        found.warnings.append(f"{node} does not answer: {in_words(error)}.")
+        found.warnings.append(_no_answer(node, error))
         return
     ticks = milliseconds * TICKS_PER_SECOND // 1000 + UNIX_EPOCH_TICKS
     apart = max(before - ticks, ticks - clock(), 0) / TICKS_PER_SECOND
@@ -167,7 +203,7 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
             "system_views.settings."
         )
     except Exception as error:  # noqa: BLE001 - as above
-        found.warnings.append(f"{node} does not answer: {in_words(error)}.")
+        found.warnings.append(_no_answer(node, error))
     else:
         _examine_settings(node, settings, found)
         if is_open_to_all(settings, str(host.address), names_user=connection.names_user):
@@ -175,6 +211,13 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
                 f"{node} asks for no password: each program that reaches it reads and changes everything, the keys of "
                 "the accounts too. Set authenticator: PasswordAuthenticator and authorizer: CassandraAuthorizer."
             )
+
+
+def _no_answer(node: str, error: Exception) -> str:
+    """The driver tells of one node that did not answer as it does of all: only a node's own error says more."""
+    if isinstance(error, FROM_A_NODE):
+        return f"{node} does not answer: {in_words(error)}."
+    return f"{node} does not answer."
 
 
 def is_open_to_all(settings: Mapping[str, str | None], address: str, *, names_user: bool) -> bool:

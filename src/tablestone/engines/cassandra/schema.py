@@ -31,8 +31,10 @@ LOADING: Final = "loading"
 # one that hangs may be among them. After 50 ms at most the third one is asked too. As delivered, at 99p, that
 # comes later and later, as the reads that wait count.
 SPECULATIVE_RETRY: Final = "MIN(99p,50ms)"
+COMPACTION: Final = "UnifiedCompactionStrategy"
+GC_GRACE_SECONDS: Final = 864_000
 _OPTIONS: Final = (
-    "compaction = {'class': 'UnifiedCompactionStrategy'} AND gc_grace_seconds = 864000 "
+    f"compaction = {{'class': '{COMPACTION}'}} AND gc_grace_seconds = {GC_GRACE_SECONDS} "
     f"AND read_repair = 'BLOCKING' AND speculative_retry = '{SPECULATIVE_RETRY}'"
 )
 
