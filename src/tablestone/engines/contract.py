@@ -355,7 +355,7 @@ class Engine(Protocol):
 
         Never reads outside the ranges. A page ends after the value that brings its total length to `bytes_max`
         or more, so at least one row is returned if there is any. It may end earlier, after one row or more, if the
-        engine could not read more at one moment. But points of one partition are always read together.
+        engine could not read more at one moment. But up to 100 points of one partition are always read together.
         """
         ...
 

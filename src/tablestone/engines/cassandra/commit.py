@@ -41,6 +41,8 @@ from tablestone.engines.contract import (
 
 COMMIT_SECONDS_MAX: Final = 20.0
 """How long a write set may wait and be tried again, if the time of its request allows that (`request_time`)."""
+FORGOTTEN_SECONDS: Final = 2 * 24 * 60 * 60
+"""The time for which the state of an empty partition is kept. A clock that is off by a quarter of it is refused."""
 DOUBT_SECONDS_MIN: Final = 4.0
 """How long an outcome in doubt is asked for at least. The attempt, a pause, this time and the last two questions take
 14 s, with `REQUEST_SECONDS_MAX` for each: that is what is left of a request's 30 s after `STORAGE_SECONDS_MAX`."""
@@ -294,8 +296,10 @@ class Commits:
                 if state.mark >= mark:
                     return False
                 fenced = state._replace(mark=mark)
+                # A partition that was never written to, or is cleaned, has a state for a time only.
+                seconds = 0 if state.listed > 0 else FORGOTTEN_SECONDS
                 with suppress(OutcomeInDoubt, EngineUnavailable):  # then the next look tells
-                    if await self.change_state(partition, state, fenced):
+                    if await self.change_state(partition, state, fenced, seconds):
                         return False
             if attempts.are_over:
                 raise OutcomeUnknown(

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import Final
 
-from tablestone.engines.cassandra.commit import Commits, State
+from tablestone.engines.cassandra.commit import FORGOTTEN_SECONDS, Commits, State
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.schema import ROWS
@@ -24,8 +24,6 @@ KEPT_MAX: Final = 100_000
 """Partitions that wait to be examined. Further ones are not noted; later reads find them again."""
 PAUSE_SECONDS: Final = 5.0
 """The shortest time for which an empty partition stays listed: an emptied partition is often filled again."""
-FORGOTTEN_SECONDS: Final = 2 * 24 * 60 * 60
-"""The time for which the state of an empty partition is kept. A clock that is off by a quarter of it is refused."""
 
 
 class Emptied:
@@ -66,7 +64,9 @@ class Emptied:
         if await self._has_row(partition):
             return False
         epoch = abs(state.listed)
-        if state.listed > 0:
+        if state.listed > 0 or (state.mark and not epoch):
+            # Without an epoch, the first write was given up after its partition had been listed.
+            epoch = epoch or max(self._directory.epoch_now(), 1)
             # Every commit moves the mark: if the state is still the one that was read first, there is still no row.
             unlisted = State(state.mark + 1, state.floor, -epoch)
             if not await self._commits.change_state(partition, state, unlisted, FORGOTTEN_SECONDS):

@@ -1,8 +1,9 @@
 """Reads: ranges cut into pieces of one partition each, read ahead where they are small, and joined in order.
 
 Every answer of the cluster is one moment of one partition. A page is made of several answers only while the
-partition's mark stays the same; where it changed, the page ends before what was read last. So a page never shows half
-of a write set, and may be shorter than it was asked for.
+partition's mark stays the same. Where it changed, the page ends before what was read last, or is begun again if it
+has no row yet. So a page never shows half of a write set, and may be shorter than it was asked for. A partition of
+which a page or a snapshot has seen a part is asked for each other part too, whether the directory names it or not.
 """
 
 from __future__ import annotations
@@ -10,16 +11,26 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TypeVar
 
+from tablestone.engines.cassandra.attempts import Attempts
 from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.read_ahead import ROWS_AT_ONCE_MIN, ReadAhead
 from tablestone.engines.cassandra.requests_under_way import Answer, Row
 from tablestone.engines.cassandra.schema import ROWS
 from tablestone.engines.cassandra.widths import Widths
-from tablestone.engines.contract import Hint, Key, KeyRange, MomentPassed, Rows, StoredRow
+from tablestone.engines.contract import (
+    EngineBusy,
+    Hint,
+    Key,
+    KeyRange,
+    MomentPassed,
+    Rows,
+    StoredRow,
+)
 
 _Taken = TypeVar("_Taken", bytes, StoredRow)
 
@@ -37,7 +48,7 @@ class Piece(NamedTuple):
     is_listed: bool = False
     """The directory named the partition, and all its rows are asked for: if there is none, the entry may go."""
     is_followed: bool = False
-    """The read asks for more of the same partition afterwards."""
+    """The read asks for another part of the same partition too."""
 
 
 class Moment(NamedTuple):
@@ -45,6 +56,10 @@ class Moment(NamedTuple):
 
     partition: bytes
     mark: int
+
+
+class _Changed(Exception):
+    """A partition has changed between two of its parts, and the page has no row yet."""
 
 
 class _Statements:
@@ -115,14 +130,32 @@ class Reads:
 
         `before` is that of an earlier page: `MomentPassed` if the same partition is another one now.
         """
+        attempts: Attempts | None = None
+        while True:
+            with suppress(_Changed):
+                return await self._rows_once(ranges, rows_max, bytes_max, before, take)
+            attempts = attempts or self._connection.attempts()
+            if attempts.are_over:
+                raise EngineBusy("Other writes keep changing the partition that is read.")
+            await attempts.pause()
+
+    async def _rows_once(
+        self,
+        ranges: Sequence[KeyRange],
+        rows_max: int,
+        bytes_max: int,
+        earlier: Moment | None,
+        take: Callable[[bytes, Sequence[Row]], list[_Taken]],
+    ) -> tuple[list[_Taken], Key | None, Moment | None]:
         found: list[_Taken] = []
+        before = earlier
         size = 0
-        async for piece, rows in self._ahead(ranges, rows_max):
+        async for piece, rows in self._ahead(ranges, rows_max, earlier):
             partition = piece.partition
             if before is not None and before.partition == partition:
-                if not await self._is_same(before, rows):
+                if not await self._is_same(before, piece, rows):
                     if not found:
-                        raise MomentPassed
+                        raise MomentPassed if before is earlier else _Changed
                     return found, Key(partition, rows[0][0] if rows else _start(piece)), before
             elif not rows and piece.is_listed:
                 self._found_empty(partition)
@@ -144,10 +177,15 @@ class Reads:
                 return found, Key(partition, rows[count][0]), before
         return found, None, before
 
-    async def _is_same(self, before: Moment, rows: Sequence[Row]) -> bool:
-        """Whether the partition has not changed since an earlier answer."""
+    async def _is_same(self, before: Moment, piece: Piece, rows: Sequence[Row]) -> bool:
+        """Whether the partition has not changed since an earlier answer, of which it had this mark."""
         partition, mark = before
-        return bool((rows[0][3] if rows else await self._mark(partition)) == mark)
+        if rows:
+            return bool(rows[0][3] == mark)
+        if await self._mark(partition) != mark:
+            return False
+        # The answer may have come before that mark: only one that comes after it is of its time.
+        return not (piece.is_followed and await self._ask(piece, ROWS_AT_ONCE_MIN))
 
     async def _mark(self, partition: bytes) -> int:
         """The mark of a partition; 0 if nothing was ever written to it."""
@@ -155,14 +193,14 @@ class Reads:
         return answer[0][0] or 0 if answer else 0
 
     async def _ahead(
-        self, ranges: Sequence[KeyRange], rows_max: int
+        self, ranges: Sequence[KeyRange], rows_max: int, earlier: Moment | None
     ) -> AsyncIterator[tuple[Piece, Answer]]:
         """Each piece with its rows, in order; a long piece comes several times, with the rest of its rows.
 
         Several are asked for at the same time, as `ReadAhead` says.
         """
         waiting: list[tuple[Piece, int, asyncio.Task[Answer]]] = []
-        pieces = self._pieces(ranges)
+        pieces = self._pieces(ranges, earlier)
         ahead = ReadAhead(self._widths, rows_max)
         is_more = True
         try:
@@ -209,17 +247,23 @@ class Reads:
             statements.rows_between, (partition, piece.start, piece.end, limit)
         )
 
-    async def _pieces(self, ranges: Sequence[KeyRange]) -> AsyncGenerator[Piece]:
+    async def _pieces(
+        self, ranges: Sequence[KeyRange], earlier: Moment | None
+    ) -> AsyncGenerator[Piece]:
         shared = {
             later.start.partition
             for earlier, later in pairwise(ranges)
             if later.start.partition in {earlier.start.partition, earlier.end.partition}
             and not (earlier.is_point and later.is_point)
         }
-        async for piece in self._each_piece(ranges):
+        # A part of them was seen, or will be: they are asked although the directory may not name them.
+        seen = shared if earlier is None else {earlier.partition, *shared}
+        async for piece in self._each_piece(ranges, seen):
             yield piece._replace(is_followed=True) if piece.partition in shared else piece
 
-    async def _each_piece(self, ranges: Sequence[KeyRange]) -> AsyncGenerator[Piece]:
+    async def _each_piece(
+        self, ranges: Sequence[KeyRange], seen: set[bytes]
+    ) -> AsyncGenerator[Piece]:
         for is_point, group in groupby(ranges, key=lambda key_range: key_range.is_point):
             if is_point:
                 for piece in _points(group):
@@ -231,17 +275,26 @@ class Reads:
                 elif end == (start.partition + b"\0", b""):
                     yield Piece(start.partition, start.row)
                 else:
-                    async for piece in self._of_partitions(start, end):
+                    async for piece in self._of_partitions(start, end, seen):
                         yield piece
 
-    async def _of_partitions(self, start: Key, end: Key) -> AsyncIterator[Piece]:
-        """The pieces of a range of several partitions: those the directory names."""
+    async def _of_partitions(self, start: Key, end: Key, seen: set[bytes]) -> AsyncIterator[Piece]:
+        """The pieces of a range of several partitions: those the directory names, and its ends if they are `seen`."""
         last = end.partition if end.row else None
+        reached = None
+        if start.partition in seen:
+            reached = start.partition
+            yield Piece(start.partition, start.row)
         async for partitions in self._directory.partitions(start.partition, last, end.partition):
             for partition in partitions:
+                if partition == reached:
+                    continue
+                reached = partition
                 first = start.row if partition == start.partition else b""
                 until = end.row if partition == end.partition else None
                 yield Piece(partition, first, until, is_listed=not first and until is None)
+        if last is not None and last in seen and last != reached:
+            yield Piece(last, b"", end.row)
 
 
 def _values(_partition: bytes, rows: Sequence[Row]) -> list[bytes]:
@@ -271,8 +324,10 @@ def _points(ranges: Iterator[KeyRange]) -> Iterator[Piece]:
     """Rows asked for by name, a piece for as many of one partition as may be asked for at once."""
     for partition, group in groupby((key_range.start for key_range in ranges), lambda key: key[0]):
         rows = [key.row for key in group]
+        are_more = len(rows) > POINTS_AT_ONCE_MAX
         for index in range(0, len(rows), POINTS_AT_ONCE_MAX):
-            yield Piece(partition, rows=rows[index : index + POINTS_AT_ONCE_MAX])
+            at_once = rows[index : index + POINTS_AT_ONCE_MAX]
+            yield Piece(partition, rows=at_once, is_followed=are_more)
 
 
 def _start(piece: Piece) -> bytes:
