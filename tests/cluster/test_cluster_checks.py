@@ -5,6 +5,7 @@ The tests that need a cluster use the one that ENGINE_UNDER_TEST names.
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from azure.data.tables import TableServiceClient
 
+from cluster.guide import GUIDE
 from cluster.keyspaces import KEYSPACE, made_keyspace, on_a_cluster, tablestone, url_of
 from engines.cluster_engine import URL, drop_keyspace
 from server_process import clean_environment, start_server
@@ -176,6 +178,27 @@ CHANGED_TABLES = [
 def keyspace() -> Iterator[ClusterAddress]:
     with made_keyspace(KEYSPACE) as url:
         yield parse_address(url)
+
+
+@on_a_cluster
+def test_the_guide_names_settings_that_a_node_has(keyspace: ClusterAddress) -> None:
+    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+
+    connection = connect(keyspace)
+    known = {
+        name.partition(".")[0]
+        for (name,) in connection.execute("SELECT name FROM system_views.settings")
+    }
+    columns = connection.execute(
+        "SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'system_schema'"
+    )
+    of_tables = {name for (name,) in columns}
+    connection.close()
+    named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)(?:[: ][^`]*)?`", GUIDE))
+    assert len(named) > 20
+    assert named - known - of_tables == {
+        "internode_encryption"
+    }  # a part of server_encryption_options
 
 
 @on_a_cluster

@@ -14,8 +14,20 @@ import yaml
 from cluster.distribution import VERSION
 from cluster.settings import REQUIRED
 from deploy.deployed import DEPLOY, ROOT, needs, run
+from tablestone import limits
 from tablestone.cli.main import commands
+from tablestone.cli.options import PORT
 from tablestone.engines.cassandra.cluster_url import parse_address
+from tablestone.engines.cassandra.schema import (
+    COMPACTION,
+    GC_GRACE_SECONDS,
+    SPECULATIVE_RETRY,
+    TABLES,
+    keyspace_statement,
+    replication,
+)
+from tablestone.tables.sweeper import NETWORK_PAUSE_SECONDS
+from tablestone.tables.sweeping import PARTITIONS_AT_ONCE
 
 COMPOSE = DEPLOY / "cassandra" / "compose.yaml"
 DATACENTER = DEPLOY / "cassandra" / "datacenter.yaml"
@@ -45,6 +57,86 @@ def test_the_compose_file_has_the_settings_of_the_test_nodes() -> None:
         assert VERSION.startswith(node["image"].removeprefix("cassandra:"))
     waits = {name: list(each.get("depends_on", ())) for name, each in nodes.items()}
     assert waits == {"node1": [], "node2": ["node1"], "node3": ["node2"]}, "one joins at a time"
+
+
+def test_the_nodes_of_the_compose_file_are_one_cluster_with_data_of_their_own() -> None:
+    document = yaml.safe_load(COMPOSE.read_text())
+    services = document["services"]
+    for name in ("node1", "node2", "node3"):
+        node = services[name]
+        environment = {**node["environment"]}
+        del environment["JVM_EXTRA_OPTS"]
+        assert environment == {
+            "CASSANDRA_CLUSTER_NAME": "tablestone",
+            "CASSANDRA_SEEDS": "node1",
+            "CASSANDRA_DC": "dc1",
+            "CASSANDRA_RACK": "rack1",
+            # The image writes CASSANDRA_DC to a file that only this snitch reads.
+            "CASSANDRA_ENDPOINT_SNITCH": "GossipingPropertyFileSnitch",
+            "CASSANDRA_NUM_TOKENS": "16",
+            "MAX_HEAP_SIZE": "1G",
+            "HEAP_NEWSIZE": "256M",
+        }
+        assert node["volumes"] == [f"{name}:/var/lib/cassandra"], "where the image keeps its data"
+        assert "ports" not in node, "only the server is reached from outside"
+    assert set(document["volumes"]) == {"node1", "node2", "node3"}
+
+
+def test_the_server_of_the_compose_file_is_for_this_machine_and_starts_last() -> None:
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    conditions = {
+        name: {other: each["condition"] for other, each in service.get("depends_on", {}).items()}
+        for name, service in services.items()
+    }
+    assert conditions == {
+        "node1": {},
+        "node2": {"node1": "service_healthy"},
+        "node3": {"node2": "service_healthy"},
+        "init": {"node3": "service_healthy"},
+        "server": {"init": "service_completed_successfully"},
+    }
+    server = services["server"]
+    assert server["ports"] == [f"127.0.0.1:{PORT.default}:{PORT.default}"]
+    assert server["environment"]["TABLESTONE_ACCOUNT"] == "${TABLESTONE_ACCOUNT-none}"
+
+
+def test_the_guide_says_what_init_sets() -> None:
+    """Each cell of the table, beside the statement that `tablestone cluster init` sends."""
+    table = GUIDE.partition("\n| what `cluster init` sets | why |\n")[2].partition("\n\n")[0]
+    cells = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[1:]]
+    strategy, copies = "NetworkTopologyStrategy", 3
+    assert f"'class': '{strategy}', 'dc1': {copies}" in replication({"dc1": copies})
+    assert cells == [
+        f"`replication`: `{strategy}`, {copies}",
+        "`durable_writes = true`",
+        "`read_repair = 'BLOCKING'`",
+        f"`speculative_retry = '{SPECULATIVE_RETRY}'`",
+        f"`compaction`: `{COMPACTION}`",
+        f"`gc_grace_seconds = {GC_GRACE_SECONDS}`",
+    ]
+    assert keyspace_statement("k", {"dc1": 3}).endswith("durable_writes = true")
+    for statement in TABLES.values():
+        for cell in cells[2:4] + cells[5:]:
+            assert cell.strip("`") in statement
+        assert f"compaction = {{'class': '{COMPACTION}'}}" in statement
+
+
+def test_the_thresholds_of_the_guide_are_those_of_the_program() -> None:
+    pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
+    from tablestone.engines.cassandra import examination  # noqa: PLC0415 - needs the driver
+
+    text = " ".join(GUIDE.split())
+    clocks = (examination.CLOCK_SECONDS_ADVISED, examination.CLOCK_SECONDS_MAX)
+    sweep = (limits.SWEEP_ROWS_PER_STEP, PARTITIONS_AT_ONCE, NETWORK_PAUSE_SECONDS)
+    for sentence, said, value in (
+        ("is below 8 MiB, the checks warn", 8 << 20, examination.MUTATION_BYTES_ADVISED),
+        ("clocks 1 s apart (warning), twelve hours (refused)", (1, 12 * 3600), clocks),
+        ("Twelve hours off, a server refuses to start.", 12 * 3600, clocks[1]),
+        ("500 rows and eight partitions at a time with a pause of 50 ms", (500, 8, 0.05), sweep),
+        ("less than three hours is refused", 3 * 3600, examination.GC_GRACE_SECONDS_MIN),
+    ):
+        assert sentence in text
+        assert said == value, sentence
 
 
 def test_the_guide_names_the_settings_of_the_compose_file() -> None:
@@ -104,9 +196,22 @@ def test_the_lines_of_the_guide_for_three_machines_are_commands() -> None:
 def test_the_datacenter_has_the_settings_of_the_test_nodes() -> None:
     spec = yaml.safe_load(DATACENTER.read_text())["spec"]
     settings = spec["config"]["cassandra-yaml"]
-    for name, value in {**REQUIRED, **WITH_GROUPS}.items():
-        assert settings[name] == value
+    assert settings == {
+        **REQUIRED,
+        **WITH_GROUPS,
+        "authenticator": "PasswordAuthenticator",
+        "authorizer": "CassandraAuthorizer",
+        "role_manager": "CassandraRoleManager",
+        "num_tokens": 16,
+    }
+    assert set(spec["config"]) == {"cassandra-yaml", "jvm-server-options"}
+    assert set(spec["config"]["jvm-server-options"]) == {"initial_heap_size", "max_heap_size"}
     assert (spec["serverVersion"], spec["size"], len(spec["racks"])) == (VERSION, 3, 3)
+    kind = yaml.safe_load(DATACENTER.read_text())
+    assert (kind["apiVersion"], kind["kind"]) == (
+        "cassandra.datastax.com/v1beta1",
+        "CassandraDatacenter",
+    )
 
 
 def test_the_guide_names_the_service_that_the_operator_makes() -> None:
