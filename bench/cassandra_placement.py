@@ -4,18 +4,22 @@
 
 Tokens are random, as Cassandra's are without `allocate_tokens_for_local_replication_factor`. Each row has three copies,
 on the next distinct nodes of the ring. Load is even, or Zipf's (exponent 0.99, as YCSB's). The cluster is full when its
-busiest node is, so the mean load as a share of the greatest one is the part of the nodes that can be used.
+busiest node is, so the mean load as a share of the greatest one is the part of the nodes that can be used. Rings differ
+by chance: the figures are the mean of some rings, with the lowest and the highest.
 """
 
 from __future__ import annotations
 
 import random
+import statistics
 from bisect import bisect_right
 from typing import Final
 
 NODES: Final = (3, 10, 30, 100, 300, 1000)
 COPIES: Final = 3
 TOKENS: Final = 16
+RINGS: Final = 10
+"""Of each number of nodes."""
 PARTITIONS: Final = 200_000
 EXPONENT: Final = 0.99
 
@@ -56,11 +60,14 @@ def main() -> None:
     print(f"Of Zipf's load the hottest partition has {hottest:.1%}.\n")
     print("| nodes | usable, even load | usable, Zipf's load |\n|---|---|---|")
     for nodes in NODES:
-        chance = random.Random(nodes)
-        print(
-            f"| {nodes:,} | {usable(nodes, even, chance):.0%} | {usable(nodes, zipf, chance):.0%} |",
-            flush=True,
-        )
+        loads = [_spread(nodes, weights) for weights in (even, zipf)]
+        print(f"| {nodes:,} | {' | '.join(loads)} |", flush=True)
+
+
+def _spread(nodes: int, weights: list[float]) -> str:
+    """The mean over the rings, and their range."""
+    shares = [usable(nodes, weights, random.Random(f"{nodes} {ring}")) for ring in range(RINGS)]
+    return f"{statistics.mean(shares):.0%} ({min(shares):.0%} to {max(shares):.0%})"
 
 
 if __name__ == "__main__":
