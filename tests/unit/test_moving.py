@@ -109,6 +109,8 @@ def test_a_directory_gets_every_row_with_its_version_however_often_it_is_interru
             target.finish()
         assert (told[-1] == len(ROWS)) == (failures == 0)
         assert count_rows(tmp_path / "new") == len(ROWS)
+        last_but_one = sorted(Key(row.partition, row.row) for row in await all_rows(source))[-2]
+        assert count_rows(tmp_path / "new", after=last_but_one) == 1
         copy = open_engine(f"sqlite:{tmp_path / 'new'}", system_clock, read_only=True)
         expected = [
             row

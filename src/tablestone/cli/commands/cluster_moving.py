@@ -116,7 +116,8 @@ async def _load(
         try:
             rows = count_rows(directory, key)
             filled = opened.begin_load(target, storage)
-            with _told("load", rows, quiet=quiet) as tell:
+            left = count_rows(directory, key, filled.reached)
+            with _told("load", left, quiet=quiet) as tell:
                 await move(source, filled, tell)
             found = await _compared(source, target, rows, quiet=quiet)
             if found.differences:

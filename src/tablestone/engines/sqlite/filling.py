@@ -33,6 +33,8 @@ _PUT: Final = (
     "INSERT OR REPLACE INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)"
 )
 _LAST: Final = "SELECT partition, row FROM stored_rows ORDER BY partition DESC, row DESC LIMIT 1"
+_COUNT: Final = "SELECT count(*) FROM stored_rows"
+_COUNT_AFTER: Final = "SELECT count(*) FROM stored_rows WHERE (partition, row) > (?, ?)"
 
 
 class NewDirectory:
@@ -134,12 +136,12 @@ class NewDirectory:
             ) from None
 
 
-def count_rows(path: Path, key: EncryptionKey | None = None) -> int:
-    """The number of rows in a data directory that is open already."""
+def count_rows(path: Path, key: EncryptionKey | None = None, after: Key | None = None) -> int:
+    """The number of rows in a data directory that is open already, or of those after a place in it."""
     directory = DataDirectory(path, Opening.READ_ONLY, key=key)
     connection = directory.connect_reader()
     try:
-        number: int = connection.execute("SELECT count(*) FROM stored_rows").get
+        number: int = connection.execute(_COUNT if after is None else _COUNT_AFTER, after).get
     finally:
         connection.close()
         directory.release()
