@@ -281,9 +281,14 @@ def test_status_shows_nodes_largest_partitions_and_the_nodes_of_a_given_one(
     given = ("--table", "Large", "--partition-key", "p", "--engine", url)
     assert run("cluster", "status", *given) == node + "\n"
     absent = tablestone("cluster", "status", "--table", "No", *given[2:])
-    assert (absent.returncode, absent.stdout) == (
+    assert (absent.returncode, absent.stdout, absent.stderr) == (
         1,
-        "The account devstoreaccount1 has no table No.\n",
+        "",
+        "tablestone: The account devstoreaccount1 has no table No.\n",
+    )
+    nowhere = run("cluster", "status", "--table", "Large", "--partition-key", "q", *given[4:])
+    assert nowhere == (
+        f"No entity has this PartitionKey. These nodes would hold the partition:\n{node}\n"
     )
     alone = tablestone("cluster", "status", "--table", "Large", "--engine", url)
     assert (alone.returncode, "belong together" in alone.stderr) == (2, True)
