@@ -38,7 +38,7 @@ async def broken_invariants(connection: Connection, directory: Directory) -> lis
             broken.append(f"partition {partition.hex()!r} is listed and has no mark")
         if state > 0 and partition not in listed and not await directory.holds(partition):
             now = await connection.read(listed_now, (partition,))
-            if now and now[0][0] == state:  # it was not emptied and taken out meanwhile
+            if now and now[0][0] == state:  # it was not taken out since
                 broken.append(f"partition {partition.hex()!r} is not in the directory")
     return broken
 
