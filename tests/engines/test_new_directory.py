@@ -111,6 +111,7 @@ async def test_a_part_of_a_cluster_is_not_backed_up(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_another_keyspace_does_not_continue_an_unload(tmp_path: Path) -> None:
     part = await unfinished(tmp_path / "new")
+    assert (part / "unloaded-from").stat().st_mode & 0o777 == 0o600
     with pytest.raises(EngineRefused) as refused:
         NewDirectory(tmp_path / "new", StorageId(b"another"))
     assert str(refused.value) == (

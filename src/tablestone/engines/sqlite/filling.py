@@ -114,6 +114,7 @@ class NewDirectory:
                     f"{self.partial} holds data that no unfinished unload has left: move it, or name another directory."
                 )
             else:
+                self._mark.touch(mode=0o600)
                 self._mark.write_bytes(source)
                 flush_file(self._mark)
                 flush_directory(self.partial)
