@@ -5,7 +5,6 @@ The tests that need a cluster use the one that ENGINE_UNDER_TEST names.
 
 from __future__ import annotations
 
-import re
 import socket
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 from azure.data.tables import TableServiceClient
 
-from cluster.guide import GUIDE
 from cluster.keyspaces import KEYSPACE, made_keyspace, on_a_cluster, tablestone, url_of
 from engines.cluster_engine import URL, drop_keyspace
 from server_process import clean_environment, start_server
@@ -158,47 +156,10 @@ def test_a_node_that_is_not_there_is_a_sentence(workers: str) -> None:
     )
 
 
-CHANGED_TABLES = [
-    ("read_repair", "'NONE'", "refusals", "read_repair = 'NONE': a later read", "'BLOCKING'"),
-    ("default_time_to_live", "60", "refusals", "default_time_to_live = 60: what is written", "0"),
-    ("gc_grace_seconds", "0", "refusals", "gc_grace_seconds = 0: deleted rows can", "864000"),
-    ("gc_grace_seconds", "86400", "warnings", "gc_grace_seconds = 86400: deleted", "864000"),
-    (
-        "compaction",
-        "{'class': 'SizeTieredCompactionStrategy'}",
-        "warnings",
-        "the compaction SizeTieredCompactionStrategy, and its reads",
-        "{'class': 'UnifiedCompactionStrategy'}",
-    ),
-]
-"""A setting of a table, a value for it, what it is found to be, and the value that the sentence advises."""
-
-
 @pytest.fixture
 def keyspace() -> Iterator[ClusterAddress]:
     with made_keyspace(KEYSPACE) as url:
         yield parse_address(url)
-
-
-@on_a_cluster
-def test_the_guide_names_settings_that_a_node_has(keyspace: ClusterAddress) -> None:
-    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
-
-    connection = connect(keyspace)
-    known = {
-        name.partition(".")[0]
-        for (name,) in connection.execute("SELECT name FROM system_views.settings")
-    }
-    columns = connection.execute(
-        "SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'system_schema'"
-    )
-    of_tables = {name for (name,) in columns}
-    connection.close()
-    named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)(?:[: ][^`]*)?`", GUIDE))
-    assert len(named) > 20
-    assert named - known - of_tables == {
-        "internode_encryption"
-    }  # a part of server_encryption_options
 
 
 @on_a_cluster
@@ -218,8 +179,6 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
         connection.cluster.refresh_schema_metadata()
         return " ".join(examine_cluster(keyspace, system_clock).warnings)
 
-    finds_of = {"refusals": refusals, "warnings": warnings}
-
     def a_day_off() -> int:
         return system_clock() + 24 * 3600 * TICKS_PER_SECOND
 
@@ -236,13 +195,6 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
     assert "rows has speculative_retry = '99p': while a node hangs, requests wait" in warnings()
     connection.define("ALTER TABLE rows WITH speculative_retry = '20ms'")
     assert "speculative_retry" not in warnings()
-    for name, value, finds, sentence, advised in CHANGED_TABLES:
-        connection.define(f"ALTER TABLE rows WITH {name} = {value}")
-        found = finds_of[finds]()
-        assert f"The table {KEYSPACE}.rows has {sentence}" in found
-        assert f"ALTER TABLE {KEYSPACE}.rows WITH {name} = {advised}." in found
-        connection.define(f"ALTER TABLE rows WITH {name} = {advised}")
-        assert name not in refusals() + warnings()
     connection.define("DROP TABLE IF EXISTS rows")
     assert "has no table rows" in refusals()
     connection.define("CREATE TABLE IF NOT EXISTS theirs (a int PRIMARY KEY)")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from engines.cluster_engine import URL, ClusterEngine
+from engines.cluster_engine import URL, ClusterEngine, open_on_cluster
 from engines.slow_engine import LEASE_SECONDS, SlowEngine
 from engines.two_engines import TwoEngines
 from tablestone.engines.capabilities import Snapshots
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tablestone.clock import Clock
+    from tablestone.engines.cassandra.engine import CassandraEngine
     from tablestone.engines.contract import Engine
 
 
@@ -82,3 +83,21 @@ async def engine(opened: Engine) -> AsyncIterator[Engine]:
     yield engine
     assert await engine.check() == []
     await engine.close()
+
+
+@pytest.fixture
+def partition() -> bytes:
+    """A partition that no test has used."""
+    return b"lone " + secrets.token_bytes(8)
+
+
+@pytest_asyncio.fixture
+async def servers() -> AsyncIterator[tuple[CassandraEngine, CassandraEngine]]:
+    """Two servers' engines, whose clocks are an hour apart."""
+    ahead, behind = HeldClock(), HeldClock()
+    ahead.now, behind.now = 40_000_000_000, 4_000_000_000
+    engines = open_on_cluster(ahead), open_on_cluster(behind)
+    yield engines
+    for engine in engines:
+        assert await engine.check() == []
+        await engine.close()

@@ -14,7 +14,7 @@ URL = "cassandra://node1,node2/tables?datacenter=dc1"
 def test_what_the_environment_says_of_a_directory_is_no_option_of_a_cluster(
     monkeypatch: pytest.MonkeyPatch, *, is_in_environment: bool
 ) -> None:
-    """Somebody who moves from one machine to three may have set it for the server so far."""
+    """It was set for the server on one machine, before the move to three."""
     monkeypatch.setenv("TABLESTONE_DATA", "/var/lib/tablestone")
     monkeypatch.setenv("TABLESTONE_ENCRYPTION_KEY_FILE", "/etc/tablestone.key")
     if is_in_environment:

@@ -128,7 +128,7 @@ def _examine_keyspace(
 
 
 def _examine_table(table: str, options: Mapping[str, Any], found: Examination) -> None:
-    """The settings with which `cluster init` makes a table, as far as somebody may have changed them."""
+    """The settings with which `cluster init` makes a table, as an operator may have changed them since."""
     read_repair = options.get("read_repair")
     if read_repair != "BLOCKING":
         found.refusals.append(

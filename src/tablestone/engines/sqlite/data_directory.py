@@ -24,20 +24,15 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
-from tablestone.engines.sqlite import encryption
+from tablestone.engines.sqlite import encryption, unfinished_copies
 from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
 from tablestone.engines.sqlite.database_file import is_special
 from tablestone.engines.sqlite.disk_room import NO_ROOM
+from tablestone.engines.sqlite.flushed_files import flush_directory
 from tablestone.engines.sqlite.free_space import INCREMENTAL
 from tablestone.engines.sqlite.generation import Generation
 from tablestone.engines.sqlite.log_recovery import require_whole_log
 from tablestone.engines.sqlite.server_lock import LOCK_NAME, take_server_lock
-from tablestone.engines.sqlite.unfinished_copies import (
-    UNLOADED_NAME,
-    remove_unfinished_copies,
-    require_restored,
-    require_unloaded,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +59,7 @@ LOG_NAMES: Final = frozenset({LOG_NAME, SHARED_NAME})
 OWN_NAMES: Final = (
     LOG_NAMES
     | COMMIT_LOCK_NAMES
-    | {LOCK_NAME, GENERATION_NAME, DATABASE_NAME, JOURNAL_NAME, UNLOADED_NAME}
+    | {LOCK_NAME, GENERATION_NAME, DATABASE_NAME, JOURNAL_NAME, unfinished_copies.UNLOADED_NAME}
 )
 LOCKED_MS_MAX: Final = 50
 """Milliseconds to wait for a lock of another program, such as a backup tool. The limit is low because the event loop
@@ -116,13 +111,13 @@ class DataDirectory:
             else:
                 make_directory(path)
             if opening is not Opening.READ_ONLY:
-                require_restored(path, self.database)
+                unfinished_copies.require_restored(path, self.database)
                 if not may_be_unfinished:
-                    require_unloaded(path)
+                    unfinished_copies.require_unloaded(path)
                 self._require_writable()
             if opening is Opening.SERVER:
                 self._lock = take_server_lock(path)
-                remove_unfinished_copies(path)
+                unfinished_copies.remove_unfinished_copies(path)
         try:
             with self.refusing():
                 if opening is Opening.READ_ONLY:
@@ -401,12 +396,3 @@ def _storage_at(database: Path) -> StorageId:
 def _is_writable_if_there(path: Path) -> bool:
     """Whether the file is missing or writable. It asks twice: another process's SQLite may create or remove its log."""
     return os.access(path, os.W_OK) or not path.exists() or os.access(path, os.W_OK)
-
-
-def flush_directory(path: Path) -> None:
-    """Flush a directory: a new file is only durable once the directory that names it is."""
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

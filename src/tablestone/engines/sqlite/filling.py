@@ -24,8 +24,8 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
-from tablestone.engines.sqlite.data_directory import DataDirectory, flush_directory
-from tablestone.engines.sqlite.online_copy import flush_file
+from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.engines.sqlite.flushed_files import flush_directory, flush_file
 from tablestone.engines.sqlite.unfinished_copies import UNLOADED_NAME
 
 PARTIAL_SUFFIX: Final = ".part"

@@ -16,10 +16,9 @@ from tablestone.engines.contract import EngineRefused
 from tablestone.engines.sqlite.data_directory import (
     DATABASE_NAME,
     LOG_NAMES,
-    flush_directory,
     make_directory,
 )
-from tablestone.engines.sqlite.online_copy import flush_file
+from tablestone.engines.sqlite.flushed_files import flush_directory, flush_file
 from tablestone.engines.sqlite.server_lock import LOCK_NAME, take_server_lock
 from tablestone.engines.sqlite.unfinished_copies import RESTORED_NAME, remove_unfinished_copies
 

@@ -20,6 +20,7 @@ from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.data_directory import DataDirectory
+from tablestone.engines.sqlite.flushed_files import flush_file
 from tablestone.engines.sqlite.unfinished_copies import require_unloaded
 
 STEP_PAGES: Final = 256
@@ -70,12 +71,3 @@ def copy_database(
     finally:
         opened.release()
     flush_file(target)
-
-
-def flush_file(path: Path) -> None:
-    """Flush a file to disk."""
-    file = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -29,10 +29,9 @@ from tablestone.engines.sqlite.data_directory import (
     LOG_NAME,
     LOG_NAMES,
     DataDirectory,
-    flush_directory,
 )
 from tablestone.engines.sqlite.encryption import require_not_encrypted
-from tablestone.engines.sqlite.online_copy import flush_file
+from tablestone.engines.sqlite.flushed_files import flush_directory, flush_file
 from tablestone.engines.sqlite.unfinished_copies import REENCRYPTED_NAME
 
 ROWS_PER_WRITE: Final = 1_000
