@@ -184,8 +184,7 @@ def _print_nodes_of(
         return NO_SUCH_TABLE
     partition = storage_keys.entity_partition(read_record(stored).table_id, partition_key)
     copies_in = placement.nodes_of(engine.connection, partition)
-    everything = KeyRange(Key(partition, b""), Key(partition + b"\0", b""))
-    if not asyncio.run(engine.scan(everything, rows_max=1)):
+    if not asyncio.run(engine.scan(KeyRange.of_partition(partition), rows_max=1)):
         print("No entity has this PartitionKey. These nodes would hold the partition:")
     for datacenter, nodes in copies_in.items():
         for node in nodes:

@@ -93,9 +93,8 @@ def _examine_keyspace(
     name = connection.keyspace
     keyspace = connection.cluster.metadata.keyspaces[name]
     layout = require_own(connection, keyspace)
-    copies_in = held_copies(
-        connection, keyspace
-    )  # `cluster init` refuses a keyspace that does not say them
+    # First: the sentence below advises `cluster init`, which refuses a keyspace that does not say its copies.
+    copies_in = held_copies(connection, keyspace)
     if layout.missing:
         raise EngineRefused(
             f"The keyspace {name} has no table {layout.missing[0]}: run `tablestone cluster init`."
