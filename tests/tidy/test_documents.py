@@ -15,6 +15,7 @@ import pytest
 
 import advice_rules
 import options_page
+import tablestone
 from document_links import ROOT_PAGES, anchors, is_relative, targets
 from tablestone.cli.option_file import read_option_file
 from tablestone.cli.option_sources import CONFIG_FLAG, CONFIG_VARIABLE, read_configuration
@@ -23,7 +24,6 @@ from tablestone.cli.options import SERVER_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tablestone"
-README_LINES_MAX = 120
 
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "README.md"]
@@ -133,8 +133,9 @@ def test_every_directory_of_tests_is_described() -> None:
     assert sorted(described) == sorted(there - {"__pycache__"})
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= README_LINES_MAX
+def test_the_changelog_starts_with_this_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## \[([^]]+)\]", changelog, re.MULTILINE)[0] == tablestone.__version__
 
 
 def test_the_page_of_options_is_up_to_date() -> None:
