@@ -76,8 +76,9 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_a_test_that_does_not_exist_is_found() -> None:
-    gone = "`tests/tidy/test_clocks_and_signatures.py::test_gone` `tests/gone.py` `tests/tidy/test_tidy.py`"
-    assert unknown_tests(gone) == ["tests/tidy/test_clocks_and_signatures.py::test_gone", "tests/gone.py::"]
+    here = "tests/tidy/test_clocks_and_signatures.py"
+    gone = f"`{here}::test_gone` `tests/gone.py` `{here}`"
+    assert unknown_tests(gone) == [f"{here}::test_gone", "tests/gone.py::"]
 
 
 def test_a_missing_requirement_is_found() -> None:
