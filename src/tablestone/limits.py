@@ -53,7 +53,8 @@ XML_NAMESPACE_LENGTH_MAX: Final = 256
 XML_DEPTH_MAX: Final = 16
 """The depth of elements in an XML document; CORS rules and Atom entries need 4. Ours."""
 REQUEST_HEAD_BYTES_MAX: Final = 256 * 1024
-"""Bytes of a request line and headers that arrive in pieces; more is answered 431, and the connection ends. Ours."""
+"""Bytes that one request may send before its head is complete, or beside its body (trailer fields, chunk extensions);
+more is answered 431, and the connection ends. Ours."""
 REQUEST_HEAD_SECONDS_MAX: Final = 30
 """The time for the first request of a connection, from the connection to the end of its headers; and for the headers of
 a later request that arrive in pieces. Ours."""

@@ -22,11 +22,13 @@ GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def talk_to(application: ServedApplication, talk: Talk) -> None:
-    """One client's conversation with a server of this application."""
+def talk_to(application: ServedApplication, talk: Talk, *, waits: bool = False) -> None:
+    """One client's conversation with a server of this application, which is called inside a task if it `waits`."""
 
     async def main() -> None:
-        server = await listen(application, DATE, IDLE_SECONDS, refuse=refuse_application)
+        server = await listen(
+            application, DATE, IDLE_SECONDS, refuse=refuse_application, waits=waits
+        )
         address = server.sockets[0].getsockname()
         reader, writer = await asyncio.open_connection(*address, limit=1_000_000)
         try:

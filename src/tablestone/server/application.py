@@ -239,7 +239,7 @@ class Application:
         except StorageError as error:
             by_name, duplicated = dict(headers), error
         if len(b"".join(by_name)) + len(b"".join(by_name.values())) > limits.HEADERS_BYTES_MAX:
-            await _refuse(431, send)
+            await _refuse_headers(send)
             return
         request = request_of(scope, by_name, duplicated)
         body = RequestBody(receive, by_name, self._body_time_limit)
@@ -351,11 +351,16 @@ def _address(client: tuple[str, int] | None) -> str:
     return client[0].removeprefix("::ffff:") if client else ""
 
 
-async def _refuse(status: int, send: Send) -> None:
-    """A plain HTTP refusal, for a request that is not looked at; its connection is closed."""
-    headers = [(b"content-length", b"0"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
+async def _refuse_headers(send: Send) -> None:
+    """Answer a request whose headers are too long, which is not looked at, and close its connection."""
+    body = b"The headers of a request have at most %d bytes." % limits.HEADERS_BYTES_MAX
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 431, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def create_application(configuration: Configuration, slot: WorkerSlot) -> Application:

@@ -24,7 +24,6 @@ from tablestone import limits
 from tablestone.server.connection.absolute_target import take_host_of_target
 from tablestone.server.connection.admission import Admission, Limit, Neighbours, address_of
 from tablestone.server.connection.begun_coroutine import finish
-from tablestone.server.connection.beside_body import BytesBesideBody
 from tablestone.server.connection.exchange import Exchange, is_read
 from tablestone.server.connection.held_bytes import HeldBytes
 from tablestone.server.connection.unread_answer import UnreadAnswer
@@ -33,7 +32,15 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_LARGE_SENTENCE: Final = (
+    b"The head of a request, or what stands beside its body, has more than %d bytes."
+    % limits.REQUEST_HEAD_BYTES_MAX
+)
+_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n%b"
+    % (len(_TOO_LARGE_SENTENCE), _TOO_LARGE_SENTENCE)
+)
 _NO_HTTP: Final = "Invalid HTTP request received."
 _VERSIONS: Final = frozenset(("1.1", "1.0"))
 """The parser takes 0.9 and 2.0 too, and reads what follows as if it were HTTP/1.1 (RFC 9112 2.3)."""
@@ -75,9 +82,10 @@ class HttpConnection(HttpToolsProtocol):
         self._under_way: RequestResponseCycle | None = None
         self._may_begin_at_once = False
         self._head_is_open = False
-        self._head_bytes = 0
+        self._bytes_without_progress = 0
+        """Bytes since the last head was complete, part of a body came, or request ended. They are (part of) a head, or
+        the trailer fields and chunk extensions beside a body, which the parser keeps without a limit of its own."""
         self._head_timer: asyncio.TimerHandle | None = None
-        self._beside_body = BytesBesideBody()
         self._idle_since: float | None = None
         """Time at which the last answer was complete, on the loop's clock; None while a request is under way."""
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -115,16 +123,16 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._may_begin_at_once = not self._waits
         self._unset_keepalive_if_required()
+        self._bytes_without_progress += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._read_without_upgrade(memoryview(data)[upgrade.args[0] :])
         except httptools.HttpParserError:
             self._refuse_bytes()
+        if self._bytes_without_progress > limits.REQUEST_HEAD_BYTES_MAX:
+            self._end_with(_TOO_LARGE)
         if not self._head_is_open:
-            in_body = self.cycle is not None and self.cycle.more_body  # type: ignore[redundant-expr]
-            if in_body and self._beside_body.is_too_much(len(data)):
-                self._end_with(_TOO_LARGE)
             # The data belongs to an answered request, or is an empty line: it ended the wait for the next request.
             if self._idle_since is None and (
                 self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]
@@ -132,10 +140,7 @@ class HttpConnection(HttpToolsProtocol):
                 self._wait_for_head()
             return
         # Only a head that arrives in pieces gets here. Most heads arrive whole and cost nothing.
-        self._head_bytes += len(data)
-        if self._head_bytes > limits.REQUEST_HEAD_BYTES_MAX:
-            self._end_with(_TOO_LARGE)
-        elif not self.transport.is_closing() and not self._held.has_room(len(data)):
+        if not self.transport.is_closing() and not self._held.has_room(len(data)):
             self._end_with(_NO_ROOM)
         self._wait_for_head()
 
@@ -226,7 +231,6 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_is_open = True
-        self._head_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """As uvicorn does it, except for fields behind a body: they are dropped and never headers (RFC 9110 6.5.1)."""
@@ -238,10 +242,15 @@ class HttpConnection(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_body(self, body: bytes) -> None:
-        self._beside_body.has_body_come = True
+        self._bytes_without_progress = 0
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        self._bytes_without_progress = 0
+        super().on_message_complete()
+
     def on_headers_complete(self) -> None:
+        self._bytes_without_progress = 0
         self._end_head()
         if self.parser.get_http_version() not in _VERSIONS:
             raise httptools.HttpParserError("another version of HTTP")
