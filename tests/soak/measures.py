@@ -51,12 +51,17 @@ class Window:
         )
 
 
+def memory_mib(process: int) -> float:
+    """The resident memory of a server, whose first process this is, and of all processes below it."""
+    return sum(map(_resident_bytes, [process, *_children(process)])) / MIB
+
+
 def sample(process: int, requests: int, read_seconds: Sequence[float]) -> Sample:
     """The server whose first process this is, with all processes below it."""
     processes = [process, *_children(process)]
     ticks = os.sysconf("SC_CLK_TCK")
     return Sample(
-        memory_mib=sum(map(_resident_bytes, processes)) / MIB,
+        memory_mib=memory_mib(process),
         descriptors=sum(len(list(Path(f"/proc/{each}/fd").iterdir())) for each in processes),
         processor_seconds=sum(_processor_ticks(each) for each in processes) / ticks,
         requests=requests,
