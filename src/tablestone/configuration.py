@@ -12,7 +12,7 @@ from typing import Final
 
 from tablestone.engines.contract import StorageId
 from tablestone.engines.encryption_key import EncryptionKey
-from tablestone.tables.throughput import KeptShares
+from tablestone.tables.throughput import SharedSlots
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.log_format import TEXT
 from tablestone.telemetry.quiet_addresses import QuietAddresses
@@ -207,5 +207,5 @@ class WorkerSlot:
     storage: StorageId | None = None
     reports: WorkerReports | None = None
     quiet: QuietAddresses | None = None
-    shares: KeptShares | None = None
+    shares: SharedSlots | None = None
     insight: WorkerReports | None = None

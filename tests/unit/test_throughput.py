@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -24,7 +23,7 @@ from tablestone.model.operations import (
     QueryEntities,
 )
 from tablestone.query.filter_parser import parse_filter
-from tablestone.tables.throughput import KeptShares, SharedSlots, Throughput
+from tablestone.tables.throughput import SharedSlots, Throughput
 
 ACCOUNT: Final = 20
 PARTITION: Final = 5
@@ -76,12 +75,6 @@ def refusal(throughput: Throughput, operation: Operation, account: str) -> Stora
     return None
 
 
-@pytest.fixture(params=[dict, SharedSlots], ids=["one process", "several"])
-def kept(request: pytest.FixtureRequest) -> KeptShares:
-    make: Callable[[], KeptShares] = request.param
-    return make()
-
-
 @pytest.mark.parametrize(
     ("operation", "expected"),
     [
@@ -101,16 +94,16 @@ def kept(request: pytest.FixtureRequest) -> KeptShares:
     ],
     ids=lambda each: type(each).__name__ if not isinstance(each, int) else str(each),
 )
-def test_how_many_pass_at_one_moment(kept: KeptShares, operation: Operation, expected: int) -> None:
-    throughput = Throughput(ACCOUNT, PARTITION, Clock(), kept)
+def test_how_many_pass_at_one_moment(operation: Operation, expected: int) -> None:
+    throughput = Throughput(ACCOUNT, PARTITION, Clock(), SharedSlots())
     assert passed(throughput, operation) == expected
     target = "partition_target" if expected <= PARTITION else "account_target"
     assert throughput.refused == {target: 1}
 
 
-def test_a_share_saves_those_of_one_second(kept: KeptShares) -> None:
+def test_a_share_saves_those_of_one_second() -> None:
     clock = Clock()
-    throughput = Throughput(0, PARTITION, clock, kept)
+    throughput = Throughput(0, PARTITION, clock, SharedSlots())
     assert passed(throughput, read()) == PARTITION
     clock.now += 2.1 / PARTITION
     assert passed(throughput, read()) == 2
@@ -118,9 +111,9 @@ def test_a_share_saves_those_of_one_second(kept: KeptShares) -> None:
     assert passed(throughput, read()) == PARTITION
 
 
-def test_what_a_large_answer_took_is_waited_for(kept: KeptShares) -> None:
+def test_what_a_large_answer_took_is_waited_for() -> None:
     clock = Clock()
-    throughput = Throughput(0, PARTITION, clock, kept)
+    throughput = Throughput(0, PARTITION, clock, SharedSlots())
     asked = query("PartitionKey eq 'p'")
     throughput.begin("a", asked)
     throughput.end("a", asked, EntitiesPage([b"{}"] * 3 * PARTITION, None))
@@ -131,17 +124,17 @@ def test_what_a_large_answer_took_is_waited_for(kept: KeptShares) -> None:
     assert passed(throughput, read()) == 1
 
 
-def test_shares_are_apart(kept: KeptShares) -> None:
-    throughput = Throughput(ACCOUNT, PARTITION, Clock(), kept)
+def test_shares_are_apart() -> None:
+    throughput = Throughput(ACCOUNT, PARTITION, Clock(), SharedSlots())
     assert passed(throughput, read("p")) == PARTITION
     assert passed(throughput, read("q")) == PARTITION
     assert passed(throughput, read("p"), "another") == PARTITION
     assert passed(throughput, query(None)) == ACCOUNT - 2 * PARTITION
 
 
-def test_zero_is_no_target(kept: KeptShares) -> None:
-    assert passed(Throughput(0, 0, Clock(), kept), read()) == 100
-    assert passed(Throughput(ACCOUNT, 0, Clock(), kept), read()) == ACCOUNT
+def test_zero_is_no_target() -> None:
+    assert passed(Throughput(0, 0, Clock(), SharedSlots()), read()) == 100
+    assert passed(Throughput(ACCOUNT, 0, Clock(), SharedSlots()), read()) == ACCOUNT
 
 
 def test_processes_share_what_is_left() -> None:

@@ -43,7 +43,7 @@ from tablestone.tables.documents import Documents
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH
 from tablestone.tables.sweeper import Sweeper
-from tablestone.tables.throughput import Throughput
+from tablestone.tables.throughput import SharedSlots, Throughput
 from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.insight_window import Windows
 from tablestone.telemetry.refused_callers import RefusedCallers
@@ -188,7 +188,7 @@ class Application:
         targets = self._configuration.targets
         if targets is None:
             return {}
-        kept = {} if self._slot.shares is None else self._slot.shares
+        kept = self._slot.shares or SharedSlots()
         self._throughput = Throughput(targets.account, targets.partition, self._parts.seconds, kept)
         return {"throughput": self._throughput}
 

@@ -388,3 +388,4 @@ class Catalog:
         if stored is not None and (taken := read_record(stored)).table_id == deleted.table_id:
             changes.append(Change(row, taken.version, DELETE))
         await self._engine.commit(WriteSet(partition, changes))
+        self._sweeping.forget(deleted.table_id)

@@ -38,6 +38,9 @@ PARTITIONS_AT_ONCE: Final = 8
 POSTPONED_SECONDS: Final = 600
 """The time until a table is looked at again whose rows the nodes refused to read."""
 
+ENDED_MAX: Final = 65_536
+"""Swept tables that a server remembers: another server may remove a table's note, and does not say so."""
+
 Claim = tuple[str, int]
 """The server that sweeps a table, and the time in ticks until which others leave the table alone."""
 
@@ -67,7 +70,8 @@ class Sweeping:
         self._name = ""
         self._at_once = PARTITIONS_AT_ONCE if engine.capabilities.waits else 1
         self._reached: dict[bytes, Key] = {}
-        self._ended: set[bytes] = set()
+        self._ended: dict[bytes, None] = {}
+        """The tables that were swept, the first to end first."""
         self._postponed: dict[bytes, int] = {}
         self.removed_rows = 0
 
@@ -117,19 +121,27 @@ class Sweeping:
         last = rows[-1]
         table_id = last.partition[1 : 1 + storage_keys.TABLE_ID_LENGTH]
         self._reached[table_id] = Key(last.partition, last.row)
-        self._ended.discard(table_id)
+        self._ended.pop(table_id, None)
 
     def has_ended(self, table_id: bytes) -> bool:
         """There is no row behind the place that was reached; whether that was the start, so that there is none at all.
 
         The next look begins from the start.
         """
-        self._ended.add(table_id)
+        self._ended[table_id] = None
+        if len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
         return self._reached.pop(table_id, None) is None
 
     def postpone(self, table_id: bytes) -> None:
         """The nodes refuse to read the table: there are other tables to sweep."""
-        self._postponed[table_id] = self._clock() + POSTPONED_SECONDS * TICKS_PER_SECOND
+        now = self._clock()
+        self._postponed = {each: until for each, until in self._postponed.items() if until > now}
+        self._postponed[table_id] = now + POSTPONED_SECONDS * TICKS_PER_SECOND
+
+    def forget(self, table_id: bytes) -> None:
+        """The note of the table is removed."""
+        self._ended.pop(table_id, None)
 
 
 def _claimed(record: DeletedTable, claim: Claim) -> Callable[[int], bytes]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Hashable
-from typing import Final, Protocol
+from typing import Final
 
 from tablestone.model.errors import RETRY_AFTER, StorageError
 from tablestone.model.keys import encode_key
@@ -28,7 +28,7 @@ from tablestone.query.plan import PlanKind, plan_query
 Kept = tuple[float, float]
 """The entities that a share has left, which may be below 0, and the moment at which it had them."""
 SLOTS: Final = 65_536
-"""Shares that several processes keep apart. Two that meet in one slot share it: this is rare and only costs time."""
+"""Shares that are kept apart. Two that meet in one slot share it: this is rare and only costs time."""
 _SLOT_NUMBERS: Final = 2
 _NUMBER_BYTES: Final = 8
 _ONE_PARTITION: Final = frozenset((PlanKind.POINT, PlanKind.ROW_RANGE, PlanKind.PARTITION))
@@ -37,15 +37,8 @@ PARTITION_TARGET: Final = "partition_target"
 """The limits by the names that metrics give them."""
 
 
-class KeptShares(Protocol):
-    """The rest of each share: a dict, or memory that processes share."""
-
-    def get(self, share: Hashable, default: Kept, /) -> Kept: ...
-    def __setitem__(self, share: Hashable, kept: Kept, /) -> None: ...
-
-
 class SharedSlots:
-    """The rest of each share, in memory that all processes of a server share. Made before the fork.
+    """The rest of each share, in memory of a fixed size that all processes of a server share. Made before the fork.
 
     No process waits for another: if two take from a share at the same moment, one of them may cost nothing.
     """
@@ -54,12 +47,12 @@ class SharedSlots:
         memory = mmap.mmap(-1, SLOTS * _SLOT_NUMBERS * _NUMBER_BYTES)
         self._numbers = memoryview(memory).cast("d")
 
-    def get(self, share: Hashable, default: Kept, /) -> Kept:
+    def get(self, share: Hashable, default: Kept) -> Kept:
         place = _SLOT_NUMBERS * (hash(share) % SLOTS)
         since = self._numbers[place + 1]
         return (self._numbers[place], since) if since else default
 
-    def __setitem__(self, share: Hashable, kept: Kept, /) -> None:
+    def __setitem__(self, share: Hashable, kept: Kept) -> None:
         place = _SLOT_NUMBERS * (hash(share) % SLOTS)
         self._numbers[place], self._numbers[place + 1] = kept
 
@@ -67,7 +60,7 @@ class SharedSlots:
 class Allowances:
     """Entities at a `rate` a second for each share. `seconds` never steps back."""
 
-    def __init__(self, rate: float, seconds: Callable[[], float], kept: KeptShares) -> None:
+    def __init__(self, rate: float, seconds: Callable[[], float], kept: SharedSlots) -> None:
         self._rate = rate
         self._seconds = seconds
         self._kept = kept
@@ -92,7 +85,7 @@ class Throughput:
     """The targets of each account and each partition, in entities a second; 0 is no target."""
 
     def __init__(
-        self, account: int, partition: int, seconds: Callable[[], float], kept: KeptShares
+        self, account: int, partition: int, seconds: Callable[[], float], kept: SharedSlots
     ) -> None:
         self._account = Allowances(account, seconds, kept) if account else None
         self._partition = Allowances(partition, seconds, kept) if partition else None

@@ -8,7 +8,7 @@ any thread may change the rules.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -31,7 +31,7 @@ from tablestone.model.operations import (
     entity_key,
 )
 from tablestone.tables.account_incarnation import Owner
-from tablestone.tables.throughput import Allowances, Kept
+from tablestone.tables.throughput import Allowances, SharedSlots
 from tablestone.testing.fault_rules import KINDS, Draw, FaultRefused, Rule, chance, long_tail
 from tablestone.testing.last_requests import Ending, RecordedRequest
 from tablestone.testing.observed_tables import Next
@@ -140,7 +140,7 @@ class _ActiveRule:
         self.number = number
         self._asked = 0
         self._allowances = (
-            None if rule.rate is None else Allowances(rule.rate, seconds, dict[Hashable, Kept]())
+            None if rule.rate is None else Allowances(rule.rate, seconds, SharedSlots())
         )
 
     def asked_about(self, seed: int, record: RecordedRequest, operation: Operation) -> Draw | None:
