@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Final
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ABSENT, Change, Committed, Conflict, KeyRange, Put, WriteSet
 from tablestone.engines.kind import Opening
-from tablestone.engines.sqlite import group_commit
+from tablestone.engines.sqlite import commit
+from tablestone.engines.sqlite.commit import GroupCommit, _Accepted, _Group, _Task
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import DataDirectory
 from tablestone.engines.sqlite.engine import SqliteEngine
-from tablestone.engines.sqlite.group_commit import GroupCommit, _Accepted, _Group, _Task
 
 if TYPE_CHECKING:
     from queue import SimpleQueue
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, help="where to make the databases")
     arguments = parser.parse_args()
-    pages = group_commit.CHECKPOINT_PAGES
+    pages = commit.CHECKPOINT_PAGES
     print(f"checkpoint after {pages} pages of log; times in microseconds")
     print("design         writers     commits/s      cpu      p50     p99    reads/s     p99")
     for round_ in range(arguments.rounds):

@@ -26,9 +26,9 @@ import apsw
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ABSENT, Change, Put, WriteSet
 from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite.commit import GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import DataDirectory
-from tablestone.engines.sqlite.group_commit import GroupCommit
 
 VALUE: Final = b"x" * 1400
 MINUTE_MS: Final = 60_000

@@ -21,8 +21,8 @@ from uvicorn.server import ServerState
 
 from bench.floor import CONFIGURATION, Constant
 from tablestone.cli.main import HOW_IT_RUNS
-from tablestone.engines.sqlite.reader import RowReader
-from tablestone.engines.sqlite.writer import RowWriter
+from tablestone.engines.sqlite.commit import RowWriter
+from tablestone.engines.sqlite.read import RowReader
 from tablestone.server.connection.http_connection import HttpConnection
 from tablestone.server.processes.worker import admission_of, uvicorn_config
 from tablestone.server.requests import account_address, batch, pipeline

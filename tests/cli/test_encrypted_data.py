@@ -16,7 +16,7 @@ from server_process import NotReady, ServerProcess
 from tablestone.cli.main import main
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
-from tablestone.engines.sqlite.page_cipher import PageCipher
+from tablestone.engines.sqlite.encryption import PageCipher
 
 StartServer = Callable[..., ServerProcess]
 

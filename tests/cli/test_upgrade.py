@@ -19,7 +19,7 @@ from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite import data_directory
 from tablestone.engines.sqlite.data_directory import FORMAT_VERSION, DataDirectory
-from tablestone.engines.sqlite.upgrading import STEPS, upgrade
+from tablestone.engines.sqlite.upgrade import STEPS, upgrade
 
 FORMATS = Path(__file__).parents[1] / "engines" / "formats"
 STORED = sorted(path for path in FORMATS.iterdir() if path.name[0].isdigit())

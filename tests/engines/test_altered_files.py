@@ -26,8 +26,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
-from tablestone.engines.sqlite.salvaged_rows import damaged_storage
-from tablestone.engines.sqlite.stored_pages import StoredPages
+from tablestone.engines.sqlite.salvage import StoredPages, damaged_storage
 
 FRAME_BYTES = 24 + PAGE_SIZE_BYTES
 

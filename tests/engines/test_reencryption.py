@@ -29,10 +29,13 @@ from engines.write_sets import WHOLE, committed, insert
 from tablestone.engines.contract import EngineDamaged, EngineRefused, Key
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.sqlite import reencryption
-from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
+from tablestone.engines.sqlite.data_directory import (
+    PAGE_SIZE_BYTES,
+    REENCRYPTED_NAME,
+    RESTORED_NAME,
+)
 from tablestone.engines.sqlite.reencryption import reencrypt
-from tablestone.engines.sqlite.stored_pages import StoredPages
-from tablestone.engines.sqlite.unfinished_copies import REENCRYPTED_NAME, RESTORED_NAME
+from tablestone.engines.sqlite.salvage import StoredPages
 
 INDEX_LEAF = 10
 """The first byte of a page with keys of an index: https://www.sqlite.org/fileformat2.html."""

@@ -14,8 +14,7 @@ from tablestone.engines.contract import Key, StoredRow
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite import tree_pages
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES, DataDirectory
-from tablestone.engines.sqlite.salvaged_rows import SalvagedRows, damaged_storage
-from tablestone.engines.sqlite.stored_pages import StoredPages
+from tablestone.engines.sqlite.salvage import SalvagedRows, StoredPages, damaged_storage
 
 ROWS = 3_000
 SEEDS = range(25)

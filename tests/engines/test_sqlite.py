@@ -28,11 +28,10 @@ from tablestone.engines.contract import (
     KeyRange,
     WriteSet,
 )
+from tablestone.engines.sqlite.commit import LOG_PAGES_MAX, VERSION_OF
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
-from tablestone.engines.sqlite.group_commit import LOG_PAGES_MAX
-from tablestone.engines.sqlite.range_statements import walk_of
-from tablestone.engines.sqlite.reader import SCAN
-from tablestone.engines.sqlite.writer import VERSION_OF
+from tablestone.engines.sqlite.range_read import walk_of
+from tablestone.engines.sqlite.read import SCAN
 
 if TYPE_CHECKING:
     from pathlib import Path

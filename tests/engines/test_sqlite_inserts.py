@@ -24,10 +24,9 @@ from tablestone.engines.contract import (
     WriteSet,
 )
 from tablestone.engines.kind import Opening
+from tablestone.engines.sqlite.commit import ROWS_MAX, GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import DataDirectory
-from tablestone.engines.sqlite.group_commit import GroupCommit
-from tablestone.engines.sqlite.grouped_inserts import ROWS_MAX
 
 pytestmark = pytest.mark.asyncio
 

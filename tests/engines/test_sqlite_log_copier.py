@@ -16,10 +16,10 @@ from engines.write_sets import put
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ANY, Change, Committed, WriteSet
 from tablestone.engines.kind import Opening
-from tablestone.engines.sqlite.checkpointer import LogCopier
+from tablestone.engines.sqlite.commit import CHECKPOINT_PAGES, LOG_PAGES_MAX, GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import DataDirectory
-from tablestone.engines.sqlite.group_commit import CHECKPOINT_PAGES, LOG_PAGES_MAX, GroupCommit
+from tablestone.engines.sqlite.write_ahead_log import LogCopier
 
 MEGABYTE = 1_000_000
 WAIT_SECONDS = 20.0

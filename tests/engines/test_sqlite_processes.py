@@ -31,9 +31,9 @@ from engines.opened import close_healthy, open_sqlite
 from engines.write_sets import WHOLE, committed, insert, put, read_all
 from tablestone.engines.contract import ANY, Change, EngineRefused, WriteSet
 from tablestone.engines.registry import held_for_processes, open_engine
+from tablestone.engines.sqlite.commit import CHECKPOINT_PAGES
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
-from tablestone.engines.sqlite.group_commit import CHECKPOINT_PAGES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,12 +24,12 @@ from tablestone.engines.contract import (
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite import engine as sqlite_engine
-from tablestone.engines.sqlite import space_keeper
+from tablestone.engines.sqlite import free_space
+from tablestone.engines.sqlite.commit import SHORT_PAGES
 from tablestone.engines.sqlite.compaction import compact
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.disk_room import RESERVE_BYTES, RESERVE_PART, DiskRoom
 from tablestone.engines.sqlite.free_space import KEPT_PAGES
-from tablestone.engines.sqlite.group_commit import SHORT_PAGES
 from tablestone.engines.storage_size import HasSize
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ VALUE = b"x" * 20_000
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_engine, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(space_keeper, "STEP_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(free_space, "STEP_PAUSE_SECONDS", 0.0)
 
 
 async def store(engine: Engine) -> None:

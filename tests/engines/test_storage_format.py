@@ -11,8 +11,12 @@ import pytest_asyncio
 
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite.data_directory import OWN_NAMES, SCHEMA
-from tablestone.engines.sqlite.unfinished_copies import REENCRYPTED_NAME, RESTORED_NAME
+from tablestone.engines.sqlite.data_directory import (
+    OWN_NAMES,
+    REENCRYPTED_NAME,
+    RESTORED_NAME,
+    SCHEMA,
+)
 from tablestone.model.edm import EdmType, EdmValue, parse_date_time
 from tablestone.model.entity import Entity
 from tablestone.model.keys import EntityKey

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from engines.opened import writer_of
 from power_loss.recorded_disk import Recording
+from tablestone.engines.sqlite.commit import _answer
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, LOG_NAME
 from tablestone.engines.sqlite.engine import SqliteEngine
-from tablestone.engines.sqlite.group_commit import _answer
 
 
 def synchronous_normal(engine: SqliteEngine, _recording: Recording) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tablestone.engines.sqlite.hint_condition import (
+from tablestone.engines.sqlite.hints import (
     VALUES_LOOKED_INTO,
     Condition,
     Skipped,

@@ -25,7 +25,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite.filling import NewDirectory, count_rows
+from tablestone.engines.sqlite.copies import NewDirectory, count_rows
 from tablestone.tables import moving, storage_keys
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from tablestone.engines.contract import Engine, EngineBroken
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite.altered_files import LOG_DAMAGED
-from tablestone.engines.sqlite.salvaged_rows import damaged_storage
+from tablestone.engines.sqlite.salvage import LOG_DAMAGED, damaged_storage
 from tablestone.identity.stored_documents import DOCUMENT_READERS
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.salvage import salvage

@@ -30,9 +30,9 @@ from tablestone.clock import unix_seconds
 from tablestone.engines.contract import EngineDamaged, EngineFull, EngineUnavailable
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.sqlite.copies import copy_database
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME
 from tablestone.engines.sqlite.flushed_files import flush_directory
-from tablestone.engines.sqlite.online_copy import copy_database
 from tablestone.transfer.progress import shown_bytes
 
 ON_SERVERS = (

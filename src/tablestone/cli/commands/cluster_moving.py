@@ -99,7 +99,7 @@ def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **g
 async def _load(
     address: ClusterAddress, storage: StorageId, local: LocalDirectory, *, quiet: bool
 ) -> int:
-    from tablestone.engines.sqlite.filling import count_rows  # noqa: PLC0415 - for this command only
+    from tablestone.engines.sqlite.copies import count_rows  # noqa: PLC0415 - for this command only
 
     directory, key = local
     opened = opening()
@@ -139,7 +139,7 @@ async def _load(
 
 
 async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool) -> int:
-    from tablestone.engines.sqlite.filling import NewDirectory  # noqa: PLC0415 - for this command only
+    from tablestone.engines.sqlite.copies import NewDirectory  # noqa: PLC0415 - for this command only
 
     directory, key = local
     opened = opening()

@@ -20,8 +20,8 @@ from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import CHANGE_OPTIONS, DATA, ENCRYPTION_KEY_FILE, ENGINE
 from tablestone.cli.parameters import with_options
 from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.sqlite.data_directory import REENCRYPTED_NAME
 from tablestone.engines.sqlite.reencryption import reencrypt
-from tablestone.engines.sqlite.unfinished_copies import REENCRYPTED_NAME
 from tablestone.transfer.progress import shown_bytes
 
 ON_SERVERS: Final = "A cluster encrypts its files by itself, or its disks do."

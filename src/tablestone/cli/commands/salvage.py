@@ -13,7 +13,7 @@ from tablestone.cli.encryption_keys import key_of_directory
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.parameters import key_file_option
 from tablestone.cli.salvaged_files import NotWritten, SalvagedFiles
-from tablestone.engines.sqlite.salvaged_rows import damaged_storage
+from tablestone.engines.sqlite.salvage import damaged_storage
 from tablestone.tables.salvage import salvage as read_all
 
 LOST_SOMETHING = 1

@@ -9,7 +9,7 @@ import click
 from tablestone.cli.local_directory import local_directory
 from tablestone.cli.options import CHANGE_OPTIONS
 from tablestone.cli.parameters import with_options
-from tablestone.engines.sqlite.upgrading import upgrade as bring_up
+from tablestone.engines.sqlite.upgrade import upgrade as bring_up
 
 ON_SERVERS = (
     "`tablestone cluster init` adds what a newer version needs, and `tablestone cluster check` says "

@@ -8,10 +8,15 @@ its own format. Nothing here reads or writes a row.
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
 import shlex
+import shutil
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import apsw
 
@@ -24,19 +29,72 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
-from tablestone.engines.sqlite import encryption, unfinished_copies
+from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
-from tablestone.engines.sqlite.database_file import is_special
 from tablestone.engines.sqlite.disk_room import NO_ROOM
-from tablestone.engines.sqlite.flushed_files import flush_directory
-from tablestone.engines.sqlite.free_space import INCREMENTAL
+from tablestone.engines.sqlite.encryption import is_special
+from tablestone.engines.sqlite.flushed_files import flush_directory, flush_file
 from tablestone.engines.sqlite.generation import Generation
-from tablestone.engines.sqlite.log_recovery import require_whole_log
-from tablestone.engines.sqlite.server_lock import LOCK_NAME, take_server_lock
+from tablestone.engines.sqlite.write_ahead_log import require_whole_log
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+LOCK_NAME: Final = "lock"
+
+
+def take_server_lock(path: Path) -> int:
+    """The open file of the lock; `EngineRefused` if a server has it. Closing the file releases the lock."""
+    lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise EngineRefused(
+            f"The data directory {path} is in use by another Tablestone server."
+        ) from None
+    return lock
+
+
+log = logging.getLogger(__name__)
+
+REENCRYPTED_NAME: Final = ".reencrypted.partial"
+RESTORED_NAME: Final = ".restored.partial"
+UNLOADED_NAME: Final = "unloaded-from"
+"""The file that is in a directory while a cluster is unloaded into it. It holds the `StorageId` of the cluster."""
+
+
+def require_restored(path: Path, database: Path) -> None:
+    """Refuse a directory into which a restore was killed: a start would serve it without data."""
+    copy = path / RESTORED_NAME
+    if os.path.lexists(copy) and not os.path.lexists(database):
+        raise EngineRefused(
+            f"The restore into {path} did not end: run it again, or remove {copy} to start without data."
+        )
+
+
+def require_unloaded(path: Path) -> None:
+    """Refuse a directory that an unload has not filled to its end: a server would answer without a part of the data."""
+    if os.path.lexists(path / UNLOADED_NAME):
+        raise EngineRefused(
+            f"{path} holds only a part of a cluster's data: repeat the interrupted `tablestone cluster unload`."
+        )
+
+
+def remove_unfinished_copies(path: Path) -> None:
+    """Remove them from a data directory, and tell the operator.
+
+    The caller holds the lock of the server, which a command holds while it writes a copy.
+    """
+    for name in (REENCRYPTED_NAME, RESTORED_NAME):
+        copy = path / name
+        if not os.path.lexists(copy):
+            continue
+        try:
+            shutil.rmtree(copy)
+        except OSError as error:
+            reason = error.strerror or error
+            log.warning("Remove %s, which a killed command left: it holds data. %s.", copy, reason)
+        else:
+            log.warning("Removed %s, an unfinished copy that a killed command left.", copy)
+
 
 FORMAT_VERSION: Final = 1
 """The value of `PRAGMA user_version`; it increases when an older Tablestone could not read a newer one's data."""
@@ -59,8 +117,10 @@ LOG_NAMES: Final = frozenset({LOG_NAME, SHARED_NAME})
 OWN_NAMES: Final = (
     LOG_NAMES
     | COMMIT_LOCK_NAMES
-    | {LOCK_NAME, GENERATION_NAME, DATABASE_NAME, JOURNAL_NAME, unfinished_copies.UNLOADED_NAME}
+    | {LOCK_NAME, GENERATION_NAME, DATABASE_NAME, JOURNAL_NAME, UNLOADED_NAME}
 )
+INCREMENTAL: Final = 2
+"""The value of `PRAGMA auto_vacuum` for a database whose free pages can be given back."""
 LOCKED_MS_MAX: Final = 50
 """Milliseconds to wait for a lock of another program, such as a backup tool. The limit is low because the event loop
 waits too."""
@@ -111,13 +171,13 @@ class DataDirectory:
             else:
                 make_directory(path)
             if opening is not Opening.READ_ONLY:
-                unfinished_copies.require_restored(path, self.database)
+                require_restored(path, self.database)
                 if not may_be_unfinished:
-                    unfinished_copies.require_unloaded(path)
+                    require_unloaded(path)
                 self._require_writable()
             if opening is Opening.SERVER:
                 self._lock = take_server_lock(path)
-                unfinished_copies.remove_unfinished_copies(path)
+                remove_unfinished_copies(path)
         try:
             with self.refusing():
                 if opening is Opening.READ_ONLY:
@@ -396,3 +456,40 @@ def _storage_at(database: Path) -> StorageId:
 def _is_writable_if_there(path: Path) -> bool:
     """Whether the file is missing or writable. It asks twice: another process's SQLite may create or remove its log."""
     return os.access(path, os.W_OK) or not path.exists() or os.access(path, os.W_OK)
+
+
+@contextmanager
+def room_for_database(path: Path) -> Iterator[Path]:
+    """The place for the file of a new database, which becomes the data of `path` if the block ends without an error.
+
+    `EngineRefused` if the directory has data, is in use or cannot be used; `OSError` as the file system raises it.
+    After an error, nothing is left that was not there before.
+    """
+    was_there = os.path.lexists(path)
+    if (path / DATABASE_NAME).exists():
+        os.close(take_server_lock(path))
+        raise EngineRefused(
+            f"The data directory {path} holds data already: name a new or an empty directory."
+        )
+    make_directory(path)
+    is_whole = False
+    lock = take_server_lock(path)
+    staging = path / RESTORED_NAME
+    try:
+        remove_unfinished_copies(path)
+        staging.mkdir(mode=0o700)
+        file = staging / DATABASE_NAME
+        yield file
+        flush_file(file)
+        for name in LOG_NAMES:  # empty ones, or the directory would have been refused
+            (path / name).unlink(missing_ok=True)
+        file.rename(path / DATABASE_NAME)
+        is_whole = True
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        if not is_whole:
+            (path / LOCK_NAME).unlink(missing_ok=True)
+            if not was_there:
+                path.rmdir()
+        os.close(lock)
+    flush_directory(path)

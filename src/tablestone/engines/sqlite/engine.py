@@ -1,7 +1,7 @@
 """The embedded engine: rows in one SQLite table, ordered by key, in write-ahead-log mode.
 
 Reads run on the event loop's thread, on a connection that cannot write. They never wait for a flush and never see
-uncommitted rows. `group_commit` commits, `reader` has the statements that read, and `data_directory` opens the files.
+uncommitted rows. `commit` commits, `read` has the statements that read, and `data_directory` opens the files.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ import apsw
 from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
 from tablestone.engines.contract import EngineUnavailable, Put
 from tablestone.engines.kind import Encrypted, EngineKind, Opening
-from tablestone.engines.sqlite.altered_files import altered_files
+from tablestone.engines.sqlite.commit import GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
-from tablestone.engines.sqlite.counted_rows import counted_rows
 from tablestone.engines.sqlite.data_directory import LOG_NAME, DataDirectory
 from tablestone.engines.sqlite.disk_room import DiskRoom
-from tablestone.engines.sqlite.free_space import size_of
-from tablestone.engines.sqlite.group_commit import GroupCommit
-from tablestone.engines.sqlite.reader import RowReader, unavailable
-from tablestone.engines.sqlite.space_keeper import SpaceKeeper
-from tablestone.engines.sqlite.sqlite_figures import FIGURES
-from tablestone.engines.sqlite.sqlite_measures import SqliteMeasures
+from tablestone.engines.sqlite.free_space import SpaceKeeper, size_of
+from tablestone.engines.sqlite.measures import FIGURES, SqliteMeasures
+from tablestone.engines.sqlite.read import RowReader, counted_rows, unavailable
+from tablestone.engines.sqlite.salvage import altered_files
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence

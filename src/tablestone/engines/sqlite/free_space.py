@@ -1,12 +1,14 @@
-"""Gives the free pages of a database back to the file system, a few at a time and beside any number of processes.
+"""Free pages of a database: giving them back to the file system beside a running server, and noticing a full disk.
 
 Deleted rows leave free pages. A step moves pages from the end of the file into some of them and cuts the file, as one
-commit under the commit lock, so it is as short as other commits. Some free pages are kept for later writes. Knows pages
-and the log; knows no rows.
+commit under the commit lock, so it is as short as other commits. Some free pages are kept for later writes. One process
+gives pages back, after the deletions that freed them have ended; each process looks at the disk.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
@@ -14,12 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 
+from tablestone.engines.contract import EngineUnavailable
+from tablestone.engines.sqlite.data_directory import INCREMENTAL
 from tablestone.engines.storage_size import StorageSize
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tablestone.engines.sqlite.commit_lock import CommitLock
+    from tablestone.engines.sqlite.data_directory import DataDirectory
+    from tablestone.engines.sqlite.disk_room import DiskRoom
 
 STEP_PAGES: Final = 64
 """Free pages that one step gives back: half a megabyte, and some milliseconds in which no other process commits."""
@@ -28,9 +34,7 @@ KEPT_PAGES: Final = 256
 KEPT_PART: Final = 8
 """A part of the pages with data, one eighth, is kept free too: steady deletes and inserts then cut and grow nothing."""
 COPY_PAGES: Final = 1000
-"""Pages in the log from which a step copies it into the database, as the commits do (`group_commit`)."""
-INCREMENTAL: Final = 2
-"""The value of `PRAGMA auto_vacuum` for a database whose free pages can be given back."""
+"""Pages in the log from which a step copies it into the database, as the commits do (`commit`)."""
 
 
 def size_of(connection: apsw.Connection, log: Path) -> StorageSize:
@@ -139,3 +143,84 @@ def rewrite(connection: apsw.Connection, lock: CommitLock, wait_ms: int) -> None
             apsw.BusyError
         ):  # a read of another process lasts: later commits copy the log
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+
+STEP_PAUSE_SECONDS: Final = 0.02
+"""Seconds between two steps that give free pages back, for the commits of requests."""
+
+log = logging.getLogger(__name__)
+
+
+class SpaceKeeper:
+    """The space of one data directory, for one process. `size` gives the present sizes."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        lock: CommitLock,
+        size: Callable[[], StorageSize],
+        room: DiskRoom,
+    ) -> None:
+        self._directory = directory
+        self._size = size
+        self._room = room
+        self._free_space = FreeSpace(directory.connect_writer, lock)
+        self._free_before = 0
+        self._was_short = False
+        self._is_incremental: bool | None = None
+        """Whether free pages can be given back; not in a database that an older version made."""
+
+    async def look(self, log_bytes: int, *, leads: bool) -> None:
+        """Look at the disk and, in the process that leads, give free pages back. Called once a second."""
+        try:
+            size = self._size()
+            self._room.look(log_bytes, size.free_bytes)
+            if leads:
+                self._tell()
+                await self._give_back(size)
+        except (apsw.Error, EngineUnavailable) as error:
+            if leads:
+                log.warning("Free space could not be given back: %s", error)
+
+    async def close(self) -> None:
+        """Wait for a step that is under way."""
+        await asyncio.to_thread(self._free_space.close)
+
+    def _tell(self) -> None:
+        is_short = self._room.is_short
+        changed, self._was_short = is_short != self._was_short, is_short
+        if changed and is_short:
+            log.warning(
+                "The disk of the data directory %s is nearly full: writes that need room are refused, deletes are "
+                "accepted.",
+                self._directory.path,
+            )
+        elif changed:
+            log.warning(
+                "The disk of the data directory %s has room again: all writes are accepted.",
+                self._directory.path,
+            )
+
+    async def _give_back(self, size: StorageSize) -> None:
+        before, self._free_before = self._free_before, size.free_bytes
+        is_short = self._room.is_short
+        if self._is_incremental is None:
+            self._is_incremental = self._free_space.can_be_given_back()
+        kept = 0 if is_short else kept_bytes(size)
+        step_bytes = 0 if is_short else STEP_PAGES * size.page_bytes
+        is_growing = size.free_bytes > before and not is_short  # more deletes may follow
+        if self._is_incremental and size.free_bytes > kept + step_bytes and not is_growing:
+            await self._give_back_down_to(kept // size.page_bytes, copies_log=is_short)
+            log.info("Free space was given back: %s", self._size())
+        elif is_short or self._directory.database.stat().st_size > size.database_bytes:
+            await asyncio.to_thread(self._free_space.copy_log)
+
+    async def _give_back_down_to(self, kept_pages: int, *, copies_log: bool) -> None:
+        left = kept_pages + 1
+        while left > kept_pages:
+            before = left
+            left = await asyncio.to_thread(self._free_space.step, copies_log=copies_log)
+            if left == before:
+                break
+            await asyncio.sleep(STEP_PAUSE_SECONDS)
+        await asyncio.to_thread(self._free_space.copy_log)

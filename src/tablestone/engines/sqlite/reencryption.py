@@ -28,11 +28,11 @@ from tablestone.engines.sqlite.data_directory import (
     JOURNAL_NAME,
     LOG_NAME,
     LOG_NAMES,
+    REENCRYPTED_NAME,
     DataDirectory,
 )
 from tablestone.engines.sqlite.encryption import require_not_encrypted
 from tablestone.engines.sqlite.flushed_files import flush_directory, flush_file
-from tablestone.engines.sqlite.unfinished_copies import REENCRYPTED_NAME
 
 ROWS_PER_WRITE: Final = 1_000
 _READ: Final = "SELECT partition, row, version, value FROM stored_rows ORDER BY rowid"

@@ -18,9 +18,13 @@ from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite.commit_lock import CommitLock
-from tablestone.engines.sqlite.data_directory import FORMAT_VERSION, DataDirectory
-from tablestone.engines.sqlite.free_space import INCREMENTAL, rewrite
-from tablestone.engines.sqlite.server_lock import take_server_lock
+from tablestone.engines.sqlite.data_directory import (
+    FORMAT_VERSION,
+    INCREMENTAL,
+    DataDirectory,
+    take_server_lock,
+)
+from tablestone.engines.sqlite.free_space import rewrite
 
 STEPS: Final[Mapping[int, Callable[[apsw.Connection], None]]] = {}
 """For each older format, the change that makes the next one of it. The transaction has begun. Format 1 is the first."""

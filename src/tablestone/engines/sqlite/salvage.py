@@ -1,8 +1,9 @@
-"""The rows of a damaged database: the table's tree, the index, and the pages that a damaged page no longer leads to.
+"""Damaged data directories: the files that are not as they were written, and the rows that can still be read.
 
-The tree of the table has the rows, and the index has their keys a second time, so the keys of lost rows are known. If a
-page of the tree is damaged, the pages below it are found among those that nothing else accounts for, and the
-index says which of their rows exist. Keeps `DamagedStorage`. Knows rows as bytes.
+SQLite reads only the pages that a statement needs, and compares the sums of the log only when it opens it. This reads
+all of both, without SQLite, beside any other process: the log by its sums, encrypted pages by their tags. Salvage walks
+the trees (`tree_pages`) and then every page that no tree reaches; of a row that is found more than once, the latest
+version counts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +22,119 @@ from tablestone.engines.damaged_storage import FoundRow
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.kind import Opening
 from tablestone.engines.sqlite import tree_pages
-from tablestone.engines.sqlite.data_directory import DATABASE_NAME, DataDirectory
-from tablestone.engines.sqlite.encryption import require_fitting_key
-from tablestone.engines.sqlite.page_cipher import MAGIC
-from tablestone.engines.sqlite.stored_pages import StoredPages
+from tablestone.engines.sqlite.data_directory import (
+    DATABASE_NAME,
+    LOG_NAME,
+    PAGE_SIZE_BYTES,
+    DataDirectory,
+)
+from tablestone.engines.sqlite.encryption import (
+    MAGIC,
+    RESERVED_BYTES,
+    DatabaseFile,
+    PageCipher,
+    require_fitting_key,
+)
 from tablestone.engines.sqlite.tree_pages import BadPage, TreePage, require
+from tablestone.engines.sqlite.write_ahead_log import StoredLog, counted_frames
+
+PAGE_BYTES_MIN: Final = 512
+PAGE_BYTES_MAX: Final = 65536
+RESERVED_MAX: Final = 64
+
+
+class StoredPages:
+    """The pages of one data directory. Raises `OSError` if the database cannot be opened.
+
+    `key` is the one that encrypts it, if one does.
+    """
+
+    def __init__(self, directory: Path, key: EncryptionKey | None = None) -> None:
+        self._file = DatabaseFile(directory / DATABASE_NAME)
+        self._cipher = None if key is None else PageCipher(key)
+        header = self._file.read(0, 100)
+        self.page_bytes = PAGE_SIZE_BYTES
+        reserved = 0 if key is None else RESERVED_BYTES
+        if key is None and header.startswith(MAGIC):
+            said = int.from_bytes(header[16:18], "big")
+            said = PAGE_BYTES_MAX if said == 1 else said
+            if said >= PAGE_BYTES_MIN and said & (said - 1) == 0:
+                self.page_bytes = said
+            if header[20] <= RESERVED_MAX:
+                reserved = header[20]
+        self.usable_bytes = self.page_bytes - reserved
+        self.count = -(-self._file.size // self.page_bytes)
+        self.log = StoredLog(directory / LOG_NAME, self.page_bytes)
+        if self.log.pages is not None:
+            self.count = self.log.pages
+
+    def read(self, number: int) -> bytes | None:
+        """The content of a page, from 1; None if it is not there as a whole, or encrypted and altered since."""
+        content = self._stored(number)
+        if content is None or self._cipher is None:
+            return content
+        return self._cipher.opened(number, content)
+
+    def altered(self) -> list[int]:
+        """The encrypted pages that are not as they were written; none without encryption, which nothing tells."""
+        if self._cipher is None:
+            return []
+        numbers = range(1, self.count + 1)
+        return [number for number in numbers if not self._is_whole(number, self._cipher)]
+
+    def _is_whole(self, number: int, cipher: PageCipher) -> bool:
+        content = self._stored(number)
+        return content is not None and cipher.is_whole(number, content)
+
+    def _stored(self, number: int) -> bytes | None:
+        """A page as it is in a file."""
+        place = self.log.places.get(number)
+        if place is not None:
+            return self.log.read(place)
+        if not 1 <= number <= self.count:
+            return None
+        content = self._file.read((number - 1) * self.page_bytes, self.page_bytes)
+        return content if len(content) == self.page_bytes else None
+
+    def close(self) -> None:
+        self._file.close()
+        self.log.close()
+
+
+SHOWN_MAX: Final = 100
+"""Pages that are named."""
+LOOKS: Final = 5
+"""Looks at the log, because another process may write it from its beginning again during a look."""
+LOG_DAMAGED: Final = (
+    "the write-ahead log is damaged: acknowledged writes that follow the damage are lost. "
+    "Restore a backup if they matter"
+)
+
+
+def altered_files(directory: DataDirectory) -> list[str]:
+    """A sentence for each page that is not as it was written, and one for the log. `apsw.Error`, `OSError`."""
+    with (
+        closing(directory.connect_snapshot()) as moment,
+        closing(directory.connect_snapshot()) as other,
+    ):
+        # A read transaction: until it ends, pages that are not in the log do not change.
+        moment.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
+        if all(_log_is_damaged(directory, other) for _look in range(LOOKS)):
+            return [LOG_DAMAGED]
+        with closing(StoredPages(directory.path, directory.key)) as pages:
+            altered = pages.altered()
+    sentences = [f"page {number} was altered since it was written" for number in altered]
+    more = len(altered) - SHOWN_MAX
+    return [*sentences[:SHOWN_MAX], f"and {more:,} more pages"] if more > 0 else sentences
+
+
+def _log_is_damaged(directory: DataDirectory, connection: apsw.Connection) -> bool:
+    """Whether frames that SQLite counts are damaged in the file, or commits follow a frame that is."""
+    counted = counted_frames(connection)
+    with closing(StoredPages(directory.path)) as pages:
+        log = pages.log
+    return log.lost_commits or log.frames < min(counted, counted_frames(connection))
+
 
 ROWID_MIN: Final = -(1 << 63)
 ROWID_MAX: Final = (1 << 63) - 1

@@ -1,7 +1,4 @@
-"""Reading rows from one SQLite connection: points, ranges, and several ranges at one moment.
-
-`range_statements` has the statements; `hinted_read` reads with a hint. Knows nothing of commits and directories.
-"""
+"""Reads of SQLite rows, each at one committed moment: one row, the rows of key ranges in order, and their number."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from tablestone.engines.contract import (
     Rows,
     StoredRow,
 )
-from tablestone.engines.sqlite.hinted_read import HintedReader
-from tablestone.engines.sqlite.range_statements import walk_of
+from tablestone.engines.row_counts import PartitionRows, RowsCounted
+from tablestone.engines.sqlite.range_read import HintedReader, walk_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -139,3 +136,21 @@ def unavailable(what: str, error: apsw.Error) -> EngineUnavailable:
     if damaged:
         return EngineDamaged(f"The stored data is damaged ({error}): run tablestone check.")
     return EngineUnavailable(f"Storage cannot {what} now: {error}.")
+
+
+COUNT: Final = """
+SELECT partition, count(*), sum(size) FROM (
+    SELECT partition, length(partition) + length(row) + length(value) AS size FROM stored_rows
+    WHERE (partition, row) >= (?, ?) AND (partition, row) < (?, ?) ORDER BY partition, row LIMIT ?
+) GROUP BY partition ORDER BY partition
+"""
+
+
+def counted_rows(connection: apsw.Connection, key_range: KeyRange, rows_max: int) -> RowsCounted:
+    """Count the first `rows_max` rows of a range; `apsw.Error` as SQLite raises it."""
+    start, end = key_range
+    walk, bounds = walk_of(key_range)
+    found: Any = connection.execute(walk.key, (*bounds, rows_max)).get
+    next_key = None if found is None else Key(*found)
+    rows: Any = connection.execute(COUNT, (*start, *(next_key or end), rows_max))
+    return RowsCounted([PartitionRows(*row) for row in rows], next_key)

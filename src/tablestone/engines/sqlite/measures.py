@@ -1,21 +1,51 @@
-"""The values of the SQLite engine's figures: from a connection, the sizes of the files and the commits."""
+"""The figures of the SQLite engine for the admin address, and how their values are found."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import apsw
 
 from tablestone.engines.contract import EngineUnavailable
-from tablestone.engines.sqlite.sqlite_figures import COMMIT_GROUP, FLUSH
+from tablestone.engines.figures import Figure, FigureKind
+from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tablestone.engines.figures import Values
-    from tablestone.engines.sqlite.group_commit import GroupCommit
+    from tablestone.engines.sqlite.commit import GroupCommit
     from tablestone.engines.storage_size import StorageSize
+
+FIGURES: Final = (
+    COMMIT_GROUP,
+    FLUSH,
+    Figure(
+        "sqlite_commit_lock_wait_seconds",
+        FigureKind.COUNTER,
+        "Time for which commits of a process waited for another process.",
+    ),
+    Figure(
+        "sqlite_checkpoints", FigureKind.COUNTER, "Copies of the log into the database that ended."
+    ),
+    Figure(
+        "sqlite_checkpoint_seconds",
+        FigureKind.COUNTER,
+        "Time of those copies during which no process could commit.",
+    ),
+    Figure(
+        "sqlite_page_cache_hits", FigureKind.COUNTER, "Pages that reads found in the page cache."
+    ),
+    Figure("sqlite_page_cache_misses", FigureKind.COUNTER, "Pages that reads took from the files."),
+    Figure("sqlite_wal_bytes", FigureKind.GAUGE, "Length of the write-ahead log's file."),
+    Figure("sqlite_database_bytes", FigureKind.GAUGE, "Length of the database, free pages too."),
+    Figure(
+        "sqlite_free_bytes",
+        FigureKind.GAUGE,
+        "Free pages of the database: new rows use them before the file grows.",
+    ),
+)
 
 
 class SqliteMeasures:

@@ -1,16 +1,27 @@
-"""SQLite's write-ahead log as it is in its file: where the committed content of pages is, and how far the log is whole.
+"""SQLite's write-ahead log: how far it is whole, refusing one whose damage would cost writes, and copying it back.
 
 Each frame has a sum over all frames before it. SQLite compares the sums only when it opens a log that no process has
-open, and then silently ends the log before the first frame that differs, or leaves out the whole log if its header
-differs. This module looks behind that place.
-Formats: https://www.sqlite.org/fileformat2.html#walformat. Knows pages by number; not their content.
+open, and then silently ends the log before the first frame that differs; the commits behind it would be overwritten.
+So the log is read here first, behind that place too. While commits go on, a thread copies the log into the database, so
+that commits wait only for the rest of a copy. Format: https://www.sqlite.org/fileformat2.html#walformat.
 """
 
 from __future__ import annotations
 
+import shlex
 import struct
+import time
 from pathlib import Path
-from typing import BinaryIO, Final
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import apsw
+
+from tablestone.engines.contract import EngineBroken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LOG_MAGIC: Final = 0x377F0682
 """The first number of a log; its last bit says that sums are of big-endian words."""
@@ -164,3 +175,115 @@ def checksum(content: bytes, sums: tuple[int, int], order: str) -> tuple[int, in
         first = (first + even + second) & _MASK
         second = (second + odd + first) & _MASK
     return first, second
+
+
+def counted_frames(connection: apsw.Connection) -> int:
+    """The frames of the log that SQLite reads, as it keeps their number in memory; -1 if nothing tells it."""
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    try:
+        frames, _copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    except apsw.ReadOnlyError:  # the log of a killed server, on a medium that cannot be written
+        return -1
+    return frames
+
+
+def require_whole_log(connection: apsw.Connection, log: Path) -> None:
+    """Raise `EngineBroken` if flushed commits follow the end that SQLite has found, and leave the log as it is.
+
+    The caller holds the commit lock. This takes some milliseconds for a log of 32 MiB.
+    """
+    frames = counted_frames(connection)
+    try:
+        is_whole = frames < 0 or not loses_commits(log, connection.pragma("page_size"), frames)
+    except FileNotFoundError:
+        return
+    if is_whole:
+        return
+    # Closing the last connection would copy the log up to the damage, and remove it.
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    raise EngineBroken(
+        f"{log} is damaged: acknowledged writes follow the damage, and would be lost. Restore a backup, "
+        f"or save what can be read in a new directory: tablestone salvage {shlex.quote(str(log.parent))} OUT"
+    )
+
+
+COPIES_MAX: Final = 4
+"""Copies in a row at most: another copy follows if at least `MUCH_PAGES` were appended during the last one."""
+MUCH_PAGES: Final = 250
+OTHERS_PAUSE_SECONDS: Final = 0.005
+OTHERS_PAUSES_MAX: Final = 400
+"""Number of pauses, each of `OTHERS_PAUSE_SECONDS`, in which to wait for another process's copy: the pages that it
+copies need not be copied again."""
+
+
+class LogCopier:
+    """The copier of one process. From its first copy on, it has a thread and a connection of its own."""
+
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+        self._connect = connect
+        self._asked: SimpleQueue[bool] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._pages = 0
+        self._is_under_way = False
+        self._ended = Event()
+
+    def has_copied(self, pages: int) -> bool:
+        """True once for each copy that has ended, also with an error. If no copy is under way, one begins.
+
+        `pages` is the present length of the log. Called by one thread at a time; never waits.
+        """
+        self._pages = pages
+        if self._ended.is_set():
+            self.finish()
+            return True
+        if not self._is_under_way:
+            self._is_under_way = True
+            if self._thread is None:
+                self._thread = Thread(target=self._copy_until_closed, name="tablestone-copy")
+                self._thread.daemon = True
+                self._thread.start()
+            self._asked.put(True)
+        return False
+
+    def finish(self) -> None:
+        """Wait for the end of a copy that is under way."""
+        if self._is_under_way:
+            self._ended.wait()
+            self._ended.clear()
+            self._is_under_way = False
+
+    def close(self) -> None:
+        """End the thread and its connection, after the copy that is under way."""
+        if self._thread is not None:
+            self._asked.put(False)
+            self._thread.join()
+
+    def _copy_until_closed(self) -> None:
+        connection: apsw.Connection | None = None
+        while self._asked.get():
+            try:
+                connection = connection or self._connect()
+                self._copy(connection)
+            except apsw.Error:  # copying the rest meets the same error, and reports it
+                pass
+            finally:
+                self._ended.set()
+        if connection is not None:
+            connection.close()
+
+    def _copy(self, connection: apsw.Connection) -> None:
+        for _ in range(COPIES_MAX):
+            if self._pages - _pages_copied(connection) < MUCH_PAGES:
+                return
+
+
+def _pages_copied(connection: apsw.Connection) -> int:
+    """Copy the present log, and return the number of its pages that are in the database."""
+    for _ in range(OTHERS_PAUSES_MAX):
+        try:
+            _, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            time.sleep(OTHERS_PAUSE_SECONDS)
+        else:
+            return copied
+    return 0

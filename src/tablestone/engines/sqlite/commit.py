@@ -1,10 +1,8 @@
-"""Group commit on the one writing connection: write sets that arrive together share one flush to disk.
+"""Group commit: all write sets that have arrived are applied in one SQLite transaction, each with its own outcome.
 
-A group is applied on the event loop's thread. Its COMMIT, which flushes, runs in a second thread, and so do
-checkpoints. A group of inserts is one SQL statement (`grouped_inserts`) and runs in the second thread as a whole. Write
-sets that arrive during a commit form the next group. The connection has one user at a time: the next step starts on the
-loop after the thread has reported the end of the last. Other processes may commit too: a group begins when this process
-has the commit lock, for which the thread waits, and ends with its release. No answer leaves before its flush.
+One thread commits. It applies the write sets of a group one by one, inserts of a whole group by one statement, and
+flushes once; no outcome is told before the flush. While it commits it holds the lock of all processes. After a flush
+that failed, an outcome may be unknown, because the log can bring the commit back.
 """
 
 from __future__ import annotations
@@ -13,23 +11,28 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import apsw
 
 from tablestone.clock import monotonic_seconds
-from tablestone.engines.contract import Committed, Conflict, EngineUnavailable
-from tablestone.engines.figures import Distribution
-from tablestone.engines.sqlite.checkpointer import LogCopier
+from tablestone.engines.contract import (
+    ABSENT,
+    Committed,
+    Conflict,
+    EngineUnavailable,
+    OutcomeUnknown,
+    Put,
+    expectation_holds,
+)
+from tablestone.engines.figures import Distribution, Figure, FigureKind
 from tablestone.engines.sqlite.data_directory import LOCKED_MS_MAX, PAGE_SIZE_BYTES
-from tablestone.engines.sqlite.flush_failures import FlushFailures
-from tablestone.engines.sqlite.grouped_inserts import ROWS_MAX, insert_together, only_inserts
-from tablestone.engines.sqlite.sqlite_figures import COMMIT_GROUP, FLUSH
-from tablestone.engines.sqlite.writer import RowWriter
+from tablestone.engines.sqlite.read import unavailable
+from tablestone.engines.sqlite.write_ahead_log import LogCopier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +42,141 @@ if TYPE_CHECKING:
     from tablestone.engines.sqlite.commit_lock import CommitLock
     from tablestone.engines.sqlite.disk_room import DiskRoom
     from tablestone.engines.sqlite.generation import Generation
+
+COMMIT_GROUP: Final = Figure(
+    "sqlite_commit_group_write_sets",
+    FigureKind.DISTRIBUTION,
+    "Write sets that shared one commit and its flush.",
+    (1, 2, 4, 8, 16, 32, 64, 128),
+)
+FLUSH: Final = Figure(
+    "sqlite_commit_flush_seconds",
+    FigureKind.DISTRIBUTION,
+    "Time of a commit with its flush; of a group of inserts also of the statement.",
+    (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
+)
+
+ROWS_MAX: Final = 200
+"""Rows of one statement at most. There is a statement for each number of rows; recently used ones stay prepared."""
+
+
+def only_inserts(write_set: WriteSet) -> bool:
+    """Whether the write set may be one of several in a statement. One that invalidates caches may not."""
+    if write_set.invalidates_caches or len(write_set.changes) > ROWS_MAX:
+        return False
+    for _row, expectation, mutation in write_set.changes:
+        if expectation != ABSENT or not isinstance(mutation, Put):
+            return False
+    return bool(write_set.changes)
+
+
+def insert_together(
+    execute: Callable[[str, Sequence[Any]], object], write_sets: Sequence[WriteSet], version: int
+) -> None:
+    """Insert and flush all rows, up to `ROWS_MAX`, with this version.
+
+    Raises the errors of `execute`: `apsw.ConstraintError` if a row exists or is named twice. Then none was inserted.
+    """
+    given: list[bytes | int] = []
+    rows = 0
+    for partition, changes, _invalidates_caches in write_sets:
+        for row, _expectation, put in changes:
+            assert isinstance(put, Put)
+            given += (partition, row, version, put.render(version))
+        rows += len(changes)
+    execute(_statement(rows), given)
+
+
+@cache
+def _statement(rows: int) -> str:
+    given = ", ".join(["(?, ?, ?, ?)"] * rows)
+    return f"INSERT INTO stored_rows (partition, row, version, value) VALUES {given}"  # noqa: S608 - no value in it
+
+
+VERSION_OF: Final = "SELECT version FROM stored_rows WHERE partition = ? AND row = ?"
+PUT: Final = """
+INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)
+ON CONFLICT (partition, row) DO UPDATE SET version = excluded.version, value = excluded.value
+"""
+INSERT: Final = """
+INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)
+ON CONFLICT (partition, row) DO NOTHING
+"""
+DELETE_ROW: Final = "DELETE FROM stored_rows WHERE partition = ? AND row = ?"
+
+
+class RowWriter:
+    """Writes through one connection, on the caller's thread."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._execute = connection.cursor().execute
+        self.now = 1
+        """The time of the group that is applied. All its write sets share it, so the text of a version is made once."""
+
+    def apply(self, write_set: WriteSet) -> Committed | Conflict:
+        """Apply a whole write set to the open transaction, or nothing of it."""
+        partition, now = write_set.partition, self.now
+        if len(write_set.changes) == 1:
+            ((row, expectation, mutation),) = write_set.changes
+            if expectation == ABSENT and isinstance(mutation, Put):
+                return self._insert(partition, row, now, mutation)
+        versions = [0] * len(write_set.changes)
+        puts: list[tuple[bytes, bytes, int, bytes]] = []
+        deletes: list[tuple[bytes, bytes]] = []
+        # A row that is created again in this group must not get a version that it had before.
+        latest_deleted = ABSENT
+        for index, (row, expectation, mutation) in enumerate(write_set.changes):
+            version_found = self._execute(VERSION_OF, (partition, row)).get or ABSENT
+            if not expectation_holds(expectation, version_found):
+                return Conflict(index, version_found)
+            if isinstance(mutation, Put):
+                versions[index] = version = max(now, version_found + 1)
+                puts.append((partition, row, version, mutation.render(version)))
+            elif mutation is not None and version_found != ABSENT:
+                deletes.append((partition, row))
+                latest_deleted = max(latest_deleted, version_found)
+        for put in puts:
+            self._execute(PUT, put)
+        for delete in deletes:
+            self._execute(DELETE_ROW, delete)
+        self.now = max(now, latest_deleted + 1)
+        return Committed(versions)
+
+    def _insert(self, partition: bytes, row: bytes, version: int, put: Put) -> Committed | Conflict:
+        """Insert one row that must not exist; the statement itself checks that."""
+        self._execute(INSERT, (partition, row, version, put.render(version)))
+        if self._connection.changes():
+            return Committed([version])
+        return Conflict(0, self._execute(VERSION_OF, (partition, row)).get)
+
+
+class FlushFailures:
+    """Remembers whether a flush failed and no commit has succeeded since.
+
+    After a flush that failed, the log has a commit that is not undone in the file: a crash before the next commit,
+    which overwrites it, brings it back.
+    """
+
+    def __init__(self) -> None:
+        self._has_failed = False
+
+    def note(self, error: Exception) -> None:
+        """Take notice of the error that ended a group."""
+        if getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_FSYNC:
+            self._has_failed = True
+
+    def committed(self) -> None:
+        self._has_failed = False
+
+    def failure(self, error: apsw.Error) -> EngineUnavailable | OutcomeUnknown:
+        """The error for a write set of a group that SQLite refused."""
+        if self._has_failed:
+            return OutcomeUnknown(f"Storage could not flush: {error}.")
+        refused = unavailable("write", error)
+        refused.__cause__ = error
+        return refused
+
 
 GROUP_CHANGES_MAX: Final = 200
 """Changes after which a group takes no more write sets, so that applying it never blocks the loop for long."""

@@ -1,4 +1,4 @@
-"""Reading with a hint: the rows that are examined, and the order of the statements.
+"""Reading key ranges with a hint or without: the rows that are examined, and the order of the statements.
 
 If the hint has no range of rows, every row in the range of keys is examined. If it has one, and there are several
 partitions, the rows outside are passed over: in each large partition, one seek leads to the first wanted row, and
@@ -12,18 +12,58 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tablestone.engines.contract import Key, KeyRange, Rows
-from tablestone.engines.sqlite.hint_condition import bound, conditions_of
-from tablestone.engines.sqlite.range_statements import walk_of
+from tablestone.engines.sqlite.hints import bound, conditions_of
 
 if TYPE_CHECKING:
     import apsw
 
     from tablestone.engines.contract import Hint, RowBetween
-    from tablestone.engines.sqlite.hint_condition import Condition
-    from tablestone.engines.sqlite.range_statements import Bindings, Walk
+    from tablestone.engines.sqlite.hints import Condition
+
+
+class Walk(NamedTuple):
+    """The statements of a kind of range: its values up to a limit, and the key at an offset from its start.
+
+    A page needs at most one key, so it does not read the keys; the index alone finds that one.
+    """
+
+    values: str
+    key: str
+    some: str
+    """The values and rowids of all rows for which a condition holds; the condition has to be filled in."""
+    number: str
+    """The number of rows, up to a limit."""
+
+    @classmethod
+    def over(cls, bounds: str) -> Walk:
+        named = f"FROM stored_rows AS v WHERE {bounds}"
+        tail = f"FROM stored_rows WHERE {bounds} ORDER BY partition, row"
+        return cls(
+            f"SELECT value {tail} LIMIT ?",
+            f"SELECT partition, row {tail} LIMIT 1 OFFSET ?",
+            f"SELECT v.value, v.rowid {named} AND {{}} ORDER BY partition, row",
+            f"SELECT count(*) FROM (SELECT 1 {tail} LIMIT ?)",  # noqa: S608 - of constants
+        )
+
+
+ROW_RANGE: Final = Walk.over("partition = ? AND row >= ? AND row < ?")
+PARTITION: Final = Walk.over("partition = ? AND row >= ?")
+PARTITIONS: Final = Walk.over("(partition, row) >= (?, ?) AND (partition, row) < (?, ?)")
+Bindings = tuple[bytes | int, ...]
+
+
+def walk_of(key_range: KeyRange) -> tuple[Walk, Bindings]:
+    """The narrowest statements for the range, and the bindings that come before their limit."""
+    start, end = key_range
+    if start.partition == end.partition:
+        return ROW_RANGE, (*start, end.row)
+    if end == (start.partition + b"\0", b""):
+        return PARTITION, (*start,)
+    return PARTITIONS, (*start, *end)
+
 
 MARKER: Final = """
 SELECT min(nullif(instr(value, ?), 0)) FROM (
