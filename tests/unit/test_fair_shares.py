@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tablestone.server.connection.admission import address_of
-from tablestone.server.connection.fair_shares import ALL, FairShares
+from tablestone.server.connection.admission import ALL, FairShares, address_of
 
 
 def filled(places: int, percent: int, *addresses: str) -> tuple[FairShares, dict[str, int]]:

@@ -33,7 +33,7 @@ from certificates import (
 from cli.worker_processes import workers_of
 from server_process import ServerProcess
 from signing import signed_headers
-from tablestone.server.connection import certificate, http_connection
+from tablestone.server.connection import http_connection, tls_certificate
 from tablestone.server.processes import supervisor
 
 StartServer = Callable[..., ServerProcess]
@@ -42,7 +42,9 @@ SECONDS_MAX = 20.0
 """Seconds until a server notices a change of the files, on a busy machine."""
 LOOK_SECONDS = 0.3
 """Seconds between two looks of these servers at the files, instead of one."""
-LOOKING = {f"{module.__name__}.LOOK_SECONDS": LOOK_SECONDS for module in (certificate, supervisor)}
+LOOKING = {
+    f"{module.__name__}.LOOK_SECONDS": LOOK_SECONDS for module in (tls_certificate, supervisor)
+}
 TLS_CLOSE_SECONDS_MAX = 0.5
 """Seconds that they wait for a client to close, instead of two."""
 

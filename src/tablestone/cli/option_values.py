@@ -28,7 +28,7 @@ from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, forms, kind_of
 from tablestone.identity.issuer_key_addresses import is_safe_address
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
-from tablestone.server.connection.certificate import is_certifiable
+from tablestone.server.connection.tls_certificate import is_certifiable
 from tablestone.telemetry.log_format import LOG_FORMATS
 from tablestone.wire.http.host import normalized_host
 

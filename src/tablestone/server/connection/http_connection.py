@@ -2,7 +2,7 @@
 
 A connection ends if a request's head is too long, too slow or never begins, if its client does not read an answer, or
 if the connection is idle when the connection limit is reached. A request beyond a limit of `admission` is answered
-`ServerBusy`, and its connection ends. While many requests arrive, addresses have turns (`rounds`). A stop does not
+`ServerBusy`, and its connection ends. While many requests arrive, addresses have turns (`admission`). A stop does not
 wait for TLS clients that never close their side. A client that has closed its sending half still gets its answers. If
 the target of a request names a host, that host is its Host (RFC 9112 3.2.2). A request that asks for another protocol
 is read with its body and answered over HTTP/1.1. Versions of HTTP that are neither 1.0 nor 1.1 are refused. Nothing
@@ -12,7 +12,9 @@ else differs from uvicorn. Knows no ASGI application.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import types
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -21,15 +23,75 @@ from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from tablestone import limits
-from tablestone.server.connection.absolute_target import take_host_of_target
-from tablestone.server.connection.admission import Admission, Limit, Neighbours, address_of
-from tablestone.server.connection.begun_coroutine import finish
+from tablestone.server.connection.admission import (
+    Admission,
+    HeldBytes,
+    Limit,
+    Neighbours,
+    address_of,
+)
 from tablestone.server.connection.exchange import Exchange, is_read
-from tablestone.server.connection.held_bytes import HeldBytes
-from tablestone.server.connection.unread_answer import UnreadAnswer
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
+
+
+def take_host_of_target(target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    """Put the host and port of the target in the place of `Host`, if it has a host."""
+    parts = httptools.parse_url(target)
+    if parts.host:
+        host = b"[%b]" % parts.host if b":" in parts.host else parts.host
+        named = b"%b:%d" % (host, parts.port) if parts.port else host
+        headers[:] = [(name, named if name == b"host" else value) for name, value in headers]
+
+
+async def finish(coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
+    """The rest of a coroutine that ran up to its first `await`, as a coroutine for a task."""
+    await _rest_of(coroutine, awaited)
+
+
+@types.coroutine
+def _rest_of(coroutine: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
+    step: Callable[[], Any]
+    while True:
+        try:
+            answer = yield awaited
+        except BaseException as error:  # noqa: BLE001 - the coroutine gets a cancellation too
+            step = partial(coroutine.throw, error)
+        else:
+            step = partial(coroutine.send, answer)
+        try:
+            awaited = step()
+        except StopIteration:
+            return
+
+
+class UnreadAnswer:
+    """Looks at the bytes that wait, `unsent`, now and then, and calls `give_up` if too few of them were read."""
+
+    def __init__(self, unsent: Callable[[], int], give_up: Callable[[], None]) -> None:
+        self._unsent = unsent
+        self._give_up = give_up
+        self._timer: TimerHandle | None = None
+
+    def wait(self, loop: AbstractEventLoop) -> None:
+        """Look again after `limits.ANSWER_READ_SECONDS_MAX`."""
+        self._timer = loop.call_later(
+            limits.ANSWER_READ_SECONDS_MAX, self._look, self._unsent(), loop
+        )
+
+    def end(self) -> None:
+        """No bytes wait any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self, before: int, loop: AbstractEventLoop) -> None:
+        if before - self._unsent() < limits.ANSWER_READ_BYTES_MIN:
+            self._give_up()
+        else:
+            self.wait(loop)
+
 
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
 _TOO_LARGE_SENTENCE: Final = (

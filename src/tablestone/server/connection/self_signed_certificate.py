@@ -24,7 +24,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tablestone.clock import Clock
 from tablestone.configuration import CertificateFiles, SelfSigned
-from tablestone.server.connection.certificate import CertificateRefused, as_address, is_certifiable
+from tablestone.server.connection.tls_certificate import (
+    CertificateRefused,
+    as_address,
+    is_certifiable,
+)
 
 log = logging.getLogger(__name__)
 

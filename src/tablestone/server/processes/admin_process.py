@@ -27,8 +27,7 @@ from tablestone.server.admin.admin_pages import pages
 from tablestone.server.admin.insight_page import InsightPage
 from tablestone.server.admin.prometheus_page import PrometheusPage
 from tablestone.server.admin.readiness import Readiness, StorageProbe
-from tablestone.server.connection.admission import MEBIBYTE, Admission
-from tablestone.server.connection.fair_shares import ALL
+from tablestone.server.connection.admission import ALL, MEBIBYTE, Admission
 from tablestone.server.processes.handover import WorkerEnd
 from tablestone.server.processes.http_server import HttpServer
 from tablestone.server.processes.worker import serve_until, uvicorn_config

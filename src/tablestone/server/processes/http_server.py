@@ -20,8 +20,7 @@ from uvicorn.config import Config
 from uvicorn.server import Server
 
 from tablestone import limits
-from tablestone.server.connection.admission import Admission, Limit
-from tablestone.server.connection.tls_handshake import TlsHandshake
+from tablestone.server.connection.admission import Admission, Limit, TlsHandshake
 from tablestone.server.processes.handover import CONNECTIONS_PER_MESSAGE_MAX, WorkerEnd
 
 logger = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ from tablestone.configuration import Configuration, WorkerSlot
 from tablestone.engines.contract import EngineRefused
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.connection.admission import MEBIBYTE, Admission
-from tablestone.server.connection.certificate import ServedCertificate
 from tablestone.server.connection.forwarded_headers import TrustedProxies
 from tablestone.server.connection.http_connection import HttpConnection
+from tablestone.server.connection.tls_certificate import ServedCertificate
 from tablestone.server.processes.handover import WorkerEnd
 from tablestone.server.processes.http_server import HttpServer
 from tablestone.server.processes.signals import Hangup
