@@ -1,7 +1,7 @@
 """The configuration of a server, as one frozen value that exists before the server starts.
 
 `cli/option_sources.py` makes it of the command line, the environment, the file and the defaults. It is defined here and
-not in `cli`, because `server` and `identity` need it and may not import `cli`.
+not in `cli`, because `server` and `accounts` need it and may not import `cli`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from tablestone.engines.contract import StorageId
 from tablestone.engines.encryption_key import EncryptionKey
@@ -209,3 +210,16 @@ class WorkerSlot:
     quiet: QuietAddresses | None = None
     shares: SharedSlots | None = None
     insight: WorkerReports | None = None
+
+
+LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+"""The hosts of this machine, from which keys may be fetched over plain HTTP."""
+
+
+def is_safe_address(address: str) -> bool:
+    """Whether keys from this address cannot be replaced on their way."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)

@@ -240,7 +240,7 @@ def test_a_configured_issuer_whose_keys_are_in_a_file(
     server = private_server(
         *(data, "--tls", "self-signed", "--workers", "2", "--token-issuer", f"{ISSUER},{keys}"),
         *("--token-audience", "api://tables"),
-        constants={"tablestone.identity.issuer_keys.FILE_SECONDS": 0.5},
+        constants={"tablestone.accounts.issuer_keys.FILE_SECONDS": 0.5},
     )
 
     def lists(key: RsaKey, **claims: Any) -> bool:

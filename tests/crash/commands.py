@@ -29,10 +29,10 @@ from crash.writers import (
     read_partitions,
 )
 from server_process import COMMAND, ServerProcess, clean_environment, start_server
+from tablestone.accounts.known_accounts import StoredAccount
+from tablestone.accounts.stored_accounts import StoredAccounts
 from tablestone.clock import system_clock
 from tablestone.engines.registry import open_engine
-from tablestone.identity.known_accounts import StoredAccount
-from tablestone.identity.stored_accounts import StoredAccounts
 
 ACCOUNTS = ("fleetingone", "fleetingtwo")
 TABLES, POLICIES = "table", "policies of"

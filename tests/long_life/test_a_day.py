@@ -19,6 +19,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from tablestone.accounts import issuer_keys
+from tablestone.accounts.issuer_keys import KEPT_SECONDS_MAX, IssuerKeys
 from tablestone.auth.tokens.bearer import VERIFIED_KEPT_MAX, TokenRefused, TokenTrust
 from tablestone.auth.tokens.token_issuer import issue_token, make_issuer, own_issuer
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
@@ -27,8 +29,6 @@ from tablestone.engines.contract import ANY, Change, Put, WriteSet
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.sqlite.generation import Generation
-from tablestone.identity import issuer_keys
-from tablestone.identity.issuer_keys import KEPT_SECONDS_MAX, IssuerKeys
 from tablestone.server.connection.self_signed_certificate import (
     CLOCKS_DIFFER,
     RENEWED_BEFORE,

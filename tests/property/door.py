@@ -23,13 +23,13 @@ from property.model import Refused
 from property.payloads import ACCOUNT, Request
 from signing import shared_key
 from simulation.simulated_loop import SimulatedLoop
+from tablestone.accounts.identities import Identities
+from tablestone.accounts.known_accounts import KnownAccounts
+from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.configuration import AccountKeys, TokenRules
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
-from tablestone.identity.identities import Identities
-from tablestone.identity.known_accounts import KnownAccounts
-from tablestone.identity.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.documents import Documents

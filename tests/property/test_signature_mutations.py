@@ -25,6 +25,8 @@ from property.signed_requests import (
     signed_requests,
     signed_text,
 )
+from tablestone.accounts.identities import Identities
+from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.auth.account_keys import Account
 from tablestone.auth.authenticate import PresentedToken, authenticate
 from tablestone.auth.callers import Caller
@@ -35,9 +37,6 @@ from tablestone.auth.sas.user_delegation_key import DelegationFields, delegation
 from tablestone.auth.sas.user_delegation_sas import UserDelegationSas
 from tablestone.configuration import AccountKeys, TokenRules
 from tablestone.engines.memory import MemoryEngine
-from tablestone.identity.identities import Identities
-from tablestone.identity.known_accounts import KnownAccounts
-from tablestone.identity.secret_documents import DELEGATION
 from tablestone.model.entity import Entity
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import EntityKey
@@ -58,7 +57,7 @@ from tablestone.model.operations import (
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.documents import DocumentKind, Documents
+from tablestone.tables.documents import DELEGATION, DocumentKind, Documents
 from tablestone.tables.service import TableService
 from tablestone.wire.http.address import parse_query_string
 from tablestone.wire.http.messages import RawRequest

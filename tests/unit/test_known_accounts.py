@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tablestone.accounts.known_accounts import KnownAccounts, StoredAccount
+from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts, generate_key
 from tablestone.auth.account_keys import Account
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, AccountKeys
 from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
 from tablestone.engines.registry import open_engine
-from tablestone.identity.known_accounts import KnownAccounts, StoredAccount
-from tablestone.identity.stored_accounts import AccountRefused, StoredAccounts, generate_key
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog

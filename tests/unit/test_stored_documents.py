@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 import pytest
 
+from tablestone.accounts.stored_accounts import DOCUMENT_READERS
 from tablestone.auth.roles import DATA_READER
 from tablestone.auth.tokens.token_issuer import make_issuer
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ANY, Change, Put, WriteSet
 from tablestone.engines.memory import MemoryEngine
-from tablestone.identity.stored_documents import DOCUMENT_READERS
 from tablestone.tables import storage_keys
 from tablestone.tables.documents import DocumentKind
 from tablestone.tables.integrity import check_rows

@@ -14,16 +14,16 @@ from typing import Final
 
 import pytest
 
-from tablestone.clock import monotonic_seconds
-from tablestone.configuration import TrustedIssuer
-from tablestone.identity import issuer_keys
-from tablestone.identity.issuer_keys import (
+from tablestone.accounts import issuer_keys
+from tablestone.accounts.issuer_keys import (
     DISCOVERY,
     DOCUMENT_BYTES_MAX,
     KEPT_SECONDS_MAX,
     READ_AGAIN_SECONDS,
     IssuerKeys,
 )
+from tablestone.clock import monotonic_seconds
+from tablestone.configuration import TrustedIssuer
 from tokens import EcKey, key_set
 
 FIRST: Final = EcKey("first")

@@ -15,6 +15,9 @@ from itertools import count
 
 from engines.cluster_engine import URL, ClusterEngine
 from signing import VERSION, shared_key
+from tablestone.accounts.identities import Identities
+from tablestone.accounts.known_accounts import KnownAccounts
+from tablestone.accounts.stored_accounts import StoredAccounts
 from tablestone.auth.roles import Assignment, Assignments
 from tablestone.clock import monotonic_seconds
 from tablestone.configuration import (
@@ -25,9 +28,6 @@ from tablestone.configuration import (
 )
 from tablestone.engines.contract import Engine
 from tablestone.engines.memory import MemoryEngine
-from tablestone.identity.identities import Identities
-from tablestone.identity.known_accounts import KnownAccounts
-from tablestone.identity.stored_accounts import StoredAccounts
 from tablestone.model.errors import StorageError
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline

@@ -176,7 +176,7 @@ def test_a_new_key_is_believed_at_once_and_an_old_one_no_longer(
     tls_service: ServiceUnderTest, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first token of a new key makes the server look again; that request is answered well."""
-    monkeypatch.setattr("tablestone.identity.issuer_keys.READ_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("tablestone.accounts.issuer_keys.READ_AGAIN_SECONDS", 0.0)
     old, new = (
         bearer(token_at(tls_service, key, roles=["Storage Table Data Reader"]))
         for key in (KEY, OTHER_KEY)
@@ -197,7 +197,7 @@ def test_keys_that_cannot_be_read_leave_the_old_ones(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("tablestone.identity.issuer_keys.READ_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("tablestone.accounts.issuer_keys.READ_AGAIN_SECONDS", 0.0)
     old, new = (
         bearer(token_at(tls_service, key, roles=["Storage Table Data Reader"]))
         for key in (KEY, OTHER_KEY)
@@ -227,7 +227,7 @@ def test_keys_that_were_withdrawn_open_nothing(
     *,
     is_file_gone: bool,
 ) -> None:
-    monkeypatch.setattr("tablestone.identity.issuer_keys.READ_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("tablestone.accounts.issuer_keys.READ_AGAIN_SECONDS", 0.0)
     old, new = (
         bearer(token_at(tls_service, key, roles=["Storage Table Data Reader"]))
         for key in (KEY, OTHER_KEY)

@@ -13,11 +13,11 @@ from itertools import count
 
 import pytest
 
+from tablestone.accounts.known_accounts import KnownAccounts
+from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.clock import monotonic_seconds
 from tablestone.configuration import AccountKeys
 from tablestone.engines.contract import Key, KeyRange
-from tablestone.identity.known_accounts import KnownAccounts
-from tablestone.identity.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.model.entity import Entity
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import EntityKey

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import (
     ACCOUNT,
@@ -25,7 +26,6 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.contract import EngineRefused, NothingStored
 from tablestone.engines.registry import capabilities_of
-from tablestone.identity.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.server.processes.start import ON_THIS_MACHINE, authority
 
 ADDRESS_OPTIONS = (

@@ -22,11 +22,11 @@ from tablestone.configuration import (
     AdminAddress,
     ThroughputTargets,
     TrustedIssuer,
+    is_safe_address,
 )
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, forms, kind_of
-from tablestone.identity.issuer_key_addresses import is_safe_address
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.server.connection.tls_certificate import is_certifiable
 from tablestone.telemetry.log_format import LOG_FORMATS

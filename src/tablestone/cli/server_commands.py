@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from tablestone.accounts.stored_accounts import AccountRefused
 from tablestone.cli.backup_files import BackupFailed
 from tablestone.cli.commands.account import account
 from tablestone.cli.commands.azurite import azurite, azurite_table
@@ -27,7 +28,6 @@ from tablestone.cli.commands.token import token
 from tablestone.cli.commands.upgrade import upgrade
 from tablestone.cli.option_values import BrokenOption
 from tablestone.engines.contract import EngineFull, EngineRefused, EngineUnavailable, OutcomeUnknown
-from tablestone.identity.stored_accounts import AccountRefused
 from tablestone.server.processes.worker import StartRefused
 
 COMMANDS: Final[tuple[click.Command, ...]] = (

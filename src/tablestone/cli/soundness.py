@@ -9,6 +9,7 @@ import asyncio
 import shlex
 from pathlib import Path
 
+from tablestone.accounts.stored_accounts import DOCUMENT_READERS
 from tablestone.cli import damage_in_words
 from tablestone.cli.local_directory import SCHEME
 from tablestone.clock import system_clock
@@ -17,7 +18,6 @@ from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.salvage import LOG_DAMAGED, damaged_storage
-from tablestone.identity.stored_documents import DOCUMENT_READERS
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.salvage import salvage
 

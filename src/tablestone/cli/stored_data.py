@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from tablestone.accounts.known_accounts import StoredAccount
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import DATA, ENGINE
@@ -29,7 +30,6 @@ from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.contract import Engine, EngineBroken, EngineRefused, EngineUnavailable
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of, open_engine
-from tablestone.identity.known_accounts import StoredAccount
 from tablestone.tables.documents import DocumentKind, Documents
 
 Answer = TypeVar("Answer")

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sized
 from typing import NamedTuple
 
 from tablestone import limits
+from tablestone.accounts.identities import Identities
+from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.clock import Clock, monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
 from tablestone.engines.contract import Engine
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import kind_of, open_engine
-from tablestone.identity.identities import Identities
-from tablestone.identity.known_accounts import KnownAccounts
 from tablestone.model.errors import StorageError
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.connection.admission import REASONS

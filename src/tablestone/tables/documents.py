@@ -7,22 +7,15 @@ meaning of a document.
 
 from __future__ import annotations
 
+import base64
 import enum
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from tablestone import limits
-from tablestone.engines.contract import (
-    ABSENT,
-    DELETE,
-    Change,
-    Committed,
-    Engine,
-    Key,
-    Put,
-)
+from tablestone.engines.contract import ABSENT, DELETE, Change, Committed, Engine, Key, Put
 from tablestone.tables import storage_keys
 from tablestone.tables.cached_rows import CachedRows, Found
 from tablestone.tables.commit_retries import one_more_conflict
@@ -131,3 +124,14 @@ def _renderer(members: Members) -> Callable[[int], bytes]:
         return orjson.dumps({"version": version, "members": members})
 
     return render
+
+
+DELEGATION: Final = "user-delegation"
+"""The name of the document with the secret from which user delegation keys are derived."""
+OWN_KEY: Final = "token-key"
+"""The name of the document with the server's own key pair, which signs tokens."""
+
+
+def read_secret(members: Members) -> bytes:
+    """The secret that a document contains."""
+    return base64.b64decode(members["secret"])

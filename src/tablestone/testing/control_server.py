@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, unquote
 
 import orjson
 
+from tablestone.accounts.stored_accounts import AccountRefused
 from tablestone.configuration import Configuration, WorkerSlot
-from tablestone.identity.stored_accounts import AccountRefused
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.processes.http_server import HttpServer
 from tablestone.server.processes.start import base_address, listen

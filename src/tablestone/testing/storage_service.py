@@ -15,12 +15,12 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
+from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts, generate_key
 from tablestone.auth.account_keys import is_account_name
 from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration, WorkerSlot
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
-from tablestone.identity.stored_accounts import AccountRefused, StoredAccounts, generate_key
 from tablestone.server.application import Application, Parts
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.requests.redaction import loggable_path

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tablestone.accounts.stored_accounts import StoredAccounts, generate_key
 from tablestone.auth.account_keys import KEYS_MAX, decode_key, is_account_name
 from tablestone.cli.configured_keys import KEY_OPTIONS, connection_string, endpoint_of, keys_of
 from tablestone.cli.option_sources import read_configuration
@@ -27,7 +28,6 @@ from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT_NAME,
     Configuration,
 )
-from tablestone.identity.stored_accounts import StoredAccounts, generate_key
 
 Answer = TypeVar("Answer")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tablestone.accounts.stored_accounts import StoredAccounts
 from tablestone.auth.account_keys import is_account_name
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignment, Assignments, find_role
 from tablestone.cli.commands.token import unknown_role
@@ -17,7 +18,6 @@ from tablestone.cli.stored_data import stored_configuration, with_documents, wit
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
 from tablestone.engines.contract import Engine
-from tablestone.identity.stored_accounts import StoredAccounts
 from tablestone.model.errors import StorageError
 from tablestone.model.table_names import require_new_table_name
 from tablestone.tables.documents import DocumentKind, Documents, Members

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.auth.account_keys import Account
 from tablestone.configuration import LOCAL_DOMAIN
-from tablestone.identity.known_accounts import KnownAccounts
 from tablestone.model.errors import StorageError
 from tablestone.tables.cached_rows import NOT_KEPT
 from tablestone.wire.http.address import split_account

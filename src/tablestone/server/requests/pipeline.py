@@ -14,13 +14,13 @@ from itertools import count
 from typing import Final, Literal, NamedTuple
 
 from tablestone import limits
+from tablestone.accounts.identities import Identities
 from tablestone.auth.account_keys import Account
 from tablestone.auth.authenticate import PendingCaller, PresentedToken, authenticate
 from tablestone.auth.callers import OWNER, Caller
 from tablestone.auth.sas.table_sas import TableSasOfPolicy
 from tablestone.clock import Clock, monotonic_seconds
 from tablestone.engines import request_time
-from tablestone.identity.identities import Identities
 from tablestone.model.errors import RETRY_AFTER, StorageError
 from tablestone.model.operations import (
     EntitiesPage,

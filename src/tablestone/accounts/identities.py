@@ -17,13 +17,12 @@ from tablestone.auth.callers import Caller
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignments, RoleHolder
 from tablestone.auth.sas.user_delegation_key import SECRET_LENGTH, issue_key
 from tablestone.configuration import TokenRules
-from tablestone.identity.secret_documents import DELEGATION, read_secret
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import GetUserDelegationKey, UserDelegationKey
-from tablestone.tables.documents import DocumentKind, Documents
+from tablestone.tables.documents import DELEGATION, DocumentKind, Documents, read_secret
 
 if TYPE_CHECKING:
-    from tablestone.identity.bearer_tokens import BearerTokens
+    from tablestone.accounts.bearer_tokens import BearerTokens
 
 
 class Identities:
@@ -95,7 +94,7 @@ class Identities:
     def _bearer_tokens(self) -> BearerTokens:
         if self._tokens is None:
             # Cryptography takes a tenth of a second to load, and most servers never get a token.
-            from tablestone.identity.bearer_tokens import BearerTokens  # noqa: PLC0415
+            from tablestone.accounts.bearer_tokens import BearerTokens  # noqa: PLC0415
 
             self._tokens = BearerTokens(
                 self._documents, self._rules, self._seconds, logs_warnings=self._logs_warnings

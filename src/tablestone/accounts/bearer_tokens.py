@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tablestone.accounts.issuer_keys import IssuerKeys
 from tablestone.auth.authenticate import PresentedToken
 from tablestone.auth.tokens.bearer import Issuer, Token, TokenRefused, TokenTrust
 from tablestone.auth.tokens.token_issuer import own_issuer
 from tablestone.configuration import LOCAL_DOMAIN, TokenRules
-from tablestone.identity.issuer_keys import IssuerKeys
-from tablestone.identity.secret_documents import OWN_KEY
-from tablestone.tables.documents import DocumentKind, Documents, Members
+from tablestone.tables.documents import OWN_KEY, DocumentKind, Documents, Members
 
 
 class BearerTokens:

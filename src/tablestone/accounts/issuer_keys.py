@@ -21,8 +21,7 @@ import orjson
 
 from tablestone.auth.tokens.bearer import Issuer
 from tablestone.auth.tokens.json_web_keys import Keys, read_keys
-from tablestone.configuration import TrustedIssuer
-from tablestone.identity.issuer_key_addresses import is_safe_address
+from tablestone.configuration import TrustedIssuer, is_safe_address
 
 log = logging.getLogger(__name__)
 

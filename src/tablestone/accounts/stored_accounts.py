@@ -1,4 +1,4 @@
-"""Administration of the accounts that are stored beside the tables: create, list, rotate a key, delete.
+"""Administration of what is stored beside the tables: accounts and their keys; and the check of all documents.
 
 Works on an engine beside a running server or without one. A change acts on the server's very next request. Keys are
 base64 text; this module never prints or logs a key.
@@ -12,13 +12,23 @@ from collections.abc import Callable
 from typing import Final
 
 from tablestone import limits
+from tablestone.accounts.known_accounts import StoredAccount
 from tablestone.auth.account_keys import KEYS_MAX, Account
+from tablestone.auth.roles import Assignments
+from tablestone.auth.sas.user_delegation_key import SECRET_LENGTH
 from tablestone.clock import Clock
 from tablestone.engines.contract import Engine
-from tablestone.identity.known_accounts import StoredAccount
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.documents import DocumentKind, Documents, Members
+from tablestone.tables.documents import (
+    DELEGATION,
+    OWN_KEY,
+    DocumentKind,
+    Documents,
+    Members,
+    read_secret,
+)
+from tablestone.tables.integrity import DocumentReaders
 from tablestone.tables.properties_documents import PropertiesOfAccounts
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH
 
@@ -193,3 +203,35 @@ def _being_deleted(name: str) -> AccountRefused:
     return AccountRefused(
         f"The account {name} is being deleted: delete it again with --force to finish this."
     )
+
+
+def _read_account(name: str, members: Members) -> None:
+    stored = StoredAccount.from_members(members)
+    if stored.name != name:
+        raise ValueError("it is of an account of another name")
+    Account(stored.name, stored.keys, stored.account_id, stored.incarnation)
+
+
+def _read_roles(_name: str, members: Members) -> None:
+    for assignment in Assignments.read(members):
+        if not isinstance(assignment.table, str | None):
+            raise TypeError("it gives a role for a table whose name is no text")
+
+
+def _read_secrets(name: str, members: Members) -> None:
+    if name == DELEGATION:
+        if len(read_secret(members)) != SECRET_LENGTH:
+            raise ValueError("its secret has another length")
+    elif name == OWN_KEY:
+        from tablestone.auth.tokens.token_issuer import require_whole  # noqa: PLC0415 - cryptography loads slowly
+
+        require_whole(members)
+    else:
+        raise ValueError("it is a secret for no known use")
+
+
+DOCUMENT_READERS: DocumentReaders = {
+    DocumentKind.ACCOUNT: _read_account,
+    DocumentKind.ROLES: _read_roles,
+    DocumentKind.SECRETS: _read_secrets,
+}
