@@ -23,9 +23,9 @@ from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.transfer import odata
 from tablestone.transfer.endpoint_connection import local_connection
-from tablestone.transfer.reading import Cost, Token
+from tablestone.transfer.reading import Cost
 from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.wire import Page, Query, RawEntity
+from tablestone.transfer.wire import Page, Query, RawEntity, Token
 
 RAW: dict[str, Any] = {
     "odata.etag": "W/\"datetime'2026-01-01T00%3A00%3A00Z'\"",
@@ -267,8 +267,8 @@ def test_a_query_in_an_address(
             read_query(given)
 
 
-@pytest.mark.parametrize("token", [None, ("a", "b"), ("😀", ""), ("1!8!", "מ")])
-def test_a_token_in_an_address(token: tuple[str, str] | None) -> None:
+@pytest.mark.parametrize("token", [None, Token("a", "b"), Token("😀", ""), Token("1!8!", "מ")])
+def test_a_token_in_an_address(token: Token | None) -> None:
     assert read_token(write_token(token)) == token
 
 
@@ -358,7 +358,7 @@ class _Pages:
         self.asked.append(query)
         for start in range(0, len(FOUND), 2):
             is_last = start + 2 >= len(FOUND)
-            yield Page(FOUND[start : start + 2], None if is_last else ("a", str(start)), 9)
+            yield Page(FOUND[start : start + 2], None if is_last else Token("a", str(start)), 9)
 
     def entities(self, query: Query) -> Iterator[RawEntity]:
         for page in self.pages(query):

@@ -88,6 +88,22 @@ class DataTools:
             env=clean_environment() | self.environment(),
         )
 
+    def complete(self, words: str) -> list[str]:
+        """The completions that bash gets for the last word, with the request of its script."""
+        asked = {
+            "_TABLESTONE_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }
+        ended = subprocess.run(
+            [COMMAND],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=clean_environment() | self.environment() | asked,
+        )
+        return [line.partition(",")[2] for line in ended.stdout.split()]
+
     def write_lines(self, name: str, entities: Sequence[RawEntity]) -> Path:
         """Write the entities into a file of JSON lines."""
         path = self.directory / name

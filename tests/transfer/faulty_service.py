@@ -1,7 +1,8 @@
 """A service with faults: it passes requests on to a real service, and gives some requests a fault by a plan.
 
-The faults are: busy (503 with Retry-After), throttled (429), a reset before the request is passed on or after its
-answer has come, and an answer that ends before its Content-Length. Knows HTTP as bytes; does not know tables.
+The faults are: busy (503) and throttled (429), each with Retry-After and without, failed (500), a reset before the
+request is passed on or after its answer has come, and an answer that ends before its Content-Length. Its pages may have
+other forms than those of the real service (`page_forms`). Knows HTTP as bytes; does not know tables.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from transfer.page_forms import INVALID_INPUT, Form, InvalidInput, PageForms
 
 BUSY, THROTTLED, RESET, ANSWER_LOST, CUT_OFF = (
     "busy",
@@ -21,24 +24,32 @@ BUSY, THROTTLED, RESET, ANSWER_LOST, CUT_OFF = (
     "answer lost",
     "cut off",
 )
+BUSY_FOR_LONG, THROTTLED_FOR_LONG, FAILED = "busy for long", "throttled for long", "failed"
+"""The answers without Retry-After."""
+_STATUSES = {BUSY: 503, BUSY_FOR_LONG: 503, THROTTLED: 429, THROTTLED_FOR_LONG: 429, FAILED: 500}
 
 Plan = Callable[[int, str, str], str | None]
 """The fault of a request, by its number, method and path; with None the request is only passed on."""
+NO_FAULTS: Plan = lambda _number, _method, _path: None  # noqa: E731
 
 _OWN_HEADERS = {"connection", "transfer-encoding", "content-length", "date", "server"}
 
 
 class FaultyService:
-    """The server: the names of the faults so far, and the port that it listens on."""
+    """The server: the names of the faults so far, the targets of the requests, and the port that it listens on."""
 
-    def __init__(self, address: tuple[str, int], plan: Plan) -> None:
+    def __init__(self, address: tuple[str, int], plan: Plan, forms: Sequence[Form]) -> None:
         self.done: list[str] = []
-        self.requests = 0
+        self.targets: list[str] = []
+        self.shaped_pages = 0
+        self._forms = PageForms(forms)
         self._lock = threading.Lock()
         service = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Else the body of an answer waits 40 ms behind its headers.
+            disable_nagle_algorithm = True
 
             def _any(self) -> None:
                 service.handle(self, address, plan)
@@ -56,39 +67,40 @@ class FaultyService:
     def handle(self, request: BaseHTTPRequestHandler, address: tuple[str, int], plan: Plan) -> None:
         """Answer one request with its fault, or with the real answer."""
         with self._lock:
-            self.requests += 1
-            fault = plan(self.requests, request.command, request.path)
+            self.targets.append(request.path)
+            fault = plan(len(self.targets), request.command, request.path)
             if fault:
                 self.done.append(fault)
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
-        if fault in (BUSY, THROTTLED):
-            request.send_response(503 if fault == BUSY else 429)
-            request.send_header("Retry-After", "0")
-            request.send_header("Content-Length", "0")
-            request.end_headers()
+        if fault in _STATUSES:
+            after = [("Retry-After", "0")] if fault in (BUSY, THROTTLED) else []
+            _send(request, _STATUSES[fault], after, b"")
             return
         if fault == RESET:
             self._reset(request)
+            return
+        try:
+            page = self._forms.asked(request.command, request.path)
+        except InvalidInput:
+            _send(request, 400, [("Content-Type", "application/json")], INVALID_INPUT)
             return
         with closing(HTTPConnection(*address, timeout=30)) as upstream:
             # The signature covers the path and not the host, so that the real service accepts the request.
             headers = {
                 name: value for name, value in request.headers.items() if name.lower() != "host"
             }
-            upstream.request(request.command, request.path, body, headers)
+            upstream.request(request.command, page.path if page else request.path, body, headers)
             answer = upstream.getresponse()
             content = answer.read()
         if fault == ANSWER_LOST:
             self._reset(request)
             return
-        request.send_response(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in _OWN_HEADERS:
-                request.send_header(name, value)
-        request.send_header("Date", answer.getheader("Date") or "")
-        request.send_header("Content-Length", str(len(content) + (100 if fault == CUT_OFF else 0)))
-        request.end_headers()
-        request.wfile.write(content)
+        shown = [pair for pair in answer.getheaders() if pair[0].lower() not in _OWN_HEADERS]
+        if page is not None and answer.status == 200:
+            self.shaped_pages += 1
+            shown, content = self._forms.shaped(page, shown, content)
+        shown.append(("Date", answer.getheader("Date") or ""))
+        _send(request, answer.status, shown, content, missing=100 if fault == CUT_OFF else 0)
         if fault == CUT_OFF:
             self._reset(request)
 
@@ -100,11 +112,29 @@ class FaultyService:
         request.connection.close()
 
 
+def _send(
+    request: BaseHTTPRequestHandler,
+    status: int,
+    headers: Sequence[tuple[str, str]],
+    content: bytes,
+    *,
+    missing: int = 0,
+) -> None:
+    request.send_response_only(status)
+    for name, value in headers:
+        request.send_header(name, value)
+    request.send_header("Content-Length", str(len(content) + missing))
+    request.end_headers()
+    request.wfile.write(content)
+
+
 @contextmanager
-def faulty_service(address: tuple[str, int], plan: Plan) -> Iterator[FaultyService]:
-    """A faulty service that runs in a thread of its own."""
-    service = FaultyService(address, plan)
-    thread = threading.Thread(target=service.server.serve_forever, daemon=True)
+def faulty_service(
+    address: tuple[str, int], plan: Plan = NO_FAULTS, forms: Sequence[Form] = ()
+) -> Iterator[FaultyService]:
+    """A faulty service that runs in a thread of its own; its pages have these forms, or those of the real service."""
+    service = FaultyService(address, plan, forms)
+    thread = threading.Thread(target=service.server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield service

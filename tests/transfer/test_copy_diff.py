@@ -144,8 +144,8 @@ def test_what_changes_during_the_copy_is_copied_again(
     real = TableEndpoint.page
     done: list[bool] = []
 
-    def page(self: TableEndpoint, query: Query, token: Any) -> Page:
-        found = real(self, query, token)
+    def page(self: TableEndpoint, query: Query, token: Any, **how: Any) -> Page:
+        found = real(self, query, token, **how)
         if token is not None and not done and query.filter is None:
             done.append(True)
             # Another client writes in the middle of the copy.

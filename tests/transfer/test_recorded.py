@@ -25,7 +25,7 @@ from tablestone.model.keys import EntityKey
 from tablestone.transfer import odata
 from tablestone.transfer.endpoint_connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
 from tablestone.transfer.service_errors import ServiceError
-from tablestone.transfer.wire import Operation, Query, TableEndpoint
+from tablestone.transfer.wire import Operation, Query, TableEndpoint, Token
 
 pytestmark = pytest.mark.network
 
@@ -162,7 +162,7 @@ def test_every_request_has_a_form_that_azure_answered(
     service.requests.clear()
     service.answer(200, {"content-type": "application/json"}, b'{"value":[]}')
     asked = Query("T", "RowKey gt 'it''s'", ("a", "b"), 5)
-    endpoint.page(asked, ("1!4!cA--", "1!4!cg--"))
+    endpoint.page(asked, Token("1!4!cA--", "1!4!cg--"))
     endpoint.page(Query("T"), None)
     endpoint.get("T", KEY)
     endpoint.get("T", KEY, ("a",))

@@ -9,7 +9,7 @@ from collections.abc import Collection
 import click
 import pytest
 
-from server_process import COMMAND, clean_environment
+from server_process import clean_environment
 from tablestone.cli.data_commands import DATA_COMMANDS, DataCommand, load
 from tablestone.cli.server_commands import COMMANDS
 from transfer.data_tools import DataTools
@@ -186,26 +186,9 @@ def test_the_script_of_a_shell(tools: DataTools, shell: str) -> None:
     assert "_TABLESTONE_COMPLETE" in tools.run("completion", shell).stdout
 
 
-def completed(tools: DataTools, words: str) -> list[str]:
-    """The completions that bash gets for the last word, with the request of its script."""
-    environment = {
-        "_TABLESTONE_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split(" ")) - 1),
-    }
-    ended = subprocess.run(
-        [COMMAND],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=clean_environment() | tools.environment() | environment,
-    )
-    return [line.partition(",")[2] for line in ended.stdout.split()]
-
-
 def test_commands_and_tables_are_completed(tools: DataTools, table: str) -> None:
-    assert completed(tools, "tablestone par") == ["partitions"]
+    assert tools.complete("tablestone par") == ["partitions"]
     tools.run("tables", "--create", table)
-    assert table in completed(tools, f"tablestone query {table[:3]}")
+    assert table in tools.complete(f"tablestone query {table[:3]}")
     tools.connection_string = "AccountName=x"
-    assert completed(tools, "tablestone query t") == []
+    assert tools.complete("tablestone query t") == []

@@ -30,9 +30,9 @@ from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.transfer.formats.rows import TYPE_NAMES
 from tablestone.transfer.queries import all_of
-from tablestone.transfer.reading import Cost, Token
+from tablestone.transfer.reading import Cost
 from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.wire import Query, RawEntity
+from tablestone.transfer.wire import Query, RawEntity, Token
 
 PIECE_ROWS: Final = 100
 """Entities of a piece: about three screens."""

@@ -10,15 +10,15 @@ import binascii
 
 import orjson
 
-from tablestone.transfer.reading import Token
 from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.wire import Token
 
 
 def write_token(token: Token | None) -> str | None:
     """The token as a word; None for none."""
     if token is None:
         return None
-    return base64.urlsafe_b64encode(orjson.dumps(token)).decode("ascii").rstrip("=")
+    return base64.urlsafe_b64encode(orjson.dumps(list(token))).decode("ascii").rstrip("=")
 
 
 def read_token(text: str | None) -> Token | None:
@@ -33,4 +33,4 @@ def read_token(text: str | None) -> Token | None:
         isinstance(read, list) and len(read) == 2 and all(isinstance(part, str) for part in read)
     ):
         raise TransferRefused("The address names a page that does not exist.")
-    return read[0], read[1]
+    return Token(*read)

@@ -13,8 +13,8 @@ from typing import Final
 from tablestone.explorer.grid_query import GridQuery
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.transfer.queries import Refinement, without
-from tablestone.transfer.reading import TableReader, Token
-from tablestone.transfer.wire import Page, Query, RawEntity
+from tablestone.transfer.reading import TableReader
+from tablestone.transfer.wire import Page, Query, RawEntity, Token
 
 ORDERED_MAX: Final = 10_000
 """Entities that are put in order here: the service has one order only."""

@@ -24,7 +24,7 @@ from tablestone.transfer.journal import Journal
 from tablestone.transfer.progress import Progress, Reached
 from tablestone.transfer.reading import TableReader
 from tablestone.transfer.refusals import TransferFailed
-from tablestone.transfer.wire import Query, RawEntity, TableEndpoint
+from tablestone.transfer.wire import Query, RawEntity, TableEndpoint, Token
 from tablestone.transfer.writing import OnConflict, TableWriter, Tally
 
 PAGES_PER_CHECKPOINT: Final = 10
@@ -140,14 +140,15 @@ class TableCopy:
         on_conflict = copying.on_conflict
         if copying.since is not None and on_conflict is OnConflict.FAIL:
             on_conflict = OnConflict.REPLACE  # what changed is there already
-        token = self._state.get("token")
+        kept = self._state.get("token")
+        token = Token(*kept) if kept else None
         # An entity that is there already as it is at the source is no conflict: an earlier run may have written it.
         writer = self._writer(
             on_conflict, resumed=on_conflict is OnConflict.FAIL or bool(self._state.get("begun"))
         )
         self._save(token, copied=False)
         try:
-            pages = self._reader.pages(query, tuple(token) if token else None)
+            pages = self._reader.pages(query, token)
             for number, page in enumerate(pages, start=1):
                 for raw in page.entities:
                     # Later changes are left to the rounds, so a run that continues finds the same entities again.
@@ -193,9 +194,7 @@ class TableCopy:
             "goes on."
         )
 
-    def _save(
-        self, token: tuple[str, str] | None, *, copied: bool, tally: Tally | None = None
-    ) -> None:
+    def _save(self, token: Token | None, *, copied: bool, tally: Tally | None = None) -> None:
         total = _sum(self._earlier, tally or Tally())
         self._state |= {"begun": True, "token": token, "copied": copied, "tally": asdict(total)}
         tables = self._journal.state.get("tables", {})

@@ -32,9 +32,9 @@ from tablestone.transfer.formats.compressed import (
 from tablestone.transfer.formats.csv_schema import schema_beside, schema_text
 from tablestone.transfer.journal import Journal
 from tablestone.transfer.progress import Progress, Reached
-from tablestone.transfer.reading import Cost, TableReader, Token
+from tablestone.transfer.reading import Cost, TableReader
 from tablestone.transfer.refusals import TransferFailed
-from tablestone.transfer.wire import Page, Query, RawEntity
+from tablestone.transfer.wire import Page, Query, RawEntity, Token
 
 PAGES_PER_CHECKPOINT: Final = 20
 SPOOL_SUFFIX: Final = ".part.jsonl.zst"
@@ -159,13 +159,14 @@ class Export:
 
     def _read(self) -> None:
         kept = int(self._state.get("length", 0))
-        token = self._state.get("token")
+        stored = self._state.get("token")
+        token = Token(*stored) if stored else None
         entities = earlier = int(self._state.get("entities", 0))
         with self._waiting.open("r+b" if kept else "wb") as file:
             file.truncate(kept)
             file.seek(kept)
             appender = CompressedAppender(file, self._compression)
-            pages = self._reader.pages(self._query, tuple(token) if token else None)
+            pages = self._reader.pages(self._query, token)
             for number, page in enumerate(pages, start=1):
                 for raw in page.entities:
                     appender.write(json_lines.write_line(raw))
@@ -177,7 +178,7 @@ class Export:
                     appender.finish()
                     self._checkpoint(file, page.next_token, entities)
 
-    def _checkpoint(self, file: IO[bytes], token: tuple[str, str] | None, entities: int) -> None:
+    def _checkpoint(self, file: IO[bytes], token: Token | None, entities: int) -> None:
         os.fsync(file.fileno())
         self._state = {
             "length": file.tell(),

@@ -16,10 +16,8 @@ from tablestone.query.filter_parser import parse_filter
 from tablestone.transfer.refusals import TransferFailed, TransferRefused
 from tablestone.transfer.retrying import ATTEMPTS_MAX, InFlight, Retry
 from tablestone.transfer.service_errors import ServiceError
-from tablestone.transfer.wire import Page, Query, RawEntity, TableEndpoint
+from tablestone.transfer.wire import Page, Query, RawEntity, TableEndpoint, Token, Walk, endless
 from tablestone.transfer.writing import quoted
-
-Token = tuple[str, str]
 
 PAGES_AHEAD: Final = 1
 
@@ -79,19 +77,16 @@ class TableReader:
     def pages(self, query: Query, token: Token | None = None) -> Iterator[Page]:
         """All pages from the token on, the next one read ahead."""
         with ThreadPoolExecutor(PAGES_AHEAD, thread_name_prefix="read") as pool:
+            walk = Walk()
             coming = pool.submit(self.page, query, token)
             while True:
                 page = coming.result()
                 if page.next_token is None:
                     yield page
                     return
-                if page.next_token == token:
-                    raise TransferFailed(
-                        f"{query.table}: the service answered with the continuation token of the request, so its "
-                        "pages have no end."
-                    )
-                token = page.next_token
-                coming = pool.submit(self.page, query, token)
+                if walk.is_back_at(page.next_token):
+                    raise endless(query.table)
+                coming = pool.submit(self.page, query, page.next_token)
                 try:
                     yield page
                 except GeneratorExit:

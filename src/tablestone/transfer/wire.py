@@ -89,14 +89,48 @@ _OF_ANOTHER_SERVICE: Final = (
 )
 """The errors with which the SDK fails at an answer of another service."""
 _PART_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n")
+_NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
+_NEXT: Final = ("NextPartitionKey", "NextRowKey")
+
+
+class Token(NamedTuple):
+    """Where the next page begins: two opaque texts of the service, which may leave out the second one.
+
+    A text that is empty was not given, and is not sent back: the service refuses `NextRowKey=`.
+    """
+
+    next_partition_key: str
+    next_row_key: str
 
 
 class Page(NamedTuple):
     """One page of a query: its entities, the token of the next page, and how many bytes it took."""
 
     entities: list[RawEntity]
-    next_token: tuple[str, str] | None
+    next_token: Token | None
     size: int
+
+
+class Walk:
+    """Tells when a walk from page to page is back at an earlier one; keeps two tokens, however long the walk is.
+
+    They are the last one, and the one of the last page whose number is a power of two (Brent's algorithm).
+    """
+
+    def __init__(self) -> None:
+        self._pages = 0
+        self._before: object = None
+        self._kept: object = None
+
+    def is_back_at(self, token: object) -> bool:
+        """Whether the token of the next page, None for no page, came before."""
+        if token is not None and token in (self._before, self._kept):
+            return True
+        self._pages += 1
+        self._before = token
+        if self._pages.bit_count() == 1:
+            self._kept = token
+        return False
 
 
 class Operation(NamedTuple):
@@ -158,19 +192,17 @@ class TableEndpoint:
         """The names of all tables, in the service's order."""
         try:
             pages = self._service.list_tables().by_page()
-            token = None
+            walk = Walk()
             for page in pages:
                 for table in page:
                     if not isinstance(table.name, str):
                         raise self._stranger()
                     yield table.name
-                following = getattr(pages, "continuation_token", None)
-                if following is not None and following == token:
+                if walk.is_back_at(getattr(pages, "continuation_token", None)):
                     raise TransferFailed(
-                        f"{self.connection.name} answered with the continuation token of the request, so its list of "
-                        "tables has no end."
+                        f"{self.connection.name} answered with a continuation token that it gave before, so its list "
+                        "of tables has no end."
                     )
-                token = following
         except AzureError as error:
             raise self._told(error) from None
         except _OF_ANOTHER_SERVICE:
@@ -203,9 +235,12 @@ class TableEndpoint:
         return True
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is such a table, asked by a query, which any permission to read allows."""
+        """Whether there is such a table, asked by a query, which any permission to read allows.
+
+        The SDK tries it again, as it does with a list of tables.
+        """
         try:
-            self.page(Query(name, select=("PartitionKey",), top=1), None)
+            self.page(Query(name, select=("PartitionKey",), top=1), None, retries={})
         except ServiceError as error:
             if error.status == 404:
                 return False
@@ -230,8 +265,10 @@ class TableEndpoint:
             raise service_error(response, content)
         return True
 
-    def page(self, query: Query, token: tuple[str, str] | None) -> Page:
-        """One page of a query, from the token on."""
+    def page(
+        self, query: Query, token: Token | None, *, retries: Mapping[str, int] = _NO_RETRIES
+    ) -> Page:
+        """One page of a query, from the token on; `TransferFailed` if the page leads to itself."""
         parameters = {}
         if query.filter:
             parameters["$filter"] = query.filter
@@ -240,21 +277,23 @@ class TableEndpoint:
         if query.top is not None:
             parameters["$top"] = str(min(query.top, limits.PAGE_ENTITIES_MAX))
         if token is not None:
-            parameters["NextPartitionKey"], parameters["NextRowKey"] = token
+            parameters |= {name: text for name, text in zip(_NEXT, token, strict=True) if text}
         text = urlencode(parameters, quote_via=quote, safe="")
         response, content = self._send(
-            "GET", f"/{_in_path(query.table)}()" + (f"?{text}" if text else "")
+            "GET", f"/{_in_path(query.table)}()" + (f"?{text}" if text else ""), retries=retries
         )
         if response.status_code != 200:
             raise service_error(response, content)
-        following = response.headers.get("x-ms-continuation-NextPartitionKey")
-        row = response.headers.get("x-ms-continuation-NextRowKey") or ""
         if content and not content.lstrip().startswith(b"{"):
             raise self._stranger()
         entities = read_json(content).get("value")
         if not (isinstance(entities, list) and all(isinstance(each, dict) for each in entities)):
             raise TransferFailed(f"{self.connection.name} answered a query with something else.")
-        return Page(entities, None if following is None else (following, row), len(content))
+        texts = [response.headers.get(f"x-ms-continuation-{name}", "") for name in _NEXT]
+        following = Token(*texts) if any(texts) else None
+        if following is not None and following == token:
+            raise endless(query.table)
+        return Page(entities, following, len(content))
 
     def get(self, table: str, key: EntityKey, select: Sequence[str] = ()) -> RawEntity | None:
         """One entity, or None where there is none."""
@@ -338,6 +377,7 @@ class TableEndpoint:
         target: str,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        retries: Mapping[str, int] = _NO_RETRIES,
     ) -> tuple[HttpResponse, bytes]:
         request = HttpRequest(
             method,
@@ -348,7 +388,7 @@ class TableEndpoint:
         try:
             # The generated client sends every request with this method; streamed, so that no policy decodes the JSON.
             response: HttpResponse = self._service._client.send_request(  # noqa: SLF001 - there is no public one
-                request, stream=True, retry_total=0, retry_status=0
+                request, stream=True, **retries
             )
             return response, response.read()
         except AzureError as error:
@@ -367,6 +407,13 @@ class TableEndpoint:
         if isinstance(error, (ServiceResponseError, HttpResponseError)):
             return Unanswered(first_line(error))
         return Unreachable(first_line(error))
+
+
+def endless(table: str) -> TransferFailed:
+    """The failure of a query whose pages lead to a page that was read already."""
+    return TransferFailed(
+        f"{table}: the service answered with a continuation token that it gave before, so its pages have no end."
+    )
 
 
 def _credential(connection: Connection) -> Any:
