@@ -7,9 +7,11 @@ a service have no end, each says so in one sentence.
 from __future__ import annotations
 
 import csv
+import gc
 import html
 import re
 import shlex
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ from tablestone.transfer import copying, exporting
 from tablestone.transfer.endpoint_connection import parse_connection_string
 from tablestone.transfer.odata import key_of
 from tablestone.transfer.retrying import ATTEMPTS_MAX
+from tablestone.transfer.service_errors import ServiceError
 from tablestone.transfer.wire import Operation, TableEndpoint, Walk
 from transfer.data_tools import DataTools, entity
 from transfer.faulty_service import (
@@ -338,6 +341,39 @@ def test_a_circle_of_any_length_is_found(before: int, pages: int) -> None:
     assert not any(walk.is_back_at(n) for n in range(before + pages))
     again = [walk.is_back_at(before + n % pages) for n in range(3 * (before + pages))]
     assert True in again
+
+
+@pytest.mark.parametrize(
+    ("words", "forms", "is_written"),
+    [
+        ("diff OTHER SHAPED Paged", (Form(1), Form(1, back=1)), True),
+        ("copy --from OTHER --to SHAPED Paged", (Form(1), Form(1, back=1)), True),
+        ("copy --from SHAPED --to OTHER Paged --on-conflict merge", (Form(100),), False),
+    ],
+)
+def test_a_command_that_fails_reads_no_further(
+    services: Services,
+    tools: DataTools,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    forms: tuple[Form, ...],
+    is_written: bool,  # noqa: FBT001 - a parameter of the table
+) -> None:
+    """Its threads end with it, and not when garbage happens to be collected, which any thread may do."""
+
+    def refuse(*_: object) -> None:
+        raise ServiceError(403, "AuthorizationPermissionMismatch", "")
+
+    if not is_written:
+        monkeypatch.setattr(TableEndpoint, "transact", refuse)
+    gc.collect()
+    gc.disable()
+    try:
+        with services.shaped(forms) as (_, connection_string):
+            run(Case(words, failed, None), services, tools, connection_string)
+        assert not [each for each in threading.enumerate() if each.name.startswith("read")]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

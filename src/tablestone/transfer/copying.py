@@ -148,8 +148,7 @@ class TableCopy:
         )
         self._save(token, copied=False)
         try:
-            pages = self._reader.pages(query, token)
-            for number, page in enumerate(pages, start=1):
+            for number, page in enumerate(self._reader.pages(query, token), start=1):
                 for raw in page.entities:
                     # Later changes are left to the rounds, so a run that continues finds the same entities again.
                     if not (copying.makes_equal and timestamp_of(raw) >= began):

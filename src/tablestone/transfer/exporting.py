@@ -166,8 +166,7 @@ class Export:
             file.truncate(kept)
             file.seek(kept)
             appender = CompressedAppender(file, self._compression)
-            pages = self._reader.pages(self._query, token)
-            for number, page in enumerate(pages, start=1):
+            for number, page in enumerate(self._reader.pages(self._query, token), start=1):
                 for raw in page.entities:
                     appender.write(json_lines.write_line(raw))
                     if self._target.needs_columns:

@@ -80,7 +80,12 @@ class TableReader:
             walk = Walk()
             coming = pool.submit(self.page, query, token)
             while True:
-                page = coming.result()
+                try:
+                    page = coming.result()
+                finally:
+                    # A failure holds this frame and its callers'. If they held it too, they would end as garbage, in
+                    # any thread: the other side of a comparison perhaps in the thread that its end waits for.
+                    del coming
                 if page.next_token is None:
                     yield page
                     return
