@@ -511,6 +511,19 @@ def test_the_explorer_says_that_pages_have_no_end(services: Services, page: Expl
         assert service.shaped_pages < 20
 
 
+@pytest.mark.parametrize("path", ["/tables/Paged", "/tables/Paged/size"])
+@pytest.mark.parametrize(("length", "status"), [(8_000, 200), (65_536, 502)])
+def test_the_explorer_says_that_a_token_is_too_long_for_an_address(
+    services: Services, monkeypatch: pytest.MonkeyPatch, path: str, length: int, status: int
+) -> None:
+    monkeypatch.setattr(table_pages, "COUNT_SECONDS_MAX", 0.0)
+    with services.shaped((Form(700, MISSING, length=length),)) as (_, place):
+        answer = open_page(place, path)
+    assert answer.status_code == status
+    told = "The service gives a continuation token that no address can hold." in answer.text
+    assert told == (status != 200)
+
+
 def test_every_page_of_the_explorer_has_its_case() -> None:
     named = {page.route for page in EXPLORED}
     assert named == set(explorer_application.SHOWN) - WITHOUT_PAGES_OF_THE_SERVICE

@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Final
 
 import orjson
 
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.transfer.refusals import TransferFailed, TransferRefused
 from tablestone.transfer.wire import Token
+
+WORD_LENGTH_MAX: Final = 32 * 1024
+"""The explorer takes addresses of 64 KiB. The token of two keys of the greatest length needs 11 KiB."""
 
 
 def write_token(token: Token | None) -> str | None:
-    """The token as a word; None for none."""
+    """The token as a word; None for none. `TransferFailed` if the word is too long for an address."""
     if token is None:
         return None
-    return base64.urlsafe_b64encode(orjson.dumps(list(token))).decode("ascii").rstrip("=")
+    word = base64.urlsafe_b64encode(orjson.dumps(list(token))).decode("ascii").rstrip("=")
+    if len(word) > WORD_LENGTH_MAX:
+        raise TransferFailed("The service gives a continuation token that no address can hold.")
+    return word
 
 
 def read_token(text: str | None) -> Token | None:
