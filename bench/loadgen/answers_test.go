@@ -205,6 +205,20 @@ func TestAQueryIsFollowedToItsEndAndCountedOnce(t *testing.T) {
 	}
 }
 
+// A page of the service may have no row key in its continuation: azure-sdk-for-net 19891, azure-sdk-for-go 5425.
+func TestOnlyWhatAContinuationHasIsAskedFor(t *testing.T) {
+	for head, expected := range map[string]string{
+		"a: b\r\n\r\n": "",
+		"x-ms-continuation-NextPartitionKey: 1!4!cA--\r\nx-ms-continuation-NextRowKey: 1!4!cg--\r\n": "&NextPartitionKey=1%214%21cA--&NextRowKey=1%214%21cg--",
+		"x-ms-continuation-NextPartitionKey: 1!4!cA--\r\n":                                           "&NextPartitionKey=1%214%21cA--",
+		"x-ms-continuation-NextPartitionKey: 1!4!cA--\r\nx-ms-continuation-NextRowKey: \r\n":         "&NextPartitionKey=1%214%21cA--",
+	} {
+		if found := string(continuation(nil, []byte(head))); found != expected {
+			t.Errorf("%q is asked for as %q", head, found)
+		}
+	}
+}
+
 func TestEntitiesAreCounted(t *testing.T) {
 	for _, entities := range []int{0, 1, 1000} {
 		body := []byte(page(entities))
