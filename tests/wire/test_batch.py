@@ -170,6 +170,29 @@ def test_one_error_answers_all_and_nothing_changes(service: ServiceUnderTest, ro
     assert _everything(service)[:2] == before[:2]
 
 
+@pytest.mark.parametrize("row", _rows("query"))
+def test_a_lone_query_is_answered_as_outside_of_a_batch(
+    service: ServiceUnderTest, row: Row
+) -> None:
+    prepare(service, {"given": _TABLE["given"]})
+    head = f"GET /devstoreaccount1{expanded(row['query'])} HTTP/1.1\r\nAccept: application/json"
+    lines = [head, *(f"{name}: {value}" for name, value in row.get("headers", {}).items())]
+    request = "\r\n".join(lines)
+    body = f"--b\r\n{_PART_HEADERS}{request}\r\n\r\n\r\n--b--\r\n".encode()
+    response = service.send("POST", "/$batch", _OUTER_HEADERS, body)
+    (part,) = _readable_parts(response)
+    _, inner_head, content = part.split("\r\n\r\n", 2)
+    inner = Response(int(inner_head.split(" ")[1]), response.headers, content.encode())
+    if "code" in row:
+        assert inner.status == load_status(row["code"])
+        assert error_of(inner) == (row["code"], row["text"], "json")
+        assert ("Cache-Control: no-cache" in inner_head) == (row["phase"] == "late")
+    else:
+        assert inner.status == row["status"]
+    for text in row.get("holds", ()):
+        assert text in content
+
+
 def load_status(code: str) -> int:
     """The status that errors.toml has for a code."""
     (status,) = [row["status"] for row in load("errors.toml")["error"] if row["code"] == code]

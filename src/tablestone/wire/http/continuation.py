@@ -1,7 +1,7 @@
 """The text of continuation tokens in headers and query parameters: `1!<length>!<base64 of the key>` (wire 6.9).
 
-Tokens are opaque to clients, and must contain no blank and no `;`. A token of another form is read as the key itself,
-because old callers and tests send plain keys.
+The tokens that are written contain no blank and no `;`. Some callers make tokens themselves, in plain base64. A text
+that does not begin as a token is the key itself, because old callers and tests send plain keys.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from typing import Final
 
 from tablestone.model.edm import DATE_TIME_MIN
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import ContinuationToken
 from tablestone.wire.http.address import Parameters
 
-_TOKEN = re.compile(r"1!(\d{1,6})!([A-Za-z0-9*_-]*)", re.ASCII)
+_START: Final = "1!"
+_TOKEN = re.compile(r"1!(\d{1,6})!([A-Za-z0-9*_+/= -]*)", re.ASCII)
 _TO_WIRE = str.maketrans("=+/", "-*_")
-_FROM_WIRE = str.maketrans("-*_", "=+/")
+# A `+` that a caller did not percent-encode arrives as a blank.
+_FROM_WIRE = str.maketrans("-* _", "+++/")
+_PADDING: Final = "-="
 
 
 def format_token(text: str) -> str:
@@ -29,17 +33,27 @@ def format_token(text: str) -> str:
 
 
 def parse_token(token: str) -> str:
-    """The key in a token; raises `InvalidQueryParameterValue` for a damaged token."""
-    match = _TOKEN.fullmatch(token)
-    if match is None:
+    """The key in a token; raises `InvalidInput` for a text that begins as a token and cannot be decoded."""
+    if not token.startswith(_START):
         return token
-    encoded = match[2].translate(_FROM_WIRE)
-    if len(encoded) != int(match[1]):
-        raise StorageError("InvalidQueryParameterValue", early=True)
+    match = _TOKEN.fullmatch(token)
+    if match is None or len(match[2]) != int(match[1]):
+        raise _invalid()
+    text = match[2].rstrip(_PADDING)
+    encoded = text.translate(_FROM_WIRE) + "=" * (len(match[2]) - len(text))
     try:
-        return base64.b64decode(encoded, validate=True).decode("utf-8")
+        decoded = base64.b64decode(encoded, validate=True)
+        key = decoded.decode("utf-8")
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise StorageError("InvalidQueryParameterValue", early=True) from error
+        raise _invalid() from error
+    if base64.b64encode(decoded).decode("ascii") != encoded:
+        # Bits are left beyond the last byte: the `-` at the end stood for `+`, and the key came out short.
+        raise _invalid()
+    return key
+
+
+def _invalid() -> StorageError:
+    return StorageError("InvalidInput", early=True)
 
 
 def entity_token_headers(token: ContinuationToken) -> list[tuple[bytes, bytes]]:
@@ -54,11 +68,14 @@ def entity_token_headers(token: ContinuationToken) -> list[tuple[bytes, bytes]]:
 
 
 def parse_entity_token(parameters: Parameters) -> ContinuationToken | None:
-    """The token where a query continues. Without NextRowKey, the partition's first row; NextRowKey alone is ignored."""
+    """The token where a query continues. Without NextRowKey, the partition's first row; NextRowKey alone is ignored.
+
+    Neither may be empty, not even where it would be ignored.
+    """
     partition_key = parameters.get("NextPartitionKey")
     row_key = parameters.get("NextRowKey")
     if row_key == "" or partition_key == "":
-        raise StorageError("InvalidQueryParameterValue", early=True)
+        raise _invalid()
     if partition_key is None:
         return None
     return ContinuationToken(
@@ -78,5 +95,5 @@ def parse_table_token(parameters: Parameters) -> str | None:
     if token is None:
         return None
     if token == "":
-        raise StorageError("InvalidQueryParameterValue", early=True)
+        raise _invalid()
     return parse_token(token).partition("\x01")[0]
