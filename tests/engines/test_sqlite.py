@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import tomllib
+from pathlib import Path
 
 import apsw
 import pytest
+from packaging.requirements import Requirement
 
 from engines.conftest import HeldClock
 from engines.opened import close_healthy, files_no_longer_than, open_sqlite, writer_of
@@ -33,14 +35,21 @@ from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.range_read import walk_of
 from tablestone.engines.sqlite.read import SCAN
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 VERSION = HeldClock().now
 BIG = b"x" * 300_000
 
 
 # Durability.
+
+
+def test_this_sqlite_and_every_one_that_may_be_installed_resets_its_log_rightly() -> None:
+    """Before 3.51.3, two copies of the log beside a commit could damage the database; with 3.51 no server starts."""
+    assert tuple(int(part) for part in apsw.sqlite_lib_version().split(".")) >= (3, 51, 3)
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    needed = [Requirement(each) for each in project["project"]["dependencies"]]
+    (sqlite,) = [each for each in needed if each.name == "apsw-sqlite3mc"]
+    allowed = sqlite.specifier.filter(["3.51.2.0", "3.51.3.1", "3.53.0.0", "3.54.0.0"])
+    assert list(allowed) == ["3.53.0.0", "3.54.0.0"]
 
 
 @pytest.mark.asyncio
