@@ -11,6 +11,7 @@ from typing import Final
 
 from tablestone.cli.option_file import (
     ADDRESS_FORM,
+    ANY_VERSION_FORM,
     EXPLORER_FORM,
     NUMBER_FORM,
     TRUTH_FORM,
@@ -39,8 +40,8 @@ DETAILS: Final = {
     "trusted-proxy": "See [TLS](guides/tls.md#behind-a-proxy).",
     "token-issuer": "See [Tokens and roles](guides/tokens.md).",
     "table-deletion-seconds": "The default, 0, frees the name at once. A value is useful for testing retry code.",
-    "any-version": "Without it such a request is answered 400 `InvalidHeaderValue`, as on Azure. With it, an SDK "
-    "that is newer than Tablestone works as far as its requests are the same as before.",
+    "any-version": "An SDK that is newer than Tablestone works, as far as its requests are the same as before. The log "
+    "names each such version once. Azure serves none ([wire 10.2](protocol/wire.md#wire-10-2)).",
     "workers": "From 1 to 64. The workers act as one server. See [Running the server](guides/running.md#workers).",
     "max-connections": "See [Limits](guides/limits.md).",
     "max-requests": "See [Limits](guides/limits.md).",
@@ -140,7 +141,9 @@ def page() -> str:
         config_variable=CONFIG_VARIABLE,
         azurite_variable=AZURITE_VARIABLE,
         rows="\n".join(rows),
-        forms="\n".join(map(_of_form, (NUMBER_FORM, TRUTH_FORM, EXPLORER_FORM, ADDRESS_FORM))),
+        forms="\n".join(
+            map(_of_form, (NUMBER_FORM, TRUTH_FORM, EXPLORER_FORM, ANY_VERSION_FORM, ADDRESS_FORM))
+        ),
         example=EXAMPLE,
     )
 

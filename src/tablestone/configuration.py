@@ -18,6 +18,7 @@ from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.log_format import TEXT
 from tablestone.telemetry.quiet_addresses import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports
+from tablestone.wire.http.versions import UnknownVersions
 
 DEVELOPMENT_ACCOUNT_NAME = "devstoreaccount1"
 DEVELOPMENT_ACCOUNT_KEY = (
@@ -156,8 +157,8 @@ class Configuration:
     `warnings` are sentences for the operator about parts of the configuration that are ignored. The name of a deleted
     table stays reserved for `table_deletion_seconds`. `log_format` is one of `LOG_FORMATS`. With `explorer`,
     one of `EXPLORER_FORMS`, the explorer is served on the admin address. With `metrics_tables`, metrics name accounts
-    and tables. `insight` is one of `INSIGHT_FORMS`. With `any_version`, requests of versions that are not known are
-    answered too. With `control_port`, the control API of the test kit is served on this port of the loopback address.
+    and tables. `insight` is one of `INSIGHT_FORMS`. `any_version` says which versions of the service that are not known
+    are served. With `control_port`, the control API of the test kit is served on this port of the loopback address.
     Beyond `targets`, requests are answered `ServerBusy`. With `realism`, a server for tests differs from a service on
     one machine where Azure does. `ready_form` is one of `READY_FORMS`.
     """
@@ -184,7 +185,7 @@ class Configuration:
     explorer: str | None = None
     metrics_tables: bool = False
     insight: str = INSIGHT_KEYS
-    any_version: bool = False
+    any_version: UnknownVersions = UnknownVersions.LATER
     control_port: int | None = None
     ready_form: str = READY_TEXT
     realism: bool = False

@@ -24,6 +24,7 @@ from cli.test_serve import unfinished_request
 from cli.worker_processes import is_running, wait_until, workers_of
 from crash.writers import Connection, UnexpectedAnswerError
 from server_process import COMMAND, ServerProcess, clean_environment
+from tablestone.wire.http.versions import VERSION_LATEST
 
 StartServer = Callable[..., ServerProcess]
 WRONG = {"Authorization": "SharedKey devstoreaccount1:d3Jvbmc="}
@@ -74,6 +75,28 @@ def test_after_its_minute_an_address_is_told_of_again(
     wait_until(lambda: len(server.stderr_lines) == 3)
     assert "failed 1 more times for 127.0.0.1" in server.stderr_lines[1]
     assert "failed for 127.0.0.1" in server.stderr_lines[2]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_later_version_is_told_once_by_each_process(
+    private_server: StartServer, tmp_path: Path, workers: int
+) -> None:
+    """Nobody is known yet when the version is read, so a process stops at twenty."""
+    server = private_server(tmp_path, f"--workers={workers}")
+    for _ in range(4):  # each over a connection of its own, so to each of the workers
+        with Connection(server) as client:
+            for year in range(2100, 2130):
+                client.send(
+                    "GET", "/Tables", expected=200, headers={"x-ms-version": f"{year}-01-01"}
+                )
+            client.send("GET", "/Tables", expected=400, headers={"x-ms-version": "2019-02-03"})
+    assert server.stop() == 0
+    told = [line.partition("versions: ")[2] for line in server.stderr_lines]
+    once = [
+        f"version {year}-01-01 of the service is not known: it is served as {VERSION_LATEST} (--any-version)\n"
+        for year in range(2100, 2120)
+    ]
+    assert sorted(told) == sorted(workers * once)
 
 
 def test_start_and_stop_have_a_line_each(private_server: StartServer, tmp_path: Path) -> None:

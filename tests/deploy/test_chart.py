@@ -230,6 +230,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         "options.log-levl=info",
         "- at '/options': additional properties 'log-levl' not allowed",
     ),
+    "an option of a few words": (
+        "options.any-version=newest",
+        "- at '/options/any-version': value must be one of 'later', true, false",
+    ),
     "a port": ("service.port=70000", "- at '/service/port': maximum: got 70,000, want 65,535"),
     "a size": (
         "persistence.size=ten",

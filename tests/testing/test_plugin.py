@@ -219,6 +219,23 @@ def test_tests_that_share_an_account_share_no_table_under_realism(tmp_path: Path
     assert "3 passed" in run.output, run.output
 
 
+def test_a_run_may_refuse_every_unknown_version(tmp_path: Path) -> None:
+    test_file = """
+        import pytest
+        from azure.core.exceptions import HttpResponseError
+
+        def later(request):
+            request.http_request.headers["x-ms-version"] = "2099-01-01"
+
+        def test_later(table_service):
+            with pytest.raises(HttpResponseError) as raised:
+                table_service.create_table("Orders", raw_request_hook=later)
+            assert raised.value.status_code == 400
+    """
+    run = run_pytest(tmp_path, test_file, options='tablestone_any_version = "false"')
+    assert "1 passed" in run.output, run.output
+
+
 def test_a_test_may_restore_a_snapshot_without_its_account(tmp_path: Path) -> None:
     test_file = """
         import pytest
@@ -258,6 +275,10 @@ def test_a_project_that_asks_for_nothing_loads_nothing(tmp_path: Path) -> None:
             "tablestone_account_scope is 'test': use one of function, class",
         ),
         ('tablestone_realism = "much"', "tablestone_realism is neither true nor false."),
+        (
+            'tablestone_any_version = "all"',
+            "tablestone_any_version is 'all': use one of later, true, false.",
+        ),
         (
             'tablestone_engine = "sqlite:/proc/no"',
             "tablestone_engine: The data directory /proc/no cannot be used",

@@ -10,13 +10,18 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import pytest
-from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceNotFoundError,
+)
 from azure.data.tables import TableServiceClient
 from azure.data.tables.aio import TableServiceClient as AsyncTableServiceClient
 
@@ -34,6 +39,15 @@ def storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
 
 def client(connection_string: str) -> TableServiceClient:
     return TableServiceClient.from_connection_string(connection_string)
+
+
+def of_version(version: str) -> Callable[[Any], None]:
+    """What a newer SDK sends: this one sets the header itself, and lets only a hook change it."""
+
+    def changed(request: Any) -> None:
+        request.http_request.headers["x-ms-version"] = version
+
+    return changed
 
 
 def test_the_sdk_works_with_it(storage: TableStorage) -> None:
@@ -186,6 +200,23 @@ def test_requests_are_recorded() -> None:
         assert storage.requests_count == len(storage.requests) == 4
 
 
+@pytest.mark.parametrize(
+    ("any_version", "later", "between"),
+    [("later", None, 400), ("true", None, None), ("false", 400, 400)],
+)
+def test_which_versions_are_served(
+    any_version: str, later: int | None, between: int | None
+) -> None:
+    with TableStorage(any_version=any_version) as storage, client(storage.connection_string) as own:
+        for version, refusal in (("2099-01-01", later), ("2019-02-03", between)):
+            status = None
+            try:
+                own.create_table(f"At{version[:4]}", raw_request_hook=of_version(version))
+            except HttpResponseError as error:
+                status = error.status_code
+            assert status == refusal
+
+
 def test_what_is_refused_is_told_in_one_sentence() -> None:
     with pytest.raises(
         StorageRefused, match=r"^There is no engine 'disk': use memory, sqlite or a URL\.$"
@@ -194,6 +225,10 @@ def test_what_is_refused_is_told_in_one_sentence() -> None:
     for port in (-1, 65_536, "10002"):
         with pytest.raises(StorageRefused, match=r"^A port is a number from 0 to 65535, not "):
             TableStorage(port=port)  # type: ignore[arg-type]
+    with pytest.raises(
+        StorageRefused, match=r"^any_version is 'later', 'true' or 'false', not True\.$"
+    ):
+        TableStorage(any_version=True)  # type: ignore[arg-type]
     idle = TableStorage()
     with pytest.raises(StorageRefused, match="not running"):
         idle.create_account()

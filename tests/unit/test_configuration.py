@@ -14,6 +14,7 @@ from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import SERVER_OPTIONS
 from tablestone.cli.parameters import where
 from tablestone.configuration import AccountKeys, AdminAddress, Configuration
+from tablestone.wire.http.versions import UnknownVersions
 from unit.given_options import (
     BESIDE_FILE,
     DEFAULT_DIRECTORY,
@@ -80,9 +81,18 @@ UNDERSTOOD = {
         {"admin": AdminAddress("127.0.0.1", 0)}, {"explorer": "true"}
     ),
     "any version": Given(
-        {"any_version": True},
+        {"any_version": UnknownVersions.ALL},
         environment={"TABLESTONE_ANY_VERSION": "true"},
         file="any-version = false",
+    ),
+    "any version, not given": Given({"any_version": UnknownVersions.LATER}),
+    "any version, typed": Given(
+        {"any_version": UnknownVersions.NONE},
+        {"any-version": "FALSE"},
+        {"TABLESTONE_ANY_VERSION": "true"},
+    ),
+    "any version, in the file": Given(
+        {"any_version": UnknownVersions.LATER}, file='any-version = "later"'
     ),
     "what was not typed": Given(
         {"port": 2}, {"port": None, "account": ()}, {"TABLESTONE_PORT": "2"}
@@ -300,6 +310,16 @@ REFUSED = {
     "accounts not a table": Refused(
         'accounts in FILE must be a table of NAME = "KEY" or NAME = ["KEY1", "KEY2"].',
         file="accounts = []",
+    ),
+    "any version of another kind": Refused(
+        "--any-version must be later, true or false, not 'all'.", {"any-version": "all"}
+    ),
+    "any version of another kind, in the environment": Refused(
+        "TABLESTONE_ANY_VERSION must be later, true or false, not '1'.",
+        environment={"TABLESTONE_ANY_VERSION": "1"},
+    ),
+    "any version of another kind, in the file": Refused(
+        "any-version in FILE must be true, false or 'later'.", file="any-version = 1"
     ),
     "unknown key": Refused(
         "FILE has the unknown key 'shards'; the keys are access-log, accounts, admin, any-version, control, "

@@ -22,7 +22,7 @@ from tablestone.model.service_properties import (
     from_members,
     to_members,
 )
-from tablestone.wire.http.negotiate import VERSION_LATEST, VERSIONS
+from tablestone.wire.http.versions import VERSION_LATEST, VERSIONS
 from tablestone.wire.service.service_xml import (
     read_service_properties,
     read_signed_identifiers,

@@ -32,6 +32,7 @@ from tablestone.model.operations import (
 )
 from tablestone.wire.http.address import parse_query_string
 from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.http.versions import ServedVersions, UnknownVersions
 from tablestone.wire.instants import parse_instant
 
 _ACCOUNT: Final = Account(DEVELOPMENT_ACCOUNT_NAME, (DEVELOPMENT_ACCOUNT_KEY,))
@@ -69,7 +70,10 @@ def _caller(
     query = query_of(parameters).encode()
     path = f"/{_ACCOUNT.name}/tab()".encode()
     request = RawRequest("GET", path, query, {}, "http", "127.0.0.1")
-    claimed = authenticate(request, _ACCOUNT, parse_query_string(query), "2025-07-05", now)
+    given = parse_query_string(query)
+    claimed = authenticate(
+        request, _ACCOUNT, given, "2025-07-05", now, versions=ServedVersions(UnknownVersions.LATER)
+    )
     assert isinstance(claimed, UserDelegationSas)
     return claimed.completed(secret, assignments, request, now)
 
@@ -184,6 +188,10 @@ def test_its_range_is_enforced() -> None:
         (_signed(_KEY._replace(version="latest")), "AuthenticationFailed"),
         (_signed(sv="2025-05-05"), "AuthenticationFailed"),
         (_signed(sv="2026-06-06"), ""),
+        (_signed(sv="2099-01-01"), ""),
+        (_signed(sv="2099-02-29"), "AuthenticationFailed"),
+        (_signed(sv="2025-07-06"), "AuthenticationFailed"),
+        (_signed(_KEY._replace(version="2099-01-01")), ""),
         (_signed(si="p1"), "AuthenticationFailed"),
         (_signed(sduoid="99999999-2222-3333-4444-555555555555"), "AuthenticationFailed"),
         (_signed(skdutid="tenant"), "AuthenticationFailed"),

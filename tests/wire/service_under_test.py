@@ -34,6 +34,7 @@ from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.documents import DocumentKind, Documents
 from tablestone.tables.service import TableService
 from tablestone.wire.http.messages import RawRequest, single_headers
+from tablestone.wire.http.versions import UnknownVersions
 
 ACCOUNT = DEVELOPMENT_ACCOUNT_NAME
 KEY = DEVELOPMENT_ACCOUNT_KEY
@@ -121,6 +122,7 @@ class ServiceUnderTest:
         *,
         table_deletion_seconds: int = 0,
         reached: Callable[[Engine], Engine] = lambda engine: engine,
+        unknown_versions: UnknownVersions = UnknownVersions.LATER,
     ) -> None:
         """`reached` says how the service reaches the engine: at once, or over a network."""
         self.clock: Clock = Clock() if other is None else other.clock
@@ -144,7 +146,9 @@ class ServiceUnderTest:
         )
         identities = Identities(self.documents, tokens, monotonic_seconds)
         addresses = Addresses(accounts, DOMAINS, CUSTOM_DOMAINS)
-        self._pipeline = Pipeline(service, addresses, identities, self.clock.ticks)
+        self._pipeline = Pipeline(
+            service, addresses, identities, self.clock.ticks, unknown_versions=unknown_versions
+        )
 
     def close(self) -> None:
         self._loop.close()

@@ -18,6 +18,7 @@ from tablestone.auth.shared_key import SCHEMES, require_shared_key
 from tablestone.model.errors import CHALLENGE_TEXT, StorageError
 from tablestone.wire.http.address import Parameters
 from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.http.versions import ONLY_KNOWN, ServedVersions
 
 _VERSION_OF_CHALLENGE: Final = "2020-12-06"
 """From this version on, a request without credentials is answered 401 (auth 4.2)."""
@@ -51,17 +52,19 @@ def authenticate(
     version: str,
     now: int,
     repeated: frozenset[str] = frozenset(),
+    versions: ServedVersions = ONLY_KNOWN,
 ) -> Caller | PendingCaller:
     """The caller of a request; raises the service's error if authentication fails. `now` is in ticks.
 
-    `repeated` has the parameters that occur twice; no parameter of a signature may (auth 2.1). The result is a
-    `PendingCaller` for a token, a signature that names a stored access policy, or a signature by a user.
+    `repeated` has the parameters that occur twice; no parameter of a signature may (auth 2.1). A signature is of one of
+    `versions`. The result is a `PendingCaller` for a token, a signature that names a stored access policy, or a
+    signature by a user.
     """
     authorization = request.headers.get(b"authorization")
     if authorization is None:
         if "sig" in parameters:
             require_single(repeated)
-            return _authenticate_sas(request, account, parameters, now)
+            return _authenticate_sas(request, account, parameters, now, versions)
         raise _no_credentials(version)
     scheme, _, credentials = authorization.partition(b" ")
     scheme = scheme.lower()
@@ -76,14 +79,18 @@ def authenticate(
 
 
 def _authenticate_sas(
-    request: RawRequest, account: Account, parameters: Parameters, now: int
+    request: RawRequest,
+    account: Account,
+    parameters: Parameters,
+    now: int,
+    versions: ServedVersions,
 ) -> Caller | TableSasOfPolicy | UserDelegationSas:
     """The kind of SAS follows from parameters that only one kind has (auth 2.1, 3.11)."""
     if "skoid" in parameters:
-        return parse_user_delegation_sas(account, parameters)
+        return parse_user_delegation_sas(account, parameters, versions)
     if "ss" in parameters or "srt" in parameters:
-        return authenticate_account_sas(request, account, parameters, now)
-    return authenticate_table_sas(request, account, parameters, now)
+        return authenticate_account_sas(request, account, parameters, now, versions)
+    return authenticate_table_sas(request, account, parameters, now, versions)
 
 
 def _presented(token: PresentedToken, scheme: str) -> PresentedToken:

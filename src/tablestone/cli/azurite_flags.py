@@ -22,6 +22,7 @@ from tablestone.cli.options import (
     TLS_KEY,
 )
 from tablestone.telemetry.log_format import TEXT
+from tablestone.wire.http.versions import UnknownVersions
 
 DATA_DIRECTORY: Final = "__tablestone__"
 """The data directory inside the workspace, named as Azurite names its own; a workspace often holds other files."""
@@ -115,7 +116,7 @@ def meaning_of(given: Given, extra: Iterable[str], environment: Mapping[str, str
     if not given.get("silent") and not environment.get(ACCESS_LOG.variable):
         options[ACCESS_LOG.name] = TEXT
     if given.get("skipApiVersionCheck") or environment.get(SKIP_VERSION_CHECK_VARIABLE) == "true":
-        options[ANY_VERSION.name] = "true"
+        options[ANY_VERSION.name] = UnknownVersions.ALL.value
     pfx = None
     if "cert" in texts and "key" in texts:
         options |= {TLS_CERTIFICATE.name: texts["cert"], TLS_KEY.name: texts["key"]}

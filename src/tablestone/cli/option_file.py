@@ -18,6 +18,7 @@ from tablestone.cli.option_values import (
     BrokenOption,
     checked_account,
     parse_admin,
+    parse_any_version,
     parse_control_port,
     parse_deletion_seconds,
     parse_explorer,
@@ -44,6 +45,7 @@ from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of
 from tablestone.telemetry.log_format import LOG_FORMATS
+from tablestone.wire.http.versions import UnknownVersions
 
 ACCOUNTS_KEY = "accounts"
 """The file's table of accounts, NAME = "KEY" or NAME = ["KEY1", "KEY2"], in place of repeated --account options."""
@@ -102,6 +104,7 @@ NUMBER_FORM: Final = FileForm((int,), "a number")
 TRUTH_FORM: Final = FileForm((bool,), "true or false")
 ADDRESS_FORM: Final = FileForm((int, str), "a number or a string")
 EXPLORER_FORM: Final = FileForm((bool, str), f"true, false or {EXPLORER_READ_ONLY!r}")
+ANY_VERSION_FORM: Final = FileForm((bool, str), f"true, false or {UnknownVersions.LATER.value!r}")
 _FORMS: Final[Mapping[Callable[[str], Any], FileForm]] = {
     parse_port: NUMBER_FORM,
     parse_workers: NUMBER_FORM,
@@ -112,6 +115,7 @@ _FORMS: Final[Mapping[Callable[[str], Any], FileForm]] = {
     parse_truth: TRUTH_FORM,
     parse_admin: ADDRESS_FORM,
     parse_explorer: EXPLORER_FORM,
+    parse_any_version: ANY_VERSION_FORM,
 }
 """The forms by the function that reads the text of an option; all other options are strings."""
 

@@ -73,6 +73,7 @@ from tablestone.engines.registry import capabilities_of
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.log_format import LOG_FORMATS
 from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
+from tablestone.wire.http.versions import UnknownVersions
 
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "TABLESTONE_CONFIG"
@@ -147,7 +148,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         access_log=_access_log(given),
         admin=_admin(given, named),
         explorer=given.get(EXPLORER.name),
-        any_version=given.get(ANY_VERSION.name, False),
+        any_version=given.get(ANY_VERSION.name, UnknownVersions.LATER),
         control_port=_control_port(given, host, engine, named),
         ready_form=given.get(PRINT.name, PRINT.default),
         realism=_realism(given, named),

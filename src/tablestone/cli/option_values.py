@@ -31,6 +31,7 @@ from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.server.connection.tls_certificate import is_certifiable
 from tablestone.telemetry.log_format import LOG_FORMATS
 from tablestone.wire.http.host import normalized_host
+from tablestone.wire.http.versions import UnknownVersions
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
@@ -250,6 +251,13 @@ def parse_explorer(text: str) -> str | None:
     if text.lower() not in {"false", *EXPLORER_FORMS}:
         raise BrokenOption(f"must be true, false or {EXPLORER_READ_ONLY}, not {text!r}")
     return text.lower() if text.lower() != "false" else None
+
+
+def parse_any_version(text: str) -> UnknownVersions:
+    try:
+        return UnknownVersions(text.lower())
+    except ValueError:
+        raise BrokenOption(f"must be later, true or false, not {text!r}") from None
 
 
 def parse_certified_name(text: str) -> str:

@@ -16,6 +16,7 @@ from tablestone.cli.option_values import (
     SELF_SIGNED,
     parse_account,
     parse_admin,
+    parse_any_version,
     parse_authority,
     parse_certified_name,
     parse_control_port,
@@ -49,6 +50,7 @@ from tablestone.configuration import (
     AdmissionLimits,
 )
 from tablestone.telemetry.log_format import LOG_FORMATS, TEXT
+from tablestone.wire.http.versions import UnknownVersions
 
 VARIABLE_PREFIX = "TABLESTONE_"
 
@@ -179,11 +181,12 @@ TRUSTED_PROXY = Option(
 )
 ANY_VERSION = Option(
     "any-version",
-    "true|false",
-    "Accept versions of the service (x-ms-version) that are not known, as the last known one before them.",
-    "false",
-    parse_truth,
-    bare="true",
+    "later|true|false",
+    "Versions of the service (x-ms-version, sv) that are not known and are served all the same, as the last known one "
+    "before them: those later than all known ones (later), any (true), or none (false).",
+    UnknownVersions.LATER.value,
+    parse_any_version,
+    bare=UnknownVersions.ALL.value,
 )
 WORKERS = Option(
     "workers",

@@ -130,7 +130,7 @@ class Application:
             identities,
             clock,
             https_only=configuration.https_only,
-            any_version=configuration.any_version,
+            unknown_versions=configuration.any_version,
             refused=self._refused,
         )
         self._background = [

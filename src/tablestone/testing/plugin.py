@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
+from tablestone.wire.http.versions import UnknownVersions
+
 if TYPE_CHECKING:
     from azure.data.tables import TableClient, TableServiceClient
     from azure.data.tables.aio import TableClient as AsyncTableClient
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 ENGINE_OPTION: Final = "tablestone_engine"
 SCOPE_OPTION: Final = "tablestone_account_scope"
 REALISM_OPTION: Final = "tablestone_realism"
+ANY_VERSION_OPTION: Final = "tablestone_any_version"
+ANY_VERSIONS: Final = tuple(form.value for form in UnknownVersions)
 SCOPES: Final = ("function", "class", "module", "package", "session")
 REQUESTS_SHOWN_MAX: Final = 20
 """The report of a failing test shows at most so many of its last requests."""
@@ -56,6 +60,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
     )
     parser.addini(
+        ANY_VERSION_OPTION,
+        f"which versions of the service that are not known are served: {', '.join(ANY_VERSIONS)}",
+        default=UnknownVersions.LATER.value,
+    )
+    parser.addini(
         SCOPE_OPTION,
         f"what has an account of its own: {', '.join(SCOPES)}",
         default="function",
@@ -81,6 +90,11 @@ def pytest_configure(config: pytest.Config) -> None:
     scope = config.getini(SCOPE_OPTION)
     if scope not in SCOPES:
         raise pytest.UsageError(f"{SCOPE_OPTION} is {scope!r}: use one of {', '.join(SCOPES)}.")
+    any_version = config.getini(ANY_VERSION_OPTION)
+    if any_version not in ANY_VERSIONS:
+        raise pytest.UsageError(
+            f"{ANY_VERSION_OPTION} is {any_version!r}: use one of {', '.join(ANY_VERSIONS)}."
+        )
 
 
 def _account_scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: ARG001 - pytest gives it by name
@@ -100,6 +114,7 @@ def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
         storage = TableStorage(
             engine=request.config.getini(ENGINE_OPTION),
             realism=request.config.getini(REALISM_OPTION),
+            any_version=request.config.getini(ANY_VERSION_OPTION),
         ).start()
     except (StorageRefused, EngineRefused) as refused:
         pytest.fail(f"{ENGINE_OPTION}: {refused}", pytrace=False)

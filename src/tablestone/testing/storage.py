@@ -42,6 +42,7 @@ from tablestone.testing.storage_service import (
     machine_clock,
     no_faults,
 )
+from tablestone.wire.http.versions import UnknownVersions
 
 Value = TypeVar("Value")
 
@@ -59,11 +60,18 @@ class TableStorage:
     `engine` is `memory`, `sqlite` (in a directory that is removed with the storage) or the URL of an engine. It has
     the development account, whose key every SDK knows, and the accounts that `create_account` makes. With `realism`
     the name of a deleted table cannot be used for 40 seconds of the clock, pages end at the boundaries of partition
-    ranges, also without an entity, and the secondary is 60 seconds behind.
+    ranges, also without an entity, and the secondary is 60 seconds behind. `any_version` is as of `tablestone serve`.
     """
 
-    def __init__(self, *, engine: str = "memory", port: int = 0, realism: bool = False) -> None:
-        _require_possible(engine, port)
+    def __init__(
+        self,
+        *,
+        engine: str = "memory",
+        port: int = 0,
+        realism: bool = False,
+        any_version: str = UnknownVersions.LATER.value,
+    ) -> None:
+        _require_possible(engine, port, any_version)
         self._engine_name = engine
         self._asked_port = port
         self._directory: Path | None = None
@@ -71,6 +79,7 @@ class TableStorage:
         self._requests = LastRequests()
         self._clock = machine_clock()
         self._realism = realism
+        self._any_version = UnknownVersions(any_version)
         self._faults = no_faults(self._clock, realism=realism)
 
     def start(self) -> Self:
@@ -81,6 +90,7 @@ class TableStorage:
             HOST, self._asked_port, None, self._engine_url(), (), "error",
             has_development_account=True,
             realism=self._realism,
+            any_version=self._any_version,
         )  # fmt: skip
         service = StorageService(configuration, self._clock, self._requests, self._faults)
         try:
@@ -291,11 +301,13 @@ class TableStorage:
             self._directory = None
 
 
-def _require_possible(engine: Any, port: Any) -> None:
+def _require_possible(engine: Any, port: Any, any_version: Any) -> None:
     if not isinstance(engine, str) or (engine not in ENGINES and ":" not in engine):
         raise StorageRefused(f"There is no engine {engine!r}: use memory, sqlite or a URL.")
     if not isinstance(port, int) or not 0 <= port <= PORT_MAX:
         raise StorageRefused(f"A port is a number from 0 to {PORT_MAX}, not {port!r}.")
+    if any_version not in {form.value for form in UnknownVersions}:
+        raise StorageRefused(f"any_version is 'later', 'true' or 'false', not {any_version!r}.")
 
 
 def _at_once(

@@ -45,12 +45,8 @@ from tablestone.wire.http.address import (
 )
 from tablestone.wire.http.continuation import parse_entity_token, parse_table_token
 from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.negotiate import (
-    ATOM_TYPES,
-    VERSION_JSON,
-    VERSION_JSON_ONLY,
-    VERSION_UPSERTS,
-)
+from tablestone.wire.http.negotiate import ATOM_TYPES
+from tablestone.wire.http.versions import VERSION_JSON, VERSION_JSON_ONLY, VERSION_UPSERTS
 from tablestone.wire.json import json_reader
 
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "MERGE", "PATCH", "DELETE", "OPTIONS"))

@@ -35,12 +35,8 @@ from tablestone.wire.atom.atom_payload import AtomWriter
 from tablestone.wire.http.address import format_entity_path, format_table_path
 from tablestone.wire.http.continuation import entity_token_headers, table_token_header
 from tablestone.wire.http.messages import Answer, RawResponse
-from tablestone.wire.http.negotiate import (
-    VERSION_ECHOED,
-    AtomForm,
-    Negotiated,
-    Preference,
-)
+from tablestone.wire.http.negotiate import AtomForm, Negotiated, Preference
+from tablestone.wire.http.versions import VERSION_ECHOED
 from tablestone.wire.json.json_payload import JsonWriter, json_error
 
 SERVER: Final = b"Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0"

@@ -22,6 +22,7 @@ from tablestone.model.errors import StorageError
 from tablestone.model.operations import Operation
 from tablestone.wire.http.address import Parameters
 from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.http.versions import ServedVersions
 
 _SIGNED: Final = ("sp", "ss", "srt", "st", "se", "sip", "spr", "sv", "ses")
 _VERSION_OF_SCOPE: Final = "2020-12-06"
@@ -54,10 +55,14 @@ class AccountSas:
 
 
 def authenticate_account_sas(
-    request: RawRequest, account: Account, parameters: Parameters, now: int
+    request: RawRequest,
+    account: Account,
+    parameters: Parameters,
+    now: int,
+    versions: ServedVersions,
 ) -> AccountSas:
     """The caller, or the error of the first check that fails (auth 2.5). `now` is in ticks."""
-    require_well_formed(parameters, _SIGNED, VERSION_OF_CONDITIONS)
+    require_well_formed(parameters, _SIGNED, VERSION_OF_CONDITIONS, versions)
     for name in ("ss", "srt", "sp"):
         if not parameters.get(name):
             raise refused(f"an account SAS without {name}")

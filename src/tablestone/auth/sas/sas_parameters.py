@@ -15,7 +15,7 @@ from tablestone.auth.account_keys import SigningKey
 from tablestone.model.errors import ERRORS, StorageError
 from tablestone.wire.http.address import Parameters
 from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.negotiate import VERSIONS
+from tablestone.wire.http.versions import ServedVersions
 from tablestone.wire.instants import parse_instant
 
 VERSION_OF_CONDITIONS = "2015-04-05"
@@ -48,13 +48,18 @@ def require_single(repeated: frozenset[str]) -> None:
         raise refused(f"{', '.join(sorted(found))} came twice")
 
 
-def require_well_formed(parameters: Parameters, signed: Iterable[str], version_min: str) -> str:
-    """The version of the signature; raises for an unknown version and for a value with a line feed."""
+def require_well_formed(
+    parameters: Parameters, signed: Iterable[str], version_min: str, versions: ServedVersions
+) -> str:
+    """The version of the signature; raises for one that is not served, and for a value with a line feed.
+
+    Versions are compared as texts, so one later than the latest known has the form of the latest.
+    """
     for name in signed:
         if "\n" in parameters.get(name, ""):
             raise refused(f"{name} has a line feed")
     version = parameters.get("sv", "")
-    if version not in VERSIONS or version < version_min:
+    if versions.rules_for(version) is None or version < version_min:
         raise refused("sv is no version of such a signature", repr(version))
     return version
 

@@ -35,6 +35,7 @@ from tablestone.model.operations import (
 )
 from tablestone.wire.http.address import Parameters
 from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.http.versions import ServedVersions
 
 VERSION_MIN: Final = "2012-02-12"
 """The first version with table SAS (auth 3.1)."""
@@ -139,10 +140,14 @@ def _one_of(name: str, stated: _Value | None, of_policy: _Value | None) -> _Valu
 
 
 def authenticate_table_sas(
-    request: RawRequest, account: Account, parameters: Parameters, now: int
+    request: RawRequest,
+    account: Account,
+    parameters: Parameters,
+    now: int,
+    versions: ServedVersions,
 ) -> TableSas | TableSasOfPolicy:
     """The caller, or the error of the first check that fails (auth 2.5). `now` is in ticks."""
-    version = require_well_formed(parameters, _SIGNED, VERSION_MIN)
+    version = require_well_formed(parameters, _SIGNED, VERSION_MIN, versions)
     if version < VERSION_OF_CONDITIONS and (parameters.get("sip") or parameters.get("spr")):
         raise refused("sip and spr are not signed in this version", version)
     table = parameters.get("tn", "")

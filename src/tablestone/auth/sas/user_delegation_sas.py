@@ -30,7 +30,7 @@ from tablestone.auth.sas.user_delegation_key import (
 from tablestone.model.operations import Operation
 from tablestone.wire.http.address import Parameters
 from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.negotiate import VERSIONS
+from tablestone.wire.http.versions import ServedVersions
 
 VERSION_MIN: Final = "2025-07-05"
 """The first version with user delegation SAS of tables (auth 3.11)."""
@@ -97,13 +97,15 @@ class UserDelegationSas:
         return DelegatedTableSas(self._sas, user)
 
 
-def parse_user_delegation_sas(account: Account, parameters: Parameters) -> UserDelegationSas:
+def parse_user_delegation_sas(
+    account: Account, parameters: Parameters, versions: ServedVersions
+) -> UserDelegationSas:
     """The signature in a URL, not verified yet; raises if its parameters are invalid."""
-    require_well_formed(parameters, _SIGNED, VERSION_MIN)
+    require_well_formed(parameters, _SIGNED, VERSION_MIN, versions)
     for name in ("sp", "tn", *_OF_KEY):
         if not parameters.get(name):
             raise refused(f"a user delegation SAS without {name}")
-    if parameters["sks"] != SIGNED_SERVICE or parameters["skv"] not in VERSIONS:
+    if parameters["sks"] != SIGNED_SERVICE or versions.rules_for(parameters["skv"]) is None:
         raise refused("the key is of another service, or of no version")
     if parameters.get("si"):
         raise refused("a policy in a user delegation SAS")

@@ -22,7 +22,7 @@ from tablestone.cli.parameters import Command, by_option_name, with_options
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time
 from tablestone.model.signature_values import is_client_addresses
-from tablestone.wire.http.negotiate import VERSIONS
+from tablestone.wire.http.versions import VERSIONS
 from tablestone.wire.instants import parse_instant
 
 VERSION: Final = "2019-02-02"

@@ -69,6 +69,7 @@ from tablestone.wire.http.address import (
 )
 from tablestone.wire.http.messages import Answer, Headers, RawRequest, RawResponse
 from tablestone.wire.http.negotiate import negotiate, preference
+from tablestone.wire.http.versions import ServedVersions, UnknownVersions
 from tablestone.wire.service.service_resources import (
     decode_service_operation,
     is_service_request,
@@ -110,7 +111,7 @@ class Authenticated(NamedTuple):
 class Pipeline:
     """One server's addresses and tables behind the steps of a request. `clock` is in ticks.
 
-    `any_version` accepts dates that are no known version. `refused` is told of every request that fails.
+    `unknown_versions` says which versions that are not known are served. `refused` is told of every request that fails.
     """
 
     def __init__(
@@ -121,14 +122,14 @@ class Pipeline:
         clock: Clock,
         *,
         https_only: bool = False,
-        any_version: bool = False,
+        unknown_versions: UnknownVersions = UnknownVersions.LATER,
         refused: RefusedCallers | None = None,
     ) -> None:
         self._service = service
         self._properties = service.properties
         self._identities = identities
         self._https_only = https_only
-        self._any_version = any_version
+        self._versions = ServedVersions(unknown_versions)
         self._addresses = addresses
         self._clock = clock
         self._request_ids = request_ids()
@@ -169,10 +170,12 @@ class Pipeline:
             if request.method == "OPTIONS":
                 unversioned = Stamp(request_id, client_request_id, version)
                 return answer_preflight(cors_rules, request, unversioned)
-            version = version_of(request, parameters, properties, self._any_version)
+            version = version_of(request, parameters, properties, self._versions)
             stamp = Stamp(request_id, client_request_id, version)
             now = self._clock()
-            caller = authenticate(request, found.account, parameters, version, now, repeated)
+            caller = authenticate(
+                request, found.account, parameters, version, now, repeated, self._versions
+            )
             if caller is not OWNER and isinstance(caller, PendingCaller):
                 caller = await self._completed(caller, request, found.account, now)
             if details is not None:

@@ -9,19 +9,19 @@ from tablestone.model.errors import StorageError
 from tablestone.model.service_properties import ServiceProperties
 from tablestone.wire.http.address import Parameters
 from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.negotiate import VERSION_LATEST, VERSIONS, known_version
+from tablestone.wire.http.versions import VERSION_LATEST, VERSIONS, ServedVersions
 
 
 def version_of(
     request: RawRequest,
     parameters: Parameters,
     properties: ServiceProperties | None,
-    any_version: bool,  # noqa: FBT001 - positional, for the speed of compiled calls
+    versions: ServedVersions,
 ) -> str:
     """The version of the request: its own, else the account's default, else the latest (wire 10.2, auth 11).
 
-    If the URL has a signature, `api-version` decides, and a header beside it is no error. With `any_version`, a date
-    that is no known version is the last known version before it.
+    If the URL has a signature, `api-version` decides, and a header beside it is no error. The result is always a known
+    version: the one whose rules hold.
     """
     header = request.headers.get(b"x-ms-version")
     if header is None or ("api-version" in parameters and _is_signed_in_url(request, parameters)):
@@ -33,10 +33,7 @@ def version_of(
         version = header.decode("latin-1")
     if version in VERSIONS:
         return version
-    version = version.strip()  # white space around a value is not part of it (RFC 9110, 5.5)
-    if version in VERSIONS:
-        return version
-    known = known_version(version) if any_version else None
+    known = versions.rules_for(version.strip())  # white space is no part of a value (RFC 9110, 5.5)
     if known is None:
         raise StorageError("InvalidHeaderValue")
     return known

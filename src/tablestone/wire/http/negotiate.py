@@ -1,4 +1,4 @@
-"""The form of the answer: the versions there are, JSON at a metadata level or Atom, and the client's preference.
+"""The form of the answer: JSON at a metadata level or Atom, and the client's preference.
 
 `negotiate` never fails. If the requested form is impossible, `refusal` has the error's code, so that every error, also
 this one, can be written in a form that the client reads (wire 5.1, 10). Results for short headers are cached.
@@ -13,79 +13,7 @@ from typing import Final, NamedTuple
 
 from tablestone.wire.http.address import Parameters
 from tablestone.wire.http.messages import Headers
-
-VERSIONS: Final = frozenset(
-    {
-        "2009-04-14",
-        "2009-07-17",
-        "2009-09-19",
-        "2011-08-18",
-        "2012-02-12",
-        "2013-08-15",
-        "2014-02-14",
-        "2015-02-21",
-        "2015-04-05",
-        "2015-07-08",
-        "2015-12-11",
-        "2016-05-31",
-        "2017-04-17",
-        "2017-07-29",
-        "2017-11-09",
-        "2018-03-28",
-        "2018-11-09",
-        "2019-02-02",
-        "2019-07-07",
-        "2019-10-10",
-        "2019-12-12",
-        "2020-02-10",
-        "2020-04-08",
-        "2020-06-12",
-        "2020-08-04",
-        "2020-10-02",
-        "2020-12-06",
-        "2021-02-12",
-        "2021-04-10",
-        "2021-06-08",
-        "2021-08-06",
-        "2021-10-04",
-        "2021-12-02",
-        "2022-11-02",
-        "2023-01-03",
-        "2023-08-03",
-        "2023-11-03",
-        "2024-02-04",
-        "2024-05-04",
-        "2024-08-04",
-        "2024-11-04",
-        "2025-01-05",
-        "2025-05-05",
-        "2025-07-05",
-        "2025-11-05",
-        "2026-02-06",
-        "2026-04-06",
-        "2026-06-06",
-    }
-)
-"""The versions that are accepted (wire 10.1)."""
-VERSION_LATEST: Final = max(VERSIONS)
-VERSION_ECHOED: Final = "2009-09-19"
-"""The first version whose answers have x-ms-version (wire 10.1)."""
-VERSION_UPSERTS: Final = "2011-08-18"
-"""The first version with `$select`, and with writes without If-Match (wire 10.1)."""
-VERSION_JSON: Final = "2013-08-15"
-"""The first version with JSON, OData 3 and Prefer (wire 10.1)."""
-VERSION_JSON_ONLY: Final = "2015-12-11"
-"""The first version without Atom (wire 10.1)."""
-
-
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-
-
-def known_version(version: str) -> str | None:
-    """The last known version before one that is not known; None for a text that is no date, or an older one."""
-    if _DATE.fullmatch(version) is None:
-        return None
-    return max((known for known in VERSIONS if known < version), default=None)
+from tablestone.wire.http.versions import VERSION_JSON, VERSION_JSON_ONLY
 
 
 class MetadataLevel(enum.Enum):

@@ -28,7 +28,7 @@ from tablestone.wire.decode import DecodedRequest, table_in_url
 from tablestone.wire.encode import SERVER, Stamp, xml_error
 from tablestone.wire.http.address import AddressKind, Parameters
 from tablestone.wire.http.messages import RawResponse
-from tablestone.wire.http.negotiate import VERSION_ECHOED, VERSION_JSON
+from tablestone.wire.http.versions import VERSION_ECHOED, VERSION_JSON
 from tablestone.wire.service.service_xml import (
     read_key_info,
     read_service_properties,

@@ -29,7 +29,7 @@ from tablestone.model.service_properties import (
     ServiceProperties,
     is_header_name,
 )
-from tablestone.wire.http.negotiate import VERSION_JSON, VERSIONS
+from tablestone.wire.http.versions import VERSION_JSON, VERSIONS
 from tablestone.wire.instants import parse_instant
 from tablestone.wire.xml_input import parse_xml
 

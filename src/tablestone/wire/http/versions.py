@@ -1,0 +1,135 @@
+"""The versions of the service, and the one whose rules hold for a request of a version that is not known.
+
+Knows no request: `server/requests/request_version.py` knows which part of one says its version.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import re
+from datetime import date
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+VERSIONS: Final = frozenset(
+    {
+        "2009-04-14",
+        "2009-07-17",
+        "2009-09-19",
+        "2011-08-18",
+        "2012-02-12",
+        "2013-08-15",
+        "2014-02-14",
+        "2015-02-21",
+        "2015-04-05",
+        "2015-07-08",
+        "2015-12-11",
+        "2016-05-31",
+        "2017-04-17",
+        "2017-07-29",
+        "2017-11-09",
+        "2018-03-28",
+        "2018-11-09",
+        "2019-02-02",
+        "2019-07-07",
+        "2019-10-10",
+        "2019-12-12",
+        "2020-02-10",
+        "2020-04-08",
+        "2020-06-12",
+        "2020-08-04",
+        "2020-10-02",
+        "2020-12-06",
+        "2021-02-12",
+        "2021-04-10",
+        "2021-06-08",
+        "2021-08-06",
+        "2021-10-04",
+        "2021-12-02",
+        "2022-11-02",
+        "2023-01-03",
+        "2023-08-03",
+        "2023-11-03",
+        "2024-02-04",
+        "2024-05-04",
+        "2024-08-04",
+        "2024-11-04",
+        "2025-01-05",
+        "2025-05-05",
+        "2025-07-05",
+        "2025-11-05",
+        "2026-02-06",
+        "2026-04-06",
+        "2026-06-06",
+    }
+)
+"""The versions that are accepted (wire 10.1)."""
+VERSION_LATEST: Final = max(VERSIONS)
+VERSION_ECHOED: Final = "2009-09-19"
+"""The first version whose answers have x-ms-version (wire 10.1)."""
+VERSION_UPSERTS: Final = "2011-08-18"
+"""The first version with `$select`, and with writes without If-Match (wire 10.1)."""
+VERSION_JSON: Final = "2013-08-15"
+"""The first version with JSON, OData 3 and Prefer (wire 10.1)."""
+VERSION_JSON_ONLY: Final = "2015-12-11"
+"""The first version without Atom (wire 10.1)."""
+
+
+TOLD_MAX: Final = 20
+"""Versions that a process tells the operator of: a client that need not authenticate can send any number."""
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+class UnknownVersions(enum.Enum):
+    """The versions that are served although they are not known: the values of `--any-version`."""
+
+    LATER = "later"
+    """Those later than the latest known one: a client may be newer than this server."""
+    ALL = "true"
+    """Every date after the first known version."""
+    NONE = "false"
+
+    __hash__ = object.__hash__
+
+
+class ServedVersions:
+    """The versions that one server answers; it logs each unknown one once."""
+
+    def __init__(self, unknown: UnknownVersions) -> None:
+        self._unknown = unknown
+        self._told: set[str] = set()
+
+    def rules_for(self, version: str) -> str | None:
+        """The known version whose rules hold for this version: itself, or the last one before it. None: refused."""
+        if version in VERSIONS:
+            return version
+        if self._unknown is UnknownVersions.NONE:
+            return None
+        known = _last_before(version)
+        if known is None or (known != VERSION_LATEST and self._unknown is UnknownVersions.LATER):
+            return None
+        if version not in self._told and len(self._told) < TOLD_MAX:
+            self._told.add(version)
+            logger.warning(
+                "version %s of the service is not known: it is served as %s (--any-version)",
+                version,
+                known,
+            )
+        return known
+
+
+ONLY_KNOWN: Final = ServedVersions(UnknownVersions.NONE)
+"""No unknown version is served."""
+
+
+def _last_before(version: str) -> str | None:
+    """The last known version before one that is not known; None for a text that is no date, or an older one."""
+    if _DATE.fullmatch(version) is None:
+        return None
+    try:
+        date.fromisoformat(version)
+    except ValueError:
+        return None
+    return max((known for known in VERSIONS if known < version), default=None)
