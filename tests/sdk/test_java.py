@@ -1,4 +1,4 @@
-"""Every test of tests/sdk/java (azure-data-tables for Java, unmodified) as a test of its own here.
+"""Every test of tests/sdk/java as a test of its own here: azure-data-tables for Java, and azure-storage before it.
 
 JUnit runs the compiled tests once, against the session's endpoint; this file knows JUnit's report and
 not the behaviour that the tests check.
@@ -76,7 +76,7 @@ def parse(report: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_azure_data_tables(run: Run, name: str) -> None:
+def test_the_sdk_of_java(run: Run, name: str) -> None:
     failure = run.failures.get(name)
     if failure is None:
         pytest.fail(f"{name} did not end:\n{run.everything[-4000:]}", pytrace=False)

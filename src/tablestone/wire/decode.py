@@ -86,15 +86,17 @@ class DecodedRequest(NamedTuple):
 
 
 def effective_method(request: RawRequest) -> str:
-    """The method of the request; with POST, X-HTTP-Method replaces it (wire 3.10)."""
+    """The method of the request; with POST, X-HTTP-Method replaces it, and else it may only repeat it (wire 3.10)."""
+    if request.method not in _METHODS:
+        raise StorageError("InvalidHttpVerb", early=True)
     tunnelled = request.headers.get(b"x-http-method")
     if tunnelled is None:
-        if request.method not in _METHODS:
-            raise StorageError("InvalidHttpVerb", early=True)
         return request.method
+    meant = tunnelled.decode("latin-1").strip().upper()
+    if meant == request.method:
+        return meant
     if request.method != "POST":
         raise StorageError("XMethodNotUsingPost", early=True)
-    meant = tunnelled.decode("latin-1").strip().upper()
     if "," in meant:
         raise StorageError("XMethodIncorrectCount", early=True)
     if meant not in _TUNNELLED:

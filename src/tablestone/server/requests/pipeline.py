@@ -256,7 +256,7 @@ class Pipeline:
         address: Address | None = None
         try:
             address = parse_resource(found.resource, found.account.name)
-            if method != "GET":
+            if method != "GET" or b"x-http-method" in request.headers:
                 method = effective_method(request)
             if address.kind is AddressKind.BATCH:
                 return await self._carry_out_batch(step, method)
