@@ -132,7 +132,7 @@ class SkipsWhereItShouldGoOn(TableService):
 class IgnoresConditionsOfReads(TableService):
     async def execute(self, owner: Owner, operation: Operation) -> Result:
         if isinstance(operation, GetEntity):
-            operation = operation._replace(if_match=None)
+            operation = operation._replace(conditions=None)
         return await super().execute(owner, operation)
 
 

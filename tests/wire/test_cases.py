@@ -20,6 +20,7 @@ TABLES = (
     "etag",
     "continuation",
     "select",
+    "point_filter",
     "table_names",
     "limits",
     "versions",

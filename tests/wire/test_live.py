@@ -20,7 +20,7 @@ from wire.service_under_test import ACCOUNT, Headers, Response, default_headers
 
 _TABLES = (
     *("address", "hosts", "negotiate", "etag", "continuation", "select", "table_names"),
-    *("headers", "table_acl", "service_properties"),
+    *("headers", "table_acl", "service_properties", "versions", "point_filter"),
 )
 _NOT_COMPARED = ("ETag", "Location", "DataServiceId", "Content-Length")
 """The headers that depend on the clock and the port, and those that HTTP itself decides."""

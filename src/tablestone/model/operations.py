@@ -77,14 +77,21 @@ class Projection(NamedTuple):
     as_sent: str
 
 
+class ReadConditions(NamedTuple):
+    """What an entity must meet to be read by its key; None is no condition."""
+
+    filter: FilterNode | None
+    if_match: IfMatch | None
+    if_none_match: IfMatch | None
+
+
 class GetEntity(NamedTuple):
     """Read one entity by its key, if it meets the conditions."""
 
     table: str
     key: EntityKey
     projection: Projection | None
-    if_match: IfMatch | None = None
-    if_none_match: IfMatch | None = None
+    conditions: ReadConditions | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from tablestone.model.entity_json import RawEntity, key_of, read_raw, typed_prop
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import FilterNode
 from tablestone.model.keys import ContinuationToken, EntityKey, KeyBounds
-from tablestone.model.operations import IF_MATCH_ANY, EntitiesPage, GetEntity, QueryEntities
+from tablestone.model.operations import IF_MATCH_ANY, EntitiesPage, QueryEntities, ReadConditions
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.plan import plan_query
 from tablestone.tables import storage_keys
@@ -101,12 +101,20 @@ def _within_bounds(
     return storage_keys.ranges_within(table_id, ranges, bounds)
 
 
-def require_conditions(get: GetEntity, stored: bytes) -> None:
-    """Check the conditions of a point read: 412 if `If-Match` does not match, 304 if `If-None-Match` does (wire 4)."""
+def require_conditions(conditions: ReadConditions, stored: bytes) -> None:
+    """Check the conditions of a point read.
+
+    Without a match of the filter there is no such entity: 404 (wire 6.11). Then 412 if `If-Match` does not match, and
+    304 if `If-None-Match` does (wire 4).
+    """
+    if conditions.filter is not None:
+        matches = compile_filter(conditions.filter)
+        if not matches(partial(typed_property, read_raw(stored))):
+            raise StorageError("ResourceNotFound")
     version = version_of(stored)
-    if get.if_match is not None and get.if_match not in (IF_MATCH_ANY, version):
+    if conditions.if_match is not None and conditions.if_match not in (IF_MATCH_ANY, version):
         raise StorageError("UpdateConditionNotSatisfied")
-    if get.if_none_match is not None and get.if_none_match in (IF_MATCH_ANY, version):
+    if conditions.if_none_match is not None and conditions.if_none_match in (IF_MATCH_ANY, version):
         raise StorageError("ConditionNotMet", status=304)
 
 

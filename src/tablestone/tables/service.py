@@ -151,8 +151,8 @@ class TableService:
         stored = await self._engine.get(storage_keys.entity_place(table.table_id, operation.key))
         if stored is None:
             raise StorageError("ResourceNotFound")
-        if operation.if_match is not None or operation.if_none_match is not None:
-            require_conditions(operation, stored)
+        if operation.conditions is not None:
+            require_conditions(operation.conditions, stored)
         return EntityFound(stored)
 
     async def _query_entities(self, owner: Owner, operation: QueryEntities) -> EntitiesPage:

@@ -32,6 +32,7 @@ from tablestone.model.operations import (
     Projection,
     QueryEntities,
     QueryTables,
+    ReadConditions,
     UpdateEntity,
 )
 from tablestone.model.table_names import TABLE_NAME, require_new_table_name, table_name_error
@@ -290,18 +291,22 @@ def _query_entities(decoded: DecodedRequest) -> Operation:
 
 def _get_entity(decoded: DecodedRequest) -> Operation:
     table = table_in_url(decoded.address)
-    projection = _projection(decoded) if decoded.parameters else None
-    headers = decoded.raw.headers
-    if b"if-match" not in headers and b"if-none-match" not in headers:
+    parameters, headers = decoded.parameters, decoded.raw.headers
+    filter_node = projection = None
+    if parameters:
+        filter_node = parse_filter(parameters.get("$filter", ""))
+        projection = _projection(decoded)
+    if filter_node is None and b"if-match" not in headers and b"if-none-match" not in headers:
         return GetEntity(table, _key(decoded), projection)
-    conditions = [decoded.raw.text(name) for name in (b"if-match", b"if-none-match")]
-    if None not in conditions:
+    tags = [decoded.raw.text(name) for name in (b"if-match", b"if-none-match")]
+    if None not in tags:
         raise StorageError("InvalidInput", _BOTH_CONDITIONS, early=True)
     match, none_match = (
         None if text is None else IF_MATCH_ANY if text.strip() == "*" else parse_etag(text.strip())
-        for text in conditions
+        for text in tags
     )
-    return GetEntity(table, _key(decoded), projection, match, none_match)
+    conditions = ReadConditions(filter_node, match, none_match)
+    return GetEntity(table, _key(decoded), projection, conditions)
 
 
 def _key(decoded: DecodedRequest) -> EntityKey:

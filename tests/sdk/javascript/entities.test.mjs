@@ -72,6 +72,16 @@ test("an entity that was read is written back as it is: its ETag and Timestamp a
   assert.notEqual(again.etag, read.etag);
 });
 
+test("a filter decides whether an entity is read", async (t) => {
+  const table = await freshTable(t);
+  await table.createEntity(entity({ age: 3, name: "it's" }));
+  const read = (filter, select) => table.getEntity("p", "r", { queryOptions: { filter, select } });
+  assert.equal((await read("age eq 3 and name eq 'it''s'")).name, "it's");
+  assert.deepEqual(stored(await read("age eq 3", ["name"])), { name: "it's" });
+  await assert.rejects(read("age eq 4"), failure(404, "ResourceNotFound"));
+  await assert.rejects(read("age is 3"), failure(400, "InvalidInput"));
+});
+
 test("delete, with and without a condition", async (t) => {
   const table = await freshTable(t);
   const { etag } = await table.createEntity(entity());
