@@ -145,8 +145,8 @@ class HttpConnection(HttpToolsProtocol):
         self._may_begin_at_once = False
         self._head_is_open = False
         self._bytes_without_progress = 0
-        """Bytes since the last head was complete, part of a body came, or request ended. They are (part of) a head, or
-        the trailer fields and chunk extensions beside a body, which the parser keeps without a limit of its own."""
+        """Bytes since a head was complete or part of a body came: those of a head, or of the trailer fields and chunk
+        extensions beside a body, which the parser keeps without a limit of its own."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._idle_since: float | None = None
         """Time at which the last answer was complete, on the loop's clock; None while a request is under way."""
@@ -306,10 +306,6 @@ class HttpConnection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._bytes_without_progress = 0
         super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._bytes_without_progress = 0
-        super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         self._bytes_without_progress = 0
