@@ -17,11 +17,11 @@ from typing import Final
 
 from bench import paths, servers
 from bench.data_tools import lines
-from tablestone.transfer.endpoint_connection import Connection, Scheme
-from tablestone.transfer.formats.json_lines import read_json
-from tablestone.transfer.formats.rows import Reading, Row
-from tablestone.transfer.wire import Operation, TableEndpoint
-from tablestone.transfer.writing import OnConflict, TableWriter
+from tablestone.tools.client import Operation, TableEndpoint
+from tablestone.tools.connection import Connection, Scheme
+from tablestone.tools.formats.json_lines import read_json
+from tablestone.tools.formats.rows import Reading, Row
+from tablestone.tools.writing import OnConflict, TableWriter
 
 SLICE: Final = 100
 TIMES: Final = 300

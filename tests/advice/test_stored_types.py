@@ -8,9 +8,9 @@ from tablestone.advice.stored_types import number_names, with_stored_types
 from tablestone.model.edm import EdmType
 from tablestone.model.filter_tree import print_filter
 from tablestone.query.filter_parser import parse_filter
-from tablestone.transfer.explaining import explain
-from tablestone.transfer.reading import Cost
-from tablestone.transfer.wire import Query
+from tablestone.tools.client import Query
+from tablestone.tools.queries import explain
+from tablestone.tools.reading import Cost
 
 DOUBLE, INT32, INT64 = EdmType.DOUBLE, EdmType.INT32, EdmType.INT64
 

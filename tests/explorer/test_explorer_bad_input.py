@@ -19,7 +19,7 @@ from explorer.conftest import entity_of
 from explorer.install import missing
 from explorer.pages_in_browser import WatchedPage, running_explorer, watched_page
 from server_process import ServerProcess, start_server
-from tablestone.transfer.endpoint_connection import LOCAL_KEY
+from tablestone.tools.connection import LOCAL_KEY
 
 pytestmark = [
     pytest.mark.slow,

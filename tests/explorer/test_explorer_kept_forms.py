@@ -13,7 +13,7 @@ from explorer.test_explorer_bad_input import answering
 from explorer.test_page_guard import COOKIE, ORIGIN, send
 from tablestone.explorer.filter_input import filter_problem
 from tablestone.testing import TableStorage
-from tablestone.transfer.endpoint_connection import Connection, parse_connection_string
+from tablestone.tools.connection import Connection, parse_connection_string
 
 OPENED = {"cookie": COOKIE}
 LOOKS = re.compile(r' (spellcheck|autocomplete|list|size|inputmode|placeholder)="[^"]*"')

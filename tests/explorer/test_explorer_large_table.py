@@ -26,10 +26,10 @@ from explorer.pages_in_browser import (
 from server_process import start_server
 from tablestone.explorer.grid_pages import PIECE_ROWS
 from tablestone.model.keys import EntityKey
-from tablestone.transfer.endpoint_connection import parse_connection_string
-from tablestone.transfer.formats.rows import Row
-from tablestone.transfer.wire import TableEndpoint
-from tablestone.transfer.writing import OnConflict, TableWriter
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.connection import parse_connection_string
+from tablestone.tools.formats.rows import Row
+from tablestone.tools.writing import OnConflict, TableWriter
 
 pytestmark = [
     pytest.mark.slow,

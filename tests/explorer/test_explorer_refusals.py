@@ -24,7 +24,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.explorer.explored_account import ExplorerSettings
 from tablestone.explorer.explorer_application import CHANGE_FORMS, READ_ONLY
 from tablestone.explorer.known_sizes import NOT_KNOWN, NOT_TOLD, known_sizes
-from tablestone.transfer.endpoint_connection import (
+from tablestone.tools.connection import (
     LOCAL_KEY,
     local_connection,
     parse_connection_string,

@@ -11,8 +11,8 @@ import pytest
 
 from explorer.test_explorer_bad_input import answering, connection_string
 from explorer.test_page_guard import COOKIE, send
-from tablestone.transfer import wire
-from tablestone.transfer.endpoint_connection import parse_connection_string
+from tablestone.tools import client
+from tablestone.tools.connection import parse_connection_string
 
 OPENED = {"cookie": COOKIE}
 PAGES = ("/", "/service", "/tables/T", "/tables/T/size", "/tables/T/entity?pk=a&rk=b")
@@ -56,9 +56,9 @@ def endpoint(*, is_silent: bool) -> Iterator[str]:
 def test_an_answer_that_does_not_end_is_told(
     path: str, *, is_silent: bool, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "PERSON_BYTES_MAX", 2**20)
+    monkeypatch.setattr(client, "PERSON_BYTES_MAX", 2**20)
     if is_silent:
-        monkeypatch.setattr(wire, "PERSON_SECONDS", 0.2)
+        monkeypatch.setattr(client, "PERSON_SECONDS", 0.2)
     with endpoint(is_silent=is_silent) as place:
         answer = send("GET", path, OPENED, connection=parse_connection_string(place))
     assert answer.status_code == 502

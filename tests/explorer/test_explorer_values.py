@@ -21,11 +21,11 @@ from tablestone.explorer.sdk_code import LANGUAGES, point_code, query_code
 from tablestone.explorer.shown_entities import ShownPages
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
-from tablestone.transfer import odata
-from tablestone.transfer.endpoint_connection import local_connection
-from tablestone.transfer.reading import Cost
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.wire import Page, Query, RawEntity, Token
+from tablestone.tools import odata
+from tablestone.tools.client import Page, Query, RawEntity, Token
+from tablestone.tools.connection import local_connection
+from tablestone.tools.reading import Cost
+from tablestone.tools.refusals import TransferRefused
 
 RAW: dict[str, Any] = {
     "odata.etag": "W/\"datetime'2026-01-01T00%3A00%3A00Z'\"",

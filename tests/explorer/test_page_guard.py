@@ -14,7 +14,7 @@ import pytest
 from tablestone.explorer.explored_account import ExplorerSettings
 from tablestone.explorer.explorer_application import CHANGE_FORMS, SHOWN, create_explorer
 from tablestone.explorer.page_guard import POLICY
-from tablestone.transfer.endpoint_connection import (
+from tablestone.tools.connection import (
     LOCAL_KEY,
     Connection,
     local_connection,

@@ -389,7 +389,7 @@ def test_a_file_that_needs_a_missing_package_is_named_as_the_body(
 ) -> None:
     """The package reads CSV with pyarrow, which the server itself does not need."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "tablestone.transfer.formats.csv_typed", raising=False)
+    monkeypatch.delitem(sys.modules, "tablestone.tools.formats.csv_typed", raising=False)
     asked = Asked({}, {"table": "Orders"}, {}, b"PartitionKey,RowKey\np,r\n", "text/csv")
     with TableStorage() as storage:
         controlled = ControlledStorage(storage._running.service)

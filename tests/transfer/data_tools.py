@@ -16,7 +16,7 @@ import pytest
 
 from server_process import COMMAND, clean_environment
 from tablestone.cli.main import main
-from tablestone.transfer.wire import RawEntity
+from tablestone.tools.client import RawEntity
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 

@@ -13,8 +13,8 @@ from tablestone.model.edm import EdmType
 from tablestone.model.filter_tree import FilterNode, print_filter
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind, plan_query
-from tablestone.transfer.formats.rows import KeyTemplate
-from tablestone.transfer.simulated_filters import KeyTemplates, map_filter
+from tablestone.tools.formats.rows import KeyTemplate
+from tablestone.tools.simulated_queries import KeyTemplates, map_filter
 from unit.query_strategies import trees_of
 
 IN_ONE_PARTITION = {PlanKind.POINT, PlanKind.POINTS, PlanKind.ROW_RANGE, PlanKind.PARTITION}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
-from tablestone.transfer.endpoint_connection import (
+from tablestone.tools.connection import (
     LOCAL_KEY,
     LOCAL_URL,
     Connection,
@@ -19,7 +19,7 @@ from tablestone.transfer.endpoint_connection import (
     parse_place,
     resolve,
 )
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.tools.refusals import TransferRefused
 from wire.case_tables import Row, load
 
 CASES = load("connections.toml")

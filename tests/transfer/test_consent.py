@@ -7,12 +7,12 @@ import io
 import pytest
 
 from tablestone.cli.data_options import require_consent
-from tablestone.transfer.endpoint_connection import (
+from tablestone.tools.connection import (
     Connection,
     local_connection,
     parse_connection_string,
 )
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.tools.refusals import TransferRefused
 
 PRODUCTION = parse_connection_string("AccountName=weather;AccountKey=c2VjcmV0")
 

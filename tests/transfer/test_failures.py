@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from server_process import COMMAND, clean_environment
-from tablestone.transfer import exporting, importing
-from tablestone.transfer.wire import TableEndpoint
+from tablestone.tools import exporting, importing
+from tablestone.tools.client import TableEndpoint
 from transfer.data_tools import DataTools, entity
 
 ENTITIES = [entity("p", f"{number:05}", s="x" * 300) for number in range(2500)]

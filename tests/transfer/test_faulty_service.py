@@ -8,7 +8,7 @@ import pytest
 
 from server_process import ServerProcess
 from tablestone.model.keys import EntityKey
-from tablestone.transfer.wire import Operation, Page, TableEndpoint
+from tablestone.tools.client import Operation, Page, TableEndpoint
 from transfer.data_tools import DataTools, entity
 from transfer.faulty_service import (
     ANSWER_LOST,
@@ -36,7 +36,7 @@ FAULTS = [BUSY, THROTTLED, RESET, ANSWER_LOST, CUT_OFF]
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tablestone.transfer.retrying.FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_an_export_is_whole(
 def test_an_endpoint_that_stays_away_is_a_sentence(
     tools: DataTools, table: str, tablestone_server: ServerProcess, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("tablestone.transfer.retrying.FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.0)
     direct = tools.connection_string
     with faulty_service(tablestone_server.address, every(1, BUSY)) as service:
         tools.connection_string = through(tools, tablestone_server.address, service.port)

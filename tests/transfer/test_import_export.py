@@ -12,11 +12,11 @@ import pytest
 
 from server_process import COMMAND
 from tablestone.model.keys import EntityKey
-from tablestone.transfer import exporting, importing
-from tablestone.transfer.formats.compressed import CompressedAppender
-from tablestone.transfer.odata import Storable
-from tablestone.transfer.service_errors import Unreachable
-from tablestone.transfer.wire import TableEndpoint
+from tablestone.tools import exporting, importing
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.formats.compressed import CompressedAppender
+from tablestone.tools.odata import Storable
+from tablestone.tools.service_errors import Unreachable
 from transfer.data_tools import DataTools, entity
 
 
@@ -128,7 +128,7 @@ def test_a_row_that_only_the_service_refuses(
         key = EntityKey(raw["PartitionKey"], raw["RowKey"])
         return Storable(key, is_sent_as_it_is=True)
 
-    monkeypatch.setattr("tablestone.transfer.odata.require_valid", let_through)
+    monkeypatch.setattr("tablestone.tools.odata.require_valid", let_through)
     lines = [
         entity("p", f"{number:03}", text="x" * (40_000 if number in (0, 57) else 10))
         for number in range(100)
@@ -170,7 +170,7 @@ def fails_after(monkeypatch: pytest.MonkeyPatch) -> Any:
             real(self, *arguments)
 
         monkeypatch.setattr(TableEndpoint, "transact", transact)
-        monkeypatch.setattr("tablestone.transfer.retrying.FIRST_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.0)
 
     return arm
 
@@ -262,7 +262,7 @@ def test_an_export_goes_on_where_it_was(
 
         with monkeypatch.context() as patch:
             patch.setattr(TableEndpoint, "page", page)
-            patch.setattr("tablestone.transfer.retrying.FIRST_PAUSE_SECONDS", 0.0)
+            patch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.0)
             tools.run("export", table, path, status=1)
         assert not path.exists()
         told = tools.run("export", table, path).lines

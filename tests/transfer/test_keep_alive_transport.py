@@ -13,10 +13,10 @@ from azure.core.exceptions import AzureError, IncompleteReadError, ServiceRespon
 from azure.core.rest import HttpRequest
 
 from tablestone.model.keys import EntityKey
-from tablestone.transfer.endpoint_connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
-from tablestone.transfer.keep_alive_transport import AnswerLimits, KeepAliveTransport
-from tablestone.transfer.service_errors import ServiceError
-from tablestone.transfer.wire import TableEndpoint
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
+from tablestone.tools.service_errors import ServiceError
+from tablestone.tools.transport import AnswerLimits, KeepAliveTransport
 
 HEAD = b"HTTP/1.1 202 Accepted\r\nContent-Type: multipart/mixed; boundary=b\r\n"
 WHOLE = HEAD + b"Content-Length: 5\r\n\r\nhello"

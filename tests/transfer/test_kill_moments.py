@@ -24,7 +24,7 @@ PROGRAM = """
 import os, signal, sys
 from importlib import import_module
 from tablestone.cli.main import main
-from tablestone.transfer import copying, exporting, importing
+from tablestone.tools import copying, exporting, importing
 
 importing.WINDOW_ROWS = 500
 exporting.PAGES_PER_CHECKPOINT = copying.PAGES_PER_CHECKPOINT = 1

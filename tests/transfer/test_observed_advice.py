@@ -14,7 +14,7 @@ from tablestone.model.keys import EntityKey
 from tablestone.model.operations import EntityWritten, InsertOrReplaceEntity
 from tablestone.telemetry.insight_report import HOUR, SizeSample, TableSize
 from tablestone.telemetry.request_record import RequestRecord
-from tablestone.transfer.observed_workload import workload_of
+from tablestone.tools.insight import workload_of
 from unit.test_insight_counts import get, page, query, record_of
 from unit.test_insight_history import NOON, TABLE, Server
 

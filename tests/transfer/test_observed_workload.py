@@ -26,7 +26,7 @@ from tablestone.telemetry.insight_report import (
     TableInsight,
     TableSize,
 )
-from tablestone.transfer.observed_workload import (
+from tablestone.tools.insight import (
     POINT_READ,
     queries_of,
     query_use,

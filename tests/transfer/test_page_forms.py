@@ -29,12 +29,12 @@ from server_process import ServerProcess, start_server
 from tablestone.cli.data_commands import DATA_COMMANDS
 from tablestone.explorer import explorer_application, table_pages
 from tablestone.explorer.page_templates import PART_HEADER
-from tablestone.transfer import copying, exporting
-from tablestone.transfer.endpoint_connection import parse_connection_string
-from tablestone.transfer.odata import key_of
-from tablestone.transfer.retrying import ATTEMPTS_MAX
-from tablestone.transfer.service_errors import ServiceError
-from tablestone.transfer.wire import Operation, TableEndpoint, Walk
+from tablestone.tools import copying, exporting
+from tablestone.tools.client import Operation, TableEndpoint, Walk
+from tablestone.tools.connection import parse_connection_string
+from tablestone.tools.odata import key_of
+from tablestone.tools.retrying import ATTEMPTS_MAX
+from tablestone.tools.service_errors import ServiceError
 from transfer.data_tools import DataTools, entity
 from transfer.faulty_service import (
     BUSY,
@@ -142,7 +142,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tablestone.transfer.retrying.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.001)
 
 
 def lines(tools: DataTools, words: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from server_process import ServerProcess
-from tablestone.transfer.progress import PlainLines, Reached, shown_bytes, shown_seconds
+from tablestone.tools.progress import PlainLines, Reached, shown_bytes, shown_seconds
 from transfer.data_tools import DataTools, entity
 from transfer.faulty_service import BUSY, faulty_service
 

@@ -22,10 +22,10 @@ from replay.archive import ArchiveUnavailableError, recordings_archive
 from replay.cassettes import Exchange, load_recordings
 from replay.outgoing import INNER_REQUEST
 from tablestone.model.keys import EntityKey
-from tablestone.transfer import odata
-from tablestone.transfer.endpoint_connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
-from tablestone.transfer.service_errors import ServiceError
-from tablestone.transfer.wire import Operation, Query, TableEndpoint, Token
+from tablestone.tools import odata
+from tablestone.tools.client import Operation, Query, TableEndpoint, Token
+from tablestone.tools.connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
+from tablestone.tools.service_errors import ServiceError
 
 pytestmark = pytest.mark.network
 

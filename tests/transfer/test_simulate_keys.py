@@ -17,13 +17,13 @@ import pytest
 
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
-from tablestone.transfer.formats.compressed import ReadPosition
-from tablestone.transfer.formats.rows import Reading, Row
-from tablestone.transfer.progress import Quiet
-from tablestone.transfer.simulated_keys import SimulatedKeys
-from tablestone.transfer.simulated_queries import GivenQuery
-from tablestone.transfer.simulating import simulate
-from tablestone.transfer.wire import RawEntity
+from tablestone.tools.client import RawEntity
+from tablestone.tools.formats.compressed import ReadPosition
+from tablestone.tools.formats.rows import Reading, Row
+from tablestone.tools.progress import Quiet
+from tablestone.tools.simulated_keys import SimulatedKeys
+from tablestone.tools.simulated_queries import GivenQuery
+from tablestone.tools.simulating import simulate
 from transfer.data_tools import DataTools, entity
 
 FLIGHTS = 3_000

@@ -15,8 +15,8 @@ from tablestone.model.keys import EntityKey
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind, plan_query
-from tablestone.transfer.formats.rows import KeyTemplate
-from tablestone.transfer.simulated_filters import PRESENT, KeyTemplates, map_filter, sign_notes
+from tablestone.tools.formats.rows import KeyTemplate
+from tablestone.tools.simulated_queries import PRESENT, KeyTemplates, map_filter, sign_notes
 from unit.query_strategies import trees_of
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, TextIO
 
 from tablestone.clock import monotonic_seconds
-from tablestone.transfer.progress import shown_bytes
+from tablestone.tools.progress import shown_bytes
 
 LINE_SECONDS: Final = 5.0
 UPDATE_SECONDS: Final = 0.1

@@ -14,7 +14,7 @@ import click
 
 from tablestone.cli.help_without_extra import asks_for_help, loaded_for_help
 from tablestone.interrupts import EndsTheProcess
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.tools.refusals import TransferRefused
 
 
 class DataCommand(NamedTuple):

@@ -1,6 +1,6 @@
 """The options that the data tools share: the connection, progress, and the question before something is deleted.
 
-Knows click, and makes values of `transfer` from texts; the commands themselves are in `commands/`.
+Knows click, and makes values of `tools` from texts; the commands themselves are in `commands/`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from tablestone.transfer.endpoint_connection import (
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.connection import (
     CONNECTION_STRING_VARIABLE,
     Connection,
     GivenConnection,
     resolve,
 )
-from tablestone.transfer.journal import Journal
-from tablestone.transfer.profiles import open_profiles
-from tablestone.transfer.refusals import TransferFailed, TransferRefused
-from tablestone.transfer.service_errors import ServiceError, Unreachable
-from tablestone.transfer.wire import TableEndpoint
+from tablestone.tools.journal import Journal
+from tablestone.tools.profiles import open_profiles
+from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.service_errors import ServiceError, Unreachable
 
 Command = Callable[..., Any]
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.tools.refusals import TransferRefused
 
 HELP: Final = frozenset(("-h", "--help"))
 

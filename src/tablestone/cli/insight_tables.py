@@ -18,7 +18,7 @@ from tablestone.telemetry.insight_report import (
     Rate,
     TableInsight,
 )
-from tablestone.transfer.progress import shown_bytes, shown_seconds
+from tablestone.tools.progress import shown_bytes, shown_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console

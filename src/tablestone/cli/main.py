@@ -17,7 +17,7 @@ from tablestone import __version__, limits
 from tablestone.cli.data_commands import SERVER_COMMANDS, Commands
 from tablestone.cli.output import OutputFailed, discard_output, prepare_streams
 from tablestone.cli.secrets_in_arguments import hide_secrets
-from tablestone.transfer.refusals import TransferFailed, TransferRefused
+from tablestone.tools.refusals import TransferFailed, TransferRefused
 
 FAILED = 1
 NOT_STARTED = 2

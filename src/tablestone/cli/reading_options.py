@@ -1,6 +1,6 @@
 """The options that say how the rows of a file become entities: shared by the commands that read a file.
 
-Knows click, and makes a `Reading` of texts; the files themselves are read in `transfer/formats`.
+Knows click, and makes a `Reading` of texts; the files themselves are read in `tools/formats`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from tablestone.transfer.formats.reading_file import KINDS
-from tablestone.transfer.formats.rows import Reading, parse_types
+from tablestone.tools.formats.reading_file import KINDS
+from tablestone.tools.formats.rows import Reading, parse_types
 
 _OPTIONS = (
     click.option(

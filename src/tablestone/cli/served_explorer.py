@@ -61,8 +61,8 @@ class ServedExplorer:
         from tablestone.explorer.explored_account import ExplorerSettings  # noqa: PLC0415 - an extra
         from tablestone.explorer.explorer_application import create_explorer_of_accounts  # noqa: PLC0415 - an extra
         from tablestone.explorer.saved_queries import FILE_NAME  # noqa: PLC0415 - an extra
-        from tablestone.transfer.endpoint_connection import parse_connection_string  # noqa: PLC0415
-        from tablestone.transfer.profiles import DIRECTORY_VARIABLE  # noqa: PLC0415 - as above
+        from tablestone.tools.connection import parse_connection_string  # noqa: PLC0415
+        from tablestone.tools.profiles import DIRECTORY_VARIABLE  # noqa: PLC0415 - as above
 
         if isinstance(self._tls, CertificateFiles | SelfSigned):
             files = self._tls.files if isinstance(self._tls, SelfSigned) else self._tls

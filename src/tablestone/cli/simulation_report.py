@@ -8,10 +8,10 @@ from typing import Any
 
 from tablestone.limits import PARTITION_RATE_TARGET
 from tablestone.query.plan import PlanKind
-from tablestone.transfer.progress import shown_bytes
-from tablestone.transfer.simulated_keys import PERCENTILES
-from tablestone.transfer.simulated_queries import QueryFigures
-from tablestone.transfer.simulating import Simulation
+from tablestone.tools.progress import shown_bytes
+from tablestone.tools.simulated_keys import PERCENTILES
+from tablestone.tools.simulated_queries import QueryFigures
+from tablestone.tools.simulating import Simulation
 
 _PLANS = {PlanKind.TABLE: "table scan"}
 PARTITIONS_SHOWN_MAX = 5

@@ -28,11 +28,11 @@ from tablestone.explorer.property_forms import (
 from tablestone.explorer.sdk_code import LANGUAGES, point_code, query_code
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
-from tablestone.transfer import odata
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.service_errors import ServiceError
-from tablestone.transfer.wire import Operation, RawEntity
-from tablestone.transfer.writing import quoted
+from tablestone.tools import odata
+from tablestone.tools.client import Operation, RawEntity
+from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.service_errors import ServiceError
+from tablestone.tools.writing import quoted
 
 DELETED_TOGETHER_MAX: Final = 100
 """Entities of one partition that an entity group transaction deletes."""

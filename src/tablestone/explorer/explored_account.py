@@ -16,10 +16,10 @@ from typing import Final
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
-from tablestone.transfer import odata
-from tablestone.transfer.endpoint_connection import Connection
-from tablestone.transfer.reading import TableReader
-from tablestone.transfer.wire import RawEntity, TableEndpoint
+from tablestone.tools import odata
+from tablestone.tools.client import RawEntity, TableEndpoint
+from tablestone.tools.connection import Connection
+from tablestone.tools.reading import TableReader
 
 TABLES_KEPT_MAX: Final = 200
 """Tables whose properties are remembered for completion."""

@@ -37,9 +37,9 @@ from tablestone.explorer.page_guard import ASSETS_PATH, READS, TOKEN_PARAMETER, 
 from tablestone.explorer.page_templates import ASSETS, account_of, bare_page, page
 from tablestone.explorer.posted_forms import FORM_FIELDS_MAX, FORM_PART_BYTES_MAX, PostedForm
 from tablestone.explorer.signature_explained import expired_at
-from tablestone.transfer.endpoint_connection import Connection, Scheme
-from tablestone.transfer.refusals import TransferFailed, TransferRefused
-from tablestone.transfer.service_errors import ServiceError, Unreachable
+from tablestone.tools.connection import Connection, Scheme
+from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.service_errors import ServiceError, Unreachable
 
 LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 READ_ONLY: Final = "The explorer is read-only: it changes nothing."

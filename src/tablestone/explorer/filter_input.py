@@ -21,7 +21,7 @@ from tablestone.model.filter_tree import print_literal
 from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OPEN, Token, tokens
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind, plan_query
-from tablestone.transfer.explaining import plan_lines, plan_name
+from tablestone.tools.queries import plan_lines, plan_name
 
 AROUND_LENGTH: Final = 60
 """Characters that are shown on each side of an error."""

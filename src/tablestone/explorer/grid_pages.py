@@ -28,11 +28,11 @@ from tablestone.explorer.sdk_code import LANGUAGES
 from tablestone.explorer.shown_entities import ORDERED_MAX, absent_from, asked_properties, in_order
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
-from tablestone.transfer.formats.rows import TYPE_NAMES
-from tablestone.transfer.queries import all_of
-from tablestone.transfer.reading import Cost
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.wire import Query, RawEntity, Token
+from tablestone.tools.client import Query, RawEntity, Token
+from tablestone.tools.formats.rows import TYPE_NAMES
+from tablestone.tools.queries import all_of
+from tablestone.tools.reading import Cost
+from tablestone.tools.refusals import TransferRefused
 
 PIECE_ROWS: Final = 100
 """Entities of a piece: about three screens."""

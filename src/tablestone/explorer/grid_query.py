@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tablestone.transfer.queries import parse_order
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.tools.queries import parse_order
+from tablestone.tools.refusals import TransferRefused
 
 TOP_MAX: Final = 10_000_000
 NAMES_MAX: Final = 252

@@ -16,9 +16,9 @@ from tablestone.model.edm import EdmValue, GeographyPoint
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.model.typed_json import geography_json
-from tablestone.transfer import odata
-from tablestone.transfer.queries import shown_value
-from tablestone.transfer.wire import RawEntity
+from tablestone.tools import odata
+from tablestone.tools.client import RawEntity
+from tablestone.tools.queries import shown_value
 
 CELL_LENGTH_MAX: Final = 120
 """Characters of a value in the grid; the whole value is in the panel of the entity."""

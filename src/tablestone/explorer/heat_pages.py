@@ -18,11 +18,10 @@ from tablestone.explorer.heat_map import picture_of, scale
 from tablestone.explorer.known_sizes import sizes_of
 from tablestone.explorer.page_templates import account_of, page
 from tablestone.telemetry.insight_report import DAY, HOUR, NOW, InsightReport, QueryShape
-from tablestone.transfer.insight_request import ask_for_insight
-from tablestone.transfer.observed_workload import query_use, shapes_of, workload_of
-from tablestone.transfer.progress import shown_bytes
-from tablestone.transfer.refusals import TransferFailed
-from tablestone.transfer.writing import quoted
+from tablestone.tools.insight import ask_for_insight, query_use, shapes_of, workload_of
+from tablestone.tools.progress import shown_bytes
+from tablestone.tools.refusals import TransferFailed
+from tablestone.tools.writing import quoted
 
 PERIOD_NAMES: Final = {NOW: "the last five minutes", HOUR: "the last hour", DAY: "the last day"}
 KINDS: Final = {"all": "reads and writes", "reads": "reads", "writes": "writes"}

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from tablestone.explorer.explored_account import ExplorerSettings
 from tablestone.telemetry.insight_report import InsightReport, TableSize
-from tablestone.transfer.insight_request import ask_for_insight
-from tablestone.transfer.refusals import TransferFailed
+from tablestone.tools.insight import ask_for_insight
+from tablestone.tools.refusals import TransferFailed
 
 NOT_TOLD: Final = (
     "The protocol does not tell the sizes of tables; the admin address of a Tablestone server "

@@ -11,8 +11,8 @@ from typing import Final
 
 import orjson
 
-from tablestone.transfer.refusals import TransferFailed, TransferRefused
-from tablestone.transfer.wire import Token
+from tablestone.tools.client import Token
+from tablestone.tools.refusals import TransferFailed, TransferRefused
 
 WORD_LENGTH_MAX: Final = 32 * 1024
 """The explorer takes addresses of 64 KiB. The token of two keys of the greatest length needs 11 KiB."""

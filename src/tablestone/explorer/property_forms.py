@@ -16,10 +16,10 @@ from tablestone.explorer.grid_rows import value_as_text
 from tablestone.model import typed_json
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
-from tablestone.transfer import odata
-from tablestone.transfer.formats.rows import TYPE_NAMES
-from tablestone.transfer.odata import TypedEntity
-from tablestone.transfer.wire import RawEntity
+from tablestone.tools import odata
+from tablestone.tools.client import RawEntity
+from tablestone.tools.formats.rows import TYPE_NAMES
+from tablestone.tools.odata import TypedEntity
 
 ESCAPED: Final = "String as JSON"
 """The type of a field whose text is a JSON string."""

@@ -16,9 +16,9 @@ from tablestone.explorer.saved_queries import forget_query, save_query
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import is_identifier
 from tablestone.model.filter_tree import print_literal
-from tablestone.transfer.formats.rows import TYPE_NAMES
-from tablestone.transfer.queries import prefix_filter
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.tools.formats.rows import TYPE_NAMES
+from tablestone.tools.queries import prefix_filter
+from tablestone.tools.refusals import TransferRefused
 
 COMPARISONS: Final = (
     ("eq", "equal to"),

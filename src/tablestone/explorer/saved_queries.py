@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from tablestone.explorer.explored_account import ExplorerSettings
 from tablestone.explorer.grid_query import GridQuery, read_query
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.tools.refusals import TransferRefused
 
 QUERIES_MAX: Final = 500
 """Queries that are kept for one table."""

@@ -1,6 +1,6 @@
 """Forms for the stored access policies of a table, the properties of the service, and its CORS rules.
 
-The service checks what is given, and its error is shown. Knows forms; the values are those of `transfer`.
+The service checks what is given, and its error is shown. Knows forms; the values are those of `tools`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from starlette.responses import Response
 from tablestone.explorer.page_templates import account_of, page
 from tablestone.explorer.posted_forms import PostedForm
 from tablestone.model.edm import parse_date_time
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.service_errors import ServiceError
-from tablestone.transfer.service_settings import (
+from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.service_errors import ServiceError
+from tablestone.tools.service_settings import (
     POLICIES_MAX,
     RULES_MAX,
     AccessPolicy,

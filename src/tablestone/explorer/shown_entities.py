@@ -12,9 +12,9 @@ from typing import Final
 
 from tablestone.explorer.grid_query import GridQuery
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
-from tablestone.transfer.queries import Refinement, without
-from tablestone.transfer.reading import TableReader
-from tablestone.transfer.wire import Page, Query, RawEntity, Token
+from tablestone.tools.client import Page, Query, RawEntity, Token
+from tablestone.tools.queries import Refinement, without
+from tablestone.tools.reading import TableReader
 
 ORDERED_MAX: Final = 10_000
 """Entities that are put in order here: the service has one order only."""

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from tablestone.model import edm
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.tools.refusals import TransferRefused
 
 _PERMISSIONS: Final = {
     "r": "read",

@@ -13,8 +13,8 @@ from typing import Final
 from tablestone.explorer.posted_forms import PostedForm
 from tablestone.model.signature_values import is_client_addresses
 from tablestone.model.table_names import TABLE_NAME
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.service_settings import AccessPolicy
+from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.service_settings import AccessPolicy
 
 TABLE_LETTERS: Final = {"r": "read", "a": "add", "u": "update", "d": "delete"}
 ACCOUNT_LETTERS: Final = {

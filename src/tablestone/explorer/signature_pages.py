@@ -25,9 +25,9 @@ from tablestone.explorer.signature_form import (
     seconds_beside,
 )
 from tablestone.model import edm
-from tablestone.transfer.endpoint_connection import Connection, Scheme
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.service_settings import AccessPolicy, read_policies
+from tablestone.tools.connection import Connection, Scheme
+from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.service_settings import AccessPolicy, read_policies
 
 
 def signature(request: Request) -> Response:

@@ -20,11 +20,11 @@ from tablestone.explorer.page_tokens import read_token, write_token
 from tablestone.explorer.posted_forms import PostedForm
 from tablestone.model.entity import entity_size
 from tablestone.model.table_names import TABLE_NAME
-from tablestone.transfer import odata
-from tablestone.transfer.progress import shown_bytes
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.service_errors import ServiceError
-from tablestone.transfer.wire import Query, RawEntity
+from tablestone.tools import odata
+from tablestone.tools.client import Query, RawEntity
+from tablestone.tools.progress import shown_bytes
+from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.service_errors import ServiceError
 
 TABLES_SHOWN_MAX: Final = 2000
 COUNT_SECONDS_MAX: Final = 3.0

@@ -1,6 +1,6 @@
 """Import and export of what the grid shows, by the data tools, through files that last as long as the request.
 
-Knows forms of files by their names; `transfer` knows their contents.
+Knows forms of files by their names; `tools` knows their contents.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from tablestone.explorer.page_templates import account_of, counted, page
 from tablestone.explorer.posted_forms import PostedForm
 from tablestone.explorer.shown_entities import ORDERED_MAX, ShownPages
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
-from tablestone.transfer.columns import Mixed
-from tablestone.transfer.exporting import Export, Target
-from tablestone.transfer.formats.compressed import ReadPosition
-from tablestone.transfer.formats.reading_file import KINDS, kind_of, read_rows
-from tablestone.transfer.formats.rows import Reading
-from tablestone.transfer.importing import Import, ImportReport
-from tablestone.transfer.progress import Quiet, shown_bytes
-from tablestone.transfer.refusals import TransferFailed, TransferRefused
-from tablestone.transfer.rejects import RejectFile
-from tablestone.transfer.wire import Query
-from tablestone.transfer.writing import OnConflict
+from tablestone.tools.client import Query
+from tablestone.tools.exporting import Export, Target
+from tablestone.tools.formats.compressed import ReadPosition
+from tablestone.tools.formats.reading_file import KINDS, kind_of, read_rows
+from tablestone.tools.formats.rows import Reading
+from tablestone.tools.importing import Import, ImportReport, RejectFile
+from tablestone.tools.progress import Quiet, shown_bytes
+from tablestone.tools.reading import Mixed
+from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.writing import OnConflict
 
 EXPORTED: Final = {
     "jsonl": "JSON lines",

@@ -84,10 +84,10 @@ def tables_of(seed: Seed, table: str | None) -> list[str]:
 
 def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
     # These are the readers of the data tools. The reader of CSV needs pyarrow; the test kit itself does not.
-    from tablestone.transfer.formats.compressed import ReadPosition  # noqa: PLC0415
-    from tablestone.transfer.formats.reading_file import read_rows  # noqa: PLC0415
-    from tablestone.transfer.formats.rows import Reading, Rejected  # noqa: PLC0415
-    from tablestone.transfer.refusals import TransferRefused  # noqa: PLC0415
+    from tablestone.tools.formats.compressed import ReadPosition  # noqa: PLC0415
+    from tablestone.tools.formats.reading_file import read_rows  # noqa: PLC0415
+    from tablestone.tools.formats.rows import Reading, Rejected  # noqa: PLC0415
+    from tablestone.tools.refusals import TransferRefused  # noqa: PLC0415
 
     try:
         for row in read_rows(str(path), Reading(), None, ReadPosition()):

@@ -33,7 +33,7 @@ from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.sqlite.copies import copy_database
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME
 from tablestone.engines.sqlite.flushed_files import flush_directory
-from tablestone.transfer.progress import shown_bytes
+from tablestone.tools.progress import shown_bytes
 
 ON_SERVERS = (
     "`nodetool snapshot` or `tablestone cluster unload` backs a cluster up; `tablestone copy` copies its tables to "

@@ -23,7 +23,7 @@ from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.registry import held_for_processes, open_engine
 from tablestone.tables.moving import Comparison, Tell, compare, is_empty, move
-from tablestone.transfer.progress import Reached, progress_for, shown_bytes
+from tablestone.tools.progress import Reached, progress_for, shown_bytes
 
 if TYPE_CHECKING:
     from tablestone.engines.cassandra.cluster_url import ClusterAddress

@@ -24,7 +24,7 @@ from tablestone.engines.contract import Engine, EngineUnavailable, Key, KeyRange
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import read_record
 from tablestone.tables.row_places import partition_in_words
-from tablestone.transfer.progress import Reached, progress_for, shown_bytes
+from tablestone.tools.progress import Reached, progress_for, shown_bytes
 
 if TYPE_CHECKING:
     from types import ModuleType

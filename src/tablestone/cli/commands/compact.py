@@ -11,7 +11,7 @@ from tablestone.cli.local_directory import local_directory
 from tablestone.cli.options import CHANGE_OPTIONS
 from tablestone.cli.parameters import with_options
 from tablestone.engines.sqlite.compaction import compact as give_back
-from tablestone.transfer.progress import shown_bytes
+from tablestone.tools.progress import shown_bytes
 
 ON_SERVERS = "A cluster compacts its files by itself; `nodetool compact` starts it."
 

@@ -7,13 +7,13 @@ import sys
 
 import click
 
-from tablestone.transfer.endpoint_connection import (
+from tablestone.tools.connection import (
     GivenConnection,
     from_file,
     resolve,
 )
-from tablestone.transfer.profiles import open_profiles
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.tools.profiles import open_profiles
+from tablestone.tools.refusals import TransferRefused
 
 STANDARD_INPUT = "-"
 

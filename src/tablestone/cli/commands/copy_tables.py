@@ -20,15 +20,15 @@ from tablestone.cli.data_options import (
 )
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time, parse_date_time
-from tablestone.transfer.comparing import ONLY_IN_FIRST, ONLY_IN_SECOND
-from tablestone.transfer.copying import MARGIN_TICKS, Copying, CopyReport, TableCopy
-from tablestone.transfer.endpoint_connection import Connection, parse_place
-from tablestone.transfer.journal import Journal, open_journal
-from tablestone.transfer.profiles import open_profiles
-from tablestone.transfer.progress import DIFFERING, progress_for, shown_bytes
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.wire import TableEndpoint
-from tablestone.transfer.writing import OnConflict
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.comparing import ONLY_IN_FIRST, ONLY_IN_SECOND
+from tablestone.tools.connection import Connection, parse_place
+from tablestone.tools.copying import MARGIN_TICKS, Copying, CopyReport, TableCopy
+from tablestone.tools.journal import Journal, open_journal
+from tablestone.tools.profiles import open_profiles
+from tablestone.tools.progress import DIFFERING, progress_for, shown_bytes
+from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.writing import OnConflict
 
 DIFFERS = 1
 _SIDES = {ONLY_IN_FIRST: "only at the source", ONLY_IN_SECOND: "only at the target"}

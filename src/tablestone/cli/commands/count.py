@@ -14,11 +14,11 @@ from tablestone.cli.data_options import (
     table_argument,
     with_connection,
 )
-from tablestone.transfer.endpoint_connection import GivenConnection
-from tablestone.transfer.progress import Reached, progress_for
-from tablestone.transfer.queries import count_by
-from tablestone.transfer.reading import TableReader, checked_filter
-from tablestone.transfer.wire import Query, RawEntity, TableEndpoint
+from tablestone.tools.client import Query, RawEntity, TableEndpoint
+from tablestone.tools.connection import GivenConnection
+from tablestone.tools.progress import Reached, progress_for
+from tablestone.tools.queries import count_by
+from tablestone.tools.reading import TableReader, checked_filter
 
 
 @click.command(epilog="Example: tablestone count Weather --by PartitionKey")

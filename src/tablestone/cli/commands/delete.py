@@ -20,11 +20,11 @@ from tablestone.cli.data_options import (
     with_endpoint,
     yes_option,
 )
-from tablestone.transfer.deleting import Delete
-from tablestone.transfer.progress import progress_for
-from tablestone.transfer.reading import TableReader, checked_filter
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.wire import Query, TableEndpoint
+from tablestone.tools.client import Query, TableEndpoint
+from tablestone.tools.deleting import Delete
+from tablestone.tools.progress import progress_for
+from tablestone.tools.reading import TableReader, checked_filter
+from tablestone.tools.refusals import TransferRefused
 
 _options = (
     click.option("--dry-run", is_flag=True, help="Only count what would be deleted."),

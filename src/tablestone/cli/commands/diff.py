@@ -15,12 +15,12 @@ from tablestone.cli.data_options import (
     quiet_option,
     told_as_sentences,
 )
-from tablestone.transfer.comparing import Comparer, Comparison, Difference, KeyRange
-from tablestone.transfer.endpoint_connection import parse_place
-from tablestone.transfer.profiles import open_profiles
-from tablestone.transfer.progress import DIFFERING, progress_for
-from tablestone.transfer.reading import TableReader
-from tablestone.transfer.wire import Query, TableEndpoint
+from tablestone.tools.client import Query, TableEndpoint
+from tablestone.tools.comparing import Comparer, Comparison, Difference, KeyRange
+from tablestone.tools.connection import parse_place
+from tablestone.tools.profiles import open_profiles
+from tablestone.tools.progress import DIFFERING, progress_for
+from tablestone.tools.reading import TableReader
 
 DIFFERS = 1
 

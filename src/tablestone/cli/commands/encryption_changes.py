@@ -22,7 +22,7 @@ from tablestone.cli.parameters import with_options
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.sqlite.data_directory import REENCRYPTED_NAME
 from tablestone.engines.sqlite.reencryption import reencrypt
-from tablestone.transfer.progress import shown_bytes
+from tablestone.tools.progress import shown_bytes
 
 ON_SERVERS: Final = "A cluster encrypts its files by itself, or its disks do."
 _PRESENT: Final = (

@@ -13,18 +13,18 @@ import orjson
 from tablestone.cli.data_options import require_consent, table_argument, with_endpoint, yes_option
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
-from tablestone.transfer.formats.rows import type_named
-from tablestone.transfer.odata import (
+from tablestone.tools.client import Operation, TableEndpoint
+from tablestone.tools.formats.rows import type_named
+from tablestone.tools.odata import (
     TypedEntity,
     read_entity,
     require_storable,
     typed_value,
     write_body,
 )
-from tablestone.transfer.refusals import TransferFailed, TransferRefused
-from tablestone.transfer.retrying import InFlight, Retry
-from tablestone.transfer.showing import OUTPUTS, default_output, show
-from tablestone.transfer.wire import Operation, TableEndpoint
+from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.retrying import InFlight, Retry
+from tablestone.tools.showing import OUTPUTS, default_output, show
 
 _key_arguments = (
     table_argument,

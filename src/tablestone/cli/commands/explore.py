@@ -20,9 +20,9 @@ import uvicorn
 from tablestone.cli.data_options import connection_for, connection_options
 from tablestone.explorer.explored_account import ExplorerSettings
 from tablestone.explorer.saved_queries import FILE_NAME
-from tablestone.transfer.endpoint_connection import Connection, GivenConnection, parse_place
-from tablestone.transfer.profiles import DIRECTORY_VARIABLE, open_profiles
-from tablestone.transfer.refusals import TransferRefused
+from tablestone.tools.connection import Connection, GivenConnection, parse_place
+from tablestone.tools.profiles import DIRECTORY_VARIABLE, open_profiles
+from tablestone.tools.refusals import TransferRefused
 
 END_SECONDS_MAX: Final = 3.0
 """Seconds from Ctrl+C until the process ends without the pages that are still being made."""

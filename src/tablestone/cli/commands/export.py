@@ -21,16 +21,15 @@ from tablestone.cli.data_options import (
     telling_how_to_go_on,
     with_endpoint,
 )
-from tablestone.transfer.columns import Mixed
-from tablestone.transfer.exporting import Export, ExportReport, Target, export_to_stream
-from tablestone.transfer.formats.compressed import STANDARD_STREAM, split_name
-from tablestone.transfer.formats.csv_schema import schema_beside
-from tablestone.transfer.formats.reading_file import JSON_KINDS, KINDS, kind_of
-from tablestone.transfer.journal import open_journal
-from tablestone.transfer.progress import progress_for, shown_bytes
-from tablestone.transfer.reading import TableReader, checked_filter
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.wire import Query, TableEndpoint
+from tablestone.tools.client import Query, TableEndpoint
+from tablestone.tools.exporting import Export, ExportReport, Target, export_to_stream
+from tablestone.tools.formats.compressed import STANDARD_STREAM, split_name
+from tablestone.tools.formats.csv_schema import schema_beside
+from tablestone.tools.formats.reading_file import JSON_KINDS, KINDS, kind_of
+from tablestone.tools.journal import open_journal
+from tablestone.tools.progress import progress_for, shown_bytes
+from tablestone.tools.reading import Mixed, TableReader, checked_filter
+from tablestone.tools.refusals import TransferRefused
 
 
 @click.command(

@@ -20,15 +20,14 @@ from tablestone.cli.data_options import (
     with_endpoint,
 )
 from tablestone.cli.reading_options import reading_of, with_reading
-from tablestone.transfer.formats.compressed import STANDARD_STREAM, ReadPosition
-from tablestone.transfer.formats.reading_file import read_rows, require_kind
-from tablestone.transfer.importing import Import, ImportReport
-from tablestone.transfer.journal import Journal, open_journal
-from tablestone.transfer.progress import progress_for, shown_bytes
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.rejects import RejectFile
-from tablestone.transfer.wire import TableEndpoint
-from tablestone.transfer.writing import OnConflict
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.formats.compressed import STANDARD_STREAM, ReadPosition
+from tablestone.tools.formats.reading_file import read_rows, require_kind
+from tablestone.tools.importing import Import, ImportReport, RejectFile
+from tablestone.tools.journal import Journal, open_journal
+from tablestone.tools.progress import progress_for, shown_bytes
+from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.writing import OnConflict
 
 SOME_REJECTED = 1
 

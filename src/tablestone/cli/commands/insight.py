@@ -14,9 +14,8 @@ import click
 from tablestone.advice.advising import advise
 from tablestone.cli.insight_tables import print_insight
 from tablestone.telemetry.insight_report import HOUR, PERIODS
-from tablestone.transfer.insight_request import ask_for_insight
-from tablestone.transfer.observed_workload import workload_of
-from tablestone.transfer.refusals import TransferFailed
+from tablestone.tools.insight import ask_for_insight, workload_of
+from tablestone.tools.refusals import TransferFailed
 
 
 @click.command(epilog="Example: tablestone insight Weather --admin 10003")

@@ -7,8 +7,8 @@ import sys
 import click
 
 from tablestone.cli.data_options import table_argument, with_endpoint
-from tablestone.transfer.reading import TableReader
-from tablestone.transfer.wire import TableEndpoint
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.reading import TableReader
 
 
 @click.command(epilog="Example: tablestone partitions Weather")

@@ -12,23 +12,23 @@ from tablestone.cli.data_options import filter_option, table_argument, with_endp
 from tablestone.clock import monotonic_seconds
 from tablestone.model.edm import EdmType
 from tablestone.query.filter_parser import parse_filter
-from tablestone.transfer.explaining import explain
-from tablestone.transfer.odata import property_of
-from tablestone.transfer.queries import (
+from tablestone.tools.client import Query, TableEndpoint
+from tablestone.tools.odata import property_of
+from tablestone.tools.queries import (
     Met,
     Refinement,
     TypesMet,
     all_of,
+    explain,
     parse_order,
     parse_pair,
     prefix_filter,
     shown_value,
     without,
 )
-from tablestone.transfer.reading import TableReader, checked_filter
-from tablestone.transfer.refusals import TransferRefused
-from tablestone.transfer.showing import OUTPUTS, default_output, show
-from tablestone.transfer.wire import Query, TableEndpoint
+from tablestone.tools.reading import TableReader, checked_filter
+from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.showing import OUTPUTS, default_output, show
 
 _KEYS = ("PartitionKey", "RowKey")
 

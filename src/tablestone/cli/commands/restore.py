@@ -22,7 +22,7 @@ from tablestone.engines.contract import EngineBroken, EngineFull, EngineRefused
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, room_for_database
-from tablestone.transfer.progress import shown_bytes
+from tablestone.tools.progress import shown_bytes
 
 ON_SERVERS = "`nodetool refresh` restores a snapshot of a cluster; `tablestone copy` copies tables to a cluster."
 MAGIC = b"SQLite format 3\0"

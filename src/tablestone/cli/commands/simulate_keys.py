@@ -16,17 +16,16 @@ from tablestone.cli.reading_options import reading_of, with_reading
 from tablestone.cli.simulation_report import lines_of, members_of
 from tablestone.model.table_names import TABLE_NAME
 from tablestone.telemetry.insight_report import DAY
-from tablestone.transfer.endpoint_connection import GivenConnection
-from tablestone.transfer.formats.compressed import ReadPosition
-from tablestone.transfer.formats.reading_file import read_rows, require_kind
-from tablestone.transfer.formats.rows import Reading, Rejected, Row
-from tablestone.transfer.insight_request import ask_for_insight
-from tablestone.transfer.observed_workload import queries_of, rate_of
-from tablestone.transfer.progress import progress_for
-from tablestone.transfer.reading import TableReader
-from tablestone.transfer.refusals import TransferFailed, TransferRefused
-from tablestone.transfer.simulated_queries import GivenQuery, distinct
-from tablestone.transfer.simulating import rows_of_table, simulate
+from tablestone.tools.connection import GivenConnection
+from tablestone.tools.formats.compressed import ReadPosition
+from tablestone.tools.formats.reading_file import read_rows, require_kind
+from tablestone.tools.formats.rows import Reading, Rejected, Row
+from tablestone.tools.insight import ask_for_insight, queries_of, rate_of
+from tablestone.tools.progress import progress_for
+from tablestone.tools.reading import TableReader
+from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.simulated_queries import GivenQuery, distinct
+from tablestone.tools.simulating import rows_of_table, simulate
 
 CANNOT_BE_LOADED = 1
 RATE_MAX = 1e12

@@ -12,11 +12,10 @@ from tablestone.cli.data_options import (
     with_endpoint,
     yes_option,
 )
-from tablestone.transfer.measuring import TableSize, size_of
-from tablestone.transfer.progress import progress_for, shown_bytes
-from tablestone.transfer.reading import TableReader
-from tablestone.transfer.refusals import TransferFailed, TransferRefused
-from tablestone.transfer.wire import TableEndpoint
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.progress import progress_for, shown_bytes
+from tablestone.tools.reading import TableReader, TableSize, size_of
+from tablestone.tools.refusals import TransferFailed, TransferRefused
 
 
 @click.command(epilog="Example: tablestone tables --sizes --profile production")

@@ -1,0 +1,440 @@
+"""The one place where the tools speak HTTP: requests that the official SDK signs, sends and authenticates.
+
+Tables are listed, made and deleted by the SDK's own methods. Entities go and come as JSON text through the SDK's
+pipeline but not through its models, for two reasons: the models lose a digit of a time and the type of some values,
+and they cost more than the server does (bench/README.md has the profile). One attempt a call; `retrying` decides what
+is tried again. Knows the forms of requests and answers; does not know files, journals or progress.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, NamedTuple, Self, TypeVar
+from urllib.parse import quote, urlencode
+
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    DeserializationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ServiceResponseError,
+)
+from azure.core.rest import HttpRequest, HttpResponse
+from azure.data.tables import TableServiceClient
+
+from tablestone import __version__, limits
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
+from tablestone.model.keys import EntityKey
+from tablestone.tools.connection import Connection, Scheme
+from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.service_errors import (
+    ServiceError,
+    Unanswered,
+    Unreachable,
+    code_of,
+    first_line,
+    part_error,
+    read_json,
+    service_error,
+)
+from tablestone.tools.transport import AnswerLimits, transport_of
+
+Answer = TypeVar("Answer")
+RawEntity = dict[str, Any]
+"""An entity as `odata=minimalmetadata` writes it, read as JSON."""
+
+PERSON_SECONDS: Final = 15
+"""Seconds of a whole request for which a person waits. The service itself gives up a page of a query after 5 s."""
+PERSON_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of an answer for which a person waits: eight times the largest page of the service."""
+# The headers are those with which the answers of the live service were recorded (tests/transfer/test_recorded.py).
+_READING: Final = {
+    "Accept": "application/json;odata=minimalmetadata",
+    "DataServiceVersion": "3.0",
+}
+_WRITING: Final = {
+    "Accept": "application/json",
+    "Content-Type": "application/json",
+    "DataServiceVersion": "3.0",
+}
+_INSERTING: Final = {
+    "Accept": "application/json;odata=minimalmetadata",
+    "Content-Type": "application/json;odata=nometadata",
+    "DataServiceVersion": "3.0",
+    "Prefer": "return-no-content",
+}
+_TRANSACTING: Final = {
+    "Accept": "application/json",
+    "DataServiceVersion": "3.0",
+    "MaxDataServiceVersion": "3.0;NetFx",
+}
+_OF_METHODS: Final = {
+    "POST": _INSERTING,
+    "PUT": _WRITING,
+    "MERGE": _WRITING,
+    "DELETE": _READING,
+}
+_OF_ANOTHER_SERVICE: Final = (
+    DeserializationError,
+    TypeError,
+    AttributeError,
+    KeyError,
+    RecursionError,
+)
+"""The errors with which the SDK fails at an answer of another service."""
+_PART_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n")
+_NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
+_NEXT: Final = ("NextPartitionKey", "NextRowKey")
+
+
+class Token(NamedTuple):
+    """Where the next page begins: two opaque texts of the service, which may leave out the second one.
+
+    A text that is empty was not given, and is not sent back: the service refuses `NextRowKey=`.
+    """
+
+    next_partition_key: str
+    next_row_key: str
+
+
+class Page(NamedTuple):
+    """One page of a query: its entities, the token of the next page, and how many bytes it took."""
+
+    entities: list[RawEntity]
+    next_token: Token | None
+    size: int
+
+
+class Walk:
+    """Tells when a walk from page to page is back at an earlier one; keeps two tokens, however long the walk is.
+
+    They are the last one, and the one of the last page whose number is a power of two (Brent's algorithm).
+    """
+
+    def __init__(self) -> None:
+        self._pages = 0
+        self._before: object = None
+        self._kept: object = None
+
+    def is_back_at(self, token: object) -> bool:
+        """Whether the token of the next page, None for no page, came before."""
+        if token is not None and token in (self._before, self._kept):
+            return True
+        self._pages += 1
+        self._before = token
+        if self._pages.bit_count() == 1:
+            self._kept = token
+        return False
+
+
+class Operation(NamedTuple):
+    """One write: `method` is POST (insert), PUT (replace), MERGE or DELETE; no body for the last."""
+
+    method: str
+    key: EntityKey
+    body: bytes = b""
+    if_match: str | None = None
+
+
+class Query(NamedTuple):
+    """A query for pages; `select` is empty for all properties."""
+
+    table: str
+    filter: str | None = None
+    select: tuple[str, ...] = ()
+    top: int | None = None
+
+
+class TableEndpoint:
+    """An account's tables, over the SDK's pipeline. Safe to use from several threads, as the SDK's clients are.
+
+    With `is_asked_once`, the SDK tries no request of its own again: for a person who waits. `agent` begins the
+    User-Agent; a server of ours leaves the queries of one that begins with `tablestone-` out of its advice.
+    """
+
+    def __init__(
+        self, connection: Connection, *, is_asked_once: bool = False, agent: str = "tablestone"
+    ) -> None:
+        self.connection = connection
+        limits = AnswerLimits()
+        if is_asked_once:
+            limits = AnswerLimits(PERSON_SECONDS, PERSON_SECONDS, PERSON_BYTES_MAX)
+        settings = transport_of(connection.url, limits)
+        if is_asked_once:
+            settings["retry_total"] = 0
+        try:
+            self._service = TableServiceClient(
+                connection.url,
+                credential=_credential(connection),
+                user_agent=f"{agent}/{__version__}",
+                **settings,
+            )
+        except ValueError as error:
+            raise TransferRefused(f"{connection.name} cannot be used: {error}") from None
+        # Cosmos DB takes a merge in another form, as the SDK sends it there.
+        self._merge: tuple[str, dict[str, str]] = (
+            ("POST", {"X-HTTP-Method": "MERGE"}) if connection.is_cosmos else ("PATCH", {})
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._service.close()
+
+    def table_names(self) -> Iterator[str]:
+        """The names of all tables, in the service's order."""
+        try:
+            pages = self._service.list_tables().by_page()
+            walk = Walk()
+            for page in pages:
+                for table in page:
+                    if not isinstance(table.name, str):
+                        raise self._stranger()
+                    yield table.name
+                if walk.is_back_at(getattr(pages, "continuation_token", None)):
+                    raise TransferFailed(
+                        f"{self.connection.name} answered with a continuation token that it gave before, so its list "
+                        "of tables has no end."
+                    )
+        except AzureError as error:
+            raise self._told(error) from None
+        except _OF_ANOTHER_SERVICE:
+            raise self._stranger() from None
+
+    def ask(self, request: Callable[[TableServiceClient], Answer]) -> Answer:
+        """The answer of the SDK's own client, for what is no entity; its errors become ours."""
+        try:
+            return request(self._service)
+        except _OF_ANOTHER_SERVICE:
+            raise self._stranger() from None
+        except (AzureError, ValueError) as error:
+            raise self._told(error) from None
+
+    def _stranger(self) -> TransferFailed:
+        return TransferFailed(f"{self.connection.name} does not answer as a table service does.")
+
+    def create_table(self, name: str) -> bool:
+        """Create a table; False where it was there."""
+        try:
+            self._service.create_table(name)
+        except ResourceExistsError as error:
+            if code_of(error) == "TableBeingDeleted":
+                raise self._told(error) from None
+            return False
+        except _OF_ANOTHER_SERVICE:
+            raise self._stranger() from None
+        except (AzureError, ValueError) as error:
+            raise self._told(error) from None
+        return True
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is such a table, asked by a query, which any permission to read allows.
+
+        The SDK tries it again, as it does with a list of tables.
+        """
+        try:
+            self.page(Query(name, select=("PartitionKey",), top=1), None, retries={})
+        except ServiceError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def service_time(self) -> int | None:
+        """The time of the service in ticks, to the second; None if its answer has no date."""
+        response, _ = self._send("GET", "/Tables?%24top=1")
+        date = response.headers.get("Date")
+        if date is None:
+            return None
+        return UNIX_EPOCH_TICKS + int(parsedate_to_datetime(date).timestamp()) * TICKS_PER_SECOND
+
+    def delete_table(self, name: str) -> bool:
+        """Delete a table with everything in it; False if there was none, which the SDK's own method does not tell."""
+        path = f"/Tables('{_in_path(name)}')"
+        response, content = self._send("DELETE", path, headers={"Accept": _WRITING["Accept"]})
+        if response.status_code == 404:
+            return False
+        if not 200 <= response.status_code < 300:
+            raise service_error(response, content)
+        return True
+
+    def page(
+        self, query: Query, token: Token | None, *, retries: Mapping[str, int] = _NO_RETRIES
+    ) -> Page:
+        """One page of a query, from the token on; `TransferFailed` if the page leads to itself."""
+        parameters = {}
+        if query.filter:
+            parameters["$filter"] = query.filter
+        if query.select:
+            parameters["$select"] = ",".join(query.select)
+        if query.top is not None:
+            parameters["$top"] = str(min(query.top, limits.PAGE_ENTITIES_MAX))
+        if token is not None:
+            parameters |= {name: text for name, text in zip(_NEXT, token, strict=True) if text}
+        text = urlencode(parameters, quote_via=quote, safe="")
+        response, content = self._send(
+            "GET", f"/{_in_path(query.table)}()" + (f"?{text}" if text else ""), retries=retries
+        )
+        if response.status_code != 200:
+            raise service_error(response, content)
+        if content and not content.lstrip().startswith(b"{"):
+            raise self._stranger()
+        entities = read_json(content).get("value")
+        if not (isinstance(entities, list) and all(isinstance(each, dict) for each in entities)):
+            raise TransferFailed(f"{self.connection.name} answered a query with something else.")
+        texts = [response.headers.get(f"x-ms-continuation-{name}", "") for name in _NEXT]
+        following = Token(*texts) if any(texts) else None
+        if following is not None and following == token:
+            raise endless(query.table)
+        return Page(entities, following, len(content))
+
+    def get(self, table: str, key: EntityKey, select: Sequence[str] = ()) -> RawEntity | None:
+        """One entity, or None where there is none."""
+        text = f"?$select={quote(','.join(select), safe='')}" if select else ""
+        response, content = self._send("GET", _entity_path(table, key) + text)
+        if response.status_code == 404:
+            error = service_error(response, content)
+            if error.code in ("ResourceNotFound", ""):
+                return None
+            raise error
+        if response.status_code != 200:
+            raise service_error(response, content)
+        found = read_json(content)
+        found.pop("odata.metadata", None)  # the address of the table, which a page says once
+        return found
+
+    def write(self, table: str, operation: Operation) -> str | None:
+        """One write outside a transaction; answers the new ETag."""
+        method, headers = self._form_of(operation.method)
+        path = f"/{table}" if operation.method == "POST" else _entity_path(table, operation.key)
+        if operation.if_match is not None:
+            headers["If-Match"] = operation.if_match
+        response, content = self._send(method, path, operation.body, headers)
+        if not 200 <= response.status_code < 300:
+            raise service_error(response, content)
+        return response.headers.get("ETag")
+
+    def transact(self, table: str, operations: Sequence[Operation]) -> None:
+        """One entity group transaction: all of it or nothing, with the error of its first operation that fails."""
+        mark = secrets.token_hex(8)
+        body = self._batch_body(table, operations, mark)
+        headers = {**_TRANSACTING, "Content-Type": f"multipart/mixed; boundary=batch_{mark}"}
+        response, content = self._send("POST", "/$batch", body, headers)
+        if response.status_code != 202:
+            raise service_error(response, content)
+        statuses = [int(status) for status in _PART_STATUS.findall(content)]
+        for status in statuses:
+            if status >= 300:
+                raise part_error(status, content)
+        if len(statuses) != len(operations):
+            raise Unreachable(f"{len(operations)} writes were answered by {len(statuses)} results")
+
+    def _batch_body(self, table: str, operations: Sequence[Operation], mark: str) -> bytes:
+        start = (
+            f"--changeset_{mark}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n"
+            "Content-ID: "
+        )
+        beginnings = {
+            method: self._beginning(method) for method in {each.method for each in operations}
+        }
+        collection = f"{self.connection.url}/{table}"
+        parts = [
+            f"--batch_{mark}\r\nContent-Type: multipart/mixed; boundary=changeset_{mark}\r\n\r\n".encode()
+        ]
+        for number, (method, key, body, if_match) in enumerate(operations):
+            verb, headers = beginnings[method]
+            url = collection if method == "POST" else self.connection.url + _entity_path(table, key)
+            head = f"{start}{number}\r\n\r\n{verb} {url} HTTP/1.1\r\n{headers}"
+            if if_match:
+                head += f"If-Match: {if_match}\r\n"
+            if method != "DELETE":
+                head += f"Content-Length: {len(body)}\r\n"
+            parts += (f"{head}\r\n".encode(), body, b"\r\n")
+        parts.append(f"--changeset_{mark}--\r\n\r\n--batch_{mark}--\r\n".encode())
+        return b"".join(parts)
+
+    def _form_of(self, method: str) -> tuple[str, dict[str, str]]:
+        """The method and the headers of a write on the wire."""
+        verb, overriding = self._merge if method == "MERGE" else (method, {})
+        return verb, {**_OF_METHODS[method], **overriding}
+
+    def _beginning(self, method: str) -> tuple[str, str]:
+        """The method and the headers of an operation inside a transaction, as text."""
+        verb, headers = self._form_of(method)
+        headers = {"x-ms-version": self._service.api_version, **headers}
+        return verb, "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+    def _send(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        retries: Mapping[str, int] = _NO_RETRIES,
+    ) -> tuple[HttpResponse, bytes]:
+        request = HttpRequest(
+            method,
+            self.connection.url + target,
+            headers={**(headers or _READING), "x-ms-version": self._service.api_version},
+            content=body or None,
+        )
+        try:
+            # The generated client sends every request with this method; streamed, so that no policy decodes the JSON.
+            response: HttpResponse = self._service._client.send_request(  # noqa: SLF001 - there is no public one
+                request, stream=True, **retries
+            )
+            return response, response.read()
+        except AzureError as error:
+            raise self._told(error) from None
+
+    def _told(self, error: AzureError | ValueError) -> Exception:
+        """The SDK's error as one of ours."""
+        if isinstance(error, HttpResponseError) and error.status_code is not None:
+            return ServiceError(error.status_code, code_of(error), first_line(error))
+        if isinstance(error, ValueError):
+            return TransferRefused(" ".join(str(error).split()))
+        if isinstance(error, ClientAuthenticationError):
+            return TransferFailed(
+                f"The login to {self.connection.name} failed: {first_line(error)}"
+            )
+        if isinstance(error, (ServiceResponseError, HttpResponseError)):
+            return Unanswered(first_line(error))
+        return Unreachable(first_line(error))
+
+
+def endless(table: str) -> TransferFailed:
+    """The failure of a query whose pages lead to a page that was read already."""
+    return TransferFailed(
+        f"{table}: the service answered with a continuation token that it gave before, so its pages have no end."
+    )
+
+
+def _credential(connection: Connection) -> Any:
+    if connection.scheme is Scheme.ENTRA:
+        try:
+            from azure.identity import DefaultAzureCredential  # noqa: PLC0415 - an extra of its own, and slow to load
+        except ImportError:
+            raise TransferRefused(
+                "An Entra login needs azure-identity: install Tablestone with its extras 'tools,entra', or give --sas."
+            ) from None
+        return DefaultAzureCredential()
+    assert connection.secret is not None
+    if connection.scheme is Scheme.ACCOUNT_KEY:
+        return AzureNamedKeyCredential(connection.account, connection.secret)
+    return AzureSasCredential(connection.secret)
+
+
+def _entity_path(table: str, key: EntityKey) -> str:
+    return f"/{_in_path(table)}(PartitionKey='{_in_path(key.partition_key)}',RowKey='{_in_path(key.row_key)}')"
+
+
+def _in_path(text: str) -> str:
+    if text.isalnum() and text.isascii():
+        return text
+    return quote(text.replace("'", "''"), safe="")

@@ -1,0 +1,305 @@
+"""The endpoint of a tool and its credentials: one `Connection` from the options that other Azure tools have too.
+
+Knows connection strings, account URLs, shared access signatures and the precedence of their sources. Knows no HTTP and
+no SDK. A secret never shows in `repr`, so that neither a log nor a traceback holds one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+
+from tablestone.tools.refusals import TransferRefused
+
+CONNECTION_STRING_VARIABLE: Final = "AZURE_STORAGE_CONNECTION_STRING"
+LOCAL_ACCOUNT: Final = "devstoreaccount1"
+LOCAL_URL: Final = f"http://127.0.0.1:10002/{LOCAL_ACCOUNT}"
+"""The Tablestone of this machine, as `tablestone serve` starts it."""
+# The emulators' well-known key: every document of Azure Storage prints it, and it opens no account but theirs.
+LOCAL_KEY: Final = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+DEFAULT_SUFFIX: Final = "core.windows.net"
+
+# Domains of accounts in the public clouds and the sovereign ones: their data may be in production use.
+_PRODUCTION_SUFFIXES: Final = (
+    *(".core.windows.net", ".core.chinacloudapi.cn", ".core.usgovcloudapi.net"),
+    *(".core.cloudapi.de", ".cosmos.azure.com", ".cosmosdb.azure.com"),
+    ".storage.azure.net",
+)
+_COSMOS_SUFFIXES: Final = (".cosmos.azure.com", ".cosmosdb.azure.com")
+
+
+class Scheme(enum.Enum):
+    """The credentials that sign the requests."""
+
+    ACCOUNT_KEY = "account key"
+    SHARED_ACCESS_SIGNATURE = "shared access signature"
+    ENTRA = "Entra login"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An endpoint and its credentials. `url` never holds a signature; `secret` is None for an Entra login."""
+
+    url: str
+    account: str
+    scheme: Scheme
+    secret: str | None = field(repr=False, default=None)
+
+    @property
+    def is_production(self) -> bool:
+        """True for an account in one of Azure's clouds."""
+        host = urlsplit(self.url).hostname or ""
+        return host.endswith(_PRODUCTION_SUFFIXES)
+
+    @property
+    def is_cosmos(self) -> bool:
+        """True for the Table API of Cosmos DB, which takes a merge in another form."""
+        return (urlsplit(self.url).hostname or "").endswith(_COSMOS_SUFFIXES)
+
+    @property
+    def only_table(self) -> str:
+        """The table that the signature is made for, as its `tn` tells; empty if it is not made for one table."""
+        if self.scheme is not Scheme.SHARED_ACCESS_SIGNATURE:
+            return ""
+        return _table_of(self.secret or "")
+
+    @property
+    def name(self) -> str:
+        """The name in messages: the URL of the account, which is no secret."""
+        return self.url
+
+
+@dataclass(frozen=True)
+class GivenConnection:
+    """The options of a command; each may be absent."""
+
+    connection_string: str | None = field(repr=False, default=None)
+    account_url: str | None = field(repr=False, default=None)
+    sas: str | None = field(repr=False, default=None)
+    profile: str | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether any of the options is there, even if it is empty."""
+        return any(text is not None for _, text in self._by_flag())
+
+    def read_from_files(self) -> GivenConnection:
+        """The options with the contents of the files that they name.
+
+        `TransferRefused` for an empty one: a variable that is not set in a script must not lead to another account.
+        """
+        read = GivenConnection(
+            None if self.connection_string is None else from_file(self.connection_string),
+            self.account_url,
+            None if self.sas is None else from_file(self.sas),
+            self.profile,
+        )
+        for flag, text in read._by_flag():
+            if text is not None and not text.strip():
+                raise TransferRefused(f"{flag} is empty: give a value, or leave the option out.")
+        return read
+
+    def _by_flag(self) -> tuple[tuple[str, str | None], ...]:
+        return (
+            ("--connection-string", self.connection_string),
+            ("--account-url", self.account_url),
+            ("--sas", self.sas),
+            ("--profile", self.profile),
+        )
+
+
+def local_connection() -> Connection:
+    """The Tablestone on this machine."""
+    return Connection(LOCAL_URL, LOCAL_ACCOUNT, Scheme.ACCOUNT_KEY, LOCAL_KEY)
+
+
+def parse_connection_string(text: str) -> Connection:
+    """A connection string as every Azure tool takes it; `TransferRefused` names what is missing, never a value."""
+    settings = _settings(text)
+    if settings.get("usedevelopmentstorage", "").lower() == "true":
+        return local_connection()
+    account = settings.get("accountname")
+    url = settings.get("tableendpoint")
+    signature = settings.get("sharedaccesssignature")
+    key = settings.get("accountkey")
+    if url is None:
+        if account is None:
+            raise TransferRefused(
+                "The connection string names no endpoint: it has neither TableEndpoint nor AccountName."
+            )
+        protocol = settings.get("defaultendpointsprotocol", "https")
+        url = f"{protocol}://{account}.table.{settings.get('endpointsuffix', DEFAULT_SUFFIX)}"
+    url, in_url = _split_url(url, "TableEndpoint")
+    if key is not None:
+        if account is None:
+            raise TransferRefused("The connection string has an AccountKey but no AccountName.")
+        _require_base64(key)
+        return Connection(url, account, Scheme.ACCOUNT_KEY, key)
+    secret = signature or in_url
+    if secret is None:
+        raise TransferRefused(
+            "The connection string has neither AccountKey nor SharedAccessSignature."
+        )
+    url = _without_table(url, secret)
+    return Connection(
+        url, account or _account_of(url), Scheme.SHARED_ACCESS_SIGNATURE, _signature(secret)
+    )
+
+
+def from_url(account_url: str, sas: str | None) -> Connection:
+    """An account's URL with a shared access signature, or with none: then Entra signs in."""
+    url, in_url = _split_url(account_url, "--account-url")
+    if sas and in_url:
+        raise TransferRefused("--sas is given and --account-url has a signature too: give one.")
+    secret = sas or in_url
+    if secret:
+        url = _without_table(url, secret)
+        return Connection(url, _account_of(url), Scheme.SHARED_ACCESS_SIGNATURE, _signature(secret))
+    if not url.startswith("https:"):
+        raise TransferRefused(
+            "An Entra login needs https: give --sas, a connection string, or an https URL."
+        )
+    return Connection(url, _account_of(url), Scheme.ENTRA)
+
+
+def resolve(
+    given: GivenConnection,
+    environment: Mapping[str, str],
+    profiles: Mapping[str, Connection],
+) -> Connection:
+    """The connection that the most specific source names.
+
+    The order: the command's own options, a profile, AZURE_STORAGE_CONNECTION_STRING, the Tablestone on this machine.
+    """
+    given = given.read_from_files()
+    named = [
+        flag
+        for flag, value in (
+            ("--connection-string", given.connection_string),
+            ("--account-url", given.account_url),
+            ("--profile", given.profile),
+        )
+        if value is not None
+    ]
+    if len(named) > 1:
+        raise TransferRefused(f"{' and '.join(named)} each name an endpoint: give one of them.")
+    if given.sas is not None and given.account_url is None:
+        raise TransferRefused("--sas goes with --account-url, which is not given.")
+    if given.connection_string is not None:
+        return parse_connection_string(given.connection_string)
+    if given.account_url is not None:
+        return from_url(given.account_url, given.sas)
+    if given.profile is not None:
+        return find_profile(profiles, given.profile)
+    in_environment = environment.get(CONNECTION_STRING_VARIABLE)
+    if in_environment:
+        return parse_connection_string(in_environment)
+    return local_connection()
+
+
+def find_profile(profiles: Mapping[str, Connection], name: str) -> Connection:
+    """The profile of that name; the refusal lists the names there are."""
+    try:
+        return profiles[name]
+    except KeyError:
+        known = ", ".join(sorted(profiles)) or "none"
+        raise TransferRefused(f"There is no profile {name!r}; there is: {known}.") from None
+
+
+def parse_place(text: str, profiles: Mapping[str, Connection]) -> Connection:
+    """One end of a copy: a connection string, `@FILE` that holds one, the URL of an account, or a profile's name."""
+    text = from_file(text).strip()
+    if text.lower().startswith(("http://", "https://")):
+        return from_url(text, None)
+    if "=" in text:
+        return parse_connection_string(text)
+    return local_connection() if text == "local" else find_profile(profiles, text)
+
+
+def from_file(text: str) -> str:
+    """The text itself, or what a file holds that is named as `@FILE`: a secret stays off the command line."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        raise TransferRefused(f"{text[1:]} is not text.") from None
+    except OSError as error:
+        raise TransferRefused(f"{text[1:]} cannot be read: {error.strerror}.") from None
+
+
+def _settings(text: str) -> dict[str, str]:
+    settings = {}
+    for part in text.strip().strip(";").split(";"):
+        name, equals, value = part.partition("=")
+        if not equals or not name.strip():
+            raise TransferRefused(
+                "The connection string is not of the form Name=value;Name=value (quote it in the shell)."
+            )
+        settings[name.strip().lower()] = value.strip()
+    return settings
+
+
+def _split_url(text: str, source: str) -> tuple[str, str | None]:
+    """The URL of the account, and the signature that stood behind it."""
+    try:
+        parts = urlsplit(text if "://" in text else f"https://{text}")
+        port_is_valid = parts.port is None or parts.port > 0
+    except ValueError:
+        port_is_valid, parts = False, urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_valid:
+        raise TransferRefused(f"{source} is not a URL of an account, http://… or https://….")
+    if parts.username is not None or parts.password is not None:
+        raise TransferRefused(f"{source} holds a user name, which no Azure endpoint takes.")
+    url = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+    return url, parts.query or None
+
+
+def _table_of(signature: str) -> str:
+    return dict(parse_qsl(signature.removeprefix("?"))).get("tn", "")
+
+
+def _without_table(url: str, signature: str) -> str:
+    """The URL of the account, where the URL of the table was given that the signature is made for."""
+    parts = urlsplit(url)
+    above, _, last = parts.path.rpartition("/")
+    # The path of an emulator begins with its account, which may have the name of a table.
+    is_table = bool(above) or ".table." in (parts.hostname or "")
+    table = _table_of(signature)
+    if not last or not is_table or last.lower() != table.lower():
+        return url
+    return urlunsplit((parts.scheme, parts.netloc, above, "", ""))
+
+
+def _account_of(url: str) -> str:
+    """The account that a URL names: the last part of a path (an emulator), else the first of the host."""
+    parts = urlsplit(url)
+    path = parts.path.strip("/")
+    return path.rpartition("/")[2] or (parts.hostname or "").partition(".")[0]
+
+
+def _signature(text: str) -> str:
+    """A shared access signature in the one form that is sent, each value encoded once."""
+    members = parse_qsl(text.removeprefix("?"), keep_blank_values=True)
+    if "sig" not in dict(members):
+        raise TransferRefused("The shared access signature has no sig.")
+    # `+` in an unencoded base64 signature is read as a blank by parse_qsl.
+    return "&".join(
+        f"{quote(name, safe='')}={quote(value.replace(' ', '+') if name == 'sig' else value, safe='')}"
+        for name, value in members
+    )
+
+
+def _require_base64(key: str) -> None:
+    try:
+        base64.b64decode(key, validate=True)
+    except (binascii.Error, ValueError):
+        raise TransferRefused("The AccountKey of the connection string is not base64.") from None

@@ -1,0 +1,243 @@
+"""A copy: a table of one endpoint into one of another, resumable, followed by what changed at the source, then
+verified.
+
+Some pages of the source are a window: when all their rows are stored, the journal has the token of the next one.
+Entities that the source changed since the beginning are found by Timestamp and copied again until a round finds none.
+Deleted entities are not found in this way; the comparison of the whole tables reports them.
+Knows reader, writer and comparer, and no options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from tablestone.clock import TICKS_PER_SECOND, Clock
+from tablestone.model.edm import format_date_time, parse_date_time
+from tablestone.model.entity import TIMESTAMP
+from tablestone.model.keys import EntityKey
+from tablestone.tools import odata
+from tablestone.tools.client import Query, RawEntity, TableEndpoint, Token
+from tablestone.tools.comparing import Comparer, Comparison, Difference
+from tablestone.tools.formats.rows import Row
+from tablestone.tools.journal import Journal
+from tablestone.tools.progress import Progress, Reached
+from tablestone.tools.reading import TableReader
+from tablestone.tools.refusals import TransferFailed
+from tablestone.tools.writing import OnConflict, TableWriter, Tally
+
+PAGES_PER_CHECKPOINT: Final = 10
+ROUNDS_MAX: Final = 20
+"""Rounds of what changed; a source that changes faster than it is copied never gets quiet."""
+MARGIN_TICKS: Final = 5 * TICKS_PER_SECOND
+"""How far apart the clocks inside the source may be; the time that it tells is of whole seconds."""
+DIFFERENCES_SHOWN_MAX: Final = 20
+
+
+@dataclass(frozen=True)
+class Copying:
+    """The settings of a copy: entities that exist already, requests in flight, and the comparison at the end."""
+
+    on_conflict: OnConflict
+    parallel: int
+    since: str | None = None
+    """Only what the source changed at or after this time; the text of a DateTime."""
+    verify: bool = True
+
+    @property
+    def makes_equal(self) -> bool:
+        """Whether the target is to hold what the source does."""
+        return self.on_conflict in (OnConflict.FAIL, OnConflict.REPLACE)
+
+    @property
+    def reason_not_to_compare(self) -> str | None:
+        """Why there is no comparison at the end; None if there is one, also after a copy since a time."""
+        if not self.makes_equal:
+            return f"with --on-conflict {self.on_conflict.value} the target keeps what only it has"
+        return None if self.verify else "--no-verify"
+
+
+@dataclass
+class CopyReport:
+    """The result for one table.
+
+    `copied` and `bytes` count what was written at the target, the rounds included. `rounds` has the number of entities
+    that each round of changes wrote. `already` counts the entities that the target had as they are at the source.
+    """
+
+    table: str
+    created: bool = False
+    copied: int = 0
+    already: int = 0
+    skipped: int = 0
+    bytes: int = 0
+    resumed_after: int = 0
+    rounds: list[int] = field(default_factory=list)
+    verified: Comparison | None = None
+    differences: list[Difference] = field(default_factory=list)
+    not_compared: str | None = None
+    """Why nothing was compared; None if both sides were."""
+    began: str = ""
+    """When the copy began, for the next `--since`."""
+
+    @property
+    def is_equal(self) -> bool:
+        return self.verified is None or self.verified.is_equal
+
+
+class TableCopy:
+    """The copy of one table."""
+
+    def __init__(
+        self,
+        source: TableEndpoint,
+        target: TableEndpoint,
+        table: str,
+        copying: Copying,
+        *,
+        journal: Journal,
+        progress: Progress,
+        clock: Clock,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._source, self._target, self._table = source, target, table
+        self._copying, self._journal = copying, journal
+        self._progress, self._clock, self._tell = progress, clock, tell
+        self._reader = TableReader(source)
+        state: dict[str, Any] = journal.state.get("tables", {}).get(table, {})
+        self._state = dict(state)
+        self._earlier = Tally(**state.get("tally", {}))
+        self._followed = Tally()
+
+    def run(self) -> CopyReport:
+        """Copy, follow the changes, compare."""
+        report = CopyReport(self._table, resumed_after=self._earlier.rows)
+        if not self._target.table_exists(self._table):
+            report.created = self._target.create_table(self._table)
+        self._state.setdefault("began", self._source_time())
+        began = int(self._state["began"])
+        report.began = format_date_time(began)
+        if not self._state.get("copied"):
+            self._copy_all(began)
+        if self._copying.makes_equal:
+            report.rounds = self._follow_changes(began)
+        total = _sum(self._earlier, self._followed)
+        report.copied, report.already = total.stored, total.already
+        report.skipped, report.bytes = total.skipped, total.bytes - total.already_bytes
+        report.not_compared = self._copying.reason_not_to_compare
+        if report.not_compared is None:
+            self._verify(report)
+        return report
+
+    def _source_time(self) -> int:
+        """Now, by the source's own clock, so that ours does not matter."""
+        return (self._source.service_time() or self._clock()) - MARGIN_TICKS
+
+    def _copy_all(self, began: int) -> None:
+        copying = self._copying
+        query = Query(self._table, since_filter(copying.since))
+        on_conflict = copying.on_conflict
+        if copying.since is not None and on_conflict is OnConflict.FAIL:
+            on_conflict = OnConflict.REPLACE  # what changed is there already
+        kept = self._state.get("token")
+        token = Token(*kept) if kept else None
+        # An entity that is there already as it is at the source is no conflict: an earlier run may have written it.
+        writer = self._writer(
+            on_conflict, resumed=on_conflict is OnConflict.FAIL or bool(self._state.get("begun"))
+        )
+        self._save(token, copied=False)
+        try:
+            for number, page in enumerate(self._reader.pages(query, token), start=1):
+                for raw in page.entities:
+                    # Later changes are left to the rounds, so a run that continues finds the same entities again.
+                    if not (copying.makes_equal and timestamp_of(raw) >= began):
+                        writer.add(Row(0, odata.key_of(raw), odata.body_of(raw)))
+                if number % PAGES_PER_CHECKPOINT == 0 or page.next_token is None:
+                    writer.drain()
+                    self._save(page.next_token, copied=page.next_token is None, tally=writer.tally)
+                total = _sum(self._earlier, writer.tally)
+                self._progress.update(Reached(total.rows, total.bytes, earlier=self._earlier.rows))
+        finally:
+            writer.close()
+        self._earlier = _sum(self._earlier, writer.tally)
+
+    def _follow_changes(self, began: int) -> list[int]:
+        """Rounds of what the source changed since the copy began; a round that finds nothing ends them."""
+        rounds: list[int] = []
+        seen: dict[EntityKey, str] = {}
+        since = began
+        for _ in range(ROUNDS_MAX):
+            next_since = self._source_time()
+            writer = self._writer(OnConflict.REPLACE, resumed=False)
+            try:
+                changed = Query(self._table, since_filter(format_date_time(since)))
+                for raw in self._reader.entities(changed):
+                    key, etag = odata.key_of(raw), str(raw.get(odata.ETAG))
+                    if seen.get(key) != etag:
+                        seen[key] = etag
+                        writer.add(Row(0, key, odata.body_of(raw)))
+                writer.drain()
+            finally:
+                writer.close()
+            if writer.tally.rows == 0:
+                return rounds
+            self._followed = _sum(self._followed, writer.tally)
+            rounds.append(writer.tally.rows)
+            since = next_since
+            self._tell(
+                f"{self._table}: written at the source meanwhile and copied now: {writer.tally.rows:,}."
+            )
+        raise TransferFailed(
+            f"{self._table}: the source still changes after {ROUNDS_MAX} rounds. Stop its writers; the same command "
+            "goes on."
+        )
+
+    def _save(self, token: Token | None, *, copied: bool, tally: Tally | None = None) -> None:
+        total = _sum(self._earlier, tally or Tally())
+        self._state |= {"begun": True, "token": token, "copied": copied, "tally": asdict(total)}
+        tables = self._journal.state.get("tables", {})
+        self._journal.save({**self._journal.state, "tables": {**tables, self._table: self._state}})
+
+    def _verify(self, report: CopyReport) -> None:
+        comparer = Comparer(self._progress)
+        target = TableReader(self._target)
+        for difference in comparer.differences(
+            self._reader.entities(Query(self._table)), target.entities(Query(self._table))
+        ):
+            if len(report.differences) < DIFFERENCES_SHOWN_MAX:
+                report.differences.append(difference)
+        report.verified = comparer.result
+
+    def _writer(self, on_conflict: OnConflict, *, resumed: bool) -> TableWriter:
+        return TableWriter(
+            self._target,
+            self._table,
+            on_conflict,
+            parallel=self._copying.parallel,
+            reject=_refuse,
+            resumed=resumed,
+        )
+
+
+def since_filter(moment: str | None) -> str | None:
+    """The filter for what changed at or after a moment."""
+    return None if moment is None else f"Timestamp ge datetime'{moment}'"
+
+
+def timestamp_of(raw: RawEntity) -> int:
+    """When the service last changed an entity, in ticks; 0 where it does not say."""
+    text = raw.get(TIMESTAMP)
+    return 0 if text is None else parse_date_time(text)
+
+
+def _sum(first: Tally, second: Tally) -> Tally:
+    return Tally(**{name: value + getattr(second, name) for name, value in asdict(first).items()})
+
+
+def _refuse(row: Row, reason: str) -> None:
+    """End the copy: the target refuses an entity that the source stores, and a copy must be complete."""
+    raise TransferFailed(
+        f"The target does not take the entity with PartitionKey {row.key.partition_key!r} and RowKey "
+        f"{row.key.row_key!r}: {reason}"
+    )

@@ -1,0 +1,113 @@
+"""Deletes the entities that a filter finds, in transactions. An entity that changed after it was read stays.
+
+Knows pages and transactions. The command asks the user for consent, not this module.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+from tablestone import limits
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.tools import odata
+from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
+from tablestone.tools.progress import Progress, Reached
+from tablestone.tools.reading import TableReader
+from tablestone.tools.refusals import TransferFailed
+from tablestone.tools.retrying import InFlight, Retry
+from tablestone.tools.service_errors import ServiceError
+
+
+@dataclass
+class DeleteReport:
+    """The result of a delete.
+
+    `changed` counts the entities that were written after they were read, and stay. `uncertain` counts those of the
+    deleted whose deletion was not acknowledged: they are gone, by this command or by another client. `gone` counts
+    those that another client deleted before.
+    """
+
+    table: str
+    deleted: int = 0
+    changed: int = 0
+    uncertain: int = 0
+    gone: int = 0
+
+
+class Delete:
+    """One delete of everything that a query finds."""
+
+    def __init__(
+        self, endpoint: TableEndpoint, query: Query, *, parallel: int, progress: Progress
+    ) -> None:
+        self.report = DeleteReport(query.table)
+        self._endpoint, self._query, self._progress = endpoint, query, progress
+        self._parallel = parallel
+        self._reader = TableReader(endpoint)
+        self._stop = threading.Event()
+        self._retry = Retry(InFlight(parallel), stop=self._stop)
+        self._lock = threading.Lock()
+
+    def run(self) -> DeleteReport:
+        """Delete; an interrupt leaves the rest, and the same command goes on."""
+        query = self._query._replace(select=(PARTITION_KEY, ROW_KEY))
+        with ThreadPoolExecutor(self._parallel, thread_name_prefix="delete") as pool:
+            try:
+                for page in self._reader.pages(query):
+                    futures: list[Future[None]] = []
+                    for _, group in groupby(page.entities, key=itemgetter(PARTITION_KEY)):
+                        rows = list(group)
+                        for start in range(0, len(rows), limits.CHANGE_SET_OPERATIONS_MAX):
+                            part = rows[start : start + limits.CHANGE_SET_OPERATIONS_MAX]
+                            futures.append(pool.submit(self._delete, part))
+                    for future in futures:
+                        future.result()
+                    self._progress.update(Reached(self.report.deleted, self._reader.cost.bytes))
+            except BaseException:
+                self._stop.set()
+                raise
+        return self.report
+
+    def _delete(self, entities: Sequence[RawEntity], *, uncertain: bool = False) -> None:
+        """Delete entities of one partition. `uncertain`: an earlier attempt may have deleted them without an answer."""
+        operations = [
+            Operation("DELETE", odata.key_of(raw), if_match=raw.get(odata.ETAG, "*"))
+            for raw in entities
+        ]
+
+        def attempt(is_uncertain: bool) -> None:  # noqa: FBT001 - what `Retry.telling` calls
+            nonlocal uncertain
+            uncertain = uncertain or is_uncertain
+            self._endpoint.transact(self._query.table, operations)
+
+        try:
+            self._retry.telling(attempt)
+        except ServiceError as error:
+            if error.status not in (404, 412) or error.code == "TableNotFound":
+                raise TransferFailed(f"{self._query.table}: {error}") from None
+            if len(operations) > 1:
+                # One of them changed or is gone: each by itself has its own fate.
+                for raw in entities:
+                    self._delete([raw], uncertain=uncertain)
+            elif error.status == 412:
+                self._count(changed=1)
+            elif uncertain:
+                self._count(deleted=1, uncertain=1)
+            else:
+                self._count(gone=1)
+            return
+        self._count(deleted=len(operations))
+
+    def _count(
+        self, *, deleted: int = 0, changed: int = 0, uncertain: int = 0, gone: int = 0
+    ) -> None:
+        with self._lock:
+            self.report.deleted += deleted
+            self.report.changed += changed
+            self.report.uncertain += uncertain
+            self.report.gone += gone

@@ -1,0 +1,302 @@
+"""An export: a table, or the entities that a filter finds, into a file. It can be resumed; the file is whole or absent.
+
+JSON lines are written as pages come. CSV and Parquet need all columns first: entities wait in a compressed file of
+JSON lines beside the target, and are converted when all have come. A journal keeps the continuation token and the
+length of what is written; a run that goes on cuts the file there. It also keeps the identity of the whole file before
+that gets its name: the run after a kill knows it again. Knows formats and journal; does not know options.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+import orjson
+
+from tablestone.model.edm import EdmType
+from tablestone.model.entity import TIMESTAMP
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.tools.client import Page, Query, RawEntity, Token
+from tablestone.tools.formats import json_lines
+from tablestone.tools.formats.compressed import (
+    CompressedAppender,
+    ReadPosition,
+    open_for_reading,
+    split_name,
+)
+from tablestone.tools.formats.csv_schema import schema_beside, schema_text
+from tablestone.tools.journal import Journal
+from tablestone.tools.progress import Progress, Reached
+from tablestone.tools.reading import Columns, Cost, Mixed, TableReader
+from tablestone.tools.refusals import TransferFailed
+
+PAGES_PER_CHECKPOINT: Final = 20
+SPOOL_SUFFIX: Final = ".part.jsonl.zst"
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """The result of an export, over all of its runs."""
+
+    table: str
+    path: str
+    entities: int
+    bytes_read: int
+    bytes_written: int
+    resumed_after: int
+    retries: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """The output: the file, its kind (jsonl, csv, parquet), and the form of its columns."""
+
+    path: str
+    kind: str
+    mixed: Mixed = Mixed.FAIL
+    with_timestamp: bool = False
+    schema: bool = False
+    """Of CSV: the types are in a file beside it, and the header has names only."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that every entity has."""
+        return (PARTITION_KEY, ROW_KEY, *((TIMESTAMP,) if self.with_timestamp else ()))
+
+    @property
+    def needs_columns(self) -> bool:
+        return self.kind in ("csv", "parquet")
+
+
+class ReadsPages(Protocol):
+    """The source of an export: a `TableReader`, or a part of what one reads."""
+
+    cost: Cost
+
+    def pages(self, query: Query, token: Token | None = None, /) -> Iterator[Page]:
+        """The pages from the token on; the last one has no token."""
+
+
+class Export:
+    """One export into one file."""
+
+    def __init__(
+        self,
+        reader: ReadsPages,
+        query: Query,
+        target: Target,
+        *,
+        journal: Journal | None,
+        progress: Progress,
+    ) -> None:
+        self._reader, self._query, self._target = reader, query, target
+        self._journal, self._progress = journal, progress
+        path = target.path
+        self._waiting = Path(path + (SPOOL_SUFFIX if target.needs_columns else ".part"))
+        self._compression = ".zst" if target.needs_columns else split_name(path)[1]
+        self._state: dict[str, Any] = dict(journal.state) if journal else {}
+        if not (self.has_its_name or self._holds_what_was_read()):
+            self._state = {}
+        self._columns = Columns(self._state)
+
+    @property
+    def has_its_name(self) -> bool:
+        """Whether the file under the name is the one that an earlier run of this export completed."""
+        try:
+            return self._state.get("whole") == _identity(Path(self._target.path))
+        except OSError:
+            return False
+
+    def run(self) -> ExportReport:
+        """Write the file; `TransferFailed` or an interrupt leaves a journal to go on with."""
+        resumed = int(self._state.get("entities", 0))
+        with _disk_errors(self._target.path):
+            if not self.has_its_name:
+                try:
+                    if not self._state.get("read"):
+                        self._read()
+                    self._finish()
+                except BaseException:
+                    self._remove_what_nothing_goes_on_with()
+                    raise
+            if self._target.needs_columns:
+                self._waiting.unlink(missing_ok=True)
+        return ExportReport(
+            self._query.table,
+            self._target.path,
+            int(self._state["entities"]),
+            self._reader.cost.bytes,
+            Path(self._target.path).stat().st_size,
+            resumed,
+            self._reader.cost.retries,
+        )
+
+    def _require_columns(self) -> None:
+        """Fail before a file is made if a property has several types: another command is needed then."""
+        try:
+            self._columns.pairs(self._target.mixed)
+        except TransferFailed:
+            self._waiting.unlink(missing_ok=True)
+            raise
+
+    def _remove_what_nothing_goes_on_with(self) -> None:
+        """Remove the file of an export that failed before its first checkpoint, such as one of no table."""
+        if not self._state.get("length"):
+            self._waiting.unlink(missing_ok=True)
+
+    def _holds_what_was_read(self) -> bool:
+        """Whether the file that the journal speaks of is there and long enough."""
+        try:
+            return self._waiting.stat().st_size >= int(self._state.get("length", 0))
+        except OSError:
+            return False
+
+    def _read(self) -> None:
+        kept = int(self._state.get("length", 0))
+        stored = self._state.get("token")
+        token = Token(*stored) if stored else None
+        entities = earlier = int(self._state.get("entities", 0))
+        with self._waiting.open("r+b" if kept else "wb") as file:
+            file.truncate(kept)
+            file.seek(kept)
+            appender = CompressedAppender(file, self._compression)
+            for number, page in enumerate(self._reader.pages(self._query, token), start=1):
+                for raw in page.entities:
+                    appender.write(json_lines.write_line(raw))
+                    if self._target.needs_columns:
+                        self._columns.add(raw)
+                entities += len(page.entities)
+                self._progress.update(Reached(entities, self._reader.cost.bytes, earlier=earlier))
+                if number % PAGES_PER_CHECKPOINT == 0 or page.next_token is None:
+                    appender.finish()
+                    self._checkpoint(file, page.next_token, entities)
+
+    def _checkpoint(self, file: IO[bytes], token: Token | None, entities: int) -> None:
+        os.fsync(file.fileno())
+        self._state = {
+            "length": file.tell(),
+            "token": token,
+            "entities": entities,
+            "read": token is None,
+            **self._columns.state(),
+        }
+        if self._journal:
+            self._journal.save(self._state)
+
+    def _finish(self) -> None:
+        """Give the file its name, converted first where it is of columns."""
+        done = Path(self._target.path)
+        whole = self._waiting
+        if self._target.needs_columns:
+            self._require_columns()
+            whole = done.with_name(done.name + ".part")
+            with whole.open("wb") as file:
+                convert(self._waiting, file, self._target, self._columns)
+                file.flush()
+                os.fsync(file.fileno())
+        if self._target.schema:
+            schema = schema_beside(self._target.path)
+            fresh = schema.with_name(schema.name + ".part")
+            fresh.write_text(schema_text(self._columns.pairs(self._target.mixed)), encoding="utf-8")
+            fresh.replace(schema)
+        self._state["whole"] = _identity(whole)
+        if self._journal:
+            self._journal.save(self._state)
+        whole.replace(done)
+
+
+def _identity(path: Path) -> list[int]:
+    """The numbers that tell a file from all others, under any name."""
+    found = path.stat()
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
+
+
+def convert(spool: Path, file: IO[bytes], target: Target, columns: Columns) -> None:
+    """JSON lines of entities as CSV or Parquet."""
+    if target.kind == "parquet":
+        from tablestone.tools.formats import parquet  # noqa: PLC0415 - pyarrow loads slowly
+
+        fields = [
+            (title, parquet.Field(name, kind, least, greatest, bool(has_ticks)))
+            for title, name, kind, (_, least, greatest, has_ticks) in columns.titles(target.mixed)
+        ]
+        parquet.write_parquet(file, fields, spooled(spool), with_timestamp=target.with_timestamp)
+        return
+    appender = CompressedAppender(file, split_name(target.path)[1])
+    lines = csv_lines(
+        spooled(spool), columns.pairs(target.mixed), target.keys, with_types=not target.schema
+    )
+    for size, text in enumerate(lines, start=1):
+        appender.write(text)
+        if size % 10_000 == 0:
+            appender.finish()
+    appender.finish()
+
+
+def csv_lines(
+    entities: Iterator[RawEntity],
+    columns: Sequence[tuple[str, EdmType]],
+    keys: Sequence[str],
+    *,
+    with_types: bool = True,
+) -> Iterator[bytes]:
+    """The lines of a CSV file, the header first."""
+    from tablestone.tools.formats import csv_typed  # noqa: PLC0415 - pyarrow loads slowly
+
+    yield csv_typed.header_line(columns, keys, with_types=with_types)
+    for raw in entities:
+        yield csv_typed.write_row(raw, columns, keys)
+
+
+def spooled(path: Path) -> Iterator[RawEntity]:
+    """The entities that wait in a file."""
+    with open_for_reading(str(path), ReadPosition()) as lines:
+        for line in lines:
+            yield orjson.loads(line)
+
+
+def export_to_stream(
+    reader: TableReader,
+    query: Query,
+    target: Target,
+    write: Callable[[bytes], object],
+    spool: Path,
+    progress: Progress,
+) -> int:
+    """The same to standard output: nothing to go on with. `spool` is a file for what needs columns first."""
+    entities = 0
+    columns = Columns()
+    with spool.open("wb") as waiting:
+        appender = CompressedAppender(waiting, ".zst")
+        for page in reader.pages(query):
+            for raw in page.entities:
+                line = json_lines.write_line(raw)
+                if target.needs_columns:
+                    columns.add(raw)
+                    appender.write(line)
+                else:
+                    write(line)
+            entities += len(page.entities)
+            progress.update(Reached(entities, reader.cost.bytes))
+            appender.finish()
+    if target.kind == "csv":
+        for text in csv_lines(spooled(spool), columns.pairs(target.mixed), target.keys):
+            write(text)
+    return entities
+
+
+@contextmanager
+def _disk_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise TransferFailed(
+                f"The disk is full while {path} is written; make room, and the same command goes on."
+            ) from None
+        raise TransferFailed(f"{path} cannot be written: {error.strerror or error}.") from None

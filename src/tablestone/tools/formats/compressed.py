@@ -1,0 +1,130 @@
+"""Files that may be compressed: opened by the end of their name, `-` for the standard streams.
+
+Knows gzip and Zstandard. Appended data is a further member or frame, which both formats allow. So a file can be cut
+back to the length that a journal has, and be continued.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from tablestone.tools.refusals import TransferFailed, TransferRefused
+
+STANDARD_STREAM: Final = "-"
+COMPRESSIONS: Final = (".gz", ".zst")
+BUFFER_BYTES: Final = 1024 * 1024
+LEVEL_GZIP: Final = 6
+LEVEL_ZSTANDARD: Final = 3
+
+
+BinaryFile = io.BufferedIOBase | IO[bytes]
+
+
+@dataclass
+class ReadPosition:
+    """The position in a file, in bytes of its `size` on disk; 0 and None if they are not known."""
+
+    position: int = 0
+    size: int | None = None
+
+
+class _Counted(io.RawIOBase):
+    """A file whose reading moves a position."""
+
+    def __init__(self, file: io.FileIO, position: ReadPosition) -> None:
+        self._file, self._position = file, position
+        position.size = os.fstat(file.fileno()).st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        count = self._file.readinto(buffer)
+        self._position.position += count
+        return count
+
+
+def split_name(path: str) -> tuple[str, str]:
+    """The ending that says what a file holds, and the one that says how it is compressed; either may be empty."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
+    return (suffixes[-1] if suffixes else ""), compression
+
+
+@contextmanager
+def open_for_reading(path: str, position: ReadPosition) -> Iterator[BinaryFile]:
+    """The file's content, decompressed; the failures of reading it are sentences."""
+    _, compression = split_name(path)
+    with _failures_of(path):
+        if path == STANDARD_STREAM:
+            yield sys.stdin.buffer
+            return
+        with _opened(path) as raw, io.BufferedReader(_Counted(raw, position), BUFFER_BYTES) as file:
+            if compression == ".gz":
+                with gzip.open(file) as plain:
+                    yield plain
+            elif compression == ".zst":
+                import zstandard  # noqa: PLC0415 - only for files that need it
+
+                decompressor = zstandard.ZstdDecompressor()
+                with decompressor.stream_reader(file, read_across_frames=True) as plain:
+                    yield io.BufferedReader(plain, BUFFER_BYTES)
+            else:
+                yield file
+
+
+def _opened(path: str) -> io.FileIO:
+    try:
+        return Path(path).open("rb", buffering=0)
+    except OSError as error:
+        raise TransferRefused(f"{path} cannot be read: {error.strerror}.") from None
+
+
+@contextmanager
+def _failures_of(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise TransferFailed(f"{path} is damaged or not whole: {error}.") from None
+    except OSError as error:
+        raise TransferFailed(f"{path} cannot be read: {error.strerror or error}.") from None
+    except Exception as error:
+        if type(error).__name__ == "ZstdError":
+            raise TransferFailed(f"{path} is damaged or not whole: {error}.") from None
+        raise
+
+
+class CompressedAppender:
+    """Appends to a file in pieces, each a whole member or frame, so that after any `finish` the file can be read."""
+
+    def __init__(self, file: IO[bytes], compression: str) -> None:
+        self._file = file
+        self._compression = compression
+        self._pending: list[bytes] = []
+
+    def write(self, text: bytes) -> None:
+        self._pending.append(text)
+
+    def finish(self) -> None:
+        """Everything written so far is in the file, as a member of its own."""
+        if not self._pending:
+            return
+        content = b"".join(self._pending)
+        self._pending.clear()
+        if self._compression == ".gz":
+            content = gzip.compress(content, LEVEL_GZIP, mtime=0)
+        elif self._compression == ".zst":
+            import zstandard  # noqa: PLC0415 - only for files that need it
+
+            content = zstandard.ZstdCompressor(level=LEVEL_ZSTANDARD).compress(content)
+        self._file.write(content)
+        self._file.flush()

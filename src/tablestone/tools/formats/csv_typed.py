@@ -1,0 +1,368 @@
+"""CSV whose columns have types: `temp:Double` in the header, a schema beside the file, or Storage Explorer's `temp`
+with `temp@type` beside it.
+
+pyarrow cuts the text into cells; this module gives each cell its meaning. An empty cell is an absent property and `""`
+an empty string. Text is never taken for a formula: it is stored and written as it is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv as text_csv
+import io
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
+
+import pyarrow as pa
+from pyarrow import csv
+
+from tablestone.model.edm import EdmType, EdmValue, GeographyPoint
+from tablestone.model.entity import TIMESTAMP, is_identifier
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.model.typed_json import geography_json
+from tablestone.tools import odata
+from tablestone.tools.formats.compressed import BinaryFile
+from tablestone.tools.formats.csv_schema import read_schema
+from tablestone.tools.formats.rows import (
+    TYPE_NAMES,
+    Reading,
+    Rejected,
+    Row,
+    RowMaker,
+    key_text,
+    type_named,
+)
+from tablestone.tools.refusals import TransferFailed, TransferRefused
+
+_WIDE: Final = ("utf-16", "utf-32")
+
+
+class UnclosedQuote(Exception):
+    """A quote is open at the end of the file. `line` is the line where it opens, from 1."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+class MarkedEnd(io.RawIOBase):
+    """The file, followed by a row with a mark. `width` is the number of cells of a row."""
+
+    def __init__(self, file: io.BufferedReader[Any], encoding: str, width: int) -> None:
+        self._file = file
+        self._mark = secrets.token_hex(16)
+        self._swallowed: str | None = None
+        name = codecs.lookup(encoding).name.removesuffix("-sig")
+        if name in _WIDE:
+            # The order of the bytes is that of the mark at the beginning of the file.
+            is_big = file.peek(4)[:4].startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE))
+            name += "-be" if is_big else "-le"
+        self._newline = "\n".encode(name)
+        self._rest = f"\n{self._mark}{',' * (width - 1)}\n".encode(name)
+        self._lines = 0
+
+    def readable(self) -> bool:
+        """True: the parser reads it."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill a part of the buffer; 0 behind the mark."""
+        read = self._file.read1(len(buffer))
+        if read:
+            self._lines += read.count(self._newline)
+        else:
+            read, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(read)] = read
+        return len(read)
+
+    def saw_ragged(self, text: str) -> None:
+        """Look for the mark in a row that has too few or too many cells."""
+        if self._mark in text:
+            self._swallowed = _last_cell(text)
+
+    def without_mark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows before the mark; `UnclosedQuote` comes before the rows of the batch that has the open quote."""
+        for batch in batches:
+            rows = batch.num_rows
+            if rows:
+                last = [column[rows - 1].as_py() or "" for column in batch.columns]
+                if last[0] == self._mark:
+                    yield batch.slice(0, rows - 1)
+                    return
+                for cell in last:
+                    if self._mark in cell:
+                        self._swallowed = cell
+            if self._swallowed is not None:
+                break
+            yield batch
+        if self._swallowed is not None:
+            # One of the newlines before the mark belongs to the mark.
+            within = self._swallowed.partition(self._mark)[0].count("\n") - 1
+            raise UnclosedQuote(1 + self._lines - within)
+
+
+def _last_cell(text: str) -> str:
+    """The cell that a quote which is not closed makes of the rest of a row."""
+    try:
+        return next(text_csv.reader([text]))[-1]
+    except (text_csv.Error, StopIteration):
+        return text  # too long for the module: the line where the row begins
+
+
+HEADER_BYTES_MAX: Final = 1024 * 1024
+BLOCK_BYTES: Final = 16 * 1024 * 1024
+"""A row lies in two blocks at most, so this is also about the longest one that can be read."""
+ROWS_PER_SLICE: Final = 10_000
+"""Rows whose cells are Python texts at the same time."""
+TYPE_SUFFIX: Final = re.compile(r"(.*?)\s?@(?:odata\.)?type")
+_NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$|^$')
+_ETAG_NAMES: Final = frozenset(("etag", "ETag"))
+_ETAG: Final = re.compile(r'W/"[^"]*"')
+"""An ETag of the service, as other tools export it in a column without a type."""
+_UNTYPED_NAMES: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP))
+
+
+class _Column(NamedTuple):
+    """A column of values: the property, its type where the file or an option says it, the column with the type."""
+
+    place: int
+    name: str
+    kind: EdmType | None
+    type_index: int | None
+
+
+def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Rejected]:
+    """The rows of a CSV file with a header."""
+    maker = RowMaker(reading)
+    ragged: dict[int, Any] = {}
+
+    buffered = io.BufferedReader(cast("io.RawIOBase", file), HEADER_BYTES_MAX)
+    header = _header(buffered, path, reading)
+    columns = _columns(header, reading, maker, path)
+    marked = MarkedEnd(buffered, reading.encoding, len(header))
+
+    def note(row: Any) -> str:
+        ragged[row.number] = row
+        marked.saw_ragged(row.text)
+        return "skip"
+
+    last_types: dict[int, EdmType] = {}
+    number = 1  # the header
+    source = io.BufferedReader(marked, HEADER_BYTES_MAX)
+    batches = _batches(source, path, reading, len(header), note)
+    try:
+        for batch in _slices(marked.without_mark(batches)):
+            for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                number += 1
+                while number in ragged:
+                    yield _ragged(ragged.pop(number))
+                    number += 1
+                yield _row(number, cells, columns, maker, last_types)
+    except UnclosedQuote as unclosed:
+        # Earlier blocks of a long file have been given already: then the import failed on its way.
+        failure = TransferRefused if number == 1 else TransferFailed
+        raise failure(
+            f"{path}: the quote that opens in line {unclosed.line} is never closed."
+        ) from None
+    for row_number in sorted(ragged):
+        yield _ragged(ragged[row_number])
+
+
+def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows a few at a time: their cells as Python texts take many times the room of a block."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS_PER_SLICE):
+            yield batch.slice(start, ROWS_PER_SLICE)
+
+
+def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> list[str]:
+    """The names of the columns, as they stand in the first record."""
+    start = file.peek(HEADER_BYTES_MAX)[:HEADER_BYTES_MAX]
+    encoding = reading.encoding
+    try:
+        if codecs.lookup(encoding).name == "utf-8":
+            if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise TransferRefused(f"{path} is UTF-16: say --encoding utf-16.")
+            encoding = "utf-8-sig"
+        text = codecs.getincrementaldecoder(encoding)().decode(start)
+    except LookupError:
+        raise TransferRefused(f"--encoding {reading.encoding!r} is not known.") from None
+    except UnicodeDecodeError as error:
+        raise TransferRefused(_not_in(path, reading.encoding, error.reason)) from None
+    names = next(text_csv.reader(text.splitlines(keepends=True)), None)
+    if not names:
+        raise TransferRefused(f"{path} is empty: its first line must name the columns.")
+    return names
+
+
+def _batches(
+    file: BinaryFile, path: str, reading: Reading, width: int, note: Callable[[Any], str]
+) -> Iterator[pa.RecordBatch]:
+    """The cells as columns of text, a block at a time."""
+    names = [str(index) for index in range(width)]
+    try:
+        yield from csv.open_csv(
+            file,
+            read_options=csv.ReadOptions(
+                use_threads=False,
+                block_size=BLOCK_BYTES,
+                encoding=reading.encoding,
+                column_names=names,
+                skip_rows_after_names=1,
+            ),
+            parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
+            convert_options=csv.ConvertOptions(
+                column_types={name: pa.string() for name in names},
+                null_values=["", *reading.nulls],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        text = str(error)
+        if "invalid UTF8" in text:
+            where = re.search(r"Row #\d+", text)
+            raise TransferFailed(
+                _not_in(path, reading.encoding, where[0].lower() if where else "a row")
+            ) from None
+        if "straddling object" in text:
+            raise TransferFailed(
+                f"{path} has a row of more than {BLOCK_BYTES // 1024**2} MiB: perhaps a quote is never closed."
+            ) from None
+        raise TransferFailed(
+            f"{path} cannot be read as CSV: {text.partition(chr(10))[0]}."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise TransferFailed(_not_in(path, reading.encoding, error.reason)) from None
+
+
+def _not_in(path: str, encoding: str, where: str) -> str:
+    return f"{path} is not {encoding} ({where}): say which it is with --encoding, such as cp1252."
+
+
+def _columns(header: Sequence[str], reading: Reading, maker: RowMaker, path: str) -> list[_Column]:
+    """The meaning of each column. A column of types belongs to the column whose name it has."""
+    schema = read_schema(path)
+    type_columns: dict[str, int] = {}
+    values: list[tuple[int, str, EdmType | None]] = []
+    for index, title in enumerate(header):
+        of_type = TYPE_SUFFIX.fullmatch(title)
+        name, colon, type_name = title.rpartition(":")
+        if of_type:
+            type_columns[of_type[1]] = index
+        elif colon:
+            values.append((index, name, type_named(type_name, f"{path}, column {title!r}")))
+        else:
+            values.append((index, title, schema.get(title)))
+    columns, seen = [], set()
+    for index, name, own_kind in values:
+        kind = reading.types.get(name, own_kind)
+        if (name, kind) in seen:
+            raise TransferRefused(f"{path} has two columns {header[index]!r}.")
+        seen.add((name, kind))
+        if name not in _UNTYPED_NAMES and name not in reading.drop and not is_identifier(name):
+            raise TransferRefused(
+                f"{path}: the column {name!r} cannot name a property. Rename it, or leave it out: --drop {name!r}."
+            )
+        columns.append(_Column(index, name, kind, type_columns.get(name)))
+    names = {name for name, _ in seen}
+    for wanted in (*maker.key_columns, *reading.types):
+        if wanted not in names:
+            raise TransferRefused(f"{path} has no column {wanted!r}; it has {', '.join(header)}.")
+    return columns
+
+
+def _row(
+    number: int,
+    cells: Sequence[str | None],
+    columns: Iterable[_Column],
+    maker: RowMaker,
+    last_types: dict[int, EdmType],
+) -> Row | Rejected:
+    try:
+        found: dict[str, EdmValue] = {}
+        for column in columns:
+            value = _value(cells, column, last_types)
+            if value is None:
+                continue
+            if column.name in found:
+                raise ValueError(f"{column.name} has two values, of two types")  # noqa: TRY301 - the reason
+            found[column.name] = value
+        return maker.make(number, found)
+    except ValueError as error:
+        return Rejected(number, str(error), ",".join(_quoted(cell) for cell in cells))
+
+
+def _value(
+    cells: Sequence[str | None], column: _Column, last_types: dict[int, EdmType]
+) -> EdmValue | None:
+    """A cell's value. A column of types beside it says the type; where that is empty, the last one that it said counts:
+    Storage Explorer 1.40 names types in the first row only.
+    """
+    cell = cells[column.place]
+    kind = column.kind
+    if kind is None and column.type_index is not None:
+        named = cells[column.type_index]
+        if named:
+            if named.removeprefix("Edm.") == "Null":
+                return None
+            kind = _type_in_cell(column.name, named)
+            last_types[column.place] = kind
+            if cell is None and kind is EdmType.STRING:
+                return EdmValue(EdmType.STRING, "")
+        else:
+            kind = last_types.get(column.place)
+    if cell is None:
+        return None
+    if kind is None and column.name in _ETAG_NAMES and _ETAG.fullmatch(cell):
+        return None  # the service's, and no property
+    if kind is None or kind is EdmType.STRING:
+        return EdmValue(EdmType.STRING, cell)
+    return odata.typed_value(column.name, cell, kind)
+
+
+def _type_in_cell(name: str, text: str) -> EdmType:
+    kind = TYPE_NAMES.get(text.removeprefix("Edm."))
+    if kind is None:
+        raise ValueError(f"{name} has the type {text!r}, which the service does not have")
+    return kind
+
+
+def _ragged(row: Any) -> Rejected:
+    reason = f"the row has {row.actual_columns} cells and the header {row.expected_columns}"
+    return Rejected(row.number, reason, row.text)
+
+
+def header_line(
+    columns: Iterable[tuple[str, EdmType]], keys: Sequence[str], *, with_types: bool = True
+) -> bytes:
+    """The header of a file: `keys`, which are columns without a type, then each property, with its type or without."""
+    titles = list(keys)
+    for name, kind in columns:
+        titles.append(f"{name}:{kind.value.removeprefix('Edm.')}" if with_types else name)
+    return ",".join(map(_quoted, titles)).encode() + b"\n"
+
+
+def write_row(
+    raw: Mapping[str, Any], columns: Sequence[tuple[str, EdmType]], keys: Sequence[str]
+) -> bytes:
+    """An entity as the service sent it, as one line of CSV."""
+    cells: list[str | None] = [raw.get(name) for name in keys]
+    for name, kind in columns:
+        value = odata.property_of(raw, name)
+        cells.append(_cell(value) if value is not None and value.type is kind else None)
+    return ",".join(map(_quoted, cells)).encode() + b"\n"
+
+
+def _cell(value: EdmValue) -> str:
+    if isinstance(value.value, GeographyPoint):
+        return geography_json(value.value)
+    return key_text(value)
+
+
+def _quoted(cell: str | None) -> str:
+    if cell is None:
+        return ""
+    return '"' + cell.replace('"', '""') + '"' if _NEEDS_QUOTES.search(cell) else cell

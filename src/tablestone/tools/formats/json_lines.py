@@ -1,0 +1,130 @@
+"""Entities as JSON: one a line in the service's own form, or the one document that another tool wrote.
+
+A document is an array, or an object whose `value` is one, as AzCopy 7 and the service itself write it. It is read
+whole; lines are read one by one. Types are those of `odata=minimalmetadata`, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from tablestone.model.edm import EdmValue
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
+from tablestone.tools import odata
+from tablestone.tools.formats.compressed import BinaryFile
+from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker
+from tablestone.tools.refusals import TransferRefused
+
+LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A line that is longer than this holds no entity: the service takes 1 MiB of one."""
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+def read_json(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Rejected]:
+    """The rows of a file of JSON."""
+    maker = RowMaker(reading) if _needs_maker(reading) else None
+    first = file.readline(LINE_BYTES_MAX)
+    if first.startswith(_UTF16_MARKS):
+        raise TransferRefused(f"{path} is UTF-16: JSON lines are UTF-8.")
+    first = first.removeprefix(_BYTE_ORDER_MARK)
+    if _is_whole_document(first):
+        yield from _read_document(first + file.read(), path, reading, maker)
+        return
+    number, line = 1, first
+    while line:
+        stripped = line.strip()
+        if stripped:
+            yield _read_line(number, stripped, reading, maker)
+        line = file.readline(LINE_BYTES_MAX)
+        number += 1
+
+
+def _needs_maker(reading: Reading) -> bool:
+    return (
+        reading.keys_are_made
+        or reading.keeps_columns
+        or bool(reading.types or reading.drop or reading.nulls)
+    )
+
+
+def _is_whole_document(first_line: bytes) -> bool:
+    """True where the first line does not hold an entity of its own: the file is one JSON document."""
+    stripped = first_line.strip()
+    if not stripped.startswith((b"[", b"{")):
+        return False
+    try:
+        read = orjson.loads(stripped)
+    except ValueError:
+        # A document over several lines begins with a bracket alone, or a bracket and the beginning of a member.
+        return stripped in (b"{", b"[", b"[{") or stripped.startswith(b"[")
+    return isinstance(read, list) or isinstance(read.get("value"), list)
+
+
+def _read_document(
+    content: bytes, path: str, reading: Reading, maker: RowMaker | None
+) -> Iterator[Row | Rejected]:
+    try:
+        read = orjson.loads(content)
+    except ValueError as error:
+        raise TransferRefused(
+            f"{path} is neither JSON lines nor a JSON document: {error}."
+        ) from None
+    if isinstance(read, dict):
+        read = read.get("value", [read] if PARTITION_KEY in read else None)
+    if not isinstance(read, list):
+        raise TransferRefused(
+            f"{path} is JSON of another kind: an array of entities is needed, or an object with one as its value."
+        )
+    for number, raw in enumerate(read, start=1):
+        yield _read_object(number, raw, orjson.dumps(raw), reading, maker)
+
+
+def _read_line(
+    number: int, line: bytes, reading: Reading, maker: RowMaker | None
+) -> Row | Rejected:
+    try:
+        raw = orjson.loads(line)
+    except ValueError as error:
+        return Rejected(number, f"not JSON: {error}", line.decode("utf-8", "replace"))
+    return _read_object(number, raw, line, reading, maker)
+
+
+def _read_object(
+    number: int, raw: Any, text: bytes, reading: Reading, maker: RowMaker | None
+) -> Row | Rejected:
+    try:
+        if not isinstance(raw, dict):
+            raise ValueError("a JSON object is needed, with a member for each property")  # noqa: TRY301, TRY004 - the reason
+        if maker is None:
+            key, is_sent_as_it_is = odata.require_valid(raw, len(text))
+            return Row(number, key, text if is_sent_as_it_is else odata.body_of(raw))
+        return maker.make(number, typed_members(raw, reading))
+    except ValueError as error:
+        return Rejected(number, str(error), text.decode("utf-8", "replace"))
+
+
+def typed_members(raw: Mapping[str, Any], reading: Reading) -> dict[str, EdmValue]:
+    """All members with their types, keys and Timestamp too: keys may be made of them. `ValueError` is the reason."""
+    found = {}
+    for name, value in raw.items():
+        if value is None or "@" in name or name.startswith("odata."):
+            continue
+        if isinstance(value, str) and value in reading.nulls:
+            continue
+        kind = reading.types.get(name)
+        if name in (PARTITION_KEY, ROW_KEY):
+            found[name] = odata.read_value(name, value, None)
+        elif kind is not None:
+            found[name] = odata.typed_value(name, value, kind)
+        else:
+            found[name] = odata.read_value(name, value, raw.get(name + odata.ANNOTATION))
+    return found
+
+
+def write_line(raw: Mapping[str, Any]) -> bytes:
+    """An entity as the service sent it, as one line."""
+    return orjson.dumps(raw, option=orjson.OPT_APPEND_NEWLINE)

@@ -1,0 +1,233 @@
+"""The rows that every reader of a file gives: rows that can be stored, and refused rows with the reason.
+
+Knows typed entities and how keys are made of other columns; does not know any format. Readers number rows from 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Final, NamedTuple
+
+from tablestone.limits import KEY_LENGTH_MAX
+from tablestone.model import edm
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.entity import TIMESTAMP
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
+from tablestone.tools.odata import TypedEntity, require_storable, write_body
+from tablestone.tools.refusals import TransferRefused
+
+
+class Row(NamedTuple):
+    """A row that can be stored: its number in the file, its key, and the JSON that writes it.
+
+    `columns` are the values that it is made of, if the reading keeps them; then there is no JSON.
+    """
+
+    number: int
+    key: EntityKey
+    body: bytes
+    columns: Mapping[str, EdmValue] | None = None
+
+
+class Rejected(NamedTuple):
+    """A row that cannot be stored: its number, why, and its text as far as it could be read."""
+
+    number: int
+    reason: str
+    text: str
+
+
+TYPE_NAMES: Final = {kind.value.removeprefix("Edm."): kind for kind in EdmType}
+
+
+def type_named(text: str, source: str) -> EdmType:
+    """`Double` or `Edm.Double`, in any case; the refusal lists the types."""
+    wanted = text.strip().removeprefix("Edm.").lower()
+    for name, kind in TYPE_NAMES.items():
+        if name.lower() == wanted:
+            return kind
+    raise TransferRefused(f"{source}: {text!r} is no type; the types are {', '.join(TYPE_NAMES)}.")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The way from rows to entities: the options of an import."""
+
+    partition_key: str | None = None
+    row_key: str | None = None
+    types: Mapping[str, EdmType] = field(default_factory=dict)
+    nulls: frozenset[str] = frozenset()
+    """Texts of a cell that mean that the property is absent, besides an empty cell."""
+    drop: frozenset[str] = frozenset()
+    encoding: str = "utf-8"
+    keeps_columns: bool = False
+    """Rows have their values instead of the JSON that writes them."""
+
+    @property
+    def keys_are_made(self) -> bool:
+        return self.partition_key is not None or self.row_key is not None
+
+    @property
+    def partition_key_template(self) -> str:
+        """The column of the name `PartitionKey`, unless the option names something else."""
+        return PARTITION_KEY if self.partition_key is None else self.partition_key
+
+    @property
+    def row_key_template(self) -> str:
+        """As `partition_key_template`."""
+        return ROW_KEY if self.row_key is None else self.row_key
+
+
+class Piece(NamedTuple):
+    """A part of a template: a text, and a column behind it with its format; `name` is None for a text at the end."""
+
+    text: str
+    name: str | None
+    spec: str
+
+
+class KeyTemplate:
+    """A key made of other columns: the name of one, or a text like `{year}-{month:02}`."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self.pieces: list[Piece] = []
+        if not text:
+            raise TransferRefused(
+                f"{source} is empty: it names a column, or is a text with {{column}} in it."
+            )
+        if "{" not in text:
+            self.pieces.append(Piece("", text, ""))
+            return
+        try:
+            parsed = list(Formatter().parse(text))
+        except ValueError as error:
+            raise TransferRefused(f"{source} {text!r} is no template: {error}.") from None
+        for literal, name, spec, conversion in parsed:
+            # Names only: `{a.b}` and `{a[0]}` would reach into Python's objects.
+            if name is not None and (not name.isidentifier() or conversion):
+                raise TransferRefused(f"{source} {text!r}: {name!r} is not the name of a column.")
+            if any(
+                int(digits[:9]) > KEY_LENGTH_MAX for digits in re.findall("[1-9][0-9]*", spec or "")
+            ):
+                raise TransferRefused(
+                    f"{source} {text!r}: a key has {KEY_LENGTH_MAX:,} characters at most, so {spec!r} is too wide."
+                )
+            self.pieces.append(Piece(literal, name, spec or ""))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for _, name, _ in self.pieces if name is not None]
+
+    def render(self, properties: Mapping[str, EdmValue]) -> str:
+        """The key; `ValueError` for a column that is absent, or that its format does not fit."""
+        parts = []
+        for literal, name, spec in self.pieces:
+            parts.append(literal)
+            if name is None:
+                continue
+            value = properties.get(name)
+            if value is None:
+                raise ValueError(f"the key needs {name}, which this row does not have")
+            parts.append(formatted(name, value, spec))
+        return "".join(parts)
+
+
+def key_text(value: EdmValue) -> str:
+    """A value as the text of a key, or of a cell."""
+    kind, content = value
+    if isinstance(content, str):
+        return content
+    if isinstance(content, bool):
+        return "true" if content else "false"
+    if isinstance(content, float):
+        return edm.format_double(content)
+    if isinstance(content, bytes):
+        return edm.format_binary(content)
+    if kind is EdmType.DATE_TIME:
+        assert isinstance(content, int)
+        return edm.format_date_time(content)
+    return str(content)
+
+
+CUT: Final = re.compile(r"\.([0-9]+)")
+"""A format that takes the first characters of a text: `{name:.3}`. Of a DateTime, `.10` is the day, `.7` the month."""
+
+
+def formatted(name: str, value: EdmValue, spec: str) -> str:
+    """A value as a piece of a template writes it; `ValueError` if the format does not fit."""
+    if not spec:
+        return key_text(value)
+    cut = CUT.fullmatch(spec)
+    if cut and value.type in (EdmType.STRING, EdmType.DATE_TIME):
+        return key_text(value)[: int(cut[1])]
+    content: object = value.value
+    if isinstance(content, str):
+        content = _number(content)
+    try:
+        if isinstance(content, str) and spec.startswith("0"):
+            raise ValueError(content)  # noqa: TRY301 - Python would fill text with zeros too
+        return format(content, spec)
+    except (ValueError, TypeError):
+        shown, hint = repr(value.value), ""
+        if value.type is EdmType.DATE_TIME:
+            shown = key_text(value)
+            hint = f"; {{{name}:.10}} is its day, and {{{name}:.7}} its month"
+        raise ValueError(
+            f"{name} is {shown}, which {{{name}:{spec}}} cannot format{hint}"
+        ) from None
+
+
+def _number(text: str) -> int | float | str:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+class RowMaker:
+    """Makes rows of typed properties by the options of the import. Keys come from templates or from the columns."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._partition_key = KeyTemplate(reading.partition_key_template, "--partition-key")
+        self._row_key = KeyTemplate(reading.row_key_template, "--row-key")
+        self._drop = reading.drop
+        self._keeps_columns = reading.keeps_columns
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The columns without which no row has a key."""
+        return [*self._partition_key.names, *self._row_key.names]
+
+    def make(self, number: int, given: Mapping[str, EdmValue]) -> Row:
+        """The row; `ValueError` is the reason why it cannot be stored."""
+        key = EntityKey(self._partition_key.render(given), self._row_key.render(given))
+        properties = {
+            name: value
+            for name, value in given.items()
+            if name not in _NEVER_STORED and name not in self._drop
+        }
+        require_storable(key, properties)
+        if self._keeps_columns:
+            return Row(number, key, b"", given)
+        return Row(number, key, write_body(TypedEntity(key, properties)))
+
+
+_NEVER_STORED: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP))
+"""The names that the service itself gives; `etag` and `ETag` are good names of properties."""
+
+
+def parse_types(texts: tuple[str, ...]) -> dict[str, EdmType]:
+    """`temp=Double,id=Guid` as a table."""
+    types = {}
+    for text in texts:
+        for pair in filter(None, (part.strip() for part in text.split(","))):
+            name, equals, kind = pair.partition("=")
+            if not equals:
+                raise TransferRefused(f"--types {pair!r} is not of the form NAME=TYPE.")
+            types[name] = type_named(kind, "--types")
+    return types

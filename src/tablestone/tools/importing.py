@@ -1,0 +1,237 @@
+"""Importing a file into a table, and the file of the rows that could not be stored.
+
+A rejected row is a JSON line with its number, the reason and its text. The journal keeps the length of that file, so a
+run that goes on writes no row twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Final
+
+import orjson
+
+from tablestone.clock import monotonic_seconds
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.formats.compressed import ReadPosition
+from tablestone.tools.formats.rows import Rejected, Row
+from tablestone.tools.journal import Journal
+from tablestone.tools.progress import Progress, Reached
+from tablestone.tools.refusals import TransferFailed
+from tablestone.tools.writing import OnConflict, TableWriter, Tally
+
+
+class RejectFile:
+    """Rejected rows, appended. `kept` is its length as an earlier run left it in its journal."""
+
+    def __init__(self, path: Path, kept: int) -> None:
+        self.path = path
+        self.count = 0
+        self._file: IO[bytes] | None = None
+        with _failures_of(path):
+            if kept and path.exists():
+                self._file = path.open("r+b")
+                self._file.truncate(min(kept, self._file.seek(0, os.SEEK_END)))
+                self._file.seek(0, os.SEEK_END)
+            elif not kept:
+                path.unlink(missing_ok=True)
+
+    def add(self, number: int, reason: str, text: str) -> None:
+        """One row. `text` is how it was read."""
+        with _failures_of(self.path):
+            if self._file is None:
+                self._file = self.path.open("wb")
+            line = {"row": number, "reason": reason, "text": text}
+            self._file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+        self.count += 1
+
+    def flush(self) -> int:
+        """Everything is in the file; answers its length."""
+        if self._file is None:
+            return 0
+        with _failures_of(self.path):
+            self._file.flush()
+            return self._file.tell()
+
+    def close(self) -> None:
+        if self._file is not None:
+            # Rows that were not flushed are in no journal: a run that goes on writes them again.
+            with suppress(OSError):
+                self._file.close()
+
+
+@contextmanager
+def _failures_of(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TransferFailed(
+            f"Rejected rows cannot be written to {path}: {error.strerror}. --rejects names another file."
+        ) from None
+
+
+WINDOW_ROWS: Final = 50_000
+WINDOW_BYTES: Final = 64 * 1024 * 1024
+WINDOW_SECONDS: Final = 2.0
+"""A window ends with the first of these three. At its end, the import waits until no request is in flight."""
+_LOOK_ROWS: Final = 100
+_UPDATE_ROWS: Final = 500
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """The result of an import, over all of its runs."""
+
+    table: str
+    created: bool
+    rows: int
+    stored: int
+    skipped: int
+    rejected: int
+    bytes: int
+    rejects: str | None
+    resumed_after_row: int
+    retries: int
+
+
+class Import:
+    """One import into one table."""
+
+    def __init__(
+        self,
+        endpoint: TableEndpoint,
+        table: str,
+        on_conflict: OnConflict,
+        *,
+        parallel: int,
+        journal: Journal | None,
+        rejects: RejectFile,
+        progress: Progress,
+    ) -> None:
+        state = journal.state if journal else {}
+        self.after = int(state.get("after", 0))
+        """The number of the last row that has its fate."""
+        self._resumed = self.after
+        self.stored = 0
+        """Rows that this run has stored, also if it failed."""
+        self._taken = 0
+        # How many of the first rows earlier runs may have sent: windows end by the clock too, so that those of two
+        # runs end at different rows.
+        self._sent_earlier = int(state.get("sent", 0))
+        # The earlier run stored everything, and was killed before it told so.
+        self._is_done = bool(state.get("done"))
+        self._earlier = Tally(**state.get("tally", {}))
+        self._endpoint, self._table = endpoint, table
+        self._on_conflict, self._parallel = on_conflict, parallel
+        self._journal, self._rejects, self._progress = journal, rejects, progress
+
+    def run(self, rows: Iterator[Row | Rejected], position: ReadPosition) -> ImportReport:
+        """Store the rows; `TransferFailed` or an interrupt leaves a journal to go on with."""
+        if self._is_done:
+            return self._report(self._earlier, created=False, retries=0)
+        # A header and a schema are read with the first row: a file that is refused leaves no table behind.
+        rows = chain(list(islice(rows, 1)), rows)
+        created = not self._endpoint.table_exists(self._table) and self._endpoint.create_table(
+            self._table
+        )
+        writer = TableWriter(
+            self._endpoint,
+            self._table,
+            self._on_conflict,
+            parallel=self._parallel,
+            reject=lambda row, reason: self._rejects.add(row.number, reason, row.body.decode()),
+            resumed=self._journal is not None and bool(self._journal.state),
+        )
+        try:
+            self._write(rows, writer, position)
+        finally:
+            writer.close()
+            self.stored = writer.tally.stored
+        return self._report(self._total(writer.tally), created=created, retries=writer.retries)
+
+    def _report(self, total: Tally, *, created: bool, retries: int) -> ImportReport:
+        return ImportReport(
+            table=self._table,
+            created=created,
+            rows=total.rows,
+            stored=total.stored + total.already,
+            skipped=total.skipped,
+            rejected=total.rejected,
+            bytes=total.bytes,
+            rejects=str(self._rejects.path) if total.rejected else None,
+            resumed_after_row=self._resumed,
+            retries=retries,
+        )
+
+    def _write(
+        self, rows: Iterator[Row | Rejected], writer: TableWriter, position: ReadPosition
+    ) -> None:
+        in_window = window_bytes = 0
+        until = monotonic_seconds() + WINDOW_SECONDS
+        self._save(writer)
+        number = self.after
+        for row in rows:
+            self._taken += 1
+            number = row.number
+            if row.number <= self._resumed:
+                continue
+            if isinstance(row, Rejected):
+                self._rejects.add(*row)
+                writer.count_rejected()
+            else:
+                writer.add(row)
+                window_bytes += len(row.body)
+            in_window += 1
+            if in_window % _UPDATE_ROWS == 0:
+                self._tell(writer, position)
+            if (
+                in_window >= WINDOW_ROWS
+                or window_bytes >= WINDOW_BYTES
+                or (in_window % _LOOK_ROWS == 0 and monotonic_seconds() >= until)
+            ):
+                writer.drain()
+                self.after = row.number
+                in_window = window_bytes = 0
+                until = monotonic_seconds() + WINDOW_SECONDS
+                if self._taken >= self._sent_earlier:
+                    writer.end_resumed_part()
+                self._save(writer)
+        writer.drain()
+        self.after = number
+        self._save(writer, done=True)
+        self._tell(writer, position)
+
+    def _save(self, writer: TableWriter, *, done: bool = False) -> None:
+        if self._journal:
+            self._journal.save(
+                {
+                    "after": self.after,
+                    "sent": max(self._sent_earlier, self._taken + WINDOW_ROWS),
+                    "tally": asdict(self._total(writer.tally)),
+                    "reject_bytes": self._rejects.flush(),
+                    "done": done,
+                }
+            )
+
+    def _total(self, tally: Tally) -> Tally:
+        return Tally(
+            **{name: value + getattr(self._earlier, name) for name, value in asdict(tally).items()}
+        )
+
+    def _tell(self, writer: TableWriter, position: ReadPosition) -> None:
+        total = self._total(writer.tally)
+        self._progress.update(
+            Reached(
+                total.rows,
+                total.bytes,
+                total.rejected,
+                position.position,
+                position.size,
+                self._earlier.rows,
+            )
+        )

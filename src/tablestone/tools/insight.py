@@ -1,0 +1,271 @@
+"""The report of insight, asked of a server's admin address, as a workload for advice and queries for a simulation.
+
+The admin address asks for no key, so none is sent. The report tells neither RowKeys nor which part of an answer a
+client uses, so the rules that need these are silent.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from tablestone.advice.filter_shape import NoShape, read_shape
+from tablestone.advice.key_forms import form_of
+from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workload, WriteUse
+from tablestone.model.edm import EdmType
+from tablestone.query.plan import PlanKind
+from tablestone.telemetry.insight_report import (
+    DAY,
+    HOUR,
+    NOW,
+    Activity,
+    InsightReport,
+    QueryShape,
+    TableInsight,
+)
+from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.simulated_queries import GivenQuery
+
+ANSWER_SECONDS_MAX: Final = 30
+"""Seconds to wait for the admin address."""
+PAGE: Final = "/insight"
+
+
+class Answered(NamedTuple):
+    """The report, and the JSON text that it was read from."""
+
+    report: InsightReport
+    text: bytes
+
+
+def ask_for_insight(admin: str, table: str | None = None, account: str | None = None) -> Answered:
+    """The report of `[HOST:]PORT` or of a URL; `TransferFailed` says why there is none."""
+    host, port = _address(admin)
+    asked = {"table": table, "account": account}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    shown = f"The admin address {host}:{port}"
+    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS_MAX)
+    try:
+        connection.request("GET", f"{PAGE}?{query}" if query else PAGE)
+        answer = connection.getresponse()
+        text = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise TransferFailed(
+            f"{shown} does not answer ({why}): is the server running with --admin {admin}?"
+        ) from None
+    finally:
+        connection.close()
+    if answer.status == http.client.NOT_FOUND and text.startswith(b"Insight is off"):
+        raise TransferFailed(text.decode("utf-8").strip())
+    try:
+        if answer.status != http.client.OK:
+            raise ValueError(answer.status)  # noqa: TRY301 - one sentence for all that is no report
+        return Answered(InsightReport.from_json(text), text)
+    except ValueError:
+        raise TransferFailed(
+            f"{shown} answers, but not with insight: it is no admin address of a Tablestone server that has it."
+        ) from None
+
+
+def _address(admin: str) -> tuple[str, int]:
+    """The host and the port of `[HOST:]PORT`, or of a URL."""
+    text = admin if "://" in admin else f"//{admin if ':' in admin else f'127.0.0.1:{admin}'}"
+    try:
+        parts = urlsplit(text)
+        if parts.hostname and parts.port and parts.scheme in ("", "http"):
+            return parts.hostname, parts.port
+    except ValueError:
+        pass
+    raise TransferRefused(
+        f"--admin must be PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003, not {admin!r}."
+    )
+
+
+def workload_of(report: InsightReport, period: str, *, of_one_table: bool = False) -> Workload:
+    """All tables of the report and their use in a period, which is one of `insight_report.PERIODS`.
+
+    If the report was asked for one table, the rate of the account is left out, because it is about other tables too.
+    """
+    tables = tuple(_table(report, each, period) for each in report.tables)
+    if of_one_table:
+        return Workload(tables)
+    rates = [account.rates[period].peak for account in report.accounts]
+    return Workload(tables, max(rates, default=None))
+
+
+def queries_of(report: InsightReport, table: str, period: str) -> list[GivenQuery]:
+    """The point reads of a table, and the shapes of its queries that have a filter, with the number of their runs."""
+    found: dict[str, GivenQuery] = {}
+    points = sum(_points(report, each, period) for each in report.tables if _is(each, table))
+    if points:
+        found[POINT_READ] = GivenQuery(POINT_READ, runs=points, is_point_read=True)
+    for shape in shapes_of(report, period):
+        if (
+            _is(shape, table)
+            and shape.filter
+            and not shape.is_look
+            and query_use(shape) is not None
+        ):
+            before = found.get(shape.filter)
+            runs = shape.queries + (before.runs or 0 if before is not None else 0)
+            found[shape.filter] = GivenQuery(shape.filter, _types(shape), runs)
+    return list(found.values())
+
+
+def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
+    """The shapes of queries in the order of the report, those with and without `$select` as one.
+
+    The quantiles of such a pair are the larger ones.
+    """
+    found: dict[tuple[object, ...], QueryShape] = {}
+    for shape in report.queries.get(period, ()):
+        key = shape.account, shape.table, shape.filter, shape.plan, shape.is_look
+        other = found.get(key)
+        found[key] = (
+            shape
+            if other is None
+            else replace(
+                other,
+                names_select=other.names_select and shape.names_select,
+                queries=other.queries + shape.queries,
+                pages=other.pages + shape.pages,
+                entities_read=other.entities_read + shape.entities_read,
+                entities_returned=other.entities_returned + shape.entities_returned,
+                seconds=other.seconds + shape.seconds,
+                p50_ms=max(other.p50_ms, shape.p50_ms),
+                p99_ms=max(other.p99_ms, shape.p99_ms),
+            )
+        )
+    return list(found.values())
+
+
+def _is(of: TableInsight | QueryShape, table: str) -> bool:
+    return of.table.lower() == table.lower()
+
+
+def _points(report: InsightReport, table: TableInsight, period: str) -> int:
+    """The point reads of a table; a query that fixes both keys is one of its queries, and is not counted here."""
+    pages = sum(
+        shape.pages
+        for shape in report.queries.get(period, ())
+        if (shape.account, shape.table) == (table.account, table.table)
+        and shape.plan == PlanKind.POINT.value
+    )
+    return max(0, table.plans.get(period, {}).get(PlanKind.POINT.value, 0) - pages)
+
+
+def rate_of(report: InsightReport, table: str, period: str) -> float | None:
+    """The most entities of a table that a second needed; None if the table is not in the report.
+
+    The entities that scans examined and left out are no need that other keys would have, so the peak is taken without
+    their part of the period.
+    """
+    rates = []
+    for each in report.tables:
+        if _is(each, table):
+            activity = each.activity.get(period, Activity())
+            used = activity.entities_read + activity.writes
+            needed = min(used, activity.entities_returned + activity.writes)
+            rates.append(each.rates[period].peak * (needed / used if used else 1.0))
+    return max(rates, default=None)
+
+
+def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
+    activity, size = table.activity[period], table.size
+    whole = activity.entities_read + activity.writes
+    partitions = [
+        each
+        for each in report.partitions[period]
+        if (each.account, each.table) == (table.account, table.table)
+    ]
+    seen = [each.partition_key for each in partitions if each.is_key_whole]
+    if size is not None:
+        seen += [each.partition_key for each in size.largest if each.is_key_whole]
+    return TableUse(
+        table.table,
+        entities=size.entities if size else None,
+        partitions=size.partitions if size else None,
+        hottest=tuple(
+            PartitionUse(
+                each.partition_key,
+                (each.activity.entities_read + each.activity.writes) / max(1, whole),
+                each.rate.busiest_minute * _needed_part(each.activity),
+                write_rate=each.rate.busiest_minute_writes,
+                peak=each.rate.peak,
+            )
+            for each in partitions
+        ),
+        partition_form=form_of(seen),
+        entity_bytes_mean=size.bytes / size.entities if size and size.entities else None,
+        properties_max=table.properties_max.get(period) or None,
+        entity_bytes_max=table.entity_bytes_max.get(period) or None,
+        point_reads=_points(report, table, period),
+        queries=tuple(_queries(report, table, period)),
+        writes=_writes(table, period),
+        period=_IN_WORDS.get(period, ""),
+    )
+
+
+def _needed_part(activity: Activity) -> float:
+    """The part of the use of a partition that is left without its scans, which other advice is about."""
+    if activity.entities_read < SCAN_RATIO * max(1, activity.entities_returned):
+        return 1.0
+    used = activity.entities_read + activity.writes
+    return (activity.entities_returned + activity.writes) / used
+
+
+def _writes(table: TableInsight, period: str) -> WriteUse:
+    """The writes by kind; an older server does not tell the kinds, and updates are the least remarkable one."""
+    kinds = table.writes.get(period)
+    if kinds is None:
+        return WriteUse(updates=table.activity[period].writes)
+    return WriteUse(
+        kinds.get("insert", 0),
+        kinds.get("update", 0),
+        kinds.get("delete", 0),
+        table.lost_updates.get(period, 0),
+        kinds.get("upsert", 0),
+        table.write_requests.get(period),
+    )
+
+
+def _queries(report: InsightReport, table: TableInsight, period: str) -> Iterator[QueryUse]:
+    for shape in shapes_of(report, period):
+        if shape.is_look or (shape.account, shape.table) != (table.account, table.table):
+            continue
+        use = query_use(shape)
+        if use is not None:
+            yield use
+
+
+def query_use(shape: QueryShape) -> QueryUse | None:
+    """One shape with its numbers; None if its text is not whole, so that it cannot be read."""
+    try:
+        tree = read_shape(shape.filter, _types(shape))
+    except NoShape:
+        return None
+    return QueryUse(
+        tree,
+        max(1, shape.queries),
+        shape.entities_read,
+        shape.entities_returned,
+        _KINDS.get(shape.plan),
+    )
+
+
+def _types(shape: QueryShape) -> dict[str, EdmType]:
+    """The types that are known here: a newer server may have others."""
+    return {term.property: _TYPES[term.type] for term in shape.terms if term.type in _TYPES}
+
+
+SCAN_RATIO: Final = 10
+"""Entities read for each returned from which most of the reads are those of scans."""
+_IN_WORDS: Final = {NOW: "the last 5 minutes", HOUR: "the last hour", DAY: "the last day"}
+POINT_READ: Final = "PartitionKey eq ? and RowKey eq ?"
+"""A point read as the shape of a filter."""
+_KINDS: Final = {kind.value: kind for kind in PlanKind}
+_TYPES: Final = {kind.value: kind for kind in EdmType}

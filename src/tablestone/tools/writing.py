@@ -1,0 +1,277 @@
+"""Rows into a table: grouped by partition into transactions, several of them in flight.
+
+Each row is stored once, or reported with the reason. A transaction that fails for one of its rows is sent again
+without that row. A write whose answer was lost may have been applied: the stored entity is then compared, so that no
+row is counted twice or changed. Knows transactions and conflicts; does not know files,
+journals or progress.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from tablestone import limits
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.filter_tree import print_literal
+from tablestone.model.keys import EntityKey, encode_key
+from tablestone.tools import odata
+from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
+from tablestone.tools.formats.rows import Row
+from tablestone.tools.refusals import TransferFailed
+from tablestone.tools.retrying import InFlight, Retry
+from tablestone.tools.service_errors import ServiceError
+
+BATCH_BYTES_MAX: Final = 3_500_000
+"""Of bodies in one transaction: the service takes 4 MiB with all that is around them."""
+LOOK_PAGES_MAX: Final = 3
+"""Pages that are read to find existing entities; entities beyond these pages are read one by one."""
+
+
+class OnConflict(enum.Enum):
+    """The action for a row whose entity exists already."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    REPLACE = "replace"
+    MERGE = "merge"
+
+
+_METHODS: Final = {
+    OnConflict.FAIL: "POST",
+    OnConflict.SKIP: "POST",
+    OnConflict.REPLACE: "PUT",
+    OnConflict.MERGE: "MERGE",
+}
+
+
+@dataclass
+class Tally:
+    """The outcomes of rows. `already` counts the rows that were found stored after the answer of a write was lost."""
+
+    stored: int = 0
+    already: int = 0
+    skipped: int = 0
+    rejected: int = 0
+    bytes: int = 0
+    already_bytes: int = 0
+    """The part of `bytes` that is of the rows in `already`."""
+
+    @property
+    def rows(self) -> int:
+        return self.stored + self.already + self.skipped + self.rejected
+
+
+Reject = Callable[[Row, str], None]
+
+
+class TableWriter:
+    """Writes rows into one table. `add` takes them in order; after `drain` every row added has its fate."""
+
+    def __init__(
+        self,
+        endpoint: TableEndpoint,
+        table: str,
+        on_conflict: OnConflict,
+        *,
+        parallel: int,
+        reject: Reject,
+        resumed: bool = False,
+    ) -> None:
+        self.tally = Tally()
+        self._endpoint = endpoint
+        self._table = table
+        self._on_conflict = on_conflict
+        self._reject = reject
+        self._resumed = resumed
+        self._stop = threading.Event()
+        self._retry = Retry(InFlight(parallel), stop=self._stop)
+        self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="write")
+        self._places = threading.BoundedSemaphore(2 * parallel)
+        self._lock = threading.Lock()
+        self._groups: dict[str, list[Row]] = {}
+        self._sizes: dict[str, int] = {}
+        self._keys: set[EntityKey] = set()
+        self._futures: list[Future[None]] = []
+
+    @property
+    def retries(self) -> int:
+        return self._retry.retries
+
+    def end_resumed_part(self) -> None:
+        """From here on no row was sent by an earlier run: one that is there already is a conflict."""
+        self._resumed = False
+
+    def add(self, row: Row) -> None:
+        """Take a row. A key that is on its way waits for the earlier row: the later one of a file wins."""
+        if row.key in self._keys:
+            self.drain()
+        self._keys.add(row.key)
+        partition = row.key.partition_key
+        group = self._groups.setdefault(partition, [])
+        size = self._sizes.get(partition, 0)
+        if group and size + len(row.body) > BATCH_BYTES_MAX:
+            self._submit(partition)
+            group, size = self._groups.setdefault(partition, []), 0
+        group.append(row)
+        self._sizes[partition] = size + len(row.body)
+        if len(group) >= limits.CHANGE_SET_OPERATIONS_MAX:
+            self._submit(partition)
+
+    def drain(self) -> None:
+        """Send what is waiting, and wait for all of it."""
+        for partition in list(self._groups):
+            self._submit(partition)
+        futures, self._futures = self._futures, []
+        for future in futures:
+            future.result()
+        self._keys.clear()
+
+    def close(self) -> None:
+        """End the threads. Requests in flight are finished; waiting requests are not sent."""
+        self._stop.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def count_rejected(self) -> None:
+        """A row was rejected before it came here."""
+        self._count(rejected=1)
+
+    def _submit(self, partition: str) -> None:
+        rows = self._groups.pop(partition)
+        self._sizes.pop(partition, None)
+        self._places.acquire()
+        future = self._pool.submit(self._store, rows)
+        future.add_done_callback(lambda _: self._places.release())
+        self._futures.append(future)
+        if len(self._futures) > 256 or future.done():
+            self._raise_first_failure()
+
+    def _raise_first_failure(self) -> None:
+        waiting = []
+        for future in self._futures:
+            if future.done():
+                future.result()
+            else:
+                waiting.append(future)
+        self._futures = waiting
+
+    def _count(self, **more: int) -> None:
+        with self._lock:
+            for name, number in more.items():
+                setattr(self.tally, name, getattr(self.tally, name) + number)
+
+    def _store(self, rows: Sequence[Row]) -> None:
+        """Every row of a group gets its fate."""
+        pending = list(rows)
+        method = _METHODS[self._on_conflict]
+        uncertain = self._resumed
+
+        def attempt(is_uncertain: bool) -> None:  # noqa: FBT001 - what `Retry.telling` calls
+            nonlocal uncertain
+            uncertain = uncertain or is_uncertain
+            self._endpoint.transact(
+                self._table, [Operation(method, row.key, row.body) for row in pending]
+            )
+
+        while pending:
+            try:
+                self._retry.telling(attempt)
+            except ServiceError as error:
+                if error.code == "EntityAlreadyExists":
+                    pending = self._without_existing(pending, compare=uncertain)
+                elif error.status in (401, 403, 404) or error.code in _OF_TABLES:
+                    raise TransferFailed(f"{self._table}: {error}") from None
+                elif len(pending) == 1 or (error.index is not None and error.index < len(pending)):
+                    failed = pending.pop(error.index if len(pending) > 1 and error.index else 0)
+                    self._count(rejected=1)
+                    with self._lock:
+                        self._reject(failed, str(error))
+                else:
+                    # The service does not tell which row it was: halves find it.
+                    half = len(pending) // 2
+                    self._store(pending[:half])
+                    self._store(pending[half:])
+                    return
+            else:
+                self._count(stored=len(pending), bytes=sum(len(row.body) for row in pending))
+                return
+
+    def _without_existing(self, rows: list[Row], *, compare: bool) -> list[Row]:
+        """The rows whose keys are free. The others are told as the rule for conflicts says."""
+        found = self._existing(rows)
+        left = []
+        for row in rows:
+            there = found.get(row.key.row_key)
+            if there is None:
+                left.append(row)
+            elif compare and same_entity(there, row.body):
+                self._count(already=1, bytes=len(row.body), already_bytes=len(row.body))
+            elif self._on_conflict is OnConflict.SKIP:
+                self._count(skipped=1)
+            else:
+                # A copy has no rows with numbers.
+                start = f"Row {row.number}: an" if row.number else "An"
+                raise TransferFailed(
+                    f"{start} entity with PartitionKey {row.key.partition_key!r} and RowKey "
+                    f"{row.key.row_key!r} is in {self._table} already. --on-conflict skip, replace or merge says what "
+                    f"becomes of such {'rows' if row.number else 'entities'}."
+                )
+        return left
+
+    def _existing(self, rows: Sequence[Row]) -> dict[str, RawEntity]:
+        """The stored entities with the keys of these rows, which are of one partition."""
+        partition = rows[0].key.partition_key
+        wanted = {row.key.row_key for row in rows}
+        ordered = sorted(wanted, key=encode_key)
+        asked = Query(
+            self._table,
+            f"PartitionKey eq {quoted(partition)} and RowKey ge {quoted(ordered[0])} "
+            f"and RowKey le {quoted(ordered[-1])}",
+        )
+        found: dict[str, RawEntity] = {}
+        token = None
+        for _ in range(LOOK_PAGES_MAX):
+            page = self._retry(lambda token=token: self._endpoint.page(asked, token))  # type: ignore[misc]
+            for raw in page.entities:
+                if raw["RowKey"] in wanted:
+                    found[raw["RowKey"]] = raw
+            token = page.next_token
+            if token is None:
+                return found
+        for row_key in wanted - found.keys():
+            key = EntityKey(partition, row_key)
+            there = self._retry(lambda key=key: self._endpoint.get(self._table, key))  # type: ignore[misc]
+            if there is not None:
+                found[row_key] = there
+        return found
+
+
+_OF_TABLES: Final = frozenset(("TableNotFound", "TableBeingDeleted", "AccountIsDisabled"))
+
+
+def quoted(text: str) -> str:
+    """A string literal of a filter."""
+    return print_literal(EdmValue(EdmType.STRING, text))
+
+
+def same_entity(stored: RawEntity, body: bytes) -> bool:
+    """Whether a stored entity has exactly the properties that a write would give it."""
+    return same_properties(stored, orjson.loads(body))
+
+
+def same_properties(first: RawEntity, second: RawEntity) -> bool:
+    """Whether two entities as JSON say the same: their texts may differ where their values do not."""
+    if odata.content_of(first) == odata.content_of(second):
+        return True
+    try:
+        return odata.canonical(odata.read_entity(first)) == odata.canonical(
+            odata.read_entity(second)
+        )
+    except ValueError:
+        return False
