@@ -25,11 +25,11 @@ from bench.options import how_many
 from bench.steps import Load, ask, connections, cpu_of
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
+from tablestone.insight.window import Windows
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import GetEntity
 from tablestone.server.application import Application
 from tablestone.server.worker_reporter import WorkerReporter
-from tablestone.telemetry.insight_window import Windows
 from tablestone.telemetry.request_counts import DURATION_BOUNDS, RequestCounts
 from tablestone.telemetry.request_record import RequestRecord
 from tablestone.telemetry.worker_reports import WorkerReports

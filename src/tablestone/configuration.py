@@ -15,8 +15,8 @@ from tablestone.engines.contract import StorageId
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.tables.throughput import SharedSlots
 from tablestone.telemetry.access_log import AccessLogTarget
-from tablestone.telemetry.log_format import TEXT
-from tablestone.telemetry.quiet_addresses import QuietAddresses
+from tablestone.telemetry.logs import TEXT
+from tablestone.telemetry.refused_callers import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports
 from tablestone.wire.http.versions import UnknownVersions
 

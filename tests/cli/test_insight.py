@@ -19,7 +19,7 @@ from cli.insight_workload import LARGE, REQUESTS, SECRET_VALUE, work
 from cli.worker_processes import wait_until
 from server_process import ServerProcess, start_server
 from tablestone.cli.insight_tables import spark
-from tablestone.telemetry.insight_report import DAY, HOUR, NOW, InsightReport
+from tablestone.insight.report import DAY, HOUR, NOW, InsightReport
 
 pytestmark = pytest.mark.slow
 

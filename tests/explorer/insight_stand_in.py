@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import sin
 from urllib.parse import parse_qs, urlsplit
 
-from tablestone.telemetry.insight_report import (
+from tablestone.insight.report import (
     PERIODS,
     TARGETS,
     Activity,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tablestone.explorer.heat_map import HEIGHT, SCANS_HEIGHT, picture_of
-from tablestone.telemetry.insight_report import HeatMap, KeyRange
+from tablestone.insight.report import HeatMap, KeyRange
 
 BUCKETS = 60
 RANGES = (KeyRange("a", "a"), KeyRange("b", "b"))

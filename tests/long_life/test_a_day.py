@@ -29,6 +29,7 @@ from tablestone.engines.contract import ANY, Change, Put, WriteSet
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.sqlite.generation import Generation
+from tablestone.insight.report import DAY, HOUR
 from tablestone.server.connection.self_signed_certificate import (
     CLOCKS_DIFFER,
     RENEWED_BEFORE,
@@ -42,8 +43,7 @@ from tablestone.tables.catalog import Catalog
 from tablestone.tables.documents import DocumentKind
 from tablestone.tables.sweeping import ENDED_MAX
 from tablestone.tables.throughput import SLOTS, SharedSlots, Throughput
-from tablestone.telemetry.insight_report import DAY, HOUR
-from tablestone.telemetry.quiet_addresses import PLACES, QuietAddresses
+from tablestone.telemetry.refused_callers import PLACES, QuietAddresses
 from unit.leased_storage import PLACE, CountingEngine, Elapsed, at_once, stored
 from unit.test_insight_counts import get
 from unit.test_insight_history import NOON, Server, partitions_of

@@ -9,10 +9,10 @@ import pytest
 
 from tablestone.advice.advising import advise
 from tablestone.advice.rule import Advice
+from tablestone.insight.report import HOUR, SizeSample, TableSize
 from tablestone.model.entity import Entity
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import EntityWritten, InsertOrReplaceEntity
-from tablestone.telemetry.insight_report import HOUR, SizeSample, TableSize
 from tablestone.telemetry.request_record import RequestRecord
 from tablestone.tools.insight import workload_of
 from unit.test_insight_counts import get, page, query, record_of

@@ -9,9 +9,7 @@ import pytest
 from tablestone.advice.advising import advise
 from tablestone.advice.key_forms import KeyForm
 from tablestone.advice.workload import WriteUse
-from tablestone.model.edm import EdmType
-from tablestone.query.plan import PlanKind
-from tablestone.telemetry.insight_report import (
+from tablestone.insight.report import (
     HOUR,
     TARGETS,
     AccountInsight,
@@ -26,6 +24,8 @@ from tablestone.telemetry.insight_report import (
     TableInsight,
     TableSize,
 )
+from tablestone.model.edm import EdmType
+from tablestone.query.plan import PlanKind
 from tablestone.tools.insight import (
     POINT_READ,
     queries_of,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tablestone.telemetry.insight_report import DAY, HOUR, TableInsight
+from tablestone.insight.report import DAY, HOUR, TableInsight
 from transfer.admin_stand_in import admin_address
 from transfer.data_tools import DataTools, entity
 from transfer.test_observed_workload import BY_DESTINATION, report

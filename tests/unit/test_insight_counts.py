@@ -8,6 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
+from tablestone.insight.counts import (
+    SHAPES_MAX,
+    SPANS_MAX,
+    TABLES_MAX,
+)
+from tablestone.insight.history import Bucket, bucket_of
+from tablestone.insight.report import Activity
+from tablestone.insight.window import Windows, shown_key
 from tablestone.model.entity import Entity
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import ContinuationToken, EntityKey
@@ -28,14 +36,6 @@ from tablestone.model.operations import (
     TransactionCommitted,
 )
 from tablestone.query.filter_parser import parse_filter
-from tablestone.telemetry.insight_bucket import Bucket, bucket_of
-from tablestone.telemetry.insight_counts import (
-    SHAPES_MAX,
-    SPANS_MAX,
-    TABLES_MAX,
-)
-from tablestone.telemetry.insight_report import Activity
-from tablestone.telemetry.insight_window import Windows, shown_key
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.request_record import RefusedTable, RequestRecord
 

@@ -8,14 +8,14 @@ from collections import Counter
 import orjson
 import pytest
 
+from tablestone.insight.counts import PARTITIONS_MAX, RANGES_MAX
+from tablestone.insight.history import PARTITIONS_MAX as BUCKET_PARTITIONS_MAX
+from tablestone.insight.history import Bucket, bucket_of, merged
+from tablestone.insight.report import Activity
+from tablestone.insight.window import Windows, window_content
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import GetEntity
 from tablestone.server.worker_reporter import resident_bytes
-from tablestone.telemetry.insight_bucket import PARTITIONS_MAX as BUCKET_PARTITIONS_MAX
-from tablestone.telemetry.insight_bucket import Bucket, bucket_of, merged
-from tablestone.telemetry.insight_counts import PARTITIONS_MAX, RANGES_MAX
-from tablestone.telemetry.insight_report import Activity
-from tablestone.telemetry.insight_window import Windows, window_content
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.worker_reports import REPORT_BYTES_MAX
 from unit.test_insight_counts import counted, get

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import add
 
-from tablestone.telemetry.insight_report import NOW
+from tablestone.insight.report import NOW
 from unit.test_insight_counts import get, page, query, record_of
 from unit.test_insight_history import Server, partitions_of
 

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from tablestone.limits import PARTITION_RATE_TARGET
-from tablestone.model.operations import EntityWritten, TransactionCommitted
-from tablestone.telemetry.insight_counts import PAGE_BOUNDS
-from tablestone.telemetry.insight_history import OPEN_SECONDS, InsightHistory
-from tablestone.telemetry.insight_report import (
+from tablestone.insight.counts import PAGE_BOUNDS
+from tablestone.insight.history import OPEN_SECONDS, InsightHistory
+from tablestone.insight.report import (
     DAY,
     HOUR,
     NOW,
@@ -19,8 +17,10 @@ from tablestone.telemetry.insight_report import (
     SizeSample,
     TableSize,
 )
-from tablestone.telemetry.insight_summary import Summary, quantile_ms
-from tablestone.telemetry.insight_window import Windows
+from tablestone.insight.summary import Summary, quantile_ms
+from tablestone.insight.window import Windows
+from tablestone.limits import PARTITION_RATE_TARGET
+from tablestone.model.operations import EntityWritten, TransactionCommitted
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
 from unit.test_insight_counts import TRANSACTION, get, page, query, record_of

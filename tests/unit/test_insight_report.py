@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tablestone.telemetry.insight_report import (
+from tablestone.insight.report import (
     TARGETS,
     AccountInsight,
     Activity,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tablestone.insight.report import Activity
 from tablestone.model.entity import Entity
 from tablestone.model.operations import (
     DeleteEntity,
@@ -14,7 +15,6 @@ from tablestone.model.operations import (
     TransactionCommitted,
     UpdateEntity,
 )
-from tablestone.telemetry.insight_report import Activity
 from tablestone.telemetry.request_record import RequestRecord
 from unit.test_insight_counts import INSERT, KEY, counted, record_of
 

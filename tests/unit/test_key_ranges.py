@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestone.telemetry.key_ranges import CountedRange, grouped, joined
+from tablestone.insight.counts import CountedRange, grouped, joined
 
 KEYS = st.binary(max_size=2)
 COUNTS = st.integers(0, 1000)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tablestone.telemetry import log_file
-from tablestone.telemetry.log_file import LogFile
+from tablestone.telemetry import logs
+from tablestone.telemetry.logs import LogFile
 
 FULL = Path("/dev/full")
 
@@ -61,7 +61,7 @@ def test_a_directory_that_has_gone_ends_nothing(
     for _ in range(2):
         log.warning("lost")
     assert caplog.messages == [f"Messages are missing in {path}: No such file or directory."]
-    hour.now += log_file.TOLD_SECONDS
+    hour.now += logs.TOLD_SECONDS
     log.warning("lost")
     assert len(caplog.messages) == 2
     path.parent.mkdir()

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 
 from tablestone.advice.filter_shape import NoShape, read_shape, shape_of
-from tablestone.model.filter_tree import FilterNode
-from tablestone.query.filter_parser import parse_filter
-from tablestone.telemetry.query_shapes import (
+from tablestone.insight.query_shapes import (
     TERMS_MAX,
     TEXT_LENGTH_MAX,
     partition_of,
@@ -16,6 +14,8 @@ from tablestone.telemetry.query_shapes import (
     shape_terms,
     shape_text,
 )
+from tablestone.model.filter_tree import FilterNode
+from tablestone.query.filter_parser import parse_filter
 from unit.query_strategies import FILTERS
 
 STRING, DOUBLE = "Edm.String", "Edm.Double"

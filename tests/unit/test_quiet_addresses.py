@@ -8,8 +8,13 @@ import os
 import pytest
 
 from tablestone.model.errors import StorageError
-from tablestone.telemetry.quiet_addresses import PLACES, QuietAddresses, Taken
-from tablestone.telemetry.refused_callers import QUIET_SECONDS, RefusedCallers
+from tablestone.telemetry.refused_callers import (
+    PLACES,
+    QUIET_SECONDS,
+    QuietAddresses,
+    RefusedCallers,
+    Taken,
+)
 
 
 class Seconds:

@@ -20,13 +20,13 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.registry import open_engine
 from tablestone.engines.row_counts import CountsRows, PartitionRows
+from tablestone.insight.report import SizeSample, TableSize
 from tablestone.model.keys import EntityKey
 from tablestone.server.admin import size_survey
 from tablestone.server.admin.readiness import StorageProbe
 from tablestone.server.admin.size_survey import IN_MEMORY, SizeSurvey, thinned
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import Catalog
-from tablestone.telemetry.insight_report import SizeSample, TableSize
 
 SIZES = {"": 1, "a": 7, "b": 40, "ü": 2}
 """The entities of each partition."""

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tablestone.telemetry import worker_reports
-from tablestone.telemetry.totals import added, sum_of
-from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
+from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports, added, sum_of
 
 
 def test_the_newest_report_is_read() -> None:

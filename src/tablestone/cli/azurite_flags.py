@@ -21,7 +21,7 @@ from tablestone.cli.options import (
     TLS_CERTIFICATE,
     TLS_KEY,
 )
-from tablestone.telemetry.log_format import TEXT
+from tablestone.telemetry.logs import TEXT
 from tablestone.wire.http.versions import UnknownVersions
 
 DATA_DIRECTORY: Final = "__tablestone__"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tablestone.advice.rule import Advice, Severity
-from tablestone.telemetry.insight_report import (
+from tablestone.insight.report import (
     DAY,
     HOUR,
     NOW,

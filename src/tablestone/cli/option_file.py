@@ -44,7 +44,7 @@ from tablestone.configuration import EXPLORER_READ_ONLY, AccountKeys, TrustedIss
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of
-from tablestone.telemetry.log_format import LOG_FORMATS
+from tablestone.telemetry.logs import LOG_FORMATS
 from tablestone.wire.http.versions import UnknownVersions
 
 ACCOUNTS_KEY = "accounts"

@@ -71,7 +71,7 @@ from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of
 from tablestone.telemetry.access_log import AccessLogTarget
-from tablestone.telemetry.log_format import LOG_FORMATS
+from tablestone.telemetry.logs import LOG_FORMATS
 from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
 from tablestone.wire.http.versions import UnknownVersions
 

@@ -29,7 +29,7 @@ from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, forms, kind_of
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.server.connection.tls_certificate import is_certifiable
-from tablestone.telemetry.log_format import LOG_FORMATS
+from tablestone.telemetry.logs import LOG_FORMATS
 from tablestone.wire.http.host import normalized_host
 from tablestone.wire.http.versions import UnknownVersions
 

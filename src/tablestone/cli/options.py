@@ -49,7 +49,7 @@ from tablestone.configuration import (
     READY_TEXT,
     AdmissionLimits,
 )
-from tablestone.telemetry.log_format import LOG_FORMATS, TEXT
+from tablestone.telemetry.logs import LOG_FORMATS, TEXT
 from tablestone.wire.http.versions import UnknownVersions
 
 VARIABLE_PREFIX = "TABLESTONE_"

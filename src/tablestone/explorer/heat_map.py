@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from tablestone.telemetry.insight_report import HeatMap, KeyRange
+from tablestone.insight.report import HeatMap, KeyRange
 
 ROWS_MAX: Final = 64
 """Rows of the picture: neighbouring ranges are added up above it."""

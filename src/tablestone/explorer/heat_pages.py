@@ -17,7 +17,7 @@ from tablestone.advice.workload import TableUse
 from tablestone.explorer.heat_map import picture_of, scale
 from tablestone.explorer.known_sizes import sizes_of
 from tablestone.explorer.page_templates import account_of, page
-from tablestone.telemetry.insight_report import DAY, HOUR, NOW, InsightReport, QueryShape
+from tablestone.insight.report import DAY, HOUR, NOW, InsightReport, QueryShape
 from tablestone.tools.insight import ask_for_insight, query_use, shapes_of, workload_of
 from tablestone.tools.progress import shown_bytes
 from tablestone.tools.refusals import TransferFailed

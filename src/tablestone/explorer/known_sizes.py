@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from tablestone.explorer.explored_account import ExplorerSettings
-from tablestone.telemetry.insight_report import InsightReport, TableSize
+from tablestone.insight.report import InsightReport, TableSize
 from tablestone.tools.insight import ask_for_insight
 from tablestone.tools.refusals import TransferFailed
 

@@ -20,6 +20,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerS
 from tablestone.engines.contract import Engine
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import kind_of, open_engine
+from tablestone.insight.window import Windows
 from tablestone.model.errors import StorageError
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.connection.admission import REASONS
@@ -45,7 +46,6 @@ from tablestone.tables.storage_keys import TABLE_ID_LENGTH
 from tablestone.tables.sweeper import Sweeper
 from tablestone.tables.throughput import SharedSlots, Throughput
 from tablestone.telemetry.access_log import AccessLog
-from tablestone.telemetry.insight_window import Windows
 from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.request_record import RequestDetails, RequestRecord

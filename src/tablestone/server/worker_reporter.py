@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tablestone.clock import monotonic_seconds, unix_seconds
-from tablestone.telemetry.insight_window import Windows
-from tablestone.telemetry.totals import added
-from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
+from tablestone.insight.window import Windows
+from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports, added
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import orjson
 
-from tablestone.telemetry.log_format import JSON, on_one_line, utc_text
+from tablestone.telemetry.logs import JSON, on_one_line, utc_text
 from tablestone.telemetry.request_record import RequestDetails, RequestRecord
 
 logger = logging.getLogger(__name__)

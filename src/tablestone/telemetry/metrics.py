@@ -17,7 +17,7 @@ from tablestone.telemetry.request_counts import (
     SERIES_NUMBERS,
     TRANSACTION_BOUNDS,
 )
-from tablestone.telemetry.totals import added
+from tablestone.telemetry.worker_reports import added
 
 PREFIX: Final = "tablestone_"
 _AFTER_NUMBERS: Final = len(SERIES_NUMBERS)

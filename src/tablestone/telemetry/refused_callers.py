@@ -1,20 +1,85 @@
 """Callers that fail to authenticate, told to the operator: one line a minute for each client address at most.
 
 An address that keeps failing is counted, and the count is told when the minute is over. All workers of a server share
-one limit, and remember a bounded number of addresses (`quiet_addresses`). Knows no HTTP and no kind of signature.
+one limit and a bounded number of addresses, in memory made before the fork: an address has a place by its digest, and
+the process that takes the place tells of it. Two processes that take a place at the same moment may both tell, or lose
+a count: there is no lock.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import mmap
+import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from tablestone.model.errors import StorageError
-from tablestone.telemetry.log_format import on_one_line
-from tablestone.telemetry.quiet_addresses import QuietAddresses
+from tablestone.telemetry.logs import on_one_line
 from tablestone.telemetry.request_record import reason_of
+
+PLACES: Final = 1024
+"""Addresses that are remembered at once. For one more, the one that is forgotten soonest is forgotten now."""
+_TRIES: Final = 8
+"""Places at which an address may be."""
+_PLACE: Final = struct.Struct("QdQ")
+"""The digest of an address, the moment (`monotonic_seconds`) until which it is quiet, and the failures since."""
+
+
+class Taken(NamedTuple):
+    """A place that was taken for an address. `counted` is the number of its earlier failures that were not told yet."""
+
+    place: int
+    counted: int
+
+
+class QuietAddresses:
+    """The addresses of one server."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, PLACES * _PLACE.size)
+
+    def take(self, address: str, now: float, until: float) -> Taken | None:
+        """Take a place for an address, quiet `until` then; None if it is quiet already: then the failure is counted."""
+        digest = _digest(address)
+        places = [(digest + number) % PLACES for number in range(_TRIES)]
+        for place in places:
+            found, quiet_until, counted = self._read(place)
+            if found != digest:
+                continue
+            if quiet_until > now:
+                self._write(place, digest, quiet_until, counted + 1)
+                return None
+            self._write(place, digest, until, 0)
+            return Taken(place, counted)
+        soonest = min(places, key=lambda place: self._read(place)[1])
+        self._write(soonest, digest, until, 0)
+        return Taken(soonest, 0)
+
+    def leave(self, place: int, address: str, until: float) -> int:
+        """Forget an address whose place was taken until then. Returns the number of failures that were counted.
+
+        0 if another process has taken the place since: it tells of them.
+        """
+        digest, quiet_until, counted = self._read(place)
+        if digest != _digest(address) or quiet_until != until:
+            return 0
+        self._write(place, 0, 0.0, 0)
+        return counted
+
+    def _read(self, place: int) -> tuple[int, float, int]:
+        found: tuple[int, float, int] = _PLACE.unpack_from(self._memory, place * _PLACE.size)
+        return found
+
+    def _write(self, place: int, digest: int, until: float, counted: int) -> None:
+        _PLACE.pack_into(self._memory, place * _PLACE.size, digest, until, counted)
+
+
+def _digest(address: str) -> int:
+    return int.from_bytes(hashlib.blake2b(address.encode(), digest_size=8).digest()) or 1
+
 
 logger = logging.getLogger(__name__)
 

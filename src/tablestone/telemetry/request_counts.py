@@ -8,14 +8,13 @@ The names of tables are counted only after a request has found the table, so cli
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final
+from typing import Final, Protocol
 
 from tablestone.model.operations import (
     EntitiesPage,
     EntityGroupTransaction,
     GetEntity,
 )
-from tablestone.telemetry.insight_counts import InsightCounts
 from tablestone.telemetry.refused_callers import AUTHENTICATION_FAILURES
 from tablestone.telemetry.request_record import RequestRecord, reason_of
 
@@ -68,6 +67,13 @@ SERIES_NUMBERS: Final = (
 )
 
 
+class CountsPlaces(Protocol):
+    """Counts the same requests by partition and query shape: `insight.counts`."""
+
+    def count_point_read(self, record: RequestRecord, operation: GetEntity) -> None: ...
+    def count(self, record: RequestRecord, plan: str, read: int, returned: int) -> None: ...
+
+
 class RequestCounts:
     """The counts of one worker since it started. With `names_tables` also by account and table.
 
@@ -75,7 +81,7 @@ class RequestCounts:
     moves these into their series. `insight`, if there is one, counts the same requests by partition and query shape.
     """
 
-    def __init__(self, *, names_tables: bool = False, insight: InsightCounts | None = None) -> None:
+    def __init__(self, *, names_tables: bool = False, insight: CountsPlaces | None = None) -> None:
         self._insight = insight
         self._found = 0
         self._found_seconds = 0.0

@@ -10,10 +10,36 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Final
 
 import orjson
+
+Totals = float | list[float] | Mapping[str, Any]
+"""A number, a list of numbers, or totals by name."""
+
+
+def added(one: Any, other: Any) -> Any:
+    """The sums of two totals of one form; a member that only one of them has is taken as it is."""
+    if isinstance(one, Mapping):
+        sums = dict(one)
+        for name, value in other.items():
+            sums[name] = added(sums[name], value) if name in sums else value
+        return sums
+    if isinstance(one, list):
+        if len(one) != len(other):  # of other bounds: nothing to compare
+            return other
+        return [left + right for left, right in zip(one, other, strict=True)]
+    return one + other
+
+
+def sum_of(all_totals: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """All of them together; empty if there are none."""
+    empty: dict[str, Any] = {}
+    return reduce(added, all_totals, empty)
+
 
 REPORT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of a report at most. Memory that no report has reached is not taken."""

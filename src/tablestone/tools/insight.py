@@ -15,9 +15,7 @@ from urllib.parse import urlencode, urlsplit
 from tablestone.advice.filter_shape import NoShape, read_shape
 from tablestone.advice.key_forms import form_of
 from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workload, WriteUse
-from tablestone.model.edm import EdmType
-from tablestone.query.plan import PlanKind
-from tablestone.telemetry.insight_report import (
+from tablestone.insight.report import (
     DAY,
     HOUR,
     NOW,
@@ -26,6 +24,8 @@ from tablestone.telemetry.insight_report import (
     QueryShape,
     TableInsight,
 )
+from tablestone.model.edm import EdmType
+from tablestone.query.plan import PlanKind
 from tablestone.tools.refusals import TransferFailed, TransferRefused
 from tablestone.tools.simulated_queries import GivenQuery
 

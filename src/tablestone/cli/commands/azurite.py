@@ -24,8 +24,7 @@ from tablestone.cli.parameters import Command
 from tablestone.cli.pfx_certificate import as_pem
 from tablestone.clock import monotonic_seconds
 from tablestone.server.processes.worker import StartRefused
-from tablestone.telemetry.log_file import LogFile
-from tablestone.telemetry.log_format import formatter_of
+from tablestone.telemetry.logs import LogFile, formatter_of
 
 LISTENING = {
     "azurite": "Azurite Table service is successfully listening at {address}",

@@ -13,7 +13,7 @@ import click
 
 from tablestone.advice.advising import advise
 from tablestone.cli.insight_tables import print_insight
-from tablestone.telemetry.insight_report import HOUR, PERIODS
+from tablestone.insight.report import HOUR, PERIODS
 from tablestone.tools.insight import ask_for_insight, workload_of
 from tablestone.tools.refusals import TransferFailed
 

@@ -36,7 +36,7 @@ from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.registry import capabilities_of
 from tablestone.interrupts import EndsTheProcess
 from tablestone.server.processes.start import serve as run_server
-from tablestone.telemetry.log_format import formatter_of
+from tablestone.telemetry.logs import formatter_of
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import click
 from tablestone.cli.data_options import connection_for, opened, quiet_option, with_connection
 from tablestone.cli.reading_options import reading_of, with_reading
 from tablestone.cli.simulation_report import lines_of, members_of
+from tablestone.insight.report import DAY
 from tablestone.model.table_names import TABLE_NAME
-from tablestone.telemetry.insight_report import DAY
 from tablestone.tools.connection import GivenConnection
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import read_rows, require_kind

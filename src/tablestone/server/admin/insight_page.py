@@ -14,12 +14,12 @@ from typing import Final
 from tablestone.configuration import INSIGHT_KEYS, Configuration
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.host_names import is_fixed
+from tablestone.insight.history import InsightHistory
+from tablestone.insight.report import InsightReport
+from tablestone.insight.summary import Summary
 from tablestone.server.admin.admin_application import PageAnswer, PageRequest, text_answer
 from tablestone.server.admin.readiness import StorageProbe
 from tablestone.server.admin.size_survey import SizeSurvey
-from tablestone.telemetry.insight_history import InsightHistory
-from tablestone.telemetry.insight_report import InsightReport
-from tablestone.telemetry.insight_summary import Summary
 from tablestone.telemetry.worker_reports import WorkerReports
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from tablestone.server.admin.admin_application import PageAnswer, PageRequest, t
 from tablestone.server.admin.readiness import Readiness
 from tablestone.telemetry import metrics
 from tablestone.telemetry.metrics import Metric, MetricKind, Samples
-from tablestone.telemetry.totals import sum_of
-from tablestone.telemetry.worker_reports import WorkerReports
+from tablestone.telemetry.worker_reports import WorkerReports, sum_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

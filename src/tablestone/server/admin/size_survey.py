@@ -22,10 +22,7 @@ from tablestone.engines.contract import (
     KeyRange,
 )
 from tablestone.engines.row_counts import CountsRows, RowsCounted
-from tablestone.server.admin.readiness import StorageProbe
-from tablestone.tables import storage_keys
-from tablestone.tables.catalog import read_record
-from tablestone.telemetry.insight_report import (
+from tablestone.insight.report import (
     DAY_BUCKET_SECONDS,
     DAY_SECONDS,
     HOUR_SECONDS,
@@ -33,7 +30,10 @@ from tablestone.telemetry.insight_report import (
     SizeSample,
     TableSize,
 )
-from tablestone.telemetry.insight_window import HASH_MARK, hash_of, shown_key
+from tablestone.insight.window import HASH_MARK, hash_of, shown_key
+from tablestone.server.admin.readiness import StorageProbe
+from tablestone.tables import storage_keys
+from tablestone.tables.catalog import read_record
 
 logger = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from tablestone.server.processes.signals import Hangup
 from tablestone.server.processes.supervisor import BesideProcess, Supervisor
 from tablestone.server.processes.worker import BACKLOG, CreateApplication, StartRefused, Worker
 from tablestone.tables.throughput import SharedSlots
-from tablestone.telemetry.quiet_addresses import QuietAddresses
+from tablestone.telemetry.refused_callers import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports
 
 logger = logging.getLogger(__name__)

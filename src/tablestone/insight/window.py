@@ -1,6 +1,6 @@
 """A window of counts as a JSON value, for a worker's report: the busiest partitions by key, the others by key ranges.
 
-`insight_bucket` reads it. A PartitionKey of more than `KEY_LENGTH_MAX` characters is cut and gets a hash of the whole
+`history` reads it. A PartitionKey of more than `KEY_LENGTH_MAX` characters is cut and gets a hash of the whole
 key after a `#`, which no key contains. Knows counts and no reports.
 """
 
@@ -11,19 +11,20 @@ from typing import Final
 
 import orjson
 
-from tablestone.model.keys import decode_key
-from tablestone.telemetry.insight_counts import (
+from tablestone.insight.counts import (
     MINUTE_SECONDS,
     RANGES_MAX,
+    CountedRange,
     Counts,
     InsightCounts,
     ShapeCounts,
     TableCounts,
     WindowCounts,
+    joined,
     point_of,
 )
-from tablestone.telemetry.key_ranges import CountedRange, joined
-from tablestone.telemetry.query_shapes import shape_terms, shape_text
+from tablestone.insight.query_shapes import shape_terms, shape_text
+from tablestone.model.keys import decode_key
 
 LISTED_MAX: Final = 256
 """Partitions of all tables that a report lists by their keys."""

@@ -1,10 +1,14 @@
-"""The two forms of the server's log, text and JSON: every message is one line, whatever a client put into it."""
+"""The form of log lines, text or JSON, and a log file that is opened again when another program has moved it away."""
 
 from __future__ import annotations
 
 import logging
+import sys
 import textwrap
+from collections.abc import Callable
 from datetime import UTC, datetime
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -73,3 +77,39 @@ def on_one_line(text: str) -> str:
 def as_unicode(text: str) -> str:
     """A text without halves of surrogate pairs, which UTF-8 cannot hold."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+logger = logging.getLogger(__name__)
+
+TOLD_SECONDS: Final = 60.0
+"""Seconds between two errors that the file cannot be written, at least."""
+
+
+class LogFile(WatchedFileHandler):
+    """Appends to `path`; `OSError` if it cannot be opened at first. `seconds` never steps back."""
+
+    def __init__(self, path: Path, seconds: Callable[[], float]) -> None:
+        super().__init__(path, encoding="utf-8")
+        self._seconds = seconds
+        self._tells_at = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a message. A message that cannot be written is lost."""
+        try:
+            super().emit(record)
+        except OSError as error:  # the file was moved away, and no new one can be made
+            self._tell(error)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        """Called by `emit` for an error of the write itself."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            self._tell(error)
+        else:
+            super().handleError(record)
+
+    def _tell(self, error: OSError) -> None:
+        now = self._seconds()
+        if now >= self._tells_at:
+            self._tells_at = now + TOLD_SECONDS
+            logger.error("Messages are missing in %s: %s.", self.baseFilename, error.strerror)

@@ -1,15 +1,19 @@
-"""Counts of the requests of one worker by table, partition and query shape, in windows of a minute, for insight.
+"""Counts of the requests of one worker by table, partition and query shape, in windows of a minute.
 
 Memory is bounded: if there are too many partitions, the counts of those with the fewest entities are dropped. They stay
 in those of the table and its key ranges, and a partition that comes later says how many entities it may have missed.
-A request costs a look-up and some additions. Knows a `RequestRecord`; `insight_window` knows what a report has of it.
+A request costs a look-up and some additions.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from tablestone.insight.query_shapes import ShapeKey, partition_of, shape_key
+from tablestone.model.entity import entity_size
+from tablestone.model.entity_json import key_of, read_raw, typed_properties
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import encode_key
 from tablestone.model.operations import (
@@ -18,20 +22,140 @@ from tablestone.model.operations import (
     EntityGroupTransaction,
     GetEntity,
     InsertEntity,
+    InsertOrMergeEntity,
+    InsertOrReplaceEntity,
+    MergeEntity,
     QueryEntities,
-)
-from tablestone.telemetry.key_ranges import CountedRange, with_points
-from tablestone.telemetry.query_shapes import ShapeKey, shape_key
-from tablestone.telemetry.request_facts import (
-    LARGE_BODY_BYTES,
-    UPSERTS,
-    WITH_ENTITY,
-    is_answer,
-    largest_entity,
-    place_of,
-    span_of,
+    UpdateEntity,
 )
 from tablestone.telemetry.request_record import RequestRecord
+
+
+class CountedRange:
+    """Keys from `first` to `last`, inclusive, and the entities read and written in them."""
+
+    def __init__(self, first: bytes, last: bytes, read: int, written: int) -> None:
+        self.first = first
+        self.last = last
+        self.read = read
+        self.written = written
+
+
+def _first_of(counted: CountedRange) -> bytes:
+    return counted.first
+
+
+def joined(ranges: Iterable[CountedRange], ranges_max: int) -> list[CountedRange]:
+    """The ranges, ascending and disjoint, and at most `ranges_max` (2 or more) of them, as new values.
+
+    Ranges that overlap become one, since the place of their counts is not known. A range with a large share is not
+    joined with its neighbours.
+    """
+    ordered = sorted(ranges, key=_first_of)
+    total = 0
+    for each in ordered:
+        total += each.read + each.written + 1
+    share = 2 * total // (ranges_max - 1) + 1 if len(ordered) > ranges_max else 0
+    found: list[CountedRange] = []
+    size = 0
+    for each in ordered:
+        weight = each.read + each.written + 1
+        if found:
+            before = found[-1]
+            if each.first <= before.last or size + weight <= share:
+                before.last = max(before.last, each.last)
+                before.read += each.read
+                before.written += each.written
+                size += weight
+                continue
+        found.append(CountedRange(each.first, each.last, each.read, each.written))
+        size = weight
+    return found
+
+
+def with_points(
+    ranges: list[CountedRange], points: Iterable[CountedRange], ranges_max: int
+) -> list[CountedRange]:
+    """The ranges, ascending and disjoint, with the counts of single keys. The ranges are changed."""
+    firsts = [each.first for each in ranges]
+    outside: list[CountedRange] = []
+    for point in points:
+        place = bisect_right(firsts, point.first) - 1
+        if place >= 0 and point.first <= ranges[place].last:
+            within = ranges[place]
+            within.read += point.read
+            within.written += point.written
+        else:
+            outside.append(point)
+    return joined([*ranges, *outside], ranges_max) if outside else ranges
+
+
+def grouped(keys: Sequence[tuple[bytes, int]], groups_max: int) -> list[tuple[bytes, bytes]]:
+    """The first and the last key of each of at most `groups_max` groups of keys, of about the same weight.
+
+    `keys` are ascending and distinct, each with its weight. A key with a large share is alone.
+    """
+    ranges = [CountedRange(key, key, weight, 0) for key, weight in keys]
+    return [(each.first, each.last) for each in joined(ranges, groups_max)]
+
+
+LARGE_BODY_BYTES: Final = 256 * 1024
+"""The body from which its entities are measured: half of the largest entity has no shorter text."""
+UPSERTS: Final = (InsertOrReplaceEntity, InsertOrMergeEntity)
+"""The types of writes of an entity that may be there or not; no answer tells which it was."""
+WITH_ENTITY: Final = (*(InsertEntity, UpdateEntity, MergeEntity), *UPSERTS)
+"""The types of writes that have an entity."""
+
+
+def place_of(operation: object) -> tuple[str, str | None] | None:
+    """The table and the PartitionKey of an operation on entities; None for any other operation."""
+    if isinstance(operation, GetEntity | DeleteEntity):
+        return operation.table, operation.key.partition_key
+    if isinstance(operation, QueryEntities):
+        return operation.table, partition_of(operation.filter)
+    if isinstance(operation, EntityGroupTransaction):
+        return operation.table, operation.partition_key
+    if isinstance(operation, WITH_ENTITY):
+        return operation.table, operation.entity.key.partition_key
+    return None
+
+
+def span_of(query: QueryEntities, page: EntitiesPage) -> tuple[str, str | None]:
+    """The first and the last PartitionKey that a page of a scan passed; "" and None for the ends of the table."""
+    reads_all = page.plan == "table"
+    first, last = "", None
+    if query.token is not None:
+        first = query.token.next_partition_key
+    elif page.stored and not reads_all:
+        first = key_of(read_raw(page.stored[0])).partition_key
+    if page.token is not None:
+        last = page.token.next_partition_key
+    elif page.stored and not reads_all:
+        last = key_of(read_raw(page.stored[-1])).partition_key
+    return first, last
+
+
+def is_answer(operation: object, failure: StorageError) -> bool:
+    """Whether the error only says that there is nothing to read, or nothing new: no fault of the request."""
+    return isinstance(operation, GetEntity) and (
+        failure.code == "ResourceNotFound" or failure.status == 304
+    )
+
+
+def largest_entity(operation: object) -> int:
+    """The bytes of the largest entity that is written, by the documented formula (wire 9)."""
+    writes = operation.writes if isinstance(operation, EntityGroupTransaction) else (operation,)
+    most = 0
+    for write in writes:
+        if isinstance(write, WITH_ENTITY):
+            members = write.entity.members.values()
+            if (
+                sum(map(len, members)) > most // 4
+            ):  # a text has at least a quarter of the bytes that it stands for
+                raw = read_raw(f"{{{','.join(members)}}}".encode("utf-8", "surrogatepass"))
+                most = max(most, entity_size(write.entity.key, typed_properties(raw)))
+    return most
+
 
 MINUTE_SECONDS: Final = 60
 """Seconds of a window; windows begin at whole minutes since 1970."""

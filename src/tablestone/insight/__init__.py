@@ -1,0 +1,1 @@
+"""What is hot and what scans: counting requests by partition and query shape, their history, and the report."""
