@@ -2,11 +2,13 @@
 
 The typed source is the same in both cases and is in the wheel too; docs/decisions/0007-compiled.md says why, and what
 it gains. If compiling fails, the wheel holds the source alone. An editable installation is never compiled;
-`HATCH_BUILD_NO_HOOKS=true` turns compiling off for any other.
+`HATCH_BUILD_NO_HOOKS=true` turns compiling off for any other. The user's cache directory keeps what was compiled, so
+that the same source is compiled once.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -14,9 +16,12 @@ import sys
 import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import platformdirs
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 if TYPE_CHECKING:
@@ -33,8 +38,15 @@ class CompiledModules(BuildHookInterface[Any]):
         self._directory = tempfile.TemporaryDirectory(prefix="tablestone-build-")
         try:
             work = Path(self._directory.name)
-            _compile(Path(self.root, "src"), work, self.config["modules"])
+            source, modules = Path(self.root, "src"), self.config["modules"]
             built = work / "so"
+            kept = cache_entry(source, modules)
+            if taken(kept, built):
+                self.app.display_info(f"{len(modules)} modules are compiled already: {kept}")
+            else:
+                self.app.display_info(f"Compiling {len(modules)} modules")
+                _compile(source, work, modules)
+                keep(built, kept)
             compiled = {
                 str(path): path.relative_to(built).as_posix()
                 for path in sorted(built.rglob("*.so"))
@@ -50,6 +62,58 @@ class CompiledModules(BuildHookInterface[Any]):
         """Called when the wheel exists."""
         if hasattr(self, "_directory"):
             self._directory.cleanup()
+
+
+ENTRIES_MAX = 4
+"""The entries that the cache keeps: those that were used last."""
+
+
+def cache_entry(source: Path, modules: list[str]) -> Path:
+    """The place in the cache for what these modules are compiled to; its name has all that the result depends on."""
+    compiler = _compiler()
+    depends = hashlib.sha256()
+    for text in (
+        Path(__file__).read_text("utf-8"),
+        *(version_of("mypy"), sys.version, sysconfig.get_platform()),
+        *(*compiler.compiler_so, *compiler.linker_so),
+        subprocess.check_output([compiler.compiler_so[0], "--version"], text=True),  # noqa: S603 - the compiler
+        *modules,
+    ):
+        depends.update(text.encode() + b"\0")
+    # Also those that are not compiled: mypy reads the types in them.
+    for path in sorted(source.rglob("*.py")):
+        depends.update(path.relative_to(source).as_posix().encode() + b"\0")
+        depends.update(hashlib.sha256(path.read_bytes()).digest())
+    directory = platformdirs.user_cache_path("tablestone-build", appauthor=False)
+    return directory / f"{depends.hexdigest()}.zip"
+
+
+def taken(entry: Path, built: Path) -> bool:
+    """Whether the cache has the entry, whose shared libraries are then below `built`."""
+    try:
+        if entry.stat().st_uid != os.getuid():  # under sudo, the cache may be another user's
+            return False
+        shutil.unpack_archive(entry, built)
+        entry.touch()
+    except Exception:  # noqa: BLE001 - each damage of an archive has an exception of its own
+        shutil.rmtree(built, ignore_errors=True)
+        return False
+    for library in built.rglob("*.so"):
+        library.chmod(0o755)  # as the linker leaves it; an archive is unpacked without
+    return True
+
+
+def keep(built: Path, entry: Path) -> None:
+    """Put the shared libraries below `built` into the cache, whole or not at all; without one, nothing happens."""
+    with suppress(OSError):
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        handle, written = tempfile.mkstemp(".zip", dir=entry.parent)
+        os.close(handle)
+        shutil.make_archive(written.removesuffix(".zip"), "zip", built)
+        Path(written).replace(entry)
+        entries = sorted(entry.parent.glob("*.zip"), key=lambda each: each.stat().st_mtime)
+        for oldest in entries[:-ENTRIES_MAX]:
+            oldest.unlink()
 
 
 def _compile(source: Path, work: Path, modules: list[str]) -> None:

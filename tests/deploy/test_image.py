@@ -159,7 +159,7 @@ def built(directory: Path, *words: str, **more: str) -> Path:
 
 
 WAYS = {
-    "a": ("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir=out", "."),
+    "a": ("-m", "pip", "wheel", "--no-deps", "--wheel-dir=out", "."),
     "b/of-another-length": ("-m", "build", "--outdir=out", "."),
 }
 """Two ways to build a wheel, in places of their own; the second builds it from the sdist, as a release is built."""
@@ -167,22 +167,41 @@ WAYS = {
 
 def test_the_compiled_wheel_has_the_same_bytes_each_time(tmp_path: Path) -> None:
     """Also whether the libraries that it uses are installed where it is built: pip's environment shows them to mypy."""
-    builds = [
-        subprocess.Popen(
-            [sys.executable, *words],
-            cwd=copied(tmp_path / place),
-            stdout=subprocess.DEVNULL,
-            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
-        )
-        for place, words in WAYS.items()
-    ]
-    for each in builds:
-        assert each.wait(SECONDS_MAX) == 0
-    first, second = (next((tmp_path / place / "source" / "out").glob("*.whl")) for place in WAYS)
+    caches = {place: tmp_path / place / "cache" for place in WAYS}
+    builds = {place: wheel_build(tmp_path / place, WAYS[place], caches[place]) for place in WAYS}
+    printed = [build.communicate(timeout=SECONDS_MAX)[0] for build in builds.values()]
+    assert all("Compiling" in each for each in printed), "each build has compiled"
+    first, second = (made_wheel(tmp_path / place) for place in WAYS)
     assert "-cp3" in first.name, "it is compiled"
     assert second.name == first.name
     assert differences(first, second) == []
     assert second.read_bytes() == first.read_bytes()
+    again = wheel_build(tmp_path / "again", WAYS["a"], caches["a"])
+    printed.append(again.communicate(timeout=SECONDS_MAX)[0])
+    assert "are compiled already" in printed[-1], "the third build has not"
+    assert made_wheel(tmp_path / "again").read_bytes() == first.read_bytes()
+
+
+def wheel_build(directory: Path, words: tuple[str, ...], cache: Path) -> subprocess.Popen[str]:
+    """A build of a copy of the checkout in this directory, with this cache of what is compiled."""
+    source = copied(directory)
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    own = {"XDG_CACHE_HOME": str(cache), "PIP_NO_CACHE_DIR": "1", "PIP_VERBOSE": "1"}
+    return subprocess.Popen(
+        [sys.executable, *words],
+        cwd=source,
+        env=kept | own,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def made_wheel(directory: Path) -> Path:
+    """The wheel of a build that has ended."""
+    (wheel,) = (directory / "source" / "out").glob("*.whl")
+    return wheel
 
 
 def differences(one: Path, other: Path) -> list[str]:
