@@ -46,15 +46,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the slow tests of a run that names no files, unless CI is set; let the longest files come first.
+    """Skip the slow tests of a run that names no files, unless SLOW is set; let the longest files come first.
 
     The longest files come first if several processes share the files, so that no process waits for the last.
     """
     named = any(Path(argument.partition("::")[0]).is_file() for argument in config.args)
-    if "CI" not in os.environ and not named:
+    if "SLOW" not in os.environ and not named:
         for item in items:
             if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="slow: set CI, or name the file"))
+                item.add_marker(pytest.mark.skip(reason="slow: set SLOW=1, or name the file"))
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)

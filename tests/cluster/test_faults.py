@@ -1,4 +1,4 @@
-"""The report of the fault run. `python -m tests.cassandra faults --short` is the run itself, which .ci/run does."""
+"""The report of the fault run. `python -m tests.cassandra faults --short` is the run itself, which .ci/long does."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from crash.stored_place import StoredPlace
 from crash.writers import Connection, EntityWriter, Life, read_partitions
 from server_process import start_server
 
-KILLS = int(os.environ.get("CRASH_KILLS", "50" if "CI" in os.environ else "8"))
+KILLS = int(os.environ.get("CRASH_KILLS", "50" if "SLOW" in os.environ else "8"))
 KILLS_OF_ENCRYPTED = max(1, KILLS // 8)
 """The part of the kills that hits servers of an encrypted directory."""
 KILLS_WITH_A_BUG = 200

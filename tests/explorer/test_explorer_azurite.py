@@ -5,7 +5,6 @@ npm installs Azurite as for the other tests and the bench. Where that fails the 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.slow,
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
-    pytest.mark.skipif("CI" not in os.environ, reason="npm installs Azurite for a minute: set CI"),
 ]
 
 HOURS = 250

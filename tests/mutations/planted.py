@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +46,34 @@ class Mutation:
 def read_list(path: Path = LIST) -> list[Mutation]:
     listed = tomllib.loads(path.read_text("utf-8"))["mutation"]
     return [Mutation(**{**each, "tests": tuple(each["tests"])}) for each in listed]
+
+
+def touched_since(commit: str, mutations: Iterable[Mutation]) -> list[Mutation]:
+    """The mutations whose file, tests or row have changed since the commit; all, if git does not know it."""
+    changed = _git("diff", "--name-only", commit, "--")
+    earlier = _git("show", f"{commit}:{LIST.relative_to(ROOT).as_posix()}")
+    if changed is None or earlier is None:
+        return list(mutations)
+    paths = set(changed.splitlines())
+    rows = tomllib.loads(earlier)["mutation"]
+    return [
+        each
+        for each in mutations
+        if (SOURCE / each.file).relative_to(ROOT).as_posix() in paths
+        or each.arguments()[0].partition("::")[0] in paths
+        or asdict(each) | {"tests": list(each.tests)} not in rows
+    ]
+
+
+def _git(*words: str) -> str | None:
+    """What git prints; None if it fails, or is not there."""
+    try:
+        ended = subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return None
+    return ended.stdout if ended.returncode == 0 else None
 
 
 class CopiedSource:

@@ -1,7 +1,7 @@
 """Rules for compiled modules, so that they mean the same as interpreted ones.
 
 pyproject.toml lists them, docs/decisions/0007-compiled.md says why. The tests of the service find
-other differences: `.ci/run` runs them on both.
+other differences: `.ci/run` runs them on the compiled modules, `.ci/long` on the source.
 """
 
 from __future__ import annotations

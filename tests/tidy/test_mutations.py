@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mutations.planted import ROOT, SOURCE, Mutation, read_list
+from mutations import planted
+from mutations.planted import ROOT, SOURCE, Mutation, read_list, touched_since
 
 MUTATIONS = read_list()
 
@@ -42,3 +43,45 @@ def test_what_cannot_be_planted_is_found(tmp_path: Path) -> None:
         "it changes nothing",
         "there is no tests/gone.py::test",
     ]
+
+
+ROW = """
+[[mutation]]
+name = "{0}"
+file = "{0}.py"
+old = "1"
+new = "2"
+why = "a reason"
+tests = ["tests/test_{0}.py::test"]
+"""
+ROWS = ROW.format("one") + ROW.format("two")
+
+
+@pytest.mark.parametrize(
+    ("changed", "rows", "touched"),
+    [
+        ("README.md", ROWS, []),
+        ("src/tablestone/one.py", ROWS, ["one"]),
+        ("README.md\ntests/test_two.py", ROWS, ["two"]),
+        ("", ROWS.replace("1", "0"), ["one", "two"]),
+        ("", ROW.format("two"), ["one"]),
+        (None, None, ["one", "two"]),
+    ],
+    ids=["another file", "its file", "its tests", "its text", "it is new", "an unknown commit"],
+)
+def test_a_bug_is_touched_by_a_change_of(
+    changed: str | None,
+    rows: str | None,
+    touched: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = tmp_path / "mutations.toml"
+    listed.write_text(ROWS)
+    monkeypatch.setattr(planted, "_git", lambda *words: {"diff": changed, "show": rows}[words[0]])
+    chosen = touched_since("0123abc", read_list(listed))
+    assert [each.name for each in chosen] == touched
+
+
+def test_every_bug_is_touched_since_a_commit_that_git_does_not_know() -> None:
+    assert touched_since("no such commit", MUTATIONS) == MUTATIONS
