@@ -14,6 +14,12 @@ from transfer.data_tools import DataTools
 _numbers = count(1)
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the attempts of a request."""
+    monkeypatch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.001)
+
+
 @pytest.fixture
 def tools(
     tablestone_server: ServerProcess,

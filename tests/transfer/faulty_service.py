@@ -48,7 +48,7 @@ class FaultyService:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # Else the body of an answer waits 40 ms behind its headers.
+            # Otherwise each body waits 40 ms for the acknowledgement of its head.
             disable_nagle_algorithm = True
 
             def _any(self) -> None:

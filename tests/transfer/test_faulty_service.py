@@ -34,11 +34,6 @@ def through(tools: DataTools, address: tuple[str, int], port: int) -> str:
 FAULTS = [BUSY, THROTTLED, RESET, ANSWER_LOST, CUT_OFF]
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.01)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("rule", ["fail", "replace"])
