@@ -10,6 +10,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ CHANGED_CONSTANT = re.compile(
 )
 
 
+@cache
 def source_of(module: str) -> str:
     return (ROOT / "src" / f"{module}.py").read_text()
 
