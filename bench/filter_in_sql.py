@@ -35,7 +35,7 @@ from tablestone.model.operations import QueryEntities
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tables import reads, storage_keys
 from tablestone.turns import Turns
-from tablestone.wire.json.json_reader import decode_entity
+from tablestone.wire.json_reader import decode_entity
 
 TABLE_ID: Final = b"\0" * storage_keys.TABLE_ID_LENGTH
 VERSION: Final = 638_000_000_000_000_000

@@ -16,10 +16,10 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.model.entity_json import entity_renderer
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import Plan, plan_query
-from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.negotiate import MetadataLevel
-from tablestone.wire.json.json_payload import JsonWriter
-from tablestone.wire.json.json_reader import decode_entity
+from tablestone.wire.json_payload import JsonWriter
+from tablestone.wire.json_reader import decode_entity
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.negotiate import MetadataLevel
 
 FILTER = (
     "PartitionKey eq 'EWR' and RowKey ge '2013-01-01T00' and RowKey lt '2013-02-01T00' "

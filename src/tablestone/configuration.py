@@ -18,7 +18,7 @@ from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.logs import TEXT
 from tablestone.telemetry.refused_callers import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports
-from tablestone.wire.http.versions import UnknownVersions
+from tablestone.wire.versions import UnknownVersions
 
 DEVELOPMENT_ACCOUNT_NAME = "devstoreaccount1"
 DEVELOPMENT_ACCOUNT_KEY = (

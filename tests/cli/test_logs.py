@@ -24,7 +24,7 @@ from cli.test_serve import unfinished_request
 from cli.worker_processes import is_running, wait_until, workers_of
 from crash.writers import Connection, UnexpectedAnswerError
 from server_process import COMMAND, ServerProcess, clean_environment
-from tablestone.wire.http.versions import VERSION_LATEST
+from tablestone.wire.versions import VERSION_LATEST
 
 StartServer = Callable[..., ServerProcess]
 WRONG = {"Authorization": "SharedKey devstoreaccount1:d3Jvbmc="}

@@ -15,13 +15,13 @@ from sas_signing import account_string_to_sign, table_string_to_sign
 from signing import shared_key, shared_key_lite, signature
 from tablestone.auth.account_keys import Account
 from tablestone.auth.authenticate import authenticate
+from tablestone.auth.bearer import Issuer, TokenRefused, TokenTrust
 from tablestone.auth.callers import OWNER
-from tablestone.auth.sas.table_sas import TableSasOfPolicy
-from tablestone.auth.tokens.bearer import Issuer, TokenRefused, TokenTrust
-from tablestone.auth.tokens.json_web_keys import read_keys
+from tablestone.auth.json_web_keys import read_keys
+from tablestone.auth.table_sas import TableSasOfPolicy
 from tablestone.model.operations import AccessPolicy, SignedIdentifier
-from tablestone.wire.http.address import parse_query_string
-from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.address import parse_query_string
+from tablestone.wire.messages import RawRequest
 
 _ACCOUNT: Final = Account(ACCOUNT, [KEY])
 _VERSION: Final = "2019-02-02"

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.model.errors import StorageError
-from tablestone.wire.http.messages import single_headers
+from tablestone.wire.messages import single_headers
 
 ACCOUNT: Final = "devstoreaccount1"
 NOW: Final = 63_650_000_000 * TICKS_PER_SECOND

@@ -22,14 +22,12 @@ from tablestone.model.entity_json import (
 )
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import Projection, SignedIdentifier
-from tablestone.wire.atom import atom_payload
+from tablestone.wire import atom_payload, json_payload, json_reader, service_xml
+from tablestone.wire.address import format_table_path
+from tablestone.wire.batch import BatchRequest, parse_batch
 from tablestone.wire.encode import PayloadWriter
-from tablestone.wire.http.address import format_table_path
-from tablestone.wire.http.batch_envelope import BatchRequest, parse_batch
-from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.negotiate import AtomForm, MetadataLevel
-from tablestone.wire.json import json_payload, json_reader
-from tablestone.wire.service import service_xml
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.negotiate import AtomForm, MetadataLevel
 from tablestone.wire.xml_input import parse_xml
 
 BASE: Final = f"http://127.0.0.1:10002/{ACCOUNT}/"

@@ -13,7 +13,7 @@ from typing import Final
 
 from fuzz.parser import ACCOUNT, NOW, Parser, headers_of, on_text, text_of
 from tablestone.auth.account_keys import Account
-from tablestone.auth.sas.sas_parameters import Conditions, parse_conditions
+from tablestone.auth.sas_parameters import Conditions, parse_conditions
 from tablestone.model import edm
 from tablestone.model.entity_json import entity_renderer, read_raw, typed_property
 from tablestone.model.errors import StorageError
@@ -24,7 +24,7 @@ from tablestone.query.evaluate import compile_filter
 from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
 from tablestone.query.plan import plan_query
 from tablestone.tables.filter_hints import hint_of
-from tablestone.wire.http.address import (
+from tablestone.wire.address import (
     Address,
     format_entity_path,
     parse_query_string,
@@ -32,16 +32,16 @@ from tablestone.wire.http.address import (
     readable_parameters,
     select_as_sent,
 )
-from tablestone.wire.http.continuation import (
+from tablestone.wire.continuation import (
     format_token,
     parse_entity_token,
     parse_table_token,
     parse_token,
 )
-from tablestone.wire.http.host import parse_host
-from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.negotiate import negotiate, preference
+from tablestone.wire.host import parse_host
 from tablestone.wire.instants import parse_instant
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.negotiate import negotiate, preference
 
 KEY: Final = EntityKey("p", "r")
 _STORED: Final = entity_renderer(

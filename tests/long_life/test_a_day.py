@@ -21,8 +21,8 @@ from jwt.algorithms import RSAAlgorithm
 
 from tablestone.accounts import issuer_keys
 from tablestone.accounts.issuer_keys import KEPT_SECONDS_MAX, IssuerKeys
-from tablestone.auth.tokens.bearer import VERIFIED_KEPT_MAX, TokenRefused, TokenTrust
-from tablestone.auth.tokens.token_issuer import issue_token, make_issuer, own_issuer
+from tablestone.auth.bearer import VERIFIED_KEPT_MAX, TokenRefused, TokenTrust
+from tablestone.auth.token_issuer import issue_token, make_issuer, own_issuer
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.configuration import SelfSigned, TrustedIssuer
 from tablestone.engines.contract import ANY, Change, Put, WriteSet

@@ -35,7 +35,7 @@ from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.documents import Documents
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
-from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.messages import RawRequest
 from wire.service_under_test import KEY, Clock, Headers, default_headers
 
 ETAG_OF_PART = re.compile(rb"^ETag: (.*?)\r?$", re.MULTILINE)

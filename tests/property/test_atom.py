@@ -21,7 +21,7 @@ from property.payloads import Request, entity_path, expected_members, parse_memb
 from property.test_roundtrips import key_texts, names, values
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import EntityKey
-from tablestone.wire.atom.atom_payload import decode_entity
+from tablestone.wire.atom_payload import decode_entity
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 DATA = "{http://schemas.microsoft.com/ado/2007/08/dataservices}"

@@ -19,8 +19,8 @@ from property.door import STATUS_OF_PART, Answer, Door, batch_etags, refusal
 from property.model import Refused, Value, Write
 from property.payloads import Request, write_request
 from tablestone.model.errors import StorageError
-from tablestone.wire.http.batch_envelope import BatchPart, parse_batch
-from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.batch import BatchPart, parse_batch
+from tablestone.wire.messages import RawRequest
 
 TABLE = "Water"
 PARTITION = "it's"

@@ -27,14 +27,14 @@ from property.signed_requests import (
 )
 from tablestone.accounts.identities import Identities
 from tablestone.accounts.known_accounts import KnownAccounts
+from tablestone.auth import table_sas
 from tablestone.auth.account_keys import Account
 from tablestone.auth.authenticate import PresentedToken, authenticate
 from tablestone.auth.callers import Caller
 from tablestone.auth.roles import DATA_CONTRIBUTOR, Assignment, Assignments
-from tablestone.auth.sas import table_sas
-from tablestone.auth.sas.table_sas import TableSasOfPolicy
-from tablestone.auth.sas.user_delegation_key import DelegationFields, delegation_key
-from tablestone.auth.sas.user_delegation_sas import UserDelegationSas
+from tablestone.auth.table_sas import TableSasOfPolicy
+from tablestone.auth.user_delegation_key import DelegationFields, delegation_key
+from tablestone.auth.user_delegation_sas import UserDelegationSas
 from tablestone.configuration import AccountKeys, TokenRules
 from tablestone.engines.memory import MemoryEngine
 from tablestone.model.entity import Entity
@@ -59,9 +59,9 @@ from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.documents import DELEGATION, DocumentKind, Documents
 from tablestone.tables.service import TableService
-from tablestone.wire.http.address import parse_query_string
-from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.address import parse_query_string
 from tablestone.wire.instants import parse_instant
+from tablestone.wire.messages import RawRequest
 
 MUTATIONS = 100_000
 THROUGH_THE_PIPELINE = 5_000

@@ -15,8 +15,8 @@ from tablestone.model.keys import EntityKey
 from tablestone.model.typed_json import (
     members,
 )
-from tablestone.wire.atom.atom_payload import AtomWriter
-from tablestone.wire.http.negotiate import AtomForm
+from tablestone.wire.atom_payload import AtomWriter
+from tablestone.wire.negotiate import AtomForm
 
 DATA = "{http://schemas.microsoft.com/ado/2007/08/dataservices}"
 WRITTEN = {

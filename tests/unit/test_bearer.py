@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from tablestone import limits
-from tablestone.auth.roles import DATA_CONTRIBUTOR, DATA_READER
-from tablestone.auth.tokens.bearer import (
+from tablestone.auth.bearer import (
     VERIFIED_KEPT_MAX,
     Issuer,
     Token,
     TokenRefused,
     TokenTrust,
 )
-from tablestone.auth.tokens.json_web_keys import read_keys
-from tablestone.auth.tokens.token_issuer import issue_token, make_issuer, own_issuer
+from tablestone.auth.json_web_keys import read_keys
+from tablestone.auth.roles import DATA_CONTRIBUTOR, DATA_READER
+from tablestone.auth.token_issuer import issue_token, make_issuer, own_issuer
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tokens import (
     AUDIENCE,

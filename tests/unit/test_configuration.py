@@ -14,7 +14,7 @@ from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import SERVER_OPTIONS
 from tablestone.cli.parameters import where
 from tablestone.configuration import AccountKeys, AdminAddress, Configuration
-from tablestone.wire.http.versions import UnknownVersions
+from tablestone.wire.versions import UnknownVersions
 from unit.given_options import (
     BESIDE_FILE,
     DEFAULT_DIRECTORY,

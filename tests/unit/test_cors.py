@@ -10,7 +10,7 @@ from tablestone.model.errors import StorageError
 from tablestone.model.service_properties import CorsRule
 from tablestone.server.requests.cors import add_cors_headers, answer_preflight
 from tablestone.wire.encode import Stamp
-from tablestone.wire.http.messages import RawRequest, RawResponse
+from tablestone.wire.messages import RawRequest, RawResponse
 
 STAMP = Stamp("id", None, "")
 ORIGINS = ("http://a", "http://b", "https://a", "http://x.a", "http://A")

@@ -23,10 +23,9 @@ from tablestone.model.edm import (
 from tablestone.model.errors import StorageError
 from tablestone.model.etag import parse_etag
 from tablestone.query.filter_parser import parse_filter
-from tablestone.wire.atom import atom_payload
-from tablestone.wire.http.address import parse_query_string, parse_resource
-from tablestone.wire.http.negotiate import negotiate
-from tablestone.wire.json import json_reader
+from tablestone.wire import atom_payload, json_reader
+from tablestone.wire.address import parse_query_string, parse_resource
+from tablestone.wire.negotiate import negotiate
 
 LENGTH = 40_000
 SECONDS = 2.0

@@ -21,7 +21,7 @@ from tablestone.auth.roles import (
     RoleHolder,
     find_role,
 )
-from tablestone.auth.sas.user_delegation_key import (
+from tablestone.auth.user_delegation_key import (
     DelegationFields,
     claimed_data_role,
     delegating_holder,

@@ -12,15 +12,15 @@ import pytest
 from sas_signing import account_string_to_sign, completed, query_of, signed, table_string_to_sign
 from signing import signature
 from tablestone.auth.account_keys import Account
+from tablestone.auth.account_sas import string_to_sign_account_sas
 from tablestone.auth.authenticate import authenticate
-from tablestone.auth.sas.account_sas import string_to_sign_account_sas
-from tablestone.auth.sas.table_sas import TableSasOfPolicy, string_to_sign_table_sas
+from tablestone.auth.table_sas import TableSasOfPolicy, string_to_sign_table_sas
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUNT_NAME
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import AccessPolicy, SignedIdentifier
-from tablestone.wire.http.address import Parameters, parse_query_string
-from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.address import Parameters, parse_query_string
 from tablestone.wire.instants import parse_instant
+from tablestone.wire.messages import RawRequest
 
 Row = dict[str, Any]
 

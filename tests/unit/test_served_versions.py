@@ -7,7 +7,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from tablestone.wire.http.versions import (
+from tablestone.wire.versions import (
     ONLY_KNOWN,
     TOLD_MAX,
     VERSION_LATEST,

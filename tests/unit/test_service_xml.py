@@ -22,13 +22,13 @@ from tablestone.model.service_properties import (
     from_members,
     to_members,
 )
-from tablestone.wire.http.versions import VERSION_LATEST, VERSIONS
-from tablestone.wire.service.service_xml import (
+from tablestone.wire.service_xml import (
     read_service_properties,
     read_signed_identifiers,
     write_service_properties,
     write_signed_identifiers,
 )
+from tablestone.wire.versions import VERSION_LATEST, VERSIONS
 
 XML_CHARACTERS = st.characters(
     blacklist_categories=("Cs", "Cc"),

@@ -12,7 +12,7 @@ import pytest
 
 from tablestone.accounts.stored_accounts import DOCUMENT_READERS
 from tablestone.auth.roles import DATA_READER
-from tablestone.auth.tokens.token_issuer import make_issuer
+from tablestone.auth.token_issuer import make_issuer
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ANY, Change, Put, WriteSet

@@ -11,17 +11,17 @@ import pytest
 
 from tablestone.auth.account_keys import Account
 from tablestone.auth.authenticate import authenticate
-from tablestone.auth.canonical import (
+from tablestone.auth.shared_key import (
     canonicalized_resource,
+    signed_paths,
     string_to_sign_shared_key,
     string_to_sign_shared_key_lite,
 )
-from tablestone.auth.shared_key import signed_paths
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUNT_NAME
 from tablestone.model.errors import StorageError
-from tablestone.wire.http.address import parse_query_string
-from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.address import parse_query_string
+from tablestone.wire.messages import RawRequest
 
 Row = dict[str, Any]
 

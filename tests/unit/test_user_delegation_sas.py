@@ -11,8 +11,8 @@ from sas_signing import query_of, signed_by_user
 from tablestone.auth.account_keys import Account
 from tablestone.auth.authenticate import authenticate
 from tablestone.auth.roles import DATA_CONTRIBUTOR, DATA_READER, Assignment, Assignments, Role
-from tablestone.auth.sas.user_delegation_key import DelegationFields, delegation_key
-from tablestone.auth.sas.user_delegation_sas import (
+from tablestone.auth.user_delegation_key import DelegationFields, delegation_key
+from tablestone.auth.user_delegation_sas import (
     DelegatedTableSas,
     UserDelegationSas,
     string_to_sign_user_delegation_sas,
@@ -30,10 +30,10 @@ from tablestone.model.operations import (
     Operation,
     QueryEntities,
 )
-from tablestone.wire.http.address import parse_query_string
-from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.versions import ServedVersions, UnknownVersions
+from tablestone.wire.address import parse_query_string
 from tablestone.wire.instants import parse_instant
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.versions import ServedVersions, UnknownVersions
 
 _ACCOUNT: Final = Account(DEVELOPMENT_ACCOUNT_NAME, (DEVELOPMENT_ACCOUNT_KEY,))
 _SECRET: Final = bytes(range(32))

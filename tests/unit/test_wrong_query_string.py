@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tablestone.model.errors import StorageError
-from tablestone.wire.http.address import parse_query_string, readable_parameters
+from tablestone.wire.address import parse_query_string, readable_parameters
 
 
 @pytest.mark.parametrize(

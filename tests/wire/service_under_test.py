@@ -33,8 +33,8 @@ from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.documents import DocumentKind, Documents
 from tablestone.tables.service import TableService
-from tablestone.wire.http.messages import RawRequest, single_headers
-from tablestone.wire.http.versions import UnknownVersions
+from tablestone.wire.messages import RawRequest, single_headers
+from tablestone.wire.versions import UnknownVersions
 
 ACCOUNT = DEVELOPMENT_ACCOUNT_NAME
 KEY = DEVELOPMENT_ACCOUNT_KEY

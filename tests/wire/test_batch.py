@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tablestone import limits
-from tablestone.wire.http.batch_envelope import parse_batch
-from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.batch import parse_batch
+from tablestone.wire.messages import RawRequest
 from wire.case_tables import Row, check, error_of, expanded, fill, load, parameters, prepare, send
 from wire.service_under_test import Headers, Response, ServiceUnderTest
 

@@ -9,8 +9,8 @@ import pytest
 
 from tablestone import limits
 from tablestone.model.errors import StorageError
-from tablestone.wire.http.batch_envelope import BatchRequest, parse_batch
-from tablestone.wire.http.messages import RawRequest
+from tablestone.wire.batch import BatchRequest, parse_batch
+from tablestone.wire.messages import RawRequest
 from wire.case_tables import Row, expanded, load
 
 _TABLE = load("batch_grammar.toml")

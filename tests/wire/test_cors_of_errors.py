@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from tablestone.wire.http.versions import VERSION_LATEST
+from tablestone.wire.versions import VERSION_LATEST
 from wire.service_under_test import ServiceUnderTest
 
 ORIGIN = "http://www.example.com"

@@ -1,6 +1,6 @@
-"""Checking bearer tokens: supplies `auth/tokens/bearer.py` with the issuers' keys and with the server's own key.
+"""Checking bearer tokens: supplies `auth/bearer.py` with the issuers' keys and with the server's own key.
 
-`auth/tokens/bearer.py` has the rules of a valid token; `issuer_keys.py` gets the issuers' keys.
+`auth/bearer.py` has the rules of a valid token; `issuer_keys.py` gets the issuers' keys.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from tablestone.accounts.issuer_keys import IssuerKeys
 from tablestone.auth.authenticate import PresentedToken
-from tablestone.auth.tokens.bearer import Issuer, Token, TokenRefused, TokenTrust
-from tablestone.auth.tokens.token_issuer import own_issuer
+from tablestone.auth.bearer import Issuer, Token, TokenRefused, TokenTrust
+from tablestone.auth.token_issuer import own_issuer
 from tablestone.configuration import LOCAL_DOMAIN, TokenRules
 from tablestone.tables.documents import OWN_KEY, DocumentKind, Documents, Members
 

@@ -1,7 +1,7 @@
 """The identities behind requests without an account key: tokens, roles of their holders, user delegation keys.
 
 Joins the configuration with stored documents. Documents are read from the cache while it is valid, so a change of roles
-acts on the very next request in every process. `auth/tokens/bearer.py` has the rules of a valid token; it is loaded for
+acts on the very next request in every process. `auth/bearer.py` has the rules of a valid token; it is loaded for
 the first token or for a configured issuer.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tablestone.auth.authenticate import PresentedToken
 from tablestone.auth.callers import Caller
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignments, RoleHolder
-from tablestone.auth.sas.user_delegation_key import SECRET_LENGTH, issue_key
+from tablestone.auth.user_delegation_key import SECRET_LENGTH, issue_key
 from tablestone.configuration import TokenRules
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import GetUserDelegationKey, UserDelegationKey

@@ -19,8 +19,8 @@ from typing import IO, Any, Final
 
 import orjson
 
-from tablestone.auth.tokens.bearer import Issuer
-from tablestone.auth.tokens.json_web_keys import Keys, read_keys
+from tablestone.auth.bearer import Issuer
+from tablestone.auth.json_web_keys import Keys, read_keys
 from tablestone.configuration import TrustedIssuer, is_safe_address
 
 log = logging.getLogger(__name__)

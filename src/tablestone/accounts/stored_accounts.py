@@ -15,7 +15,7 @@ from tablestone import limits
 from tablestone.accounts.known_accounts import StoredAccount
 from tablestone.auth.account_keys import KEYS_MAX, Account
 from tablestone.auth.roles import Assignments
-from tablestone.auth.sas.user_delegation_key import SECRET_LENGTH
+from tablestone.auth.user_delegation_key import SECRET_LENGTH
 from tablestone.clock import Clock
 from tablestone.engines.contract import Engine
 from tablestone.tables.account_incarnation import Named
@@ -223,7 +223,7 @@ def _read_secrets(name: str, members: Members) -> None:
         if len(read_secret(members)) != SECRET_LENGTH:
             raise ValueError("its secret has another length")
     elif name == OWN_KEY:
-        from tablestone.auth.tokens.token_issuer import require_whole  # noqa: PLC0415 - cryptography loads slowly
+        from tablestone.auth.token_issuer import require_whole  # noqa: PLC0415 - cryptography loads slowly
 
         require_whole(members)
     else:

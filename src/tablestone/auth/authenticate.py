@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from tablestone.auth.account_keys import Account
+from tablestone.auth.account_sas import authenticate_account_sas
 from tablestone.auth.callers import OWNER, Caller
-from tablestone.auth.sas.account_sas import authenticate_account_sas
-from tablestone.auth.sas.sas_parameters import require_single
-from tablestone.auth.sas.table_sas import TableSasOfPolicy, authenticate_table_sas
-from tablestone.auth.sas.user_delegation_sas import UserDelegationSas, parse_user_delegation_sas
+from tablestone.auth.sas_parameters import require_single
 from tablestone.auth.shared_key import SCHEMES, require_shared_key
+from tablestone.auth.table_sas import TableSasOfPolicy, authenticate_table_sas
+from tablestone.auth.user_delegation_sas import UserDelegationSas, parse_user_delegation_sas
 from tablestone.model.errors import CHALLENGE_TEXT, StorageError
-from tablestone.wire.http.address import Parameters
-from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.versions import ONLY_KNOWN, ServedVersions
+from tablestone.wire.address import Parameters
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.versions import ONLY_KNOWN, ServedVersions
 
 _VERSION_OF_CHALLENGE: Final = "2020-12-06"
 """From this version on, a request without credentials is answered 401 (auth 4.2)."""

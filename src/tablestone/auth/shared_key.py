@@ -15,14 +15,36 @@ from typing import Final
 
 from tablestone import limits
 from tablestone.auth.account_keys import Account, is_account_name
-from tablestone.auth.canonical import (
-    canonicalized_resource,
-    string_to_sign_shared_key,
-    string_to_sign_shared_key_lite,
-)
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.model.errors import StorageError
-from tablestone.wire.http.messages import Headers, RawRequest
+from tablestone.wire.messages import Headers, RawRequest
+
+
+def canonicalized_resource(account: bytes, raw_path: bytes, comp: bytes | None) -> bytes:
+    """`/`, the account, the path as on the wire, and of the query only `?comp=` (auth 1.5)."""
+    path = raw_path or b"/"
+    return b"/" + account + path if comp is None else b"/" + account + path + b"?comp=" + comp
+
+
+def string_to_sign_shared_key(method: str, headers: Headers, date: bytes, resource: bytes) -> bytes:
+    """Verb, Content-MD5, Content-Type, date and resource, each on a line (auth 1.2)."""
+    return b"\n".join(
+        (
+            method.encode("latin-1"),
+            headers.get(b"content-md5", b""),
+            headers.get(b"content-type", b""),
+            date,
+            resource,
+        )
+    )
+
+
+def string_to_sign_shared_key_lite(
+    _method: str, _headers: Headers, date: bytes, resource: bytes
+) -> bytes:
+    """Date and resource only (auth 1.3)."""
+    return date + b"\n" + resource
+
 
 _SKEW_TICKS: Final = limits.CLOCK_SKEW_SECONDS_MAX * TICKS_PER_SECOND
 _STRINGS_TO_SIGN: Final[dict[bytes, Callable[[str, Headers, bytes, bytes], bytes]]] = {

@@ -22,7 +22,7 @@ from tablestone.cli.options import (
     TLS_KEY,
 )
 from tablestone.telemetry.logs import TEXT
-from tablestone.wire.http.versions import UnknownVersions
+from tablestone.wire.versions import UnknownVersions
 
 DATA_DIRECTORY: Final = "__tablestone__"
 """The data directory inside the workspace, named as Azurite names its own; a workspace often holds other files."""

@@ -45,7 +45,7 @@ from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of
 from tablestone.telemetry.logs import LOG_FORMATS
-from tablestone.wire.http.versions import UnknownVersions
+from tablestone.wire.versions import UnknownVersions
 
 ACCOUNTS_KEY = "accounts"
 """The file's table of accounts, NAME = "KEY" or NAME = ["KEY1", "KEY2"], in place of repeated --account options."""

@@ -73,7 +73,7 @@ from tablestone.engines.registry import capabilities_of
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.logs import LOG_FORMATS
 from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
-from tablestone.wire.http.versions import UnknownVersions
+from tablestone.wire.versions import UnknownVersions
 
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "TABLESTONE_CONFIG"

@@ -30,8 +30,8 @@ from tablestone.engines.registry import NoSuchEngine, forms, kind_of
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.server.connection.tls_certificate import is_certifiable
 from tablestone.telemetry.logs import LOG_FORMATS
-from tablestone.wire.http.host import normalized_host
-from tablestone.wire.http.versions import UnknownVersions
+from tablestone.wire.host import normalized_host
+from tablestone.wire.versions import UnknownVersions
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535

@@ -50,7 +50,7 @@ from tablestone.configuration import (
     AdmissionLimits,
 )
 from tablestone.telemetry.logs import LOG_FORMATS, TEXT
-from tablestone.wire.http.versions import UnknownVersions
+from tablestone.wire.versions import UnknownVersions
 
 VARIABLE_PREFIX = "TABLESTONE_"
 

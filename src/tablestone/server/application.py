@@ -38,8 +38,7 @@ from tablestone.server.trace_opening import (
     traced_engine,
     traced_tables,
 )
-from tablestone.server.worker_measures import WorkerMeasures
-from tablestone.server.worker_reporter import WorkerReporter
+from tablestone.server.worker_reporter import WorkerMeasures, WorkerReporter
 from tablestone.tables.documents import Documents
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH
@@ -49,7 +48,7 @@ from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.request_record import RequestDetails, RequestRecord
-from tablestone.wire.http.messages import RawRequest, RawResponse, single_headers
+from tablestone.wire.messages import RawRequest, RawResponse, single_headers
 
 log = logging.getLogger(__name__)
 

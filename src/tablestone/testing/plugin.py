@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
-from tablestone.wire.http.versions import UnknownVersions
+from tablestone.wire.versions import UnknownVersions
 
 if TYPE_CHECKING:
     from azure.data.tables import TableClient, TableServiceClient

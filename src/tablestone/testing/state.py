@@ -30,7 +30,7 @@ from tablestone.testing.secondary import FollowedEngine, Secondary
 from tablestone.testing.seeds import ANNOTATION, SeedRefused, SeedRow
 from tablestone.testing.snapshot_file import SnapshotUnreadable, bytes_of, contents_of
 from tablestone.testing.steered_clock import StorageClock
-from tablestone.wire.json.json_reader import decode_entity
+from tablestone.wire.json_reader import decode_entity
 
 _SYSTEM_MEMBERS: Final = ("odata.etag", "Timestamp", "Timestamp" + ANNOTATION)
 

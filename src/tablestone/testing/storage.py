@@ -42,7 +42,7 @@ from tablestone.testing.storage_service import (
     machine_clock,
     no_faults,
 )
-from tablestone.wire.http.versions import UnknownVersions
+from tablestone.wire.versions import UnknownVersions
 
 Value = TypeVar("Value")
 

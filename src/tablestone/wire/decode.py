@@ -37,18 +37,17 @@ from tablestone.model.operations import (
 )
 from tablestone.model.table_names import TABLE_NAME, require_new_table_name, table_name_error
 from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
-from tablestone.wire.atom import atom_payload
-from tablestone.wire.http.address import (
+from tablestone.wire import atom_payload, json_reader
+from tablestone.wire.address import (
     Address,
     AddressKind,
     Parameters,
     select_as_sent,
 )
-from tablestone.wire.http.continuation import parse_entity_token, parse_table_token
-from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.negotiate import ATOM_TYPES
-from tablestone.wire.http.versions import VERSION_JSON, VERSION_JSON_ONLY, VERSION_UPSERTS
-from tablestone.wire.json import json_reader
+from tablestone.wire.continuation import parse_entity_token, parse_table_token
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.negotiate import ATOM_TYPES
+from tablestone.wire.versions import VERSION_JSON, VERSION_JSON_ONLY, VERSION_UPSERTS
 
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "MERGE", "PATCH", "DELETE", "OPTIONS"))
 _WITHOUT_ANSWER_BODY: Final = frozenset(("HEAD", "DELETE"))

@@ -1,7 +1,7 @@
 """Encoding: makes an answer of a result or an error, with status, headers and body exactly as the service sends them.
 
 An `Answer` is the answer to one operation, alone or in a batch: `respond` makes an HTTP response of it, and
-`wire/http/batch_envelope.py` a part of a batch. The headers are those of wire 2.2, as recorded from the service.
+`wire/batch.py` a part of a batch. The headers are those of wire 2.2, as recorded from the service.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tablestone.model.operations import (
     TablesPage,
     entity_key,
 )
-from tablestone.wire.atom.atom_payload import AtomWriter
-from tablestone.wire.http.address import format_entity_path, format_table_path
-from tablestone.wire.http.continuation import entity_token_headers, table_token_header
-from tablestone.wire.http.messages import Answer, RawResponse
-from tablestone.wire.http.negotiate import AtomForm, Negotiated, Preference
-from tablestone.wire.http.versions import VERSION_ECHOED
-from tablestone.wire.json.json_payload import JsonWriter, json_error
+from tablestone.wire.address import format_entity_path, format_table_path
+from tablestone.wire.atom_payload import AtomWriter
+from tablestone.wire.continuation import entity_token_headers, table_token_header
+from tablestone.wire.json_payload import JsonWriter, json_error
+from tablestone.wire.messages import Answer, RawResponse
+from tablestone.wire.negotiate import AtomForm, Negotiated, Preference
+from tablestone.wire.versions import VERSION_ECHOED
 
 SERVER: Final = b"Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0"
 SERVER_OF_FRONT_DOOR: Final = b"Microsoft-HTTPAPI/2.0"

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 import click
 
-from tablestone.auth.sas.sas_parameters import VERSION_OF_CONDITIONS
-from tablestone.auth.sas.signing import signed_sas
-from tablestone.auth.sas.table_sas import VERSION_MIN
+from tablestone.auth.account_sas import signed_sas
+from tablestone.auth.sas_parameters import VERSION_OF_CONDITIONS
+from tablestone.auth.table_sas import VERSION_MIN
 from tablestone.cli.configured_keys import KEY_OPTIONS, endpoint_of, keys_of
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import BrokenOption
@@ -22,8 +22,8 @@ from tablestone.cli.parameters import Command, by_option_name, with_options
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time
 from tablestone.model.signature_values import is_client_addresses
-from tablestone.wire.http.versions import VERSIONS
 from tablestone.wire.instants import parse_instant
+from tablestone.wire.versions import VERSIONS
 
 VERSION: Final = "2019-02-02"
 """The version that current SDKs sign with."""

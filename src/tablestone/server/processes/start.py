@@ -270,7 +270,7 @@ def _require_key_files(issuers: Sequence[TrustedIssuer]) -> None:
     for issuer in issuers:
         if issuer.keys_file is None:
             continue
-        from tablestone.auth.tokens.json_web_keys import NO_KEY, read_keys  # noqa: PLC0415 - cryptography loads slowly
+        from tablestone.auth.json_web_keys import NO_KEY, read_keys  # noqa: PLC0415 - cryptography loads slowly
 
         whose = f"The keys of {issuer.name} cannot be read from {issuer.keys_file}"
         try:

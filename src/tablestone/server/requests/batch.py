@@ -30,6 +30,20 @@ from tablestone.tables.entity_group import EntityGroup
 from tablestone.tables.service import TableService
 from tablestone.telemetry.request_record import RefusedTable, RequestRecord
 from tablestone.turns import Turns
+from tablestone.wire.address import (
+    NO_PARAMETERS,
+    Address,
+    Parameters,
+    parse_query_string,
+    parse_resource,
+)
+from tablestone.wire.batch import (
+    BatchPart,
+    format_batch_answer,
+    format_part,
+    format_unreadable_part,
+    parse_batch,
+)
 from tablestone.wire.decode import (
     DecodedRequest,
     decode_operation,
@@ -44,22 +58,8 @@ from tablestone.wire.encode import (
     form_for,
     unreadable_error,
 )
-from tablestone.wire.http.address import (
-    NO_PARAMETERS,
-    Address,
-    Parameters,
-    parse_query_string,
-    parse_resource,
-)
-from tablestone.wire.http.batch_envelope import (
-    BatchPart,
-    format_batch_answer,
-    format_part,
-    format_unreadable_part,
-    parse_batch,
-)
-from tablestone.wire.http.messages import Answer, RawRequest
-from tablestone.wire.http.negotiate import negotiate, preference
+from tablestone.wire.messages import Answer, RawRequest
+from tablestone.wire.negotiate import negotiate, preference
 
 # If a change set has one operation, an error of carrying it out has no index before its text. An early error has one
 # (wire 7.3), and so have these errors, which include the one of a caller without permission (auth 3.7).

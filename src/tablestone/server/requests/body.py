@@ -14,7 +14,7 @@ from tablestone.clock import monotonic_seconds
 from tablestone.engines import request_time
 from tablestone.model.errors import StorageError
 from tablestone.server.asgi import Receive
-from tablestone.wire.http.messages import Headers
+from tablestone.wire.messages import Headers
 
 
 class BodyTimeLimit:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from tablestone.auth.account_sas import AccountSas
 from tablestone.auth.callers import OWNER, Caller
 from tablestone.auth.roles import RoleHolder
-from tablestone.auth.sas.account_sas import AccountSas
-from tablestone.auth.sas.table_sas import TableSas
-from tablestone.auth.sas.user_delegation_sas import DelegatedTableSas
-from tablestone.wire.http.messages import RawRequest
+from tablestone.auth.table_sas import TableSas
+from tablestone.auth.user_delegation_sas import DelegatedTableSas
+from tablestone.wire.messages import RawRequest
 
 CALLER_KINDS: Final[dict[type, str]] = {
     AccountSas: "account-sas",

@@ -13,7 +13,7 @@ from typing import Final
 from tablestone.model.errors import StorageError
 from tablestone.model.service_properties import ANY, CorsRule, is_header_name
 from tablestone.wire.encode import SERVER, Stamp
-from tablestone.wire.http.messages import RawRequest, RawResponse
+from tablestone.wire.messages import RawRequest, RawResponse
 
 _READS: Final = frozenset(("GET", "HEAD"))
 """Methods whose answers caches keep: only these answers have a Vary header (auth 8.4)."""

@@ -15,7 +15,7 @@ from tablestone.model.keys import ContinuationToken
 from tablestone.model.operations import EntitiesPage, QueryEntities
 from tablestone.turns import Turns
 from tablestone.wire.encode import Form, encode_page
-from tablestone.wire.http.messages import Answer
+from tablestone.wire.messages import Answer
 
 
 async def answer_page(query: QueryEntities, page: EntitiesPage, form: Form, turns: Turns) -> Answer:

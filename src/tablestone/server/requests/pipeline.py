@@ -18,7 +18,7 @@ from tablestone.accounts.identities import Identities
 from tablestone.auth.account_keys import Account
 from tablestone.auth.authenticate import PendingCaller, PresentedToken, authenticate
 from tablestone.auth.callers import OWNER, Caller
-from tablestone.auth.sas.table_sas import TableSasOfPolicy
+from tablestone.auth.table_sas import TableSasOfPolicy
 from tablestone.clock import Clock, monotonic_seconds
 from tablestone.engines import request_time
 from tablestone.model.errors import RETRY_AFTER, StorageError
@@ -44,6 +44,14 @@ from tablestone.tables.service import TableService
 from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_record import LOOK_AGENTS, RefusedTable, RequestRecord
 from tablestone.turns import Turns
+from tablestone.wire.address import (
+    Address,
+    AddressKind,
+    Parameters,
+    parse_query_string,
+    parse_resource,
+    readable_parameters,
+)
 from tablestone.wire.decode import (
     DecodedRequest,
     decode_operation,
@@ -59,23 +67,15 @@ from tablestone.wire.encode import (
     respond,
     respond_at_front_door,
 )
-from tablestone.wire.http.address import (
-    Address,
-    AddressKind,
-    Parameters,
-    parse_query_string,
-    parse_resource,
-    readable_parameters,
-)
-from tablestone.wire.http.messages import Answer, Headers, RawRequest, RawResponse
-from tablestone.wire.http.negotiate import negotiate, preference
-from tablestone.wire.http.versions import ServedVersions, UnknownVersions
-from tablestone.wire.service.service_resources import (
+from tablestone.wire.messages import Answer, Headers, RawRequest, RawResponse
+from tablestone.wire.negotiate import negotiate, preference
+from tablestone.wire.service_resources import (
     decode_service_operation,
     is_service_request,
     respond_with_xml,
     respond_with_xml_error,
 )
+from tablestone.wire.versions import ServedVersions, UnknownVersions
 
 log = logging.getLogger("tablestone")
 

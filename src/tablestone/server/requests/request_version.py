@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from tablestone.model.errors import StorageError
 from tablestone.model.service_properties import ServiceProperties
-from tablestone.wire.http.address import Parameters
-from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.versions import VERSION_LATEST, VERSIONS, ServedVersions
+from tablestone.wire.address import Parameters
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.versions import VERSION_LATEST, VERSIONS, ServedVersions
 
 
 def version_of(

@@ -14,7 +14,7 @@ from typing import Final
 from tablestone.model.edm import DATE_TIME_MIN
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import ContinuationToken
-from tablestone.wire.http.address import Parameters
+from tablestone.wire.address import Parameters
 
 _START: Final = "1!"
 _TOKEN = re.compile(r"1!(\d{1,6})!([A-Za-z0-9*_+/= -]*)", re.ASCII)

@@ -24,12 +24,11 @@ from tablestone.model.operations import (
     TableAclFound,
     UserDelegationKey,
 )
+from tablestone.wire.address import AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
 from tablestone.wire.encode import SERVER, Stamp, xml_error
-from tablestone.wire.http.address import AddressKind, Parameters
-from tablestone.wire.http.messages import RawResponse
-from tablestone.wire.http.versions import VERSION_ECHOED, VERSION_JSON
-from tablestone.wire.service.service_xml import (
+from tablestone.wire.messages import RawResponse
+from tablestone.wire.service_xml import (
     read_key_info,
     read_service_properties,
     read_signed_identifiers,
@@ -38,6 +37,7 @@ from tablestone.wire.service.service_xml import (
     write_signed_identifiers,
     write_user_delegation_key,
 )
+from tablestone.wire.versions import VERSION_ECHOED, VERSION_JSON
 
 _VERSION_OF_POLICIES: Final = "2012-02-12"
 """The first version with stored access policies (wire 3.8)."""

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from tablestone.auth.account_keys import SigningKey
 from tablestone.model.errors import ERRORS, StorageError
-from tablestone.wire.http.address import Parameters
-from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.versions import ServedVersions
+from tablestone.wire.address import Parameters
 from tablestone.wire.instants import parse_instant
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.versions import ServedVersions
 
 VERSION_OF_CONDITIONS = "2015-04-05"
 """From this version on, signatures can restrict address and protocol (auth 3.1), and account SAS exist (auth 2.1)."""

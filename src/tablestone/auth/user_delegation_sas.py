@@ -12,7 +12,7 @@ from typing import Final
 
 from tablestone.auth.account_keys import Account, SigningKey
 from tablestone.auth.roles import Assignments, RoleHolder
-from tablestone.auth.sas.sas_parameters import (
+from tablestone.auth.sas_parameters import (
     Conditions,
     Validity,
     has_signed,
@@ -21,16 +21,16 @@ from tablestone.auth.sas.sas_parameters import (
     refused,
     require_well_formed,
 )
-from tablestone.auth.sas.table_sas import BOUNDS, TableSas, canonicalized_table, parse_bounds
-from tablestone.auth.sas.user_delegation_key import (
+from tablestone.auth.table_sas import BOUNDS, TableSas, canonicalized_table, parse_bounds
+from tablestone.auth.user_delegation_key import (
     SIGNED_SERVICE,
     DelegationFields,
     delegating_holder,
 )
 from tablestone.model.operations import Operation
-from tablestone.wire.http.address import Parameters
-from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.versions import ServedVersions
+from tablestone.wire.address import Parameters
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.versions import ServedVersions
 
 VERSION_MIN: Final = "2025-07-05"
 """The first version with user delegation SAS of tables (auth 3.11)."""

@@ -21,8 +21,8 @@ from tablestone.model.entity_json import (
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import Projection
 from tablestone.model.typed_json import quote
-from tablestone.wire.http.address import format_entity_path, format_table_path
-from tablestone.wire.http.negotiate import MetadataLevel
+from tablestone.wire.address import format_entity_path, format_table_path
+from tablestone.wire.negotiate import MetadataLevel
 
 JSON_TYPES: Final = {
     level: f"application/json;odata={level.value};streaming=true;charset=utf-8".encode("ascii")

@@ -28,9 +28,9 @@ from tablestone.model.typed_json import (
     geography_json,
     name_part,
 )
-from tablestone.wire.http.address import format_entity_path, format_table_path
-from tablestone.wire.http.negotiate import AtomForm
-from tablestone.wire.json.json_reader import Members, entity_of_members, unreadable
+from tablestone.wire.address import format_entity_path, format_table_path
+from tablestone.wire.json_reader import Members, entity_of_members, unreadable
+from tablestone.wire.negotiate import AtomForm
 from tablestone.wire.xml_input import parse_xml
 
 _ATOM: Final = "http://www.w3.org/2005/Atom"

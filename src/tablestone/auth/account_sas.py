@@ -5,11 +5,12 @@ Knows the string to sign and the permissions granted. The permissions that each 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from tablestone.auth.account_keys import Account
+from tablestone.auth.account_keys import Account, SigningKey, decode_key
 from tablestone.auth.permissions import NEEDS, is_met
-from tablestone.auth.sas.sas_parameters import (
+from tablestone.auth.sas_parameters import (
     VERSION_OF_CONDITIONS,
     Validity,
     instant_or_none,
@@ -18,11 +19,12 @@ from tablestone.auth.sas.sas_parameters import (
     require_signature,
     require_well_formed,
 )
+from tablestone.auth.table_sas import string_to_sign_table_sas
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import Operation
-from tablestone.wire.http.address import Parameters
-from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.versions import ServedVersions
+from tablestone.wire.address import Parameters
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.versions import ServedVersions
 
 _SIGNED: Final = ("sp", "ss", "srt", "st", "se", "sip", "spr", "sv", "ses")
 _VERSION_OF_SCOPE: Final = "2020-12-06"
@@ -78,3 +80,14 @@ def authenticate_account_sas(
     if "t" not in parameters["ss"]:
         raise StorageError("AuthorizationServiceMismatch")
     return AccountSas(parameters["srt"], parameters["sp"])
+
+
+def signed_sas(account: str, key: str, parameters: Mapping[str, str]) -> dict[str, str]:
+    """The parameters and `sig`, with a key in base64: of a table SAS if they name a table (`tn`), else of an account.
+
+    Raises `ValueError` for a key that is not base64.
+    """
+    given = dict(parameters)
+    text = string_to_sign_table_sas if "tn" in given else string_to_sign_account_sas
+    signature = SigningKey(decode_key(key)).signature(text(account, given).encode("utf-8"))
+    return {**given, "sig": signature.decode("ascii")}

@@ -29,8 +29,8 @@ from tablestone.model.service_properties import (
     ServiceProperties,
     is_header_name,
 )
-from tablestone.wire.http.versions import VERSION_JSON, VERSIONS
 from tablestone.wire.instants import parse_instant
+from tablestone.wire.versions import VERSION_JSON, VERSIONS
 from tablestone.wire.xml_input import parse_xml
 
 VERSION_OF_HOURS: Final = VERSION_JSON

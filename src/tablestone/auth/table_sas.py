@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from tablestone.auth.account_keys import Account
 from tablestone.auth.permissions import NEEDS, is_met
-from tablestone.auth.sas.sas_parameters import (
+from tablestone.auth.sas_parameters import (
     VERSION_OF_CONDITIONS,
     Conditions,
     Validity,
@@ -33,9 +33,9 @@ from tablestone.model.operations import (
     SignedIdentifier,
     entity_key,
 )
-from tablestone.wire.http.address import Parameters
-from tablestone.wire.http.messages import RawRequest
-from tablestone.wire.http.versions import ServedVersions
+from tablestone.wire.address import Parameters
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.versions import ServedVersions
 
 VERSION_MIN: Final = "2012-02-12"
 """The first version with table SAS (auth 3.1)."""

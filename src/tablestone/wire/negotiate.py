@@ -11,9 +11,9 @@ import functools
 import re
 from typing import Final, NamedTuple
 
-from tablestone.wire.http.address import Parameters
-from tablestone.wire.http.messages import Headers
-from tablestone.wire.http.versions import VERSION_JSON, VERSION_JSON_ONLY
+from tablestone.wire.address import Parameters
+from tablestone.wire.messages import Headers
+from tablestone.wire.versions import VERSION_JSON, VERSION_JSON_ONLY
 
 
 class MetadataLevel(enum.Enum):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from tablestone import limits
 from tablestone.model.errors import StorageError
-from tablestone.wire.http.messages import Answer, Headers, RawRequest, single_headers
+from tablestone.wire.messages import Answer, Headers, RawRequest, single_headers
 
 _BOUNDARY = re.compile(
     rb'(?:^|[;\s])boundary\s*=\s*(?:"([^"\r\n]{1,200})"|([^\s;"]{1,200}))', re.IGNORECASE

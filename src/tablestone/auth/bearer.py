@@ -19,8 +19,8 @@ from jwt import PyJWS
 from jwt.exceptions import PyJWTError
 
 from tablestone import limits
+from tablestone.auth.json_web_keys import Keys
 from tablestone.auth.roles import Role, find_role
-from tablestone.auth.tokens.json_web_keys import Keys
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 
 VERIFIED_KEPT_MAX: Final = 1024

@@ -1,1 +1,0 @@
-"""Shared access signatures: of an account, of a table, by a stored access policy, by a user delegation key."""

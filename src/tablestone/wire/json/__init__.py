@@ -1,1 +1,0 @@
-"""Entities and tables in JSON, at every metadata level: reading and writing."""

@@ -1,1 +1,0 @@
-"""Requests with `comp` or `restype`: policies, service properties, statistics and user delegation keys, in XML."""
