@@ -18,7 +18,7 @@ from cli.command_line import Ended, tablestone
 from cli.insight_workload import LARGE, REQUESTS, SECRET_VALUE, work
 from cli.worker_processes import wait_until
 from server_process import ServerProcess, start_server
-from tablestone.cli.insight_tables import spark
+from tablestone.cli.commands.insight import spark
 from tablestone.insight.report import DAY, HOUR, NOW, InsightReport
 
 pytestmark = pytest.mark.slow

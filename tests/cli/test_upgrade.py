@@ -13,7 +13,7 @@ import pytest
 from cli.command_line import Ended, commands_of, run_line, tablestone
 from conftest import StartServer
 from engines.formats.make import answers
-from tablestone.cli.configured_keys import connection_string
+from tablestone.cli.stored_data import connection_string
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.kind import Opening

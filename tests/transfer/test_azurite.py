@@ -17,7 +17,7 @@ import pytest
 
 from bench import servers
 from bench.prerequisites import PrerequisiteError
-from tablestone.cli.azurite_flags import FLAGS
+from tablestone.cli.commands.azurite import FLAGS
 from transfer.data_tools import DataTools, entity
 
 pytestmark = [

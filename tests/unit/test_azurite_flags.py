@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tablestone.cli.azurite_flags import FLAGS, Given, Meaning, meaning_of
+from tablestone.cli.commands.azurite import FLAGS, Given, Meaning, meaning_of
 from tablestone.cli.option_values import BrokenOption
 
 OF_AZURITE = (

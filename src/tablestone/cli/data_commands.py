@@ -34,10 +34,8 @@ class DataCommand(NamedTuple):
 DATA_COMMANDS: Final = (
     DataCommand("tables", "tables:tables", "List the tables of an account."),
     DataCommand("query", "query:query", "Show the entities that a filter finds."),
-    DataCommand("count", "count:count", "Count entities exactly."),
-    DataCommand(
-        "partitions", "partitions:partitions", "List the distinct PartitionKeys of a table."
-    ),
+    DataCommand("count", "tables:count", "Count entities exactly."),
+    DataCommand("partitions", "tables:partitions", "List the distinct PartitionKeys of a table."),
     DataCommand("get", "entity:get", "Show one entity."),
     DataCommand("put", "entity:put", "Write one entity, or replace it."),
     DataCommand("merge", "entity:merge", "Change some properties of one entity."),

@@ -1,12 +1,11 @@
-"""The data directory of a command that works on its files, and the refusal for engines that have none.
-
-Knows the options of a command; opens nothing.
-"""
+"""The data directory of a command on this machine, and one sentence if a file cannot be read or written."""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +16,39 @@ from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of
+from tablestone.engines.sqlite.disk_room import NO_ROOM
+
+DENIALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+@contextmanager
+def naming_denied_places(undone: str) -> Iterator[None]:
+    """Make a denial by the operating system a `BrokenOption`: `undone`, which says what is not done, and the place."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DENIALS or error.filename is None:
+            raise
+        place = Path(os.fsdecode(error.filename)).absolute()
+        raise BrokenOption(f"{undone}: {_denial(place)} ({error.strerror}).") from None
+
+
+def reason_of(error: OSError, place: Path) -> str:
+    """The reason of an error while `place` was written: a full disk by the nearest directory above it that is there."""
+    if error.errno not in NO_ROOM:
+        return error.strerror or str(error)
+    return f"there is no room in {next(each for each in place.absolute().parents if each.is_dir())}"
+
+
+def _denial(place: Path) -> str:
+    """The denied use of the place, or of the nearest directory above it that can be seen."""
+    there = next(each for each in (place, *place.parents) if os.path.lexists(each))
+    if there.is_dir() and not os.access(there, os.X_OK):
+        return f"{there} cannot be entered"
+    if there == place and not os.access(there, os.R_OK):
+        return f"{there} cannot be read"
+    return f"{there} cannot be written"
+
 
 SCHEME: Final = "sqlite"
 

@@ -9,14 +9,13 @@ is only a warning, because other programs share the environment. Reads the file;
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from tablestone.cli.admission_options import admission_limits
 from tablestone.cli.encryption_keys import KEY_VARIABLE, encryption_key
-from tablestone.cli.kubernetes_variables import without_service_links
 from tablestone.cli.option_file import parsed, path_from, read_option_file
 from tablestone.cli.option_values import BrokenOption, is_loopback
 from tablestone.cli.options import (
@@ -36,6 +35,10 @@ from tablestone.cli.options import (
     INSIGHT,
     LOG_FORMAT,
     LOG_LEVEL,
+    MAX_ADDRESS_SHARE,
+    MAX_BUFFERS,
+    MAX_CONNECTIONS,
+    MAX_REQUESTS,
     METRICS_TABLES,
     PORT,
     PRINT,
@@ -57,10 +60,13 @@ from tablestone.cli.options import (
     Option,
 )
 from tablestone.configuration import (
+    BUFFERED_MEBIBYTES_MIN,
+    CONNECTIONS_MIN,
     INSIGHT_HASHED,
     INSIGHT_KEYS,
     AccountKeys,
     AdminAddress,
+    AdmissionLimits,
     CertificateFiles,
     Configuration,
     SelfSigned,
@@ -74,6 +80,51 @@ from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.logs import LOG_FORMATS
 from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
 from tablestone.wire.versions import UnknownVersions
+
+LEAST_OF_A_WORKER: Final = (
+    (MAX_CONNECTIONS, CONNECTIONS_MIN),
+    (MAX_BUFFERS, BUFFERED_MEBIBYTES_MIN),
+)
+
+
+def admission_limits(given: Mapping[str, Any], workers: int) -> AdmissionLimits:
+    """The limits of what the server takes on at a time. Those with which no client could be served are refused."""
+    usual = AdmissionLimits()
+    for option, least in LEAST_OF_A_WORKER:
+        if given.get(option.name, least * workers) < least * workers:
+            raise BrokenOption(
+                f"{option.flag} must be {least} for each worker at least: {least * workers} for {workers}."
+            )
+    return AdmissionLimits(
+        given.get(MAX_CONNECTIONS.name, usual.connections_max),
+        given.get(MAX_REQUESTS.name, usual.requests_max),
+        given.get(MAX_BUFFERS.name, usual.buffered_mebibytes_max),
+        given.get(MAX_ADDRESS_SHARE.name, usual.address_percent),
+    )
+
+
+def without_service_links(
+    environment: Mapping[str, str],
+) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """The environment without the variables of Kubernetes for a service with the name tablestone, and a sentence.
+
+    TABLESTONE_PORT is then the address of that service, as `tcp://10.0.0.1:10002`.
+    """
+    if _SERVICE_LINK.match(environment.get(PORT.variable, "")) is None:
+        return environment, ()
+    own = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith((f"{VARIABLE_PREFIX}SERVICE_", PORT.variable))
+    }
+    return own, (
+        f"{PORT.variable} is the address of a service, as Kubernetes sets it, and is ignored: "
+        f"{PORT.flag} gives the port.",
+    )
+
+
+_SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://")
+
 
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "TABLESTONE_CONFIG"

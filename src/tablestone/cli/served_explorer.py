@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from tablestone.cli.configured_keys import connection_string, keys_of_all
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import EXPLORER
+from tablestone.cli.stored_data import connection_string, keys_of_all
 from tablestone.configuration import (
     EXPLORER_READ_ONLY,
     AccountKeys,

@@ -1,7 +1,7 @@
-"""The stored data of commands: documents in a data directory, with or without a running server that uses it.
+"""The stored data of commands, beside a running server or without one, and the keys of an account as it knows them.
 
-A change acts on the running server's very next request. Knows how to open the storage and its documents; of their
-content it knows only the accounts that a server may show.
+A change acts on the running server's very next request. Of the documents' content this knows only the accounts that a
+server may show, and the order in which accounts are looked up.
 """
 
 from __future__ import annotations
@@ -10,14 +10,26 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tablestone.accounts.known_accounts import StoredAccount
+from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import BrokenOption
-from tablestone.cli.options import DATA, ENGINE
+from tablestone.cli.options import (
+    ACCOUNT,
+    CHECK_OPTIONS,
+    CUSTOM_DOMAIN,
+    DATA,
+    ENGINE,
+    HOST,
+    PORT,
+    TLS,
+    TLS_CERTIFICATE,
+)
 from tablestone.cli.parameters import by_option_name, where
 from tablestone.clock import system_clock
 from tablestone.configuration import (
@@ -27,9 +39,16 @@ from tablestone.configuration import (
     Configuration,
 )
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.contract import Engine, EngineBroken, EngineRefused, EngineUnavailable
+from tablestone.engines.contract import (
+    Engine,
+    EngineBroken,
+    EngineRefused,
+    EngineUnavailable,
+    NothingStored,
+)
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of, open_engine
+from tablestone.server.processes.start import ON_THIS_MACHINE, authority
 from tablestone.tables.documents import DocumentKind, Documents
 
 Answer = TypeVar("Answer")
@@ -133,3 +152,77 @@ async def shown_accounts(documents: Documents) -> list[AccountKeys]:
                 public = (key if key == DEVELOPMENT_ACCOUNT_KEY else "" for key in stored.keys)
                 accounts[name] = AccountKeys(name, tuple(public))
     return list(accounts.values())
+
+
+ADDRESS_OPTIONS = (
+    replace(HOST, help="Address that the server listens on."),
+    replace(PORT, help="Port that the server listens on."),
+    replace(TLS, help="The server serves TLS."),
+    replace(TLS_CERTIFICATE, help="The server serves TLS with this certificate."),
+)
+"""The options that give the server its address."""
+KEY_OPTIONS = (*CHECK_OPTIONS, ACCOUNT, CUSTOM_DOMAIN, *ADDRESS_OPTIONS)
+"""The options of a command that signs for clients."""
+
+
+def keys_of(configuration: Configuration, name: str) -> tuple[str, ...]:
+    """The keys of an account, in base64; `AccountRefused` if the server would not know it.
+
+    `EngineRefused` if the storage is there and cannot be read: the stored keys take precedence over the public one.
+    """
+    for configured in configuration.accounts:
+        if configured.name == name:
+            return configured.keys
+    may_be_development = configuration.has_development_account and name == DEVELOPMENT_ACCOUNT.name
+    if capabilities_of(configuration.engine).stored_in is not StoredIn.PROCESS:
+        try:
+            return with_engine(
+                configuration,
+                lambda engine: StoredAccounts(engine, system_clock).get(name),
+                read_only=True,
+            ).keys
+        except (AccountRefused, NothingStored):
+            if not may_be_development:
+                raise
+    if may_be_development:
+        return DEVELOPMENT_ACCOUNT.keys
+    raise AccountRefused(f"There is no account {name[:40]}.")
+
+
+def keys_of_all(configuration: Configuration, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The keys of several accounts as the server knows them now; storage is opened once at most."""
+    known = {account.name: account.keys for account in configuration.accounts}
+    is_stored = capabilities_of(configuration.engine).stored_in is not StoredIn.PROCESS
+    if is_stored and not known.keys() >= set(names):
+        with suppress(EngineRefused):
+            stored = with_engine(
+                configuration,
+                lambda engine: StoredAccounts(engine, system_clock).all(),
+                read_only=True,
+            )
+            known = {each.name: each.keys for each in stored} | known
+    if configuration.has_development_account:
+        known.setdefault(DEVELOPMENT_ACCOUNT.name, DEVELOPMENT_ACCOUNT.keys)
+    return {name: known[name] for name in names if name in known}
+
+
+def endpoint_of(configuration: Configuration, name: str) -> str:
+    """The URL at which clients find an account: its custom domain, or the path of the server's own address."""
+    scheme = "https" if configuration.tls else "http"
+    if configuration.port == 0:
+        raise BrokenOption(
+            f"{PORT.flag} 0 is no address: give the port that the server printed when it started."
+        )
+    for host, account in configuration.custom_domains:
+        if account == name:
+            return f"{scheme}://{authority(host, configuration.port)}"
+    host = ON_THIS_MACHINE.get(configuration.host, configuration.host)
+    return f"{scheme}://{authority(host, configuration.port)}/{name}"
+
+
+def connection_string(name: str, key: str, endpoint: str) -> str:
+    """The connection string as SDKs read it."""
+    return (
+        f"DefaultEndpointsProtocol={endpoint.partition(':')[0]};AccountName={name};"
+        f"AccountKey={key};TableEndpoint={endpoint};"
+    )

@@ -12,15 +12,14 @@ import click
 
 from tablestone.cli.backup_files import (
     BackupFailed,
+    ByteProgress,
     dated_name,
     remove_old,
     staging,
     sum_of,
     write_sum,
 )
-from tablestone.cli.byte_progress import ByteProgress
-from tablestone.cli.denied_places import naming_denied_places, reason_of
-from tablestone.cli.local_directory import SCHEME, local_directory
+from tablestone.cli.local_directory import SCHEME, local_directory, naming_denied_places, reason_of
 from tablestone.cli.option_file import require_utf8
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import CHECK_OPTIONS

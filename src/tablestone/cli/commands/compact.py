@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tablestone.cli.byte_progress import ByteProgress
+from tablestone.cli.backup_files import ByteProgress
 from tablestone.cli.local_directory import local_directory
 from tablestone.cli.options import CHANGE_OPTIONS
 from tablestone.cli.parameters import with_options

@@ -11,11 +11,14 @@ from typing import Any, Final
 
 import click
 
-from tablestone.cli.backup_files import BackupFailed
-from tablestone.cli.byte_progress import ByteProgress
-from tablestone.cli.denied_places import naming_denied_places, reason_of
+from tablestone.cli.backup_files import BackupFailed, ByteProgress
 from tablestone.cli.encryption_keys import KEY_VARIABLE, key_in_file
-from tablestone.cli.local_directory import LocalDirectory, local_directory
+from tablestone.cli.local_directory import (
+    LocalDirectory,
+    local_directory,
+    naming_denied_places,
+    reason_of,
+)
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import CHANGE_OPTIONS, DATA, ENCRYPTION_KEY_FILE, ENGINE
 from tablestone.cli.parameters import with_options

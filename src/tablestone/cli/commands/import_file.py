@@ -14,12 +14,13 @@ from tablestone.cli.data_options import (
     json_option,
     parallel_option,
     quiet_option,
+    reading_of,
     restart_option,
     table_argument,
     telling_how_to_go_on,
     with_endpoint,
+    with_reading,
 )
-from tablestone.cli.reading_options import reading_of, with_reading
 from tablestone.tools.client import TableEndpoint
 from tablestone.tools.formats.compressed import STANDARD_STREAM, ReadPosition
 from tablestone.tools.formats.reading_file import read_rows, require_kind

@@ -1,21 +1,304 @@
 """`tablestone insight`: the hottest partitions, the queries that scan, and the tables of a running server.
 
-Reads `/insight` of the admin address, and prints it for a person or as it is. Knows the report; does not know how
-anything is counted, or how it looks (`insight_tables`).
+Reads `/insight` of the admin address, and prints it for a person or as it is.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tablestone.advice.advising import advise
-from tablestone.cli.insight_tables import print_insight
-from tablestone.insight.report import HOUR, PERIODS
+from tablestone.advice.rule import Advice, Severity
+from tablestone.insight.report import (
+    DAY,
+    HOUR,
+    NOW,
+    NOW_SECONDS,
+    PERIODS,
+    InsightReport,
+    PartitionActivity,
+    QueryShape,
+    Rate,
+    TableInsight,
+)
 from tablestone.tools.insight import ask_for_insight, workload_of
+from tablestone.tools.progress import shown_bytes, shown_seconds
 from tablestone.tools.refusals import TransferFailed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+IN_WORDS: Final = {NOW: "the last 5 minutes", HOUR: "the last hour", DAY: "the last day"}
+THROTTLED: Final = "on Azure this key would be throttled"
+WIDTH_MIN: Final = 100
+"""Columns of the output if it goes into a file or a pipe."""
+KEY_WIDTH_MAX: Final = 40
+SPARK_WIDTH: Final = 20
+"""Characters that show the course of a period."""
+SCAN_RATIO: Final = 10
+"""Entities read for each returned from which a query is marked as a scan."""
+_SPARKS: Final = " ▁▂▃▄▅▆▇█"
+_NUMBER: Final = "right"
+_TEXT: Final = "left"
+
+Cell = str | tuple[str, str]
+"""A text, or a text and its style."""
+
+
+def print_insight(
+    report: InsightReport,
+    period: str,
+    top: int,
+    advice: Sequence[Advice],
+    *,
+    of_one_table: bool,
+) -> None:
+    """Print what a person wants to know first: hot partitions, scanning queries, tables."""
+    from rich.console import Console  # noqa: PLC0415 - only for this output
+
+    console = Console(file=sys.stdout, highlight=False)
+    if not console.is_terminal:
+        console = Console(file=sys.stdout, highlight=False, width=max(WIDTH_MIN, 160))
+    counted = max(0.0, report.at - report.started)
+    console.print(
+        f"Counted for {shown_seconds(counted)}, over {_number(report.workers, 'worker')}."
+    )
+    # Of a server that has just started, a longer period has the same counts.
+    is_longer = period != NOW and counted > NOW_SECONDS
+    for each in (NOW, period) if is_longer else (NOW,):
+        _print_partitions(console, report, each, top)
+    _print_queries(console, report, period, top)
+    _print_tables(console, report, period, top)
+    if of_one_table:
+        for table in report.tables[:1]:
+            _print_largest(console, table, top)
+    for account in () if of_one_table else report.accounts:
+        rate = account.rates[period]
+        if rate.is_throttled:
+            console.print(
+                f"\nThe account {account.account} took {rate.peak:,.0f} requests in its busiest second: Azure's "
+                f"target is {report.targets['account']:,}.",
+                style="bold red",
+            )
+    if report.sizes_note:
+        console.print(f"\n{report.sizes_note}")
+    _print_advice(console, advice, period)
+
+
+def _print_advice(console: Console, advice: Sequence[Advice], period: str) -> None:
+    """The advice, each with its first source; nothing if there is none."""
+    from rich.text import Text  # noqa: PLC0415 - only for this output
+
+    if advice:
+        console.print(f"\nAdvice on {IN_WORDS[period]}", style="bold")
+    for each in advice:
+        style = "bold red" if each.severity is Severity.SEVERE else ""
+        console.print(Text(f"{each.severity.value}: {each.sentence}", style), soft_wrap=True)
+        console.print(Text(f"  {each.change}"), soft_wrap=True)
+        console.print(Text(f"  cost of writes: {each.cost}"), soft_wrap=True)
+        console.print(Text(f"  {each.sources[0].url}", "dim"), soft_wrap=True)
+
+
+def _print_partitions(console: Console, report: InsightReport, period: str, top: int) -> None:
+    console.print(f"\nThe hottest partitions of {IN_WORDS[period]}", style="bold")
+    found = report.partitions[period][:top]
+    if not found:
+        console.print("No partition was read or written.")
+        return
+    rows = [_partition_row(each) for each in found]
+    heads = (
+        *(("table", _TEXT), ("PartitionKey", _TEXT), ("entities/s", _NUMBER), ("minute", _NUMBER)),
+        ("peak", _NUMBER),
+        *(("read", _NUMBER), ("written", _NUMBER), ("traffic", _NUMBER), ("conflicts", _NUMBER)),
+        *((f"over {'a day' if period == DAY else 'an hour'}", _TEXT), ("", _TEXT)),
+    )
+    _print_table(console, heads, rows)
+    if report.unlisted[period]:
+        console.print(
+            f"A partition that is not counted here has had at most {_entities(report.unlisted[period])}.",
+            style="dim",
+        )
+
+
+def _partition_row(partition: PartitionActivity) -> Sequence[Cell]:
+    activity, rate = partition.activity, partition.rate
+    conflicts = activity.conflicts + activity.refused
+    more = f" (up to {partition.missed:,} more)" if partition.missed else ""
+    return (
+        partition.table,
+        _key(partition.partition_key),
+        f"{rate.mean:,.1f}",
+        f"{rate.busiest_minute:,.1f}",
+        f"{rate.peak:,.0f}",
+        f"{activity.entities_read:,}{more}",
+        f"{activity.writes:,}",
+        shown_bytes(activity.bytes_in + activity.bytes_out),
+        f"{conflicts:,}" if conflicts else "",
+        spark(partition.over_time),
+        _throttled(rate),
+    )
+
+
+def _throttled(rate: Rate) -> Cell:
+    return (THROTTLED, "bold red") if rate.is_throttled else ""
+
+
+def _print_queries(console: Console, report: InsightReport, period: str, top: int) -> None:
+    console.print(f"\nThe queries that scan most, of {IN_WORDS[period]}", style="bold")
+    found = report.queries[period][:top]
+    if not found:
+        console.print("There was no query.")
+        return
+    heads = (
+        *(("table", _TEXT), ("filter", _TEXT), ("plan", _TEXT), ("queries", _NUMBER)),
+        *(("read", _NUMBER), ("for each returned", _NUMBER), ("p50 ms", _NUMBER)),
+        ("p99 ms", _NUMBER),
+    )
+    _print_table(console, heads, [_query_row(each) for each in found])
+
+
+def _query_row(query: QueryShape) -> Sequence[Cell]:
+    text = query.filter or "(no filter)"
+    if query.names_select:
+        text += "  $select"
+    if query.is_look:
+        text += "  (explorer, count or simulate-keys)"
+    ratio = query.entities_read / max(1, query.entities_returned)
+    is_scan = ratio >= SCAN_RATIO
+    return (
+        query.table,
+        text,
+        query.plan,
+        f"{query.queries:,}",
+        f"{query.entities_read:,}",
+        (f"{ratio:,.1f}", "bold red" if is_scan else ""),
+        f"{query.p50_ms:g}",
+        f"{query.p99_ms:g}",
+    )
+
+
+def _print_tables(console: Console, report: InsightReport, period: str, top: int) -> None:
+    console.print(f"\nThe tables, by size and by use in {IN_WORDS[period]}", style="bold")
+    if not report.tables:
+        console.print("There is no table.")
+        return
+    by_size = sorted(report.tables, key=lambda each: -each.size.bytes if each.size else 0)
+    heads = (
+        *(("table", _TEXT), ("entities", _NUMBER), ("stored", _NUMBER), ("growth", _NUMBER)),
+        *(("partitions", _NUMBER), ("read", _NUMBER), ("returned", _NUMBER), ("written", _NUMBER)),
+        *(("conflicts", _NUMBER), ("refused", _NUMBER), ("plans", _TEXT)),
+    )
+    _print_table(console, heads, [_table_row(each, period) for each in by_size[:top]])
+    if not report.sizes_note and any(each.size is None for each in by_size[:top]):
+        console.print("`?`: not counted yet; sizes are counted in the background.", style="dim")
+
+
+def _table_row(table: TableInsight, period: str) -> Sequence[Cell]:
+    activity = table.activity[period]
+    size = table.size
+    plans = ", ".join(
+        f"{count:,} {plan}"
+        for plan, count in sorted(table.plans[period].items(), key=lambda item: -item[1])
+    )
+    sizes: tuple[str, ...] = ("?", "?", "", "?")
+    if size is not None:
+        sizes = (
+            f"{size.entities:,}",
+            shown_bytes(size.bytes),
+            growth(table),
+            f"{size.partitions:,}",
+        )
+    return (
+        table.table,
+        *sizes,
+        f"{activity.entities_read:,}",
+        f"{activity.entities_returned:,}",
+        f"{activity.writes:,}",
+        f"{activity.conflicts:,}" if activity.conflicts else "",
+        f"{activity.refused:,}" if activity.refused else "",
+        plans,
+    )
+
+
+def growth(table: TableInsight) -> str:
+    """How much a table has grown since the first size that is known, as `+1.2 MiB in 25 min 0 s`."""
+    size = table.size
+    if size is None or len(size.growth) < 2:
+        return ""
+    first, last = size.growth[0], size.growth[-1]
+    more = last.bytes - first.bytes
+    if not more:
+        return ""
+    return (
+        f"{'+' if more > 0 else '-'}{shown_bytes(abs(more))} in {shown_seconds(last.at - first.at)}"
+    )
+
+
+def _print_largest(console: Console, table: TableInsight, top: int) -> None:
+    if table.size is None or not table.size.largest:
+        return
+    console.print("\nThe largest partitions", style="bold")
+    heads = (("PartitionKey", _TEXT), ("entities", _NUMBER), ("stored", _NUMBER), ("", _NUMBER))
+    whole = max(1, table.size.bytes)
+    rows = [
+        (
+            _key(each.partition_key),
+            f"{each.entities:,}",
+            shown_bytes(each.bytes),
+            f"{each.bytes / whole:.0%}",
+        )
+        for each in table.size.largest[:top]
+    ]
+    _print_table(console, heads, rows)
+
+
+def _print_table(
+    console: Console, heads: Iterable[tuple[str, str]], rows: Iterable[Sequence[Cell]]
+) -> None:
+    from rich.table import Table  # noqa: PLC0415 - only for this output
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head, justify in heads:
+        is_number = justify == _NUMBER
+        table.add_column(head, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else Text(*cell) for cell in row))
+    console.print(table)
+
+
+def spark(counts: Sequence[int]) -> str:
+    """The course of counts as a line of small bars, the newest at the right; empty if there is nothing."""
+    if not any(counts):
+        return ""
+    width = min(SPARK_WIDTH, len(counts))
+    sums = [
+        sum(counts[len(counts) * place // width : len(counts) * (place + 1) // width])
+        for place in range(width)
+    ]
+    most = max(sums)
+    # Anything at all is seen: only 0 is a blank.
+    return "".join(_SPARKS[-(-each * (len(_SPARKS) - 1) // most)] for each in sums)
+
+
+def _key(key: str) -> str:
+    shown = repr(key)[1:-1] if not key.isprintable() else key
+    if len(shown) > KEY_WIDTH_MAX:
+        shown = f"{shown[: KEY_WIDTH_MAX - 1]}…"
+    return shown or "(empty)"
+
+
+def _entities(count: int) -> str:
+    return f"{count:,} {'entity' if count == 1 else 'entities'}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 @click.command(epilog="Example: tablestone insight Weather --admin 10003")

@@ -9,10 +9,15 @@ from typing import Any
 
 import click
 
-from tablestone.cli.backup_files import BackupFailed, dated_backups, read_sum, sum_file, sum_of
-from tablestone.cli.byte_progress import ByteProgress
-from tablestone.cli.denied_places import naming_denied_places, reason_of
-from tablestone.cli.local_directory import SCHEME, local_directory
+from tablestone.cli.backup_files import (
+    BackupFailed,
+    ByteProgress,
+    dated_backups,
+    read_sum,
+    sum_file,
+    sum_of,
+)
+from tablestone.cli.local_directory import SCHEME, local_directory, naming_denied_places, reason_of
 from tablestone.cli.option_file import require_utf8
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import DATA_OPTIONS

@@ -2,19 +2,133 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import click
 
 from tablestone.cli import damage_in_words
 from tablestone.cli.backup_files import BackupFailed
-from tablestone.cli.denied_places import naming_denied_places, reason_of
 from tablestone.cli.encryption_keys import key_of_directory
+from tablestone.cli.local_directory import naming_denied_places, reason_of
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.parameters import key_file_option
-from tablestone.cli.salvaged_files import NotWritten, SalvagedFiles
 from tablestone.engines.sqlite.salvage import damaged_storage
+from tablestone.tables.salvage import Salvaged, SalvagedTable
 from tablestone.tables.salvage import salvage as read_all
+
+BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of entities in memory, of all tables together: there may be more tables than files that can be open."""
+APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+UNKNOWN: Final = "unknown-tables"
+LOST_NAME: Final = "lost.jsonl"
+
+
+class NotWritten(Exception):
+    """A file of the salvage cannot be written: not an `OSError`, which reading the damaged data raises."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise NotWritten(error) from error
+
+
+class SalvagedFiles:
+    """The files in one new directory. Raises `BrokenOption` if it is not new, and `OSError` if it cannot be made."""
+
+    def __init__(self, directory: Path) -> None:
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise BrokenOption(f"{directory} exists already: name a new or an empty directory.")
+        if not directory.parent.is_dir():
+            raise BrokenOption(f"{directory} cannot be made: {directory.parent} is no directory.")
+        self._was_there = directory.exists()
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self._directory = directory
+        self._unnamed = directory / ".salvage"
+        self._unnamed.mkdir(mode=0o700)
+        self._lines: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        self._bytes = 0
+
+    @contextmanager
+    def removed_after_failure(self) -> Iterator[None]:
+        """Leave nothing behind if the block does not end well."""
+        try:
+            yield
+        except BaseException:
+            for path in self._directory.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if not self._was_there:
+                self._directory.rmdir()
+            raise
+
+    def add(self, table_id: bytes, entity: bytes) -> None:
+        """An entity as JSON text. `NotWritten` if the disk refuses it."""
+        self._lines[table_id].append(entity)
+        self._bytes += len(entity)
+        if self._bytes >= BUFFER_BYTES_MAX:
+            with _writing():
+                self._write()
+
+    def finish(self, salvaged: Salvaged) -> dict[bytes, Path]:
+        """Name the files; returns those of the tables with entities, by id. `NotWritten` if the disk refuses it."""
+        with _writing():
+            return self._finish(salvaged)
+
+    def _finish(self, salvaged: Salvaged) -> dict[bytes, Path]:
+        self._write()
+        named = {}
+        for table in salvaged.tables:
+            unnamed = self._unnamed / table.table_id.hex()
+            if unnamed.exists():
+                place = self._directory / (table.account or UNKNOWN)
+                place.mkdir(exist_ok=True)
+                path = place / f"{table.name or table.table_id.hex()}.jsonl"
+                unnamed.rename(path)
+                named[table.table_id] = path
+        shutil.rmtree(self._unnamed)
+        if salvaged.lost:
+            self._write_lost(salvaged.tables)
+        return named
+
+    @property
+    def lost(self) -> Path:
+        """The file with the keys of all lost entities, if there are any."""
+        return self._directory / LOST_NAME
+
+    def _write_lost(self, tables: list[SalvagedTable]) -> None:
+        with self.lost.open("w", encoding="utf-8") as file:
+            for table in tables:
+                for partition_key, row_key, reason in table.lost:
+                    line = {
+                        "Account": table.account,
+                        "Table": table.name or table.table_id.hex(),
+                        "PartitionKey": partition_key,
+                        "RowKey": row_key,
+                        "Reason": reason,
+                    }
+                    file.write(json.dumps(line) + "\n")
+
+    def _write(self) -> None:
+        for table_id, lines in self._lines.items():
+            path = self._unnamed / table_id.hex()
+            with os.fdopen(os.open(path, APPEND, 0o600), "ab") as file:
+                file.write(b"\n".join([*lines, b""]))
+        self._lines.clear()
+        self._bytes = 0
+
 
 LOST_SOMETHING = 1
 

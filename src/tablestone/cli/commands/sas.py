@@ -15,10 +15,10 @@ import click
 from tablestone.auth.account_sas import signed_sas
 from tablestone.auth.sas_parameters import VERSION_OF_CONDITIONS
 from tablestone.auth.table_sas import VERSION_MIN
-from tablestone.cli.configured_keys import KEY_OPTIONS, endpoint_of, keys_of
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.parameters import Command, by_option_name, with_options
+from tablestone.cli.stored_data import KEY_OPTIONS, endpoint_of, keys_of
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time
 from tablestone.model.signature_values import is_client_addresses

@@ -16,13 +16,12 @@ from typing import Any
 import click
 
 from tablestone import __version__
-from tablestone.cli.configured_keys import connection_string
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import is_loopback
 from tablestone.cli.options import CONTROL, SERVER_OPTIONS
 from tablestone.cli.parameters import by_option_name, where, with_options
 from tablestone.cli.served_explorer import ServedExplorer
-from tablestone.cli.stored_data import shown_accounts, with_documents
+from tablestone.cli.stored_data import connection_string, shown_accounts, with_documents
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT,
     DEVELOPMENT_ACCOUNT_KEY,

@@ -1,21 +1,84 @@
-"""`tablestone tables`: the names of an account's tables, and their sizes; also makes one or deletes one."""
+"""`tablestone tables`, `count` and `partitions`: what an endpoint holds."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
 
 import click
 
 from tablestone.cli.data_options import (
+    connection_for,
+    filter_option,
     json_option,
+    opened,
     print_report,
     quiet_option,
     require_consent,
+    table_argument,
+    with_connection,
     with_endpoint,
     yes_option,
 )
-from tablestone.tools.client import TableEndpoint
-from tablestone.tools.progress import progress_for, shown_bytes
-from tablestone.tools.reading import TableReader, TableSize, size_of
+from tablestone.tools.client import Query, RawEntity, TableEndpoint
+from tablestone.tools.connection import GivenConnection
+from tablestone.tools.progress import Reached, progress_for, shown_bytes
+from tablestone.tools.queries import count_by
+from tablestone.tools.reading import TableReader, TableSize, checked_filter, size_of
 from tablestone.tools.refusals import TransferFailed, TransferRefused
+
+
+@click.command(epilog="Example: tablestone count Weather --by PartitionKey")
+@table_argument
+@filter_option
+@click.option("--by", "name", metavar="NAME", help="One line for each value of this property.")
+@quiet_option
+@with_connection
+def count(
+    words: GivenConnection, table: str, filter_text: str | None, name: str | None, *, quiet: bool
+) -> None:
+    """Count entities exactly.
+
+    The service does not count: all keys are read, page by page.
+    """
+    with opened(connection_for(words), "tablestone-count") as endpoint:
+        _count(endpoint, table, filter_text, name, quiet=quiet)
+
+
+def _count(
+    endpoint: TableEndpoint, table: str, filter_text: str | None, name: str | None, *, quiet: bool
+) -> None:
+    reader = TableReader(endpoint)
+    progress = progress_for(f"count {table}", quiet=quiet)
+    asked = Query(table, checked_filter(filter_text), (name or "PartitionKey",))
+
+    def entities() -> Iterator[RawEntity]:
+        for page in reader.pages(asked):
+            progress.update(Reached(reader.cost.entities, reader.cost.bytes))
+            yield from page.entities
+
+    try:
+        if name is None:
+            for _ in entities():
+                pass
+            lines = [str(reader.cost.entities)]
+        else:
+            lines = [f"{number}\t{value}" for value, number in count_by(entities(), name)]
+    finally:
+        progress.close()
+    print("\n".join(lines))
+
+
+@click.command(epilog="Example: tablestone partitions Weather")
+@table_argument
+@with_endpoint
+def partitions(endpoint: TableEndpoint, table: str) -> None:
+    """List the distinct PartitionKeys of a table.
+
+    A seek behind each PartitionKey finds the next one: the entities between them are not read.
+    """
+    for key in TableReader(endpoint).partition_keys(table):
+        sys.stdout.write(key + "\n")
 
 
 @click.command(epilog="Example: tablestone tables --sizes --profile production")
