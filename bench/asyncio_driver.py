@@ -68,14 +68,13 @@ async def by_callbacks(job: dict[str, Any]) -> Read:
 
 
 async def by_engine(job: dict[str, Any]) -> Read:
-    """With the engine of this project, on the connections of cassandra-driver."""
+    """With the engine of this project, which uses cassandra-driver."""
     from tablestone.clock import system_clock
     from tablestone.engines.cassandra import opening
     from tablestone.engines.cassandra.cluster_url import parse_address
     from tablestone.engines.contract import Key
 
     engine = opening.open_cassandra(parse_address(job["url"]), system_clock)
-    engine.connection.serving.here().__enter__()
 
     async def read(partition: bytes, row: bytes) -> Any:
         return await engine.get(Key(partition, row))

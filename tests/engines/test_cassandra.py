@@ -31,10 +31,10 @@ from tablestone.engines.contract import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tablestone.engines.cassandra.answers import Answer
     from tablestone.engines.cassandra.attempts import Attempts
     from tablestone.engines.cassandra.connection import Call
     from tablestone.engines.cassandra.engine import CassandraEngine
-    from tablestone.engines.cassandra.requests_under_way import Answer
 
 pytestmark = [
     pytest.mark.asyncio,

@@ -29,7 +29,6 @@ from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, _busy
 from tablestone.engines.cassandra.driver_errors import in_words
 from tablestone.engines.cassandra.every_node import EveryNode
-from tablestone.engines.cassandra.serving_loop import ServingLoop
 from tablestone.engines.cassandra.session import Nodes as NodesToAsk
 from tablestone.engines.cassandra.session import _cluster
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable, Key
@@ -71,7 +70,6 @@ def test_the_driver_repeats_no_request(question: str) -> None:
     cluster = _cluster(
         parse_address("cassandra://127.0.0.1/tablestone"),
         NodesToAsk(lambda: 0.0, None),
-        ServingLoop(),
     )
     try:
         profile = cluster.profile_manager.profiles[EXEC_PROFILE_DEFAULT]

@@ -27,8 +27,8 @@ from tablestone.engines.contract import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from tablestone.engines.cassandra.answers import Answer
     from tablestone.engines.cassandra.engine import CassandraEngine
-    from tablestone.engines.cassandra.requests_under_way import Answer
 
 pytestmark = [
     pytest.mark.asyncio,

@@ -119,10 +119,7 @@ def read_at_one(engine: Any) -> None:
     """Point reads of a Cassandra cluster ask one node."""
     from cassandra import ConsistencyLevel  # noqa: PLC0415 - needs the driver
 
-    statement = engine._reads._statements.get
-    statement.consistency_level = ConsistencyLevel.ONE
-    # A direct request has the level that the statement had when it was prepared.
-    engine.connection._direct.learn(statement)
+    engine._reads._statements.get.consistency_level = ConsistencyLevel.ONE
 
 
 def blind_retry(engine: Any) -> None:

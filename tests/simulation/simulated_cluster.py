@@ -35,8 +35,8 @@ from simulation.replicas import (
     written,
 )
 from simulation.statements import STATES, Statement
+from tablestone.engines.cassandra.answers import Answer
 from tablestone.engines.cassandra.pieces import size_of
-from tablestone.engines.cassandra.requests_under_way import Answer
 
 Call = tuple[Statement, Sequence[Any]]
 Tell = Callable[[Answer], None]

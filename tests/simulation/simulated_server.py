@@ -17,10 +17,10 @@ from simulation.simulated_cluster import Call, SimulatedCluster, no_answer_in_ti
 from simulation.simulated_loop import CURRENT, Process
 from simulation.statements import parse
 from tablestone.clock import TICKS_PER_SECOND
+from tablestone.engines.cassandra.answers import Answer
 from tablestone.engines.cassandra.capabilities import LEASE_SECONDS
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.engine import CassandraEngine
-from tablestone.engines.cassandra.requests_under_way import Answer
 from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX
 from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.leases import Leases

@@ -21,8 +21,8 @@ from tablestone.engines.cassandra.directory_nodes import FIRST, LEAF, Node
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tablestone.engines.cassandra.answers import Answer
     from tablestone.engines.cassandra.connection import Call
-    from tablestone.engines.cassandra.requests_under_way import Answer
 
 NUMBER = 7
 """Of the join."""

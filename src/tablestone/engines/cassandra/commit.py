@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from tablestone.clock import Clock
+from tablestone.engines.cassandra.answers import Answer
 from tablestone.engines.cassandra.attempts import Attempts
 from tablestone.engines.cassandra.connection import (
     Call,
@@ -21,7 +22,6 @@ from tablestone.engines.cassandra.connection import (
     OutcomeInDoubt,
     Statement,
 )
-from tablestone.engines.cassandra.requests_under_way import Answer
 from tablestone.engines.cassandra.schema import ROWS
 from tablestone.engines.cassandra.widths import Widths
 from tablestone.engines.contract import (

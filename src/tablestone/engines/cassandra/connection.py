@@ -12,7 +12,7 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from cassandra.cluster import NoHostAvailable, ResponseFuture
 from cassandra.query import BatchStatement, BatchType, PreparedStatement
@@ -20,10 +20,10 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement
 import cassandra
 from cassandra import ConsistencyLevel
 from tablestone.engines import request_time
+from tablestone.engines.cassandra.answers import Answer, Arrivals, Row
 from tablestone.engines.cassandra.attempts import Attempts
 from tablestone.engines.cassandra.cassandra_figures import REQUEST
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
-from tablestone.engines.cassandra.direct_requests import DirectRequests
 from tablestone.engines.cassandra.driver_errors import (
     FROM_A_NODE,
     PASSING,
@@ -32,19 +32,7 @@ from tablestone.engines.cassandra.driver_errors import (
     words_of_the_node,
 )
 from tablestone.engines.cassandra.every_node import EveryNode
-from tablestone.engines.cassandra.requests_under_way import (
-    Answer,
-    RequestsUnderWay,
-    Row,
-    UnderWay,
-)
-from tablestone.engines.cassandra.serving_loop import ServingLoop
-from tablestone.engines.cassandra.session import (
-    REQUEST_SECONDS_MAX,
-    Nodes,
-    open_far_session,
-    open_session,
-)
+from tablestone.engines.cassandra.session import Nodes, open_far_session, open_session
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable
 from tablestone.engines.figures import Distribution
 
@@ -101,14 +89,10 @@ class Connection:
         self.names_user = address.user is not None
         self.is_open = True
         self._nodes = Nodes(seconds, address.datacenter)
-        self.serving = ServingLoop()
-        self._under_way = RequestsUnderWay(
-            self.serving, seconds, self.request_seconds, self._note_failure
-        )
-        self.cluster, self.session = open_session(address, self._nodes, self.serving)
+        self._arrivals: Arrivals | None = None
+        self.cluster, self.session = open_session(address, self._nodes)
         far = functools.partial(open_far_session, address)
         self.every_node = EveryNode(self.session, self._nodes, far)
-        self._direct = DirectRequests(self.session, self._nodes, address.keyspace)
         if in_keyspace:
             if address.keyspace not in self.cluster.metadata.keyspaces:
                 self.close()
@@ -130,7 +114,7 @@ class Connection:
         statement = self.waited_for(lambda: self.session.prepare(text), READ_SECONDS_MAX)
         statement.consistency_level = ConsistencyLevel.SERIAL if serial else ConsistencyLevel.QUORUM
         statement.serial_consistency_level = ConsistencyLevel.SERIAL
-        self._direct.learn(statement)
+        statement.fetch_size = None  # the engine cuts pages itself: it knows what one moment is
         return statement
 
     def execute(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
@@ -197,19 +181,17 @@ class Connection:
 
     async def repeatable(self, statement: Statement, parameters: Sequence[Any]) -> None:
         """Send a write that may be repeated, such as one with a timestamp of its own."""
-        await self._repeated(((statement, parameters),), direct=False)
+        await self._repeated(((statement, parameters),))
 
     async def repeatable_batch(self, calls: Sequence[Call]) -> None:
         """Send writes of one partition that may be repeated as one batch."""
-        await self._repeated(calls, direct=False)
+        await self._repeated(calls)
 
-    async def _repeated(
-        self, calls: Sequence[Call], attempts: Attempts | None = None, *, direct: bool = True
-    ) -> Answer:
+    async def _repeated(self, calls: Sequence[Call], attempts: Attempts | None = None) -> Answer:
         attempts = attempts or self.attempts()
         while True:
             try:
-                return await self._send(calls, direct=direct)
+                return await self._send(calls)
             except cassandra.RequestValidationException as error:
                 raise _busy("The cluster refuses a statement", error) from error
             except EngineUnavailable:
@@ -287,50 +269,44 @@ class Connection:
                     raise _busy("The cluster does not answer", error) from error
             time.sleep(START_PAUSE_SECONDS)
 
-    def _send(self, calls: Sequence[Call], *, direct: bool = True) -> asyncio.Future[Answer]:
-        """Send a statement, or several as a batch. `direct`: its time of writing does not count, so it needs none."""
+    def _send(self, calls: Sequence[Call]) -> asyncio.Future[Answer]:
+        """Send a statement, or several as a batch."""
         if not self.is_open:
             raise EngineUnavailable("The engine is closed.")
         loop = asyncio.get_running_loop()
-        request = self._under_way.begin(loop)
-        request.send_again = functools.partial(self._send_by_driver, calls)
-        if direct and self.serving.loop is loop:
-            sent = self._direct.send(calls, request)
-            if sent is not None:
-                self._under_way.end_after(REQUEST_SECONDS_MAX, request, sent.time_out)
-                return request.future
-        self._send_by_driver(calls, request)
+        arrivals = self._arrivals
+        if arrivals is None or arrivals.loop is not loop:
+            arrivals = self._arrivals = Arrivals(loop)
+        statement, parameters = calls[0] if len(calls) == 1 else (_batch(calls), None)
+        begun = self._seconds()
+        sent: ResponseFuture = self.session.execute_async(statement, parameters)
+        request = _Request(sent, begun, loop.create_future(), arrivals)
+        sent.add_callbacks(self._answered, self._failed, (request,), errback_args=(request,))
         return request.future
 
-    def _send_by_driver(self, calls: Sequence[Call], request: UnderWay) -> None:
-        """Send by all the means of the driver: to another node if one does not take it, prepared again if need be."""
-        statement, parameters = calls[0] if len(calls) == 1 else (_batch(calls), None)
-        sent: ResponseFuture
-        if self.serving.loop is request.future.get_loop():
-            # The driver would wake its thread for each request, to tell it of the time-out.
-            sent = self.session.execute_async(statement, parameters, timeout=None)
-            self._under_way.end_after(REQUEST_SECONDS_MAX, request, sent._on_timeout)  # noqa: SLF001 - as its own timer
-        else:
-            sent = self.session.execute_async(statement, parameters)
-        both = (sent, request)
-        sent.add_callbacks(self._answered, self._failed, both, errback_args=both)
+    # Called by the driver, mostly on its thread.
 
-    def _answered(
-        self, rows: Sequence[Row] | None, sent: ResponseFuture, request: UnderWay
-    ) -> None:
-        self._nodes.heard(sent.coordinator_host)
-        # There is no other way to the names without waiting.
-        request.answered(rows or (), sent._col_names or ())  # noqa: SLF001
+    def _answered(self, answer: Answer | None, request: _Request) -> None:
+        self._nodes.heard(request.sent.coordinator_host)
+        self.request_seconds.add(self._seconds() - request.begun)
+        request.arrivals.put(request.future, Answer() if answer is None else answer)
 
-    def _failed(self, error: Exception, sent: ResponseFuture, request: UnderWay) -> None:
-        if isinstance(error, FROM_A_NODE):
-            self._nodes.heard(sent.coordinator_host)
-        request.failed(error)
-
-    def _note_failure(self, error: Exception) -> None:
+    def _failed(self, error: Exception, request: _Request) -> None:
         self.failures += 1
-        if isinstance(error, cassandra.OperationTimedOut):
+        if isinstance(error, FROM_A_NODE):
+            self._nodes.heard(request.sent.coordinator_host)
+        elif isinstance(error, cassandra.OperationTimedOut):
             self._nodes.avoid(error.last_host)
+        request.arrivals.put(request.future, error)
+
+
+class _Request(NamedTuple):
+    """A request that was sent, and whose answer goes to a future."""
+
+    sent: ResponseFuture
+    begun: float
+    future: asyncio.Future[Answer]
+    arrivals: Arrivals
 
 
 def _batch(calls: Sequence[Call]) -> BatchStatement:

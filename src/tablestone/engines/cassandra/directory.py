@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from tablestone.clock import UNIX_EPOCH_TICKS, Clock
+from tablestone.engines.cassandra.answers import Answer
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, Statement
 from tablestone.engines.cassandra.directory_joins import Joins
 from tablestone.engines.cassandra.directory_nodes import (
@@ -27,7 +28,6 @@ from tablestone.engines.cassandra.directory_nodes import (
     NodeStatements,
 )
 from tablestone.engines.cassandra.pieces import CALLS_MAX, pieces
-from tablestone.engines.cassandra.requests_under_way import Answer
 from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavailable
 
 ENTRIES_MAX: Final = 4096

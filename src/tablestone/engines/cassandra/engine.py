@@ -97,8 +97,7 @@ class CassandraEngine:
         return await asyncio.shield(task)
 
     async def watch(self, *, logs_warnings: bool) -> None:  # noqa: ARG002 - every server looks after what it met
-        with self.connection.serving.here():
-            await self.emptied.watch()
+        await self.emptied.watch()
 
     async def check(self) -> list[str]:
         self._require_open()

@@ -12,7 +12,7 @@ from typing import Any
 
 from cassandra.cluster import Session
 
-from tablestone.engines.cassandra.requests_under_way import Row
+from tablestone.engines.cassandra.answers import Row
 from tablestone.engines.cassandra.session import Nodes
 
 

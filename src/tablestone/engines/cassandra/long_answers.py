@@ -14,8 +14,8 @@ from cassandra.query import SimpleStatement
 
 from cassandra import ConsistencyLevel
 from tablestone.clock import monotonic_seconds
+from tablestone.engines.cassandra.answers import Row
 from tablestone.engines.cassandra.connection import Connection
-from tablestone.engines.cassandra.requests_under_way import Row
 
 PAGE_SECONDS_MAX: Final = 15.0
 """How long a page may take: longer than the nodes' own time-out for a part of the ring, 10 s, which says more."""

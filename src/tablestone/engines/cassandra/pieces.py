@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tablestone.engines.cassandra.direct_requests import Call
+    from tablestone.engines.cassandra.connection import Call
 
 CALLS_MAX: Final = 200
 """Calls in a batch. More of them gain little: 2,000 short entries took 0.3 s in tens of batches, and 0.2 s in two."""

@@ -15,11 +15,11 @@ from contextlib import suppress
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TypeVar
 
+from tablestone.engines.cassandra.answers import Answer, Row
 from tablestone.engines.cassandra.attempts import Attempts
 from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.read_ahead import ROWS_AT_ONCE_MIN, ReadAhead
-from tablestone.engines.cassandra.requests_under_way import Answer, Row
 from tablestone.engines.cassandra.schema import ROWS
 from tablestone.engines.cassandra.widths import Widths
 from tablestone.engines.contract import (

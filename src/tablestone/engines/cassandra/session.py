@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, Final
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
@@ -22,13 +21,12 @@ from cassandra.policies import (
     RoundRobinPolicy,
     TokenAwarePolicy,
 )
-from cassandra.query import tuple_factory
 
 import cassandra
 from cassandra import ConsistencyLevel
+from tablestone.engines.cassandra.answers import Answer
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.credentials import credentials, tls_context
-from tablestone.engines.cassandra.serving_loop import ServingLoop
 from tablestone.engines.cassandra.unreached import refusal
 from tablestone.engines.contract import EngineRefused
 
@@ -62,11 +60,11 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
     """
 
     def __init__(self, seconds: Callable[[], float], datacenter: str | None) -> None:
-        super().__init__(DCAwareRoundRobinPolicy(local_dc=datacenter))
+        # Shuffled, so that a busy partition is not the work of the first node that holds it.
+        super().__init__(DCAwareRoundRobinPolicy(local_dc=datacenter), shuffle_replicas=True)
         self._seconds = seconds
         self._avoided: dict[Any, float] = {}
         """The nodes that were late, and when each is tried next. Several threads change it, each in one step."""
-        self._turn = 0
 
     def is_near(self, host: Any) -> bool:
         """Whether requests may go to this node: it is in the near datacenter."""
@@ -81,21 +79,6 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
         """This node has answered a request, whenever that was sent."""
         if self._avoided:
             self._avoided.pop(host, None)
-
-    def holder(self, keyspace: str, partition: bytes) -> Any | None:
-        """One of the near nodes that hold this partition and seem to answer, in turn; None if there is none."""
-        replicas = self._cluster_metadata.get_replicas(keyspace, partition)
-        count = len(replicas)
-        self._turn += 1
-        for number in range(self._turn, self._turn + count):
-            host = replicas[number % count]
-            if (
-                host.is_up
-                and self.distance(host) == HostDistance.LOCAL
-                and (not self._avoided or self._may_be_asked(host))
-            ):
-                return host
-        return None
 
     def make_query_plan(self, working_keyspace: Any = None, query: Any = None) -> Iterator[Any]:
         plan = super().make_query_plan(working_keyspace, query)
@@ -141,11 +124,9 @@ class _Told(HostStateListener):  # type: ignore[misc]
         log.info("the Cassandra node %s has left the cluster", host.endpoint)
 
 
-def open_session(
-    address: ClusterAddress, nodes: Nodes, serving: ServingLoop
-) -> tuple[Cluster, Session]:
+def open_session(address: ClusterAddress, nodes: Nodes) -> tuple[Cluster, Session]:
     """A session that is connected; `EngineRefused` says why there is none."""
-    cluster = _cluster(address, nodes, serving)
+    cluster = _cluster(address, nodes)
     try:
         session = cluster.connect()
     except Exception as error:
@@ -168,7 +149,6 @@ def open_far_session(address: ClusterAddress) -> Session:
     cluster = _cluster(
         address,
         RoundRobinPolicy(),
-        ServingLoop(),
         connect_seconds=FAR_CONNECT_SECONDS_MAX,
         threads=FAR_CONNECTS_AT_ONCE,
     )
@@ -182,7 +162,6 @@ def open_far_session(address: ClusterAddress) -> Session:
 def _cluster(
     address: ClusterAddress,
     order: LoadBalancingPolicy,
-    serving: ServingLoop,
     *,
     connect_seconds: float = CONNECT_SECONDS_MAX,
     threads: int = 2,
@@ -194,10 +173,10 @@ def _cluster(
         consistency_level=ConsistencyLevel.QUORUM,
         serial_consistency_level=ConsistencyLevel.SERIAL,
         request_timeout=REQUEST_SECONDS_MAX,
-        row_factory=tuple_factory,
+        row_factory=Answer.of,
     )
     try:
-        cluster = Cluster(
+        return Cluster(
             list(address.hosts),
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             auth_provider=credentials(address),
@@ -206,7 +185,6 @@ def _cluster(
             connect_timeout=connect_seconds,
             control_connection_timeout=connect_seconds,
             executor_threads=threads,
-            # Pages are cut by the engine, which knows what one moment is.
             compression=False,
             # Of Cassandra 4.0; without it the driver asks for newer ones.
             protocol_version=cassandra.ProtocolVersion.V5,
@@ -215,9 +193,3 @@ def _cluster(
     except cassandra.UnresolvableContactPoints as error:
         names = ", ".join(name for name, _ in address.hosts)
         raise EngineRefused(f"No Cassandra node has an address under {names}.") from error
-    # A driver that was built here may have no libev. Then its own thread serves the sockets.
-    with suppress(ImportError, cassandra.DependencyException):
-        from tablestone.engines.cassandra.node_sockets import NodeSocket  # noqa: PLC0415
-
-        cluster.connection_class = NodeSocket.served_by(serving)
-    return cluster
