@@ -18,7 +18,7 @@ from engines.cluster_engine import URL, drop_keyspace
 from server_process import clean_environment, start_server
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.engines.cassandra.cluster_url import ClusterAddress, parse_address
-from tablestone.engines.cassandra.schema import TABLES, keyspace_statement
+from tablestone.engines.cassandra.keyspace import TABLES, keyspace_statement
 from tablestone.engines.contract import EngineRefused
 
 if TYPE_CHECKING:

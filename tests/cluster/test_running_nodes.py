@@ -17,7 +17,7 @@ from cluster.keyspaces import on_own_nodes, tablestone
 from cluster.nodes import Cluster
 from server_process import start_server
 from tablestone.engines.cassandra.cluster_url import parse_address
-from tablestone.engines.cassandra.schema import TABLES
+from tablestone.engines.cassandra.keyspace import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

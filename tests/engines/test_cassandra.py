@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tablestone.engines.cassandra.answers import Answer
-    from tablestone.engines.cassandra.attempts import Attempts
-    from tablestone.engines.cassandra.connection import Call
+    from tablestone.engines.cassandra.connection import Attempts, Call
     from tablestone.engines.cassandra.engine import CassandraEngine
 
 pytestmark = [

@@ -25,10 +25,9 @@ from cassandra.protocol import (
 )
 
 import cassandra
+from tablestone.engines.cassandra.answers import in_words
 from tablestone.engines.cassandra.cluster_url import parse_address
-from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, _busy
-from tablestone.engines.cassandra.driver_errors import in_words
-from tablestone.engines.cassandra.every_node import EveryNode
+from tablestone.engines.cassandra.connection import Connection, EveryNode, OutcomeInDoubt, _busy
 from tablestone.engines.cassandra.session import Nodes as NodesToAsk
 from tablestone.engines.cassandra.session import _cluster
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable, Key

@@ -53,9 +53,9 @@ def address() -> Iterator[ClusterAddress]:
 @pytest_asyncio.fixture
 async def connection(address: ClusterAddress) -> AsyncIterator[Connection]:
     """A connection to a directory without entries."""
-    from tablestone.engines.cassandra.directory_nodes import make_root  # noqa: PLC0415
+    from tablestone.engines.cassandra.directory import make_root  # noqa: PLC0415
+    from tablestone.engines.cassandra.keyspace import DIRECTORY, DIRECTORY_NODES  # noqa: PLC0415
     from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415
-    from tablestone.engines.cassandra.schema import DIRECTORY, DIRECTORY_NODES  # noqa: PLC0415
 
     connection = connect(address)
     for table in (DIRECTORY, DIRECTORY_NODES):
@@ -176,7 +176,7 @@ async def test_a_split_that_was_cut_off_anywhere_is_ended_by_others(
     while not finished:
         for table in ("directory", "directory_nodes"):
             connection.define(f"TRUNCATE {table}")
-        from tablestone.engines.cassandra.directory_nodes import make_root  # noqa: PLC0415
+        from tablestone.engines.cassandra.directory import make_root  # noqa: PLC0415
 
         await make_root(connection)
         careful = directory_on(connection)
@@ -298,7 +298,7 @@ async def test_a_join_that_was_cut_off_anywhere_is_ended_by_others(connection: C
     while not finished:
         for table in ("directory", "directory_nodes"):
             connection.define(f"TRUNCATE {table}")
-        from tablestone.engines.cassandra.directory_nodes import make_root  # noqa: PLC0415
+        from tablestone.engines.cassandra.directory import make_root  # noqa: PLC0415
 
         await make_root(connection)
         _, before = await emptied(connection, 11, ENTRIES_MAX + 2)

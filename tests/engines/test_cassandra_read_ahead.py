@@ -8,14 +8,15 @@ import pytest
 
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
-from tablestone.engines.cassandra.read_ahead import (
+from tablestone.engines.cassandra.read import (
     AHEAD_BYTES,
     ANSWER_BYTES,
     PARTITIONS_AT_ONCE_MAX,
     ROWS_AT_ONCE_MIN,
+    WIDE_BYTES,
     ReadAhead,
+    Widths,
 )
-from tablestone.engines.cassandra.widths import WIDE_BYTES, Widths
 
 PAGE = 1000
 

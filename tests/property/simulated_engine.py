@@ -15,7 +15,7 @@ from unittest import mock
 
 from simulation.simulated_cluster import SimulatedCluster, Trouble
 from simulation.simulated_server import SimulatedConnection
-from tablestone.engines.cassandra.directory_nodes import make_root
+from tablestone.engines.cassandra.directory import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
 from tablestone.engines.contract import Engine
 from tablestone.engines.leases import Leases

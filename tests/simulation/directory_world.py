@@ -17,8 +17,7 @@ from simulation.simulated_cluster import SimulatedCluster, Trouble
 from simulation.simulated_loop import SimulatedLoop
 from simulation.simulated_server import SimulatedServer, simulated_time
 from tablestone.engines.cassandra.connection import OutcomeInDoubt
-from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.directory_nodes import LEAF, make_root
+from tablestone.engines.cassandra.directory import LEAF, Directory, make_root
 from tablestone.engines.contract import (
     ANY,
     DELETE,

@@ -36,7 +36,7 @@ from simulation.replicas import (
 )
 from simulation.statements import STATES, Statement
 from tablestone.engines.cassandra.answers import Answer
-from tablestone.engines.cassandra.pieces import size_of
+from tablestone.engines.cassandra.connection import size_of
 
 Call = tuple[Statement, Sequence[Any]]
 Tell = Callable[[Answer], None]

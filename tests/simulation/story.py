@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from simulation.simulated_cluster import SimulatedCluster, Trouble
 from simulation.simulated_loop import SimulatedLoop
 from simulation.simulated_server import SimulatedServer, simulated_time
-from tablestone.engines.cassandra.directory_nodes import make_root
+from tablestone.engines.cassandra.directory import make_root
 from tablestone.engines.contract import ANY, Change, Key, KeyRange, Put, WriteSet
 
 PARTITION: Final = b"p"

@@ -14,8 +14,8 @@ from simulation.simulated_cluster import MESSAGE_BYTES_MAX, SimulatedCluster, Tr
 from simulation.simulated_loop import SimulatedLoop
 from simulation.simulated_server import SimulatedServer, simulated_time
 from tablestone import limits
-from tablestone.engines.cassandra.directory_nodes import FIRST, LEAF, make_root
-from tablestone.engines.cassandra.pieces import CALLS_MAX
+from tablestone.engines.cassandra.connection import CALLS_MAX
+from tablestone.engines.cassandra.directory import FIRST, LEAF, make_root
 from tablestone.engines.contract import EngineUnavailable
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH, entity_partition
 

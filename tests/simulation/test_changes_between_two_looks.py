@@ -15,8 +15,7 @@ import pytest
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 from simulation.story import PARTITION, begun, told
-from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.directory_nodes import FIRST, LEAF, Node
+from tablestone.engines.cassandra.directory import FIRST, LEAF, Directory, Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

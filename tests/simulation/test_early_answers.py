@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 from simulation.story import PARTITION, begun, told
-from tablestone.engines.cassandra.directory_nodes import FIRST, LEAF, Node
+from tablestone.engines.cassandra.directory import FIRST, LEAF, Node
 from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX
 
 

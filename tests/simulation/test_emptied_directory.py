@@ -15,7 +15,7 @@ from simulation.directory_world import live_in_directory
 
 if TYPE_CHECKING:
     from simulation.simulated_server import SimulatedServer
-    from tablestone.engines.cassandra.directory_nodes import Node
+    from tablestone.engines.cassandra.directory import Node
 
 pytestmark = pytest.mark.slow
 

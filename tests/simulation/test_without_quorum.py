@@ -15,7 +15,7 @@ from simulation.simulated_cluster import Trouble
 from simulation.story import PARTITION, begun, told
 from tablestone.engines import request_time
 from tablestone.engines.cassandra.connection import READ_SECONDS_MAX, OutcomeInDoubt
-from tablestone.engines.cassandra.directory_nodes import FIRST, LEAF
+from tablestone.engines.cassandra.directory import FIRST, LEAF
 from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX
 from tablestone.engines.contract import (
     ANY,

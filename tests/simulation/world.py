@@ -19,7 +19,7 @@ from histories.recording import ANY_VERSION, Found, History, Operation, Refusal,
 from simulation.simulated_cluster import SimulatedCluster, Trouble
 from simulation.simulated_loop import SimulatedLoop
 from simulation.simulated_server import SimulatedServer, simulated_time
-from tablestone.engines.cassandra.directory_nodes import make_root
+from tablestone.engines.cassandra.directory import make_root
 from tablestone.engines.contract import EngineUnavailable, OutcomeUnknown
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import key_of, read_raw, typed_properties, version_of

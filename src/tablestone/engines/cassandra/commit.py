@@ -15,15 +15,15 @@ from typing import Final, NamedTuple, Protocol
 
 from tablestone.clock import Clock
 from tablestone.engines.cassandra.answers import Answer
-from tablestone.engines.cassandra.attempts import Attempts
 from tablestone.engines.cassandra.connection import (
+    Attempts,
     Call,
     Connection,
     OutcomeInDoubt,
     Statement,
 )
-from tablestone.engines.cassandra.schema import ROWS
-from tablestone.engines.cassandra.widths import Widths
+from tablestone.engines.cassandra.keyspace import ROWS
+from tablestone.engines.cassandra.read import Widths
 from tablestone.engines.contract import (
     ABSENT,
     ANY,

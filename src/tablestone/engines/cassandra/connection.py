@@ -1,8 +1,8 @@
 """Sends statements to the cluster and awaits the answers: the driver's threads on one side, asyncio on the other.
 
-The only module that sends anything. It knows which failures mean that nothing was done, and retries reads until
-their time is over; it knows no table and no statement. The driver is imported here, so this module is only imported
-when a cluster is opened.
+The only module that sends anything. It knows which failures mean that nothing was done, retries reads until their time
+is over, cuts long lists of writes into batches, and asks single nodes about themselves, in whichever datacenter they
+are. It knows no table. The driver is imported here, so this module is only imported when a cluster is opened.
 """
 
 from __future__ import annotations
@@ -10,31 +10,120 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from cassandra.cluster import NoHostAvailable, ResponseFuture
+from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
 import cassandra
 from cassandra import ConsistencyLevel
 from tablestone.engines import request_time
-from tablestone.engines.cassandra.answers import Answer, Arrivals, Row
-from tablestone.engines.cassandra.attempts import Attempts
-from tablestone.engines.cassandra.cassandra_figures import REQUEST
-from tablestone.engines.cassandra.cluster_url import ClusterAddress
-from tablestone.engines.cassandra.driver_errors import (
+from tablestone.engines.cassandra.answers import (
     FROM_A_NODE,
     PASSING,
     REFUSED,
+    Answer,
+    Arrivals,
+    Row,
     in_words,
     words_of_the_node,
 )
-from tablestone.engines.cassandra.every_node import EveryNode
+from tablestone.engines.cassandra.capabilities import REQUEST
+from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.session import Nodes, open_far_session, open_session
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable
 from tablestone.engines.figures import Distribution
+
+PAUSE_SECONDS: Final = 0.02
+"""The first pause before a statement is sent again; each one is twice as long, up to `PAUSE_SECONDS_MAX`."""
+PAUSE_SECONDS_MAX: Final = 1.0
+
+
+class Attempts:
+    """A number of attempts that ends with a time. `seconds` never steps back; `chance` gives numbers from 0 to 1."""
+
+    def __init__(
+        self, seconds: Callable[[], float], chance: Callable[[], float], seconds_max: float
+    ) -> None:
+        self._seconds = seconds
+        self._chance = chance
+        self._until = seconds() + seconds_max
+        self._next = PAUSE_SECONDS
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left; negative when the time is over."""
+        return self._until - self._seconds()
+
+    @property
+    def are_over(self) -> bool:
+        """Whether there is no time for another attempt after a pause."""
+        return self._next > self.left
+
+    async def pause(self, longest: float = PAUSE_SECONDS_MAX) -> None:
+        """Wait before the next attempt, each time about twice as long: servers that met must not meet again."""
+        await asyncio.sleep(self._next * (0.5 + self._chance()))
+        self._next = min(2 * self._next, longest)
+
+    def with_at_least(self, seconds_min: float) -> Attempts:
+        """Attempts of their own until the same time, or for this long if that is later."""
+        return Attempts(self._seconds, self._chance, max(self.left, seconds_min))
+
+
+class EveryNode:
+    """The nodes of all datacenters. `open_far` gives a session that has tried to connect to each of them.
+
+    Requests go to the near datacenter only, so the driver has no connections to the nodes of the others and does not
+    know whether they are up. The second session is opened when the first question about one of them is asked, and sends
+    nothing else.
+    """
+
+    def __init__(self, near: Session, nodes: Nodes, open_far: Callable[[], Session]) -> None:
+        self._near = near
+        self._nodes = nodes
+        self._open_far = open_far
+        self._far: Session | None = None
+
+    def all(self) -> list[Any]:
+        """Every node that the cluster tells of, by address."""
+        hosts = self._near.cluster.metadata.all_hosts()
+        return sorted(hosts, key=lambda host: str(host.endpoint))
+
+    def is_near(self, host: Any) -> bool:
+        """Whether requests may go to this node."""
+        return self._nodes.is_near(host)
+
+    def is_up(self, host: Any) -> bool:
+        """Whether there is a connection to this node. May open the second session, and wait for it."""
+        if self.is_near(host):
+            return bool(host.is_up)
+        pool = self._far_session().get_pool_state().get(host, {})
+        return bool(pool.get("open_count", 0))
+
+    def silent_datacenters(self) -> list[str]:
+        """The datacenters of which no node is up."""
+        hosts = self.all()
+        heard = {str(host.datacenter) for host in hosts if self.is_up(host)}
+        return sorted({str(host.datacenter) for host in hosts} - heard)
+
+    def ask(self, host: Any, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """The answer of one node to a question about itself, asked once; the error is the driver's."""
+        session = self._near if self.is_near(host) else self._far_session()
+        return list(session.execute(text, parameters, host=host))
+
+    def leave(self) -> None:
+        """Close the second session; the next question to a far node opens it again."""
+        if self._far is not None:
+            self._far.cluster.shutdown()
+            self._far = None
+
+    def _far_session(self) -> Session:
+        if self._far is None:
+            self._far = self._open_far()
+        return self._far
+
 
 READ_SECONDS_MAX: Final = 15.0
 """How long a read is tried again, if the time of its request allows that (`request_time`)."""
@@ -333,4 +422,47 @@ def _may_have_been_sent(error: NoHostAvailable) -> bool:
     return any(
         isinstance(cause, cassandra.DriverException) and not isinstance(cause, NOTHING_DONE)
         for cause in (error.errors or {}).values()
+    )
+
+
+# A batch of one partition is one mutation, and `batch_size_fail_threshold` does not count for it (`verifyBatchSize` in
+# Cassandra's BatchStatement.java). The message that brings it has a limit: `native_transport_max_message_size` is the
+# lesser of `max_mutation_size`, 16 MiB as delivered, and a fortieth of the heap. A longer one is refused every time.
+CALLS_MAX: Final = 200
+"""Calls in a batch. More of them gain little: 2,000 short entries took 0.3 s in tens of batches, and 0.2 s in two."""
+BYTES_MAX: Final = 512 << 10
+"""Bytes of a batch in a message: half of `native_transport_receive_queue_capacity`, 1 MiB as delivered. Beyond that
+capacity, all connections of a server draw on one share of the node's heap."""
+CALL_BYTES: Final = 21
+"""Of a call in a message, without its values: kind, id of the statement, count of values (native_protocol_v5.spec,
+section 4.1.7). An id is an MD5 hash."""
+LENGTH_BYTES: Final = 4
+"""Before each value (section 3, [value])."""
+NUMBER_BYTES: Final = 8
+"""The longest value that is no blob: a bigint."""
+
+
+def pieces(
+    calls: Iterable[Call], calls_max: int = CALLS_MAX, bytes_max: int = BYTES_MAX
+) -> Iterator[list[Call]]:
+    """The calls in their order, in lists within both limits; a call that is longer alone is a list of its own."""
+    piece: list[Call] = []
+    size = 0
+    for call in calls:
+        length = size_of(call)
+        if piece and (len(piece) == calls_max or size + length > bytes_max):
+            yield piece
+            piece, size = [], 0
+        piece.append(call)
+        size += length
+    if piece:
+        yield piece
+
+
+def size_of(call: Call) -> int:
+    """The bytes of a call in a batch, or a few more."""
+    _, values = call
+    return CALL_BYTES + sum(
+        LENGTH_BYTES + (len(value) if isinstance(value, bytes) else NUMBER_BYTES)
+        for value in values
     )

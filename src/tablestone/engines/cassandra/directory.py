@@ -3,32 +3,245 @@
 A node of the tree is a Cassandra partition of entries, known by its level and its lowest possible entry, `low`. It
 holds what is below its `high`, where the node on its right begins. The entries of a leaf are partitions of rows, those
 of the levels above are the lows of the nodes below. Entries are plain writes with timestamps of their own, so that one
-that is added again, or late, does no harm. Bounds change by conditional writes. Nodes are split where they are large
-(here), and leaves that have become empty are joined to their neighbours (`directory_joins`).
+that is added again, or late, does no harm. Bounds change by conditional writes. Nodes are split where they are large.
+A leaf that has become empty is joined to its left neighbour, which takes over its place (`Joins`).
 docs/decisions/0010-cassandra-directory.md says why this is safe beside other servers.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from tablestone.clock import UNIX_EPOCH_TICKS, Clock
 from tablestone.engines.cassandra.answers import Answer
-from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt, Statement
-from tablestone.engines.cassandra.directory_joins import Joins
-from tablestone.engines.cassandra.directory_nodes import (
-    FIRST,
-    LAST_TIMESTAMP,
-    LEAF,
-    ROOT_LEVEL,
-    Node,
-    NodeStatements,
+from tablestone.engines.cassandra.connection import (
+    CALLS_MAX,
+    Call,
+    Connection,
+    OutcomeInDoubt,
+    Statement,
+    pieces,
 )
-from tablestone.engines.cassandra.pieces import CALLS_MAX, pieces
+from tablestone.engines.cassandra.keyspace import DIRECTORY, DIRECTORY_NODES
 from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavailable
+
+LEAF: Final = 0
+ROOT_LEVEL: Final = 2
+"""The one node of this level is never split: with 4,000 entries a node the tree holds 6 * 10^10 partitions."""
+FIRST: Final = b""
+"""The lowest low."""
+LAST_TIMESTAMP: Final = 1 << 62
+"""Of the deletion of entries where no later write can matter."""
+
+
+class Node(NamedTuple):
+    """The bounds of a node: `high` is None at the right edge, and equals the low of a node that was taken over."""
+
+    high: bytes | None
+    split: bytes | None = None
+    """Where it is being split."""
+    cleared: int | None = None
+    """No entry beyond the bound was deleted with a later timestamp. None: made by layout 1, which knew no limit."""
+    epoch_min: int | None = None
+    """Entries need at least this epoch: what was deleted beyond an earlier bound cannot hide them then."""
+    takes: int | None = None
+    """The number of a join that has begun, in which it takes over the node on its right."""
+    taken: int | None = None
+    """The number of a join that has begun, in which it is taken over by the node on its left."""
+
+    def ends_before(self, entry: bytes) -> bool:
+        return self.high is not None and entry >= self.high
+
+
+class NodeStatements:
+    """Everything the directory sends.
+
+    Bounds of a node are a row of another table than its entries. A low is used for one node only, and for ever: a node
+    that was taken over keeps its row.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        prepare = connection.prepare
+        of_node = "WHERE level = ? AND low = ?"
+        entries = f"SELECT entry, epoch FROM {DIRECTORY} {of_node} AND entry >= ?"
+        bounds = (
+            f"SELECT high, split, cleared, epoch_min, takes, taken FROM {DIRECTORY_NODES} {of_node}"
+        )
+        last = f"SELECT entry FROM {DIRECTORY} {of_node} AND entry"
+        update = f"UPDATE {DIRECTORY_NODES} SET"
+        self.add = prepare(
+            f"INSERT INTO {DIRECTORY} (level, low, entry, epoch) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
+        )
+        self.remove = prepare(f"DELETE FROM {DIRECTORY} USING TIMESTAMP ? {of_node} AND entry = ?")
+        self.remove_from = prepare(
+            f"DELETE FROM {DIRECTORY} USING TIMESTAMP ? {of_node} AND entry >= ?"
+        )
+        self.entries_from = prepare(f"{entries} LIMIT ?")
+        self.entries_between = prepare(f"{entries} AND entry < ? LIMIT ?")
+        self.last_entry = prepare(f"{last} <= ? ORDER BY entry DESC LIMIT 1")
+        self.last_before = prepare(f"{last} < ? ORDER BY entry DESC LIMIT 1")
+        self.node = prepare(bounds)
+        self.node_exactly = connection.prepare(bounds, serial=True)
+        self.make_node = prepare(
+            f"INSERT INTO {DIRECTORY_NODES} (level, low, high, cleared) VALUES (?, ?, ?, 0) IF NOT EXISTS"
+        )
+        self.begin_split = prepare(
+            f"{update} split = ?, takes = null {of_node} "
+            "IF split = null AND taken = null AND high = ? AND cleared = ?"
+        )
+        self.end_split = prepare(
+            f"{update} high = ?, split = null, cleared = ? {of_node} IF split = ?"
+        )
+        alone = "split = null AND takes = null AND taken = null"
+        self.begin_taking = prepare(
+            f"{update} takes = ? {of_node} IF high = ? AND cleared = ? AND {alone}"
+        )
+        self.begin_leaving = prepare(f"{update} taken = ? {of_node} IF high = ? AND {alone}")
+        self.take = prepare(
+            f"{update} high = ?, epoch_min = ?, takes = null {of_node} IF takes = ?"
+        )
+        self.give_up_taking = prepare(
+            f"{update} takes = null, cleared = ? {of_node} IF takes = ? AND cleared = ?"
+        )
+        self.give_up_leaving = prepare(f"{update} taken = null {of_node} IF taken = ?")
+        self.leave = prepare(f"{update} high = ?, taken = null {of_node} IF taken = ?")
+
+
+async def make_root(connection: Connection) -> None:
+    """The three nodes of an empty directory; nothing happens where they are."""
+    statements = NodeStatements(connection)
+    for level in range(LEAF, ROOT_LEVEL + 1):
+        await connection.ensure(statements.make_node, (level, FIRST, None))
+        if level > LEAF:
+            await connection.repeatable(statements.add, (level, FIRST, FIRST, 1, 1))
+
+
+NUMBERS: Final = 1 << 62
+"""The numbers of joins are below this."""
+
+
+class Tree(Protocol):
+    """The directory, as far as a join needs it."""
+
+    async def node(self, level: int, low: bytes, *, exactly: bool = False) -> Node:
+        """The bounds of a node."""
+
+    async def left_of(self, low: bytes) -> tuple[bytes, Node]:
+        """The leaf on the left of a leaf; if that was taken over, the leaf that has its place."""
+
+    async def is_node(self, level: int, low: bytes) -> bool:
+        """Whether there is, or was, a node of this low."""
+
+    async def is_empty(self, low: bytes, high: bytes | None) -> bool:
+        """Whether a leaf has no entries below its bound."""
+
+    async def forget_in_parent(self, low: bytes) -> None:
+        """Remove the entry of a leaf from the level above."""
+
+
+class Joins:
+    """The joins that one engine begins and ends. `chance` gives numbers from 0 to 1.
+
+    A join has a number. It is announced in the left leaf and then in the right one, and the entries of the right one
+    are read. If there are none, one conditional write moves the bound of the left one, if its announcement still
+    stands. A server that meets the announcement in the right leaf ends the join first: it takes that in the left one
+    back, or finds that the bound has moved. docs/decisions/0010-cassandra-directory.md says why no entry can be lost.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        statements: NodeStatements,
+        tree: Tree,
+        chance: Callable[[], float],
+    ) -> None:
+        self._connection = connection
+        self._statements = statements
+        self._tree = tree
+        self._chance = chance
+
+    async def join_if_empty(self, low: bytes) -> bool:
+        """Let the leaf on the left take over this one if it has no entries; whether it was taken over.
+
+        The first leaf of a node of the level above stays, so that each such node leads to a leaf.
+        """
+        if low == FIRST:
+            return False
+        node = await self._tree.node(LEAF, low)
+        if node.high == low:
+            return False
+        if node.taken is not None:
+            return await self.settle(low, node.taken)
+        if not await self._tree.is_empty(low, node.high) or await self._tree.is_node(LEAF + 1, low):
+            return False
+        left_low, left = await self._tree.left_of(low)
+        if left.high != low or left.cleared is None:
+            return False
+        if left.takes is not None:
+            # Another server is at it now, or died at it: whichever it was, the next attempt finds the leaf free.
+            await self._write(*self._giving_up(left_low, left))
+            return False
+        number = int(self._chance() * NUMBERS)
+        statements = self._statements
+        with suppress(OutcomeInDoubt):
+            taking = (number, LEAF, left_low, low, left.cleared)
+            if not await self._write(statements.begin_taking, taking):
+                return False
+            leaving = (number, LEAF, low, node.high)
+            if await self._write(statements.begin_leaving, leaving) and await self._tree.is_empty(
+                low, node.high
+            ):
+                taken = (node.high, left.cleared + 1, LEAF, left_low, number)
+                await self._write(statements.take, taken)
+        return await self.settle(low, number)
+
+    async def settle(self, low: bytes, number: int) -> bool:
+        """End the join of this number that the leaf `low` announces; whether the leaf was taken over.
+
+        If the bound of the left leaf has not moved, it cannot move any more in this join afterwards.
+        """
+        attempts = self._connection.attempts()
+        while True:
+            left_low, left = await self._tree.left_of(low)
+            if left.high == low:
+                left = await self._tree.node(LEAF, left_low, exactly=True)
+            if left.high is None or left.high > low:
+                await self._end(low, number)
+                return True
+            if left.high == low:
+                if left.takes != number:
+                    await self._connection.ensure(
+                        self._statements.give_up_leaving, (LEAF, low, number)
+                    )
+                    return False
+                with suppress(OutcomeInDoubt):
+                    await self._write(*self._giving_up(left_low, left))
+            # Otherwise the left leaf was split, or taken over, between the two looks: another one is on the left now.
+            if attempts.are_over:
+                raise EngineBusy("A join in the directory does not end in time.")
+            await attempts.pause()
+
+    def _giving_up(self, left_low: bytes, left: Node) -> Call:
+        """Takes the announcement in a left leaf back. `cleared` grows, so that no late announcement of it fits."""
+        assert left.cleared is not None
+        parameters = (left.cleared + 1, LEAF, left_low, left.takes, left.cleared)
+        return self._statements.give_up_taking, parameters
+
+    async def _end(self, low: bytes, number: int) -> None:
+        """Close the leaf that was taken over: no server is led there, and no entry there is seen."""
+        await self._tree.forget_in_parent(low)
+        await self._connection.repeatable(
+            self._statements.remove_from, (LAST_TIMESTAMP, LEAF, low, low)
+        )
+        await self._connection.ensure(self._statements.leave, (low, LEAF, low, number))
+
+    async def _write(self, statement: Statement, parameters: Sequence[Any]) -> bool:
+        """A conditional write; whether it was applied."""
+        return await self._connection.write_if([(statement, parameters)]) is None
+
 
 ENTRIES_MAX: Final = 4096
 """A node with more entries is split: reading a whole node takes some ms."""

@@ -1,21 +1,23 @@
-"""The engine in Apache Cassandra: an `Engine` whose parts are `commit`, `read`, `directory` and `emptied`."""
+"""The engine in Apache Cassandra: an `Engine` whose parts are `commit`, `read`, `directory` and `empty_partitions`.
+
+`check` compares every partition's state with the whole directory, a page at a time, and holds the list of partitions in
+memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from tablestone.clock import Clock
-from tablestone.engines.cassandra.attempts import Attempts
-from tablestone.engines.cassandra.capabilities import CAPABILITIES, LEASE_SECONDS
-from tablestone.engines.cassandra.cassandra_figures import REQUEST
+from tablestone.engines.cassandra.capabilities import CAPABILITIES, LEASE_SECONDS, REQUEST
 from tablestone.engines.cassandra.commit import COMMIT_SECONDS_MAX, Commits
-from tablestone.engines.cassandra.connection import Connection
+from tablestone.engines.cassandra.connection import Attempts, Connection
 from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.emptied import Emptied
-from tablestone.engines.cassandra.invariants import broken_invariants
-from tablestone.engines.cassandra.read import PassingSnapshot, Reads
-from tablestone.engines.cassandra.widths import Widths
+from tablestone.engines.cassandra.empty_partitions import Emptied
+from tablestone.engines.cassandra.keyspace import ROWS
+from tablestone.engines.cassandra.read import PassingSnapshot, Reads, Widths
 from tablestone.engines.contract import (
     DELETE,
     Committed,
@@ -142,3 +144,47 @@ class CassandraEngine:
     def _require_open(self) -> None:
         if not self._is_open:
             raise EngineUnavailable("The engine is closed.")
+
+
+PARTITIONS_PER_READ = 1000
+
+
+async def broken_invariants(connection: Connection, directory: Directory) -> list[str]:
+    """The invariants that do not hold, a sentence each.
+
+    While servers write, a partition may be listed or taken out between the two readings: those that seem wrong are
+    looked at again.
+    """
+    broken: list[str] = []
+    async for level, low, node in directory.nodes():
+        if node.high is not None and node.high <= low:
+            broken.append(
+                f"node {low.hex()!r} of level {level} of the directory ends before it begins"
+            )
+    entries: list[bytes] = []
+    async for partitions in directory.partitions(b"", None, None):
+        entries += partitions
+    if any(later <= earlier for earlier, later in pairwise(entries)):
+        broken.append("the directory is not in order")
+    listed = set(entries)
+    listed_now = connection.prepare(f"SELECT DISTINCT listed FROM {ROWS} WHERE partition = ?")
+    for partition, mark, state in await _states(connection):
+        if state > 0 and (mark is None or mark <= 0):
+            broken.append(f"partition {partition.hex()!r} is listed and has no mark")
+        if state > 0 and partition not in listed and not await directory.holds(partition):
+            now = await connection.read(listed_now, (partition,))
+            if now and now[0][0] == state:  # it was not taken out since
+                broken.append(f"partition {partition.hex()!r} is not in the directory")
+    return broken
+
+
+async def _states(connection: Connection) -> list[tuple[bytes, int | None, int]]:
+    select = f"SELECT DISTINCT partition, mark, listed, token(partition) FROM {ROWS}"
+    first = connection.prepare(f"{select} LIMIT ?")
+    following = connection.prepare(f"{select} WHERE token(partition) > ? LIMIT ?")
+    found: list[tuple[bytes, int | None, int]] = []
+    rows = await connection.read(first, (PARTITIONS_PER_READ,))
+    while rows:
+        found += [(partition, mark, listed or 0) for partition, mark, listed, _ in rows]
+        rows = await connection.read(following, (rows[-1][3], PARTITIONS_PER_READ))
+    return found

@@ -9,8 +9,7 @@ from types import ModuleType
 from typing import Final
 
 from tablestone.clock import Clock, system_clock
-from tablestone.engines.cassandra.capabilities import CAPABILITIES
-from tablestone.engines.cassandra.cassandra_figures import FIGURES
+from tablestone.engines.cassandra.capabilities import CAPABILITIES, FIGURES
 from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, ClusterAddress, parse_address
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.kind import EngineKind, Opening

@@ -2,7 +2,7 @@
 
 Nothing else writes to the keyspace at that time, so the writes are plain ones, and all of them have one timestamp: the
 earliest one. A commit takes its timestamp from the clock of a node and replaces what was loaded, however wrong that
-clock is; so no clock is asked. Nothing was ever written before (`first_use`), so nothing hides what is loaded. A row
+clock is; so no clock is asked. Nothing was ever written before (`keyspace`), so nothing hides what is loaded. A row
 that is written again is the same row. The mark of a partition is its greatest version, because of two values with the
 same timestamp Cassandra keeps the greater one. From the first write to the end there is a table `loading`, which says
 how far the load has come. While it exists, every server refuses the keyspace.
@@ -16,12 +16,16 @@ from itertools import groupby
 from typing import Final
 
 from tablestone.clock import UNIX_EPOCH_TICKS
-from tablestone.engines.cassandra.connection import Call, Connection
+from tablestone.engines.cassandra.connection import Call, Connection, pieces
 from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.first_use import note_use, require_new
-from tablestone.engines.cassandra.pieces import pieces
-from tablestone.engines.cassandra.schema import LOADING, LOADING_TABLE, ROWS
-from tablestone.engines.cassandra.widths import Widths
+from tablestone.engines.cassandra.keyspace import (
+    LOADING,
+    LOADING_TABLE,
+    ROWS,
+    note_use,
+    require_new,
+)
+from tablestone.engines.cassandra.read import Widths
 from tablestone.engines.contract import EngineRefused, Key, StorageId, StoredRow
 
 WRITES_AT_ONCE_MAX: Final = 32

@@ -16,28 +16,27 @@ from tablestone.engines.cassandra.connection import (
     START_PAUSE_SECONDS,
     Connection,
 )
-from tablestone.engines.cassandra.copies import (
-    held_copies,
-    too_many_copies,
-    wanted_copies,
-)
-from tablestone.engines.cassandra.directory_nodes import make_root
+from tablestone.engines.cassandra.directory import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
 from tablestone.engines.cassandra.examination import (
     Examination,
     examine,
 )
-from tablestone.engines.cassandra.first_use import note_new, note_use
-from tablestone.engines.cassandra.loading import Load, is_under_way
-from tablestone.engines.cassandra.ownership import require_own
-from tablestone.engines.cassandra.schema import (
+from tablestone.engines.cassandra.keyspace import (
     ABOUT,
     FROM_LAYOUT_1,
     LAYOUT,
     ROWS,
     TABLES,
+    held_copies,
     keyspace_statement,
+    note_new,
+    note_use,
+    require_own,
+    too_many_copies,
+    wanted_copies,
 )
+from tablestone.engines.cassandra.loading import Load, is_under_way
 from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId
 
 log = logging.getLogger(__name__)

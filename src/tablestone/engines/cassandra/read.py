@@ -4,6 +4,9 @@ Every answer of the cluster is one moment of one partition. A page is made of se
 partition's mark stays the same. Where it changed, the page ends before what was read last, or is begun again if it
 has no row yet. So a page never shows half of a write set, and may be shorter than it was asked for. A partition of
 which a page or a snapshot has seen a part is asked for each other part too, whether the directory names it or not.
+
+No answer is longer than a node and a server can hold (`Widths`), and partitions behind the one that a page has come to
+are asked for ahead (`ReadAhead`).
 """
 
 from __future__ import annotations
@@ -16,12 +19,9 @@ from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TypeVar
 
 from tablestone.engines.cassandra.answers import Answer, Row
-from tablestone.engines.cassandra.attempts import Attempts
-from tablestone.engines.cassandra.connection import Connection
+from tablestone.engines.cassandra.connection import Attempts, Connection
 from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.read_ahead import ROWS_AT_ONCE_MIN, ReadAhead
-from tablestone.engines.cassandra.schema import ROWS
-from tablestone.engines.cassandra.widths import Widths
+from tablestone.engines.cassandra.keyspace import ROWS
 from tablestone.engines.contract import (
     EngineBusy,
     Hint,
@@ -31,6 +31,106 @@ from tablestone.engines.contract import (
     Rows,
     StoredRow,
 )
+
+WIDE_BYTES: Final = 4096
+"""Values up to this length need no note: a thousand of them are 4 MiB."""
+KNOWN_MAX: Final = 50_000
+"""Partitions whose width is remembered; then all are forgotten, and learned again."""
+
+
+class Widths:
+    """The length of the longest value of a partition. With it, a read never asks a node for more than both can hold.
+
+    A thousand rows of 1 KiB are one answer; a thousand of 1 MiB would take a node's memory. So a static column of the
+    partition holds the length of the longest value, rounded up to a power of two. It is written before the row, and
+    only if it is longer than 4 KiB and longer than the known length. It is a plain write whose timestamp is the length,
+    so the longest wins, in any order of writes. No condition looks at the column.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._known: dict[bytes, int] = {}
+        self._note = connection.prepare(
+            f"UPDATE {ROWS} USING TIMESTAMP ? SET widest = ? WHERE partition = ?"
+        )
+
+    def known(self, partition: bytes) -> int | None:
+        """The length that no value of the partition exceeds, as far as it was seen; None if it was not."""
+        return self._known.get(partition)
+
+    def learn(self, partition: bytes, widest: int | None) -> None:
+        """A read found this in the partition's column."""
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[partition] = max(widest or WIDE_BYTES, self._known.get(partition, 0))
+
+    async def note(self, partition: bytes, longest: int) -> None:
+        """A value of this length is about to be written."""
+        if longest <= WIDE_BYTES or longest <= self._known.get(partition, 0):
+            return
+        widest = 1 << (longest - 1).bit_length()
+        await self._connection.repeatable(self._note, (widest, widest, partition))
+        self.learn(partition, widest)
+
+
+ANSWER_BYTES: Final = 4 << 20
+"""How long one answer of the cluster is to be at most, unless a few rows are longer."""
+AHEAD_BYTES: Final = 8 << 20
+"""About how much is read ahead of where a page has come to."""
+PARTITIONS_AT_ONCE_MAX: Final = 32
+ROWS_AT_ONCE_MIN: Final = 4
+ROWS_AT_ONCE_MAX: Final = 1001
+"""A page of the service, and the row that says whether there is another one: one answer."""
+ROWS_AT_FIRST: Final = 16
+"""Rows that are asked for of a partition whose widest row is not known: it may have a mebibyte."""
+
+
+class ReadAhead:
+    """How much one read asks for at a time, which wants `rows_max` rows, and whether there is one more.
+
+    The partition that a page has come to is asked for all that the page lacks, if an answer may be so long. Partitions
+    behind it are asked for at the same time, each for about as many rows as the last one had: first one, then more and
+    more, as long as the page has room for them and the memory for answers allows it.
+    """
+
+    def __init__(self, widths: Widths, rows_max: int) -> None:
+        self._widths = widths
+        self._left = rows_max + 1
+        self._usual = ROWS_AT_FIRST
+        """The rows of a partition, as the last one was."""
+        self.partitions = 1
+        """How many partitions may be asked at the same time."""
+
+    def limit(self, partition: bytes, *, is_ahead: bool = False) -> int:
+        """How many rows to ask of a partition; `is_ahead`: the page has not come to it yet."""
+        widest = self._widths.known(partition)
+        limit = ROWS_AT_FIRST
+        if widest is not None:
+            limit = max(ROWS_AT_ONCE_MIN, min(ROWS_AT_ONCE_MAX, ANSWER_BYTES // widest))
+        if is_ahead:
+            limit = min(limit, self._usual_limit)
+        return min(limit, self._left)
+
+    def take(self, rows: int) -> None:
+        """So many rows have come, in the order of the page."""
+        self._left = max(self._left - rows, 1)
+
+    def end_partition(self, partition: bytes, rows: int) -> None:
+        """The page has come to the end of a partition, of which the read has seen so many rows."""
+        self._usual = max(rows, 1)
+        limit = min(self._left, ROWS_AT_ONCE_MAX, self._usual_limit)
+        fitting = 1 + AHEAD_BYTES // (limit * (self._widths.known(partition) or WIDE_BYTES))
+        wanted = -(
+            -(self._left - 1) // self._usual
+        )  # the row after the page is asked for last, alone
+        most = min(2 * self.partitions, PARTITIONS_AT_ONCE_MAX, fitting, wanted)
+        self.partitions = max(most, 1)
+
+    @property
+    def _usual_limit(self) -> int:
+        """A few rows more than usual: then one answer shows that the partition has ended."""
+        return max(ROWS_AT_FIRST, self._usual + self._usual // 4)
+
 
 _Taken = TypeVar("_Taken", bytes, StoredRow)
 

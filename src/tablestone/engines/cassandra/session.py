@@ -1,16 +1,23 @@
-"""Opens a session of the driver on a cluster: its contact points and time-outs, and the order in which nodes are asked.
+"""Opens a session of the driver on a cluster: credentials, TLS and time-outs, and the order in which nodes are asked.
 
-Sends no statement. The driver is imported here.
+Where there is no session, one sentence says why, without words of the driver or of Python. Sends no statement. The
+driver is imported here.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import re
 import socket
-from collections.abc import Callable, Iterator
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
+from cassandra.connection import ConnectionException, ProtocolError
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
     ExponentialReconnectionPolicy,
@@ -21,14 +28,135 @@ from cassandra.policies import (
     RoundRobinPolicy,
     TokenAwarePolicy,
 )
+from cassandra.protocol import ErrorMessage
 
 import cassandra
 from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.answers import Answer
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
-from tablestone.engines.cassandra.credentials import credentials, tls_context
-from tablestone.engines.cassandra.unreached import refusal
 from tablestone.engines.contract import EngineRefused
+
+PASSWORD_VARIABLE: Final = "CASSANDRA_PASSWORD"  # noqa: S105 - the name of a variable
+
+
+def credentials(address: ClusterAddress) -> PlainTextAuthProvider | None:
+    """The user and the password; None if the URL names no user. `EngineRefused` if there is no password."""
+    if address.user is None:
+        return None
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if address.password_file is not None:
+        try:
+            password = Path(address.password_file).read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            raise EngineRefused(
+                f"The password file {address.password_file} cannot be read: {error.strerror}."
+            ) from error
+        except UnicodeDecodeError:
+            raise EngineRefused(
+                f"The password file {address.password_file} cannot be read: it is no UTF-8 text."
+            ) from None
+    if password is None:
+        raise EngineRefused(
+            f"There is no password for {address.user!r} of the cluster: say password-file=FILE in the engine's URL, or "
+            f"set {PASSWORD_VARIABLE}."
+        )
+    return PlainTextAuthProvider(address.user, password)
+
+
+def tls_context(address: ClusterAddress) -> ssl.SSLContext | None:
+    """How TLS is spoken; None if it is not. `EngineRefused` if a file cannot be used."""
+    if not address.tls:
+        return None
+    for option, file in (
+        ("ca-file", address.ca_file),
+        ("certificate-file", address.certificate_file),
+        ("key-file", address.key_file),
+    ):
+        if file is not None:
+            _require_readable(option, file)
+    try:
+        context = ssl.create_default_context(cafile=address.ca_file)
+    except (OSError, ValueError) as error:
+        raise EngineRefused(
+            f"The ca-file {address.ca_file} holds no certificate in PEM form."
+        ) from error
+    # Nodes name each other by address, and certificates of clusters seldom have addresses: the signer counts.
+    context.check_hostname = address.ca_file is None
+    if address.certificate_file is not None:
+        try:
+            # A key that has a password would be asked for it on the terminal.
+            context.load_cert_chain(address.certificate_file, address.key_file, password="")
+        except (OSError, ValueError) as error:
+            raise EngineRefused(
+                f"The certificate-file {address.certificate_file} and the key-file {address.key_file} hold no "
+                "certificate in PEM form with its key, which has no password."
+            ) from error
+    return context
+
+
+def _require_readable(option: str, file: str) -> None:
+    try:
+        Path(file).read_bytes()
+    except OSError as error:
+        raise EngineRefused(f"The {option} {file} cannot be read: {error.strerror}.") from error
+
+
+_TLS: Final = re.compile(r"\[SSL(?:: (\w+))?\]|\bEOF occurred in violation of protocol\b|_ssl\.c")
+"""An error of OpenSSL, with its name, in the text of Python or of the driver."""
+_UNTRUSTED: Final = re.compile(r"certificate verify failed: ([^(]*?)\s*(?:\(|$)")
+_NO_TLS: Final = {
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "UNKNOWN_PROTOCOL",
+    "HTTP_REQUEST",
+}
+"""The names of what OpenSSL finds where the other side answers in another protocol."""
+
+
+def refusal(address: ClusterAddress, error: Exception) -> EngineRefused:
+    """The sentence about the error with which the driver gave up."""
+    hosts = ", ".join(f"{name}:{port}" for name, port in address.hosts)
+    causes = list(_causes(error))
+    if any(isinstance(cause, cassandra.AuthenticationFailed) for cause in causes):
+        said = "without a user" if address.user is None else f"for user {address.user!r}"
+        return EngineRefused(f"The cluster at {hosts} refuses the credentials {said}.")
+    if address.tls and (why := next(filter(None, map(_why_no_tls, causes)), None)):
+        return EngineRefused(f"There is no TLS connection to the cluster at {hosts}: {why}.")
+    return EngineRefused(f"No Cassandra node answers at {hosts}: {_why_no_answer(causes[0])}.")
+
+
+def _causes(error: Exception) -> Iterator[Exception]:
+    """The error of each node; the error itself if it names none."""
+    told = getattr(error, "errors", None)
+    found = list(told.values()) if isinstance(told, Mapping) else []
+    yield from found or [error]
+
+
+def _why_no_tls(cause: Exception) -> str | None:
+    found = _TLS.search(str(cause))
+    if found is None:
+        return None
+    name = found[1] or ""
+    if untrusted := _UNTRUSTED.search(str(cause)):
+        return f"its certificate is not trusted ({untrusted[1]})"
+    if name in _NO_TLS:
+        return "the node does not speak TLS"
+    if "CERTIFICATE_REQUIRED" in name or "HANDSHAKE_FAILURE" in name:
+        return "the node may want a certificate of its client (certificate-file and key-file)"
+    return name.replace("_", " ").lower() or "the node ends it"
+
+
+def _why_no_answer(cause: Exception) -> str:
+    if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
+        return os.strerror(cause.errno)
+    if isinstance(cause, cassandra.OperationTimedOut | cassandra.Timeout | OSError):
+        return "it did not answer in time"
+    if isinstance(cause, ProtocolError | ErrorMessage):
+        return "it does not speak the protocol of Cassandra 5.0"
+    if isinstance(cause, ConnectionException):
+        return "it ends the connection, as a node does that wants TLS (tls=yes)"
+    return "the connection cannot be opened"
+
 
 log = logging.getLogger(__name__)
 # The driver logs every attempt to reach a node with its stack. The sentences below say what matters of it.

@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
-from tablestone.engines.cassandra.first_use import note_new, note_use, require_new
+from tablestone.engines.cassandra.keyspace import LOADING, note_new, note_use, require_new
 from tablestone.engines.cassandra.loading import TIMESTAMP, _begin
-from tablestone.engines.cassandra.schema import LOADING
 from tablestone.engines.contract import EngineRefused, Key, StorageId
 
 SOURCE = StorageId(b"source")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tablestone import limits
-from tablestone.engines.cassandra.pieces import BYTES_MAX, CALLS_MAX, pieces, size_of
+from tablestone.engines.cassandra.connection import BYTES_MAX, CALLS_MAX, pieces, size_of
 from tablestone.engines.contract import StorageId, StoredRow
 from tablestone.model.keys import EntityKey, require_key_length
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH, entity_partition

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tablestone.engines.cassandra.cluster_url import parse_address
-from tablestone.engines.cassandra.copies import (
+from tablestone.engines.cassandra.keyspace import (
+    COLUMNS,
+    LAYOUT,
+    NODE_COLUMNS,
+    TABLES,
+    Layout,
     few_copies,
     held_copies,
     nodes_that_may_stop,
     other_copies,
+    require_own,
     too_many_copies,
     wanted_copies,
 )
-from tablestone.engines.cassandra.ownership import Layout, require_own
-from tablestone.engines.cassandra.schema import COLUMNS, LAYOUT, NODE_COLUMNS, TABLES
 from tablestone.engines.contract import EngineRefused
 
 if TYPE_CHECKING:

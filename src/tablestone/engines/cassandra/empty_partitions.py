@@ -3,7 +3,7 @@
 A partition is first marked as not listed, so that a writer has to list it again, under a later epoch, before it
 commits. Only then is its entry removed, with the epoch under which it was listed: a removal that comes late does no
 harm to a later entry. The rest of the partition's state expires after two days; by then every clock is past all
-versions that were given in the partition. How a leaf goes is in `directory_joins`.
+versions that were given in the partition. How a leaf goes is in `directory`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from tablestone.engines.cassandra.commit import FORGOTTEN_SECONDS, Commits, State
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.schema import ROWS
+from tablestone.engines.cassandra.keyspace import ROWS
 from tablestone.engines.contract import EngineUnavailable
 
 log = logging.getLogger(__name__)

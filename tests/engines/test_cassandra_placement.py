@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 import cassandra
-from tablestone.engines.cassandra import long_answers
+from tablestone.engines.cassandra import placement
 from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.placement import count_partitions, mean_row_size
 from tablestone.engines.contract import EngineBusy
@@ -55,7 +55,7 @@ def connected(node: Node, monkeypatch: pytest.MonkeyPatch) -> Connection:
         node.now += seconds
 
     monkeypatch.setattr("time.sleep", sleep)
-    monkeypatch.setattr(long_answers, "monotonic_seconds", lambda: node.now)
+    monkeypatch.setattr(placement, "monotonic_seconds", lambda: node.now)
     connection = object.__new__(Connection)
     connection.is_open = True
     connection._seconds = lambda: node.now
@@ -65,7 +65,7 @@ def connected(node: Node, monkeypatch: pytest.MonkeyPatch) -> Connection:
 
 def rows_of(connection: Connection, rows_max: int) -> list[Any]:
     return [
-        row for page in long_answers.pages(connection, "SELECT", rows_max=rows_max) for row in page
+        row for page in placement.pages(connection, "SELECT", rows_max=rows_max) for row in page
     ]
 
 

@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 import cassandra
 from certificates import certificate_pem, make_key
 from tablestone.engines.cassandra.cluster_url import parse_address
-from tablestone.engines.cassandra.credentials import credentials, tls_context
-from tablestone.engines.cassandra.unreached import refusal
+from tablestone.engines.cassandra.session import credentials, refusal, tls_context
 from tablestone.engines.contract import EngineRefused
 
 if TYPE_CHECKING:
