@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from cassandra.connection import ConnectionShutdown
 from cassandra.protocol import ServerError
 
 import cassandra
+from cassandra import ConsistencyLevel
 from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX, Nodes, _cluster
@@ -73,6 +75,17 @@ def test_the_driver_ends_a_request_whose_time_is_over() -> None:
         assert profile.load_balancing_policy is nodes
     finally:
         cluster.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("serial", "level"), [(True, ConsistencyLevel.SERIAL), (False, ConsistencyLevel.QUORUM)]
+)
+def test_the_driver_cuts_no_answer_into_pages(*, serial: bool, level: int) -> None:
+    """It would give the first 5,000 rows only; the engine cuts pages itself, by its LIMIT."""
+    session = SimpleNamespace(prepare=lambda text: SimpleNamespace(text=text))
+    statement = connection_to(session, Nodes(lambda: 0.0, None)).prepare("SELECT", serial=serial)
+    assert statement.fetch_size is None
+    assert statement.consistency_level == level
 
 
 @pytest.mark.parametrize("host", ["a node", None])
