@@ -70,17 +70,16 @@ def entity_token_headers(token: ContinuationToken) -> list[tuple[bytes, bytes]]:
 def parse_entity_token(parameters: Parameters) -> ContinuationToken | None:
     """The token where a query continues. Without NextRowKey, the partition's first row; NextRowKey alone is ignored.
 
-    Neither may be empty, not even where it would be ignored.
+    Neither may be empty or damaged, not even where it would be ignored.
     """
     partition_key = parameters.get("NextPartitionKey")
     row_key = parameters.get("NextRowKey")
     if row_key == "" or partition_key == "":
         raise _invalid()
+    next_row_key = "" if row_key is None else parse_token(row_key)
     if partition_key is None:
         return None
-    return ContinuationToken(
-        parse_token(partition_key), "" if row_key is None else parse_token(row_key)
-    )
+    return ContinuationToken(parse_token(partition_key), next_row_key)
 
 
 def table_token_header(table: str, created: int) -> tuple[bytes, bytes]:
