@@ -147,7 +147,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a version before there were any": (
         ("account", DEVELOPMENT, "--permissions=r", "--expiry=1h", "--service-version=2012-02-12"),
-        "--service-version must be a version of the service from 2015-04-05 on, not '2012-02-12'.",
+        "--service-version must be a known version of the service, from 2015-04-05 to 2026-06-06, not '2012-02-12'.",
     ),
     "no such account": (
         ("account", "absent", "--permissions=r", "--expiry=1h"),

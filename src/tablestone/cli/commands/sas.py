@@ -208,6 +208,7 @@ def _version(given: dict[str, Any], version_min: str) -> str:
     version = str(given["service_version"])
     if version not in VERSIONS or version < version_min:
         raise BrokenOption(
-            f"--service-version must be a version of the service from {version_min} on, not {version!r}."
+            f"--service-version must be a known version of the service, from {version_min} to {max(VERSIONS)}, "
+            f"not {version!r}."
         )
     return version
