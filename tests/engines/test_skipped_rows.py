@@ -147,14 +147,14 @@ async def _steps(engine: SqliteEngine, hint: Hint, key_range: KeyRange = WHOLE) 
         return False
 
     async with moment_of(engine) as moment:
-        moment._connection.set_progress_handler(count, 1)
+        moment._rows._connection.set_progress_handler(count, 1)
         at: Key | None = key_range.start
         while at is not None:
             values, at, _ = await moment.read(
                 [KeyRange(at, key_range.end)], rows_max=1_000, bytes_max=1 << 20, hint=hint
             )
             found += len(values)
-        moment._connection.set_progress_handler(None)
+        moment._rows._connection.set_progress_handler(None)
     return found, steps
 
 

@@ -292,6 +292,11 @@ class OneConnection:
         chosen = quote(f"PartitionKey eq '{PARTITION}'")
         return self._request("GET", f"/{TABLE}()?$filter={chosen}", 200, holds=holds)
 
+    def page_with_a_token(self) -> Exchange:
+        rows = sorted(self._stored)
+        holds = f'"RowKey":"{rows[2]}"' if len(rows) > 3 else "[]" if not rows else rows[-1]
+        return self._request("GET", f"/{TABLE}()?$top=3", 200, holds=holds)
+
     def scan(self) -> Exchange:
         chosen = quote("Value eq -1")
         return self._request("GET", f"/{TABLE}()?$filter={chosen}", 200, holds='{"value":[]}')
@@ -336,6 +341,7 @@ _KINDS: Final[dict[str, _Kind]] = {
     "transaction": _Kind(OneConnection.transaction, 10),
     "refused transaction": _Kind(OneConnection.refused_transaction, 10),
     "page": _Kind(OneConnection.page, 10),
+    "page with a token": _Kind(OneConnection.page_with_a_token, 50),
     "scan": _Kind(OneConnection.scan, 10),
     "wrong filter": _Kind(OneConnection.wrong_filter, 20),
     "wrong signature": _Kind(OneConnection.wrong_signature, 20),

@@ -83,7 +83,7 @@ class SqliteEngine:
     ) -> None:
         self._directory = DataDirectory(path, opening, storage, key)
         self._room = DiskRoom(path)
-        self._idle_snapshots: list[apsw.Connection] = []
+        self._idle_snapshots: list[RowReader] = []
         self._generation: Generation | None = None
         self._commits: GroupCommit | None = None
         self._space: SpaceKeeper | None = None
@@ -129,16 +129,16 @@ class SqliteEngine:
         if self._idle_snapshots:
             return SqliteSnapshot(self, self._idle_snapshots.pop())
         try:
-            return SqliteSnapshot(self, self._directory.connect_snapshot())
+            return SqliteSnapshot(self, RowReader(self._directory.connect_snapshot()))
         except apsw.Error as error:
             raise unavailable("read", error) from error
 
-    def give_back(self, connection: apsw.Connection) -> None:
-        """Take back the connection of a snapshot that was closed."""
+    def give_back(self, reader: RowReader) -> None:
+        """Take back the reader of a snapshot that was closed."""
         if self._is_open and len(self._idle_snapshots) < IDLE_SNAPSHOTS_MAX:
-            self._idle_snapshots.append(connection)
+            self._idle_snapshots.append(reader)
         else:
-            connection.close()
+            reader.close()
 
     def commit(self, write_set: WriteSet) -> Awaitable[Committed | Conflict]:
         self._require_open()
@@ -197,8 +197,8 @@ class SqliteEngine:
         if not self._is_open:
             return
         self._is_open = False
-        for connection in self._idle_snapshots:
-            connection.close()
+        for reader in self._idle_snapshots:
+            reader.close()
         if self._space is not None:
             await self._space.close()
         self._reader.close()  # before the writer: the last connection to close empties and removes the log
@@ -242,11 +242,10 @@ def _needs_room(write_set: WriteSet) -> bool:
 class SqliteSnapshot:
     """One moment, held by a read transaction on a connection of its own."""
 
-    def __init__(self, engine: SqliteEngine, connection: apsw.Connection) -> None:
+    def __init__(self, engine: SqliteEngine, rows: RowReader) -> None:
         self._engine = engine
-        self._connection = connection
-        self._rows = RowReader(connection)
-        self._rows.begin()
+        self._rows = rows
+        rows.begin()
 
     async def read(
         self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
@@ -257,7 +256,7 @@ class SqliteSnapshot:
 
     async def close(self) -> None:
         self._rows.end()
-        self._engine.give_back(self._connection)
+        self._engine.give_back(self._rows)
 
 
 def _open(

@@ -9,7 +9,7 @@ docs/decisions/0006-filters-in-the-engine.md.
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -109,19 +109,34 @@ PARTITIONS_BETWEEN: Final = _PARTITIONS.format("row >= ? AND row < ?")
 PARTITIONS_FROM: Final = _PARTITIONS.format("row >= ?")
 
 
+Execute = Callable[[str, Any], Any]
+"""`Cursor.execute` of one cursor."""
+
+
 class HintedReader:
-    """The hinted reads of one reader, each in a snapshot that has begun."""
+    """The hinted reads of one reader, each in a snapshot that has begun.
+
+    Its cursors are made once. With apsw 3.54, a cursor is never freed if a later one of the same connection is freed
+    while it lives, or if it is closed.
+    """
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._experience = Experience(connection)
+        self._ask: Execute = connection.cursor().execute
+        self._look: Execute = connection.cursor().execute
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a snapshot, without experience."""
+        self._experience = Experience(self._ask)
 
     def read(self, key_range: KeyRange, rows_max: int, bytes_max: int, hint: Hint) -> Rows:
         """The values for which the hint may hold, among at most `rows_max` rows that are examined."""
         everywhere, rows, among_rows = conditions_of(hint)
         start, end = key_range
         reading = _Reading(
-            self._connection, self._experience, end, min(rows_max, everywhere.rows_max), bytes_max
+            *(self._connection, self._ask, self._look, self._experience),
+            *(end, min(rows_max, everywhere.rows_max), bytes_max),
         )
         if rows is None or start.partition == end.partition:
             next_key = reading.look(start, end, reading.rows_left, everywhere)
@@ -133,8 +148,8 @@ class HintedReader:
 class Experience:
     """Experience from earlier reads, for later ones. A wrong guess costs time and changes no result."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
+    def __init__(self, ask: Execute) -> None:
+        self._ask = ask
         self.stride = FIRST_STRIDE
         """Rows to walk through before the next check of the size of their partition."""
         self._skipped: dict[bytes, int] = {}
@@ -146,7 +161,7 @@ class Experience:
             if len(self._skipped) == MARKERS_MAX:
                 self._skipped.clear()
             bindings = (marker, *key_range.start, *key_range.end, SAMPLE_ROWS)
-            found: Any = self._connection.execute(MARKER, bindings).get
+            found: Any = self._ask(MARKER, bindings).get
             # `instr` counts from 1.
             skipped = 0 if found is None else max(0, found - 1 - SAMPLE_MARGIN)
             self._skipped[marker] = skipped
@@ -158,6 +173,10 @@ class _Reading:
     """One read: the values that it has found, and the rows and bytes that it may still read."""
 
     connection: apsw.Connection
+    ask: Execute
+    """Executes a statement that answers with one row."""
+    look_at: Execute
+    """Executes the statement of `look`, whose rows are taken one by one."""
     experience: Experience
     end: Key
     """The end of the range that is read."""
@@ -191,24 +210,24 @@ class _Reading:
         bounds = (rows.start,) if rows.end is None else (rows.start, rows.end)
         statement = PARTITIONS_FROM if rows.end is None else PARTITIONS_BETWEEN
         bindings = (at.partition, behind, *bounds, self.rows_left + 1, ROWS_TO_GO_ON)
-        with closing(self.connection.execute(statement, bindings)) as partitions:
-            for partition, count, is_large in partitions:
-                if not is_large and partition != at.partition:
-                    return self._first_key(Key(partition, b""))
-                limit = self.rows_left if count > self.rows_left else None
-                self.rows_left -= count + SEEK_ROWS
-                whole = KeyRange.of_partition(partition)
-                start = max(at, Key(partition, rows.start))
-                end = whole.end if rows.end is None else Key(partition, rows.end)
-                end = min(end, self.end)
-                if count and start < end:
-                    if limit is None:
-                        self.examined += count
-                    next_key = self.look(start, end, limit, among_rows)
-                    if next_key is not None or self.bytes_left <= 0:
-                        return next_key
-                if self.rows_left <= 0:
-                    return self._first_key(whole.end)
+        # The cursor of this statement ends with the call, and its statement with it.
+        for partition, count, is_large in self.connection.execute(statement, bindings):
+            if not is_large and partition != at.partition:
+                return self._first_key(Key(partition, b""))
+            limit = self.rows_left if count > self.rows_left else None
+            self.rows_left -= count + SEEK_ROWS
+            whole = KeyRange.of_partition(partition)
+            start = max(at, Key(partition, rows.start))
+            end = whole.end if rows.end is None else Key(partition, rows.end)
+            end = min(end, self.end)
+            if count and start < end:
+                if limit is None:
+                    self.examined += count
+                next_key = self.look(start, end, limit, among_rows)
+                if next_key is not None or self.bytes_left <= 0:
+                    return next_key
+            if self.rows_left <= 0:
+                return self._first_key(whole.end)
         return None
 
     def look(self, start: Key, end: Key, rows: int | None, condition: Condition) -> Key | None:
@@ -226,7 +245,7 @@ class _Reading:
             if key is not None:
                 next_key = key
                 walk, bounds = walk_of(KeyRange(start, next_key))
-        found = self.connection.execute(
+        found = self.look_at(
             walk.some.format(condition.sql),
             (
                 *bounds,
@@ -237,8 +256,9 @@ class _Reading:
             self.values.append(value)
             self.bytes_left -= len(value)
             if self.bytes_left <= 0:
-                found.close()
-                partition, row = self.connection.execute(PLACE, (place,)).get
+                partition, row = self.look_at(
+                    PLACE, (place,)
+                ).get  # this ends the statement before it
                 return self._first_key(Key(partition, row + b"\0"))
         return next_key
 
@@ -250,7 +270,7 @@ class _Reading:
         Either question walks through the index. A read at the start of a partition is often the only one, and one
         that goes on is rarely the last: so the question is asked first that is then the only one.
         """
-        execute = self.connection.execute
+        execute = self.ask
         number: Any = rows + 1
         if is_first:
             number = execute(walk.number, (*bounds, rows + 1)).get
@@ -266,12 +286,12 @@ class _Reading:
     def _has_rows(self, at: Key, rows: int) -> bool:
         """Whether the key's partition has more than `rows` rows from the key on."""
         walk, bounds = walk_of(KeyRange(at, KeyRange.of_partition(at.partition).end))
-        return self.connection.execute(walk.key, (*bounds, rows)).get is not None
+        return self.ask(walk.key, (*bounds, rows)).get is not None
 
     def _first_key(self, start: Key) -> Key | None:
         """The key of the first row between `start` and the end of the range, if there is one."""
         if start >= self.end:
             return None
         walk, bounds = walk_of(KeyRange(start, self.end))
-        found: Any = self.connection.execute(walk.key, (*bounds, 0)).get
+        found: Any = self.ask(walk.key, (*bounds, 0)).get
         return None if found is None else Key(*found)

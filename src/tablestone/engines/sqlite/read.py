@@ -79,11 +79,16 @@ class RowReader:
 
     def begin(self) -> None:
         """Begin a snapshot: all reads see the moment of the first of them."""
+        self._hinted.begin()
         self._execute("BEGIN")
 
     def end(self) -> None:
         """End the snapshot: reads see the present again."""
         self._execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
 
     def _read_ranges(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
         """Several ranges need several statements; the transaction lets them see one moment."""
@@ -120,9 +125,9 @@ class RowReader:
                 break
         if next(found, None) is None:
             return Rows(values, None)
-        # While the first statement is unfinished, the second one sees the same moment.
+        # While the first statement is unfinished, the second one sees the same moment. The first ends with its cursor,
+        # which nothing holds after this call; a cursor that is closed is never freed (`range_read.HintedReader`).
         next_key = self._execute(walk.key, (*bounds, len(values))).get
-        cursor.close()  # an unfinished read would keep the log from starting at its beginning again
         return Rows(values, Key(*next_key))
 
     def _scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
