@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
+
 from tablestone import limits
 from tablestone.engines.cassandra.connection import BYTES_MAX, CALLS_MAX, pieces, size_of
 from tablestone.engines.contract import StorageId, StoredRow

@@ -10,6 +10,8 @@ from threading import Timer
 
 import pytest
 
+pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
+
 from tablestone.engines.cassandra.answers import Answer, Arrivals
 
 PATIENCE_SECONDS = 5.0
