@@ -14,6 +14,8 @@ from soak.measures import memory_mib
 
 YOUTH: Final = 5_000
 """Requests after which the caches of the server are full."""
+NARROW: Final = ("--max-connections=16", "--max-requests=16", "--max-buffers=20")
+"""A place that is taken and never given back locks the client out after a few requests."""
 GROWTH_MIB_MAX: Final = 4.0
 """In 95,000 requests that is 44 bytes for each. `test_memory.py` finds what a single kind of request leaves."""
 
@@ -30,7 +32,9 @@ class Lived:
 def live(data: Path, requests: int, seed: int, *, workers: int = 1, tls: bool = False) -> Lived:
     """Send so many requests on one connection to a server on this directory."""
     lived = Lived()
-    server = start_server(data, f"--workers={workers}", *(["--tls=self-signed"] if tls else []))
+    server = start_server(
+        data, f"--workers={workers}", *NARROW, *(["--tls=self-signed"] if tls else [])
+    )
     try:
         trusted = None
         if tls:
