@@ -7,7 +7,7 @@
     python -m bench.cassandra tables --nodes 1                  # 10,000 tables of one account, created and deleted
 
 With `--engine URL` instead of `--nodes`, a cluster that runs already is used, and a keyspace of its own in it
-(`python -m tests.cassandra up` prints a URL). `pip install '.[cassandra]'` comes first.
+(`python -m tests.storage.cluster up` prints a URL). `pip install '.[cassandra]'` comes first.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def cluster(options: argparse.Namespace) -> Iterator[str]:
         yield options.engine
         return
     with tempfile.TemporaryDirectory() as parent:
-        tests = [sys.executable, "-m", "tests.cassandra"]
+        tests = [sys.executable, "-m", "tests.storage.cluster"]
         place = ["--directory", f"{parent}/cluster"]
         up = subprocess.run(
             [*tests, "up", "--nodes", str(options.nodes), *place],

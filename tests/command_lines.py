@@ -48,7 +48,7 @@ def names(choices: object) -> str:
 def missing_driver() -> str | None:
     """The reason why the engine over Cassandra cannot run here, or None.
 
-    `tests/cassandra` is a directory that Python can take for the package of the driver, so a module of it is asked for.
+    Any directory of that name can be taken for the package, so this asks for a module of the driver.
     """
     try:
         found = find_spec("cassandra.cluster")

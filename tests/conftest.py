@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from cluster.keyspaces import server_arguments
 from server_process import ServerProcess, start_server
+from storage.cluster.keyspaces import server_arguments
 
 # Seeds are fixed, so that a failure here is a failure everywhere; HYPOTHESIS_PROFILE=explore looks for new ones,
 # `thorough` for many.
@@ -22,7 +22,7 @@ settings.register_profile(
 )
 settings.register_profile("explore", parent=settings.get_profile("fixed"), derandomize=False)
 settings.register_profile("thorough", parent=settings.get_profile("explore"), max_examples=2000)
-# For tests that are to fail (tests/mutations): no one reads their smallest example.
+# For tests that are to fail (tests/stress/mutations): no one reads their smallest example.
 settings.register_profile("unshrunk", parent=settings.get_profile("fixed"), phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 

@@ -1,6 +1,6 @@
 """The table of rules in docs/guides/key-design.md, from the rules themselves: `python docs/generate/advice_rules.py`.
 
-Knows the marks around the table and the form of its rows. tests/tidy compares the page with what this module makes.
+Knows the marks around the table and the form of its rows. tests/docs compares the page with what this module makes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """docs/options.md, from the table of options itself: `python docs/generate/options_page.py` writes the page.
 
 Knows the frame of the page and the details that are too long for `--help`. `tablestone.cli.options` knows the rest:
-each option's name, variable, default and meaning. tests/tidy compares the page with what this module makes.
+each option's name, variable, default and meaning. tests/docs compares the page with what this module makes.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from engines.failing_disk import BROKEN, NO_ROOM, NOT_FLUSHED, NOT_OPENED, Disk, Plan, failing_disk
+from storage.failing_disk import BROKEN, NO_ROOM, NOT_FLUSHED, NOT_OPENED, Disk, Plan, failing_disk
 from tablestone.cli.main import main
 from tablestone.engines.sqlite.disk_room import DiskRoom
 

@@ -16,8 +16,8 @@ import pytest
 from azure.data.tables import TableClient, TableServiceClient
 
 from cli.worker_processes import connections, wait_until
-from crash.writers import Connection
 from server_process import NotReady, ServerProcess, start_server
+from stress.crash.writers import Connection
 
 StartServer = Callable[..., ServerProcess]
 

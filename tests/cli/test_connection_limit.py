@@ -16,8 +16,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from cli.worker_processes import wait_until
-from crash.writers import Connection, UnexpectedAnswerError
 from server_process import ServerProcess
+from stress.crash.writers import Connection, UnexpectedAnswerError
 
 StartServer = Callable[..., ServerProcess]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cli.worker_processes import is_running, wait_until, workers_of
-from crash.writers import Connection
 from server_process import NotReady, ServerProcess
+from stress.crash.writers import Connection
 
 StartServer = Callable[..., ServerProcess]
 

@@ -1,7 +1,7 @@
 """A real server on a disk whose calls fail: errors of the service, nothing half done, reads go on, recovery by
 itself.
 
-`tests/engines/test_sqlite_failing_disk.py` fails each single call of the engine; this is what clients and operators
+`tests/storage/test_sqlite_failing_disk.py` fails each single call of the engine; this is what clients and operators
 see of it.
 """
 
@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import pytest
 
-from bad_input.bad_request import BadRequest
-from bad_input.raw_http import Answer, RawClient
 from cli.admin_pages import json_page
 from cli.command_line import tablestone
 from cli.failing_disk_server import write_fault
 from cli.worker_processes import wait_until
 from server_process import ServerProcess, start_server
+from wire.bad_input.bad_request import BadRequest
+from wire.bad_input.raw_http import Answer, RawClient
 
 pytestmark = pytest.mark.slow
 

@@ -22,8 +22,8 @@ import pytest
 import tablestone
 from cli.test_serve import unfinished_request
 from cli.worker_processes import is_running, wait_until, workers_of
-from crash.writers import Connection, UnexpectedAnswerError
 from server_process import COMMAND, ServerProcess, clean_environment
+from stress.crash.writers import Connection, UnexpectedAnswerError
 from tablestone.wire.versions import VERSION_LATEST
 
 StartServer = Callable[..., ServerProcess]

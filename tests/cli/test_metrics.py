@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cli.admin_pages import page
 from cli.worker_processes import connections, wait_until, workers_of
-from crash.writers import Connection
 from server_process import ServerProcess
+from stress.crash.writers import Connection
 from tablestone.engines.registry import kind_of
 from tablestone.server.admin.prometheus_page import metric_of
 from tablestone.telemetry.metrics import OWN_METRICS, MetricKind

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from crash.writers import Connection
 from sas_signing import query_of, signed
 from server_process import ServerProcess
+from stress.crash.writers import Connection
 
 CONNECTIONS = 8
 TURNS = 15

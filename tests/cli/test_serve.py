@@ -24,9 +24,9 @@ from azure.data.tables import TableServiceClient
 
 import tablestone
 from cli.worker_processes import wait_until
-from crash.writers import Connection, UnexpectedAnswerError
 from server_process import COMMAND, NotReady, ServerProcess, start_server
 from signing import signed_headers
+from stress.crash.writers import Connection, UnexpectedAnswerError
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
 from tablestone.server.processes.worker import STOP_SECONDS_MAX
 

@@ -14,8 +14,8 @@ import pytest
 import tablestone
 from cli.trace_collector import CollectedSpan, Collector, collecting
 from cli.worker_processes import wait_until
-from crash.writers import BATCH_TYPE, Connection
 from server_process import ServerProcess, clean_environment
+from stress.crash.writers import BATCH_TYPE, Connection
 
 StartServer = Callable[..., ServerProcess]
 INTERNAL, SERVER, CLIENT = 1, 2, 3

@@ -12,7 +12,7 @@ import pytest
 
 from cli.command_line import Ended, commands_of, run_line, tablestone
 from conftest import StartServer
-from engines.formats.make import answers
+from storage.formats.make import answers
 from tablestone.cli.stored_data import connection_string
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
@@ -21,7 +21,7 @@ from tablestone.engines.sqlite import data_directory
 from tablestone.engines.sqlite.data_directory import FORMAT_VERSION, DataDirectory
 from tablestone.engines.sqlite.upgrade import STEPS, upgrade
 
-FORMATS = Path(__file__).parents[1] / "engines" / "formats"
+FORMATS = Path(__file__).parents[1] / "storage" / "formats"
 STORED = sorted(path for path in FORMATS.iterdir() if path.name[0].isdigit())
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "upgrading.md"
 
@@ -79,7 +79,7 @@ def test_the_guide(private_server: StartServer, tmp_path: Path) -> None:
     assert install == "pip install --upgrade PACKAGE"
     assert (
         look == "tablestone cluster check --engine URL"
-    )  # tests/cluster/test_cluster_checks.py runs it
+    )  # tests/storage/cluster/test_cluster_checks.py runs it
     run_line(backup, places, tmp_path)
     assert run_line(bring_up, places, tmp_path) == [
         f"{places['DIR']}: format 1, which is the newest"

@@ -31,9 +31,9 @@ from cli.worker_processes import (
     wait_until,
     workers_of,
 )
-from crash.writers import Connection
 from server_process import COMMAND, ServerProcess, clean_environment
 from signing import signed_headers
+from stress.crash.writers import Connection
 
 StartServer = Callable[..., ServerProcess]
 

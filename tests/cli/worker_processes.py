@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from crash.writers import Connection
 from server_process import ServerProcess
+from stress.crash.writers import Connection
 
 CONNECTIONS = 12
 SECONDS_MAX = 10.0

@@ -11,9 +11,9 @@ import click
 import pytest
 import yaml
 
-from cluster.distribution import VERSION
-from cluster.settings import REQUIRED
 from deploy.deployed import DEPLOY, ROOT, needs, run
+from storage.cluster.distribution import VERSION
+from storage.cluster.settings import REQUIRED
 from tablestone import limits
 from tablestone.cli.main import commands
 from tablestone.cli.options import PORT
@@ -140,7 +140,7 @@ def test_the_thresholds_of_the_guide_are_those_of_the_program() -> None:
 
 
 def test_the_guide_names_the_settings_of_the_compose_file() -> None:
-    """`tests/cluster/test_secured_node.py` starts a node with them, over lines of the delivered cassandra.yaml."""
+    """`test_secured_node.py` starts a node with them, over lines of the delivered cassandra.yaml."""
     table = GUIDE.partition("\n## Settings of the nodes\n")[2].partition(
         "\n\n| what `cluster init` sets"
     )[0]

@@ -18,7 +18,7 @@ pytest.importorskip("dockerfile_parse", reason="pip install '.[deploy]'")
 
 from deploy.deployed import ROOT
 from deploy.image_steps import SECONDS_MAX, Image, build, files_below
-from guides.page_commands import free_ports
+from docs.guides.page_commands import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 WAIT_SECONDS_MAX = 40.0

@@ -19,7 +19,7 @@ from certificates import write_pair
 from cli.command_line import commands_of
 from deploy.deployed import DEPLOY, ROOT, needs, run, with_places
 from deploy.install import program
-from guides.page_commands import free_ports
+from docs.guides.page_commands import free_ports
 from server_process import ServerProcess
 
 SERVE, NGINX, CADDY = (

@@ -1,7 +1,7 @@
 """Installs what the tests of the explorer ask: `python tests/explorer/install.py`.
 
 It is axe-core from npm, which checks pages for readers with a screen reader. The browser is that of
-tests/browser/install.py. Playwright, which drives it, is one of the packages of `.[dev]`. It runs as a script, so it
+tests/sdk/browser/install.py. Playwright, which drives it, is one of the packages of `.[dev]`. It runs as a script and
 imports nothing of this project. Its exit status is 0 even if npm is missing: the tests are then skipped with the
 reason.
 """
@@ -23,7 +23,9 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 def missing() -> str | None:
     """Why the tests in a browser cannot run now, or None."""
     if not any(map(shutil.which, BROWSERS)):
-        return "Chromium is not installed: run python tests/browser/install.py as root on Debian"
+        return (
+            "Chromium is not installed: run python tests/sdk/browser/install.py as root on Debian"
+        )
     if importlib.util.find_spec("playwright") is None:
         return "Playwright is not installed: pip install '.[dev]'"
     return None

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from controlled_process import ControlClient, served
-from engines.cluster_engine import URL
 from sdk.endpoint import Endpoint
 from sdk.install import LANGUAGES
 from sdk.test_interchange import run_program, skip_unless_prepared
+from storage.cluster_engine import URL
 
 pytestmark = [
     pytest.mark.sdk,

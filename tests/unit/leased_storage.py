@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from engines.slow_engine import SlowEngine
+from storage.slow_engine import SlowEngine
 from tablestone.engines.contract import ANY, Change, EngineUnavailable, Put, WriteSet
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables import storage_keys

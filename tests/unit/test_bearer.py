@@ -310,7 +310,7 @@ def test_nothing_shows_a_private_key() -> None:
     assert not {"d", "p", "q"} & members["keys"][0].keys()
 
 
-# No change of a good token gets in. The other mutations of signatures are in tests/property.
+# No change of a good token gets in. The other mutations of signatures are in tests/stress/property.
 
 MUTATIONS = 25_000
 GOOD = good().encode()

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 import pytest_asyncio
 
-from engines.slow_engine import SlowEngine
+from storage.slow_engine import SlowEngine
 from tablestone import limits
 from tablestone.engines.capabilities import Snapshots, StoredIn
 from tablestone.engines.contract import ANY, Change, Engine, Put, Rows, Snapshot, WriteSet

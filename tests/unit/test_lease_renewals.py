@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engines.slow_engine import SlowEngine
+from storage.slow_engine import SlowEngine
 from tablestone.engines.contract import ANY, Change, Key, Put, WriteSet
 from tablestone.engines.leases import Leases
 from tablestone.tables import storage_keys

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engines.slow_engine import SlowEngine
+from storage.slow_engine import SlowEngine
 from tablestone.engines.capabilities import Caching
 from tablestone.engines.contract import (
     ABSENT,

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import count
 
-from engines.cluster_engine import URL, ClusterEngine
 from signing import VERSION, shared_key
+from storage.cluster_engine import URL, ClusterEngine
 from tablestone.accounts.identities import Identities
 from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.accounts.stored_accounts import StoredAccounts

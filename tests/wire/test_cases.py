@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from engines.slow_engine import LEASE_SECONDS, SlowEngine
+from storage.slow_engine import LEASE_SECONDS, SlowEngine
 from tablestone.engines.leases import Leases
 from wire.case_tables import Row, check, parameters, prepare, send
 from wire.service_under_test import ServiceUnderTest

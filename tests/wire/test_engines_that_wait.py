@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from engines.slow_engine import SlowEngine
+from storage.slow_engine import SlowEngine
 from tablestone.engines import registry
 from tablestone.engines.contract import EngineUnavailable, Key, OutcomeUnknown
 from wire.served_bytes import ServedBytes

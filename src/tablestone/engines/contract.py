@@ -2,7 +2,7 @@
 
 A row is (partition bytes, row bytes) -> (version, value bytes). The order of the bytes is the service's order.
 An engine knows no account, table, entity, property or HTTP. Of Tablestone it imports only `limits` and `clock`.
-Every engine passes the one suite in `tests/engines`.
+Every engine passes the one suite in `tests/storage`.
 
 Engines never raise a code of the service. They return `Conflict`, or raise `EngineUnavailable` (storage cannot
 answer now; the caller may try again), `OutcomeUnknown` (a commit that may yet be applied) or, while they are opened,

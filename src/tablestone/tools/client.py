@@ -52,7 +52,7 @@ PERSON_SECONDS: Final = 15
 """Seconds of a whole request for which a person waits. The service itself gives up a page of a query after 5 s."""
 PERSON_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of an answer for which a person waits: eight times the largest page of the service."""
-# The headers are those with which the answers of the live service were recorded (tests/transfer/test_recorded.py).
+# The headers are those with which the answers of the live service were recorded (tests/tools/test_recorded.py).
 _READING: Final = {
     "Accept": "application/json;odata=minimalmetadata",
     "DataServiceVersion": "3.0",

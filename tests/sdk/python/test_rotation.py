@@ -14,10 +14,10 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import ClientAuthenticationError
 from azure.data.tables import generate_table_sas
 
-from cluster.keyspaces import EngineArguments, server_arguments
 from sdk.endpoint import Endpoint
 from sdk.python.clients import Clients
 from server_process import COMMAND, ServerProcess, clean_environment
+from storage.cluster.keyspaces import EngineArguments, server_arguments
 
 if TYPE_CHECKING:
     from azure.data.tables.aio import TableClient

@@ -1,0 +1,31 @@
+"""The sample project of the test kit: its own tests pass, and find a service that does not repeat what failed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from testing.pytest_runs import run_pytest
+
+PROJECT = Path(__file__).parents[3] / "examples" / "orders"
+
+
+@pytest.mark.slow
+def test_the_tests_of_the_sample_project_pass(tmp_path: Path) -> None:
+    shutil.copy(PROJECT / "orders.py", tmp_path)
+    shutil.copytree(PROJECT / "fixtures", tmp_path / "fixtures")
+    run = run_pytest(tmp_path, (PROJECT / "test_orders.py").read_text("utf-8"), "-W", "error")
+    assert "15 passed" in run.output, run.output
+
+
+@pytest.mark.slow
+def test_they_find_a_service_that_tries_only_once(tmp_path: Path) -> None:
+    source = (PROJECT / "orders.py").read_text("utf-8")
+    broken = source.replace("ATTEMPTS_MAX = 12", "ATTEMPTS_MAX = 1")
+    assert broken != source
+    (tmp_path / "orders.py").write_text(broken, encoding="utf-8")
+    run = run_pytest(tmp_path, (PROJECT / "test_orders.py").read_text("utf-8"))
+    assert run.status == 1
+    assert "FAILED test_orders.py::test_a_bad_hour_loses_nothing" in run.output, run.output

@@ -1,0 +1,42 @@
+"""Installs the browser that tests/sdk/browser asks: `python tests/sdk/browser/install.py`.
+
+It is Debian's Chromium, installed by root with Debian's package manager; nothing is installed if there is a browser
+already. It runs as a script, so it imports nothing of this project. Its exit status is 0 even if it cannot install a
+browser: the tests are then skipped with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def browser() -> str | None:
+    """The path of a Chromium on this machine, None if there is none."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def missing() -> str | None:
+    """Why the tests cannot run now, or None."""
+    if browser() is not None:
+        return None
+    return "Chromium is not installed: run python tests/sdk/browser/install.py as root on Debian, or install it"
+
+
+def main() -> int:
+    if browser() is None and shutil.which("apt-get") is not None and os.geteuid() == 0:
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
+            ended = subprocess.run(["apt-get", "-qq", *command], env=environment, check=False)
+            if ended.returncode != 0:
+                break
+    print(f"browser: {missing() or 'ready'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""Servers on the cluster that ENGINE_UNDER_TEST names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from server_process import ServerProcess, start_server
+from storage.cluster_engine import URL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+    """Two servers that share nothing but the cluster."""
+    assert URL is not None
+    directory: Path = tmp_path_factory.mktemp("servers")
+    servers = [start_server(directory, "--engine", URL, "--workers", "1") for _ in range(2)]
+    yield servers[0], servers[1]
+    for server in servers:
+        if server.process.poll() is None:
+            server.kill()

@@ -1,0 +1,18 @@
+"""The guide for those who run the nodes of a cluster, and its lines of nodetool, which the tests run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from storage.cluster.nodes import Node
+
+GUIDE: Final = (Path(__file__).parents[3] / "docs" / "guides" / "cassandra.md").read_text()
+
+
+def nodetool(node: Node, command: str, **places: object) -> str:
+    """Run a line of the guide, in which some words stand for places, on a node."""
+    assert f"    nodetool {command}\n" in GUIDE
+    for name, place in places.items():
+        command = command.replace(name, str(place))
+    return node.nodetool(*command.split())

@@ -1,0 +1,191 @@
+"""The Cassandra engine as the suite of the contract holds it: many fresh engines in one keyspace of one cluster.
+
+To make a keyspace takes a second, so a test has partitions of its own in a shared one: every partition gets a prefix
+on the way in, and loses it on the way out. The order of partitions stays what it was. The cluster is the one that
+ENGINE_UNDER_TEST names: `python -m tests.storage.cluster up` prints it, `tablestone cluster init` prepares it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import secrets
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+from tablestone.engines.contract import (
+    EngineRefused,
+    EngineUnavailable,
+    Key,
+    KeyRange,
+    Rows,
+    StoredRow,
+    WriteSet,
+)
+from tablestone.engines.leases import Leases
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tablestone.clock import Clock
+    from tablestone.engines.capabilities import Capabilities
+    from tablestone.engines.cassandra.cluster_url import ClusterAddress
+    from tablestone.engines.cassandra.connection import Connection
+    from tablestone.engines.cassandra.engine import CassandraEngine
+    from tablestone.engines.contract import Committed, Conflict, Hint, Snapshot
+
+URL = os.environ.get("ENGINE_UNDER_TEST")
+"""The engine's URL; None: the cluster is not under test."""
+
+DROPS_MAX = 3
+"""How often a keyspace is dropped at most: each time, a busy node has a minute for it."""
+LEASE_SECONDS = 0.01
+"""Every table that a test makes waits for a lease to end."""
+
+
+def open_on_cluster(clock: Clock) -> CassandraEngine:
+    """An engine with a connection of its own; a test's clock is not compared with those of the nodes."""
+    from tablestone.engines.cassandra.opening import engine_on  # noqa: PLC0415 - needs the driver
+
+    return engine_on(_connect(), clock)
+
+
+def drop_keyspace(address: ClusterAddress) -> None:
+    """Drop the keyspace of a test. A node that did not answer in time may have dropped it all the same."""
+    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+
+    for attempt in range(1, DROPS_MAX + 1):
+        try:
+            connection = connect(address, in_keyspace=False)
+            try:
+                connection.define(f"DROP KEYSPACE IF EXISTS {address.keyspace}")
+            finally:
+                connection.close()
+        except (EngineRefused, EngineUnavailable):
+            if attempt == DROPS_MAX:
+                raise
+        else:
+            return
+
+
+def _on_shared_connection(clock: Clock) -> CassandraEngine:
+    """One of many engines of this process, none of which is ever closed."""
+    from tablestone.engines.cassandra.opening import engine_on  # noqa: PLC0415 - needs the driver
+
+    return engine_on(_shared_connection(), clock)
+
+
+@functools.cache
+def _shared_connection() -> Connection:
+    return _connect()
+
+
+def _connect() -> Connection:
+    from tablestone.engines.cassandra.cluster_url import parse_address  # noqa: PLC0415
+    from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415 - needs the driver
+
+    assert URL is not None
+    return connect(parse_address(URL))
+
+
+class ClusterEngine:
+    """Engines on one cluster, each call on the next one, in a range of partitions that is theirs."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        engines: int = 1,
+        *,
+        shares_connection: bool = False,
+        prefix: bytes | None = None,
+    ) -> None:
+        self.prefix = prefix or b"test " + secrets.token_bytes(8)
+        self._shares_connection = shares_connection
+        if shares_connection:
+            self.engines = [_on_shared_connection(clock)]
+        else:
+            self.engines = [open_on_cluster(clock) for _ in range(engines)]
+        for engine in self.engines:
+            engine._leases = Leases(LEASE_SECONDS)
+        self._turns = cycle(self.engines)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._next().capabilities
+
+    @property
+    def generation(self) -> int | None:
+        return self._next().generation
+
+    @property
+    def leases(self) -> Leases | None:
+        return self._next().leases
+
+    async def get(self, key: Key) -> bytes | None:
+        return await self._next().get(self._inside(key))
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        inside = [self._range(key_range) for key_range in ranges]
+        return self._rows(await self._next().read(inside, rows_max=rows_max, bytes_max=bytes_max))
+
+    async def snapshot(self) -> _Inside:
+        return _Inside(self, await self._next().snapshot())
+
+    async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
+        rows = await self._next().scan(self._range(key_range), rows_max=rows_max)
+        return [row._replace(partition=self._outside(row.partition)) for row in rows]
+
+    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        return await self._next().commit(
+            write_set._replace(partition=self.prefix + write_set.partition)
+        )
+
+    async def watch(self, *, logs_warnings: bool) -> None:
+        await asyncio.gather(
+            *(engine.watch(logs_warnings=logs_warnings) for engine in self.engines)
+        )
+
+    async def check(self) -> list[str]:
+        """Of the whole keyspace, with whatever other tests have left there; not for each of many small engines."""
+        return [] if self._shares_connection else await self._next().check()
+
+    async def close(self) -> None:
+        if not self._shares_connection:
+            for engine in self.engines:
+                await engine.close()
+
+    def _next(self) -> CassandraEngine:
+        return next(self._turns)
+
+    def _inside(self, key: Key) -> Key:
+        return Key(self.prefix + key.partition, key.row)
+
+    def _outside(self, partition: bytes) -> bytes:
+        assert partition.startswith(self.prefix)
+        return partition[len(self.prefix) :]
+
+    def _range(self, key_range: KeyRange) -> KeyRange:
+        return KeyRange(self._inside(key_range.start), self._inside(key_range.end))
+
+    def _rows(self, rows: Rows) -> Rows:
+        key = rows.next_key
+        return Rows(rows.values, key and Key(self._outside(key.partition), key.row))
+
+
+class _Inside:
+    """A snapshot of these partitions."""
+
+    def __init__(self, engine: ClusterEngine, snapshot: Snapshot) -> None:
+        self._engine = engine
+        self._snapshot = snapshot
+
+    async def read(
+        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+    ) -> Rows:
+        inside = [self._engine._range(key_range) for key_range in ranges]
+        rows = await self._snapshot.read(inside, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        return self._engine._rows(rows)
+
+    async def close(self) -> None:
+        await self._snapshot.close()

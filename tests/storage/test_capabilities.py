@@ -1,0 +1,133 @@
+"""The capabilities of an engine are true: snapshots, generations, leases, reads that do not wait. On every engine."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from storage.write_sets import WHOLE, committed, moment_of, put, read_all, upsert
+from tablestone.engines.capabilities import Caching, Snapshots
+from tablestone.engines.contract import (
+    ANY,
+    Change,
+    Key,
+    KeyRange,
+    MomentPassed,
+    SnapshotRefused,
+    WriteSet,
+)
+from tablestone.engines.registry import OWN_KINDS, kind_of
+
+if TYPE_CHECKING:
+    from tablestone.engines.contract import Engine
+
+
+@pytest.mark.asyncio
+async def test_a_snapshot_sees_one_moment_and_others_the_present(engine: Engine) -> None:
+    """It never sees another one: it is refused, or says that its moment has passed."""
+    rows = [b"%02d" % index for index in range(6)]
+    await committed(engine, WriteSet(b"p", [Change(row, ANY, put(b"old")) for row in rows]))
+    if engine.capabilities.snapshots is Snapshots.NONE:
+        with pytest.raises(SnapshotRefused):
+            await engine.snapshot()
+        return
+    snapshot = await engine.snapshot()
+    first = await snapshot.read([WHOLE], rows_max=2, bytes_max=1 << 20)
+    assert first.values == [b"old"] * 2
+    assert first.next_key is not None
+    await committed(engine, WriteSet(b"p", [Change(row, ANY, put(b"new")) for row in rows]))
+    rest = [KeyRange(first.next_key, Key(b"p", b"04")), KeyRange(Key(b"p", b"04"), WHOLE.end)]
+    if engine.capabilities.snapshots is Snapshots.PASSING:
+        with pytest.raises(MomentPassed):
+            await snapshot.read(rest, rows_max=9, bytes_max=1 << 20)
+    else:
+        assert (await snapshot.read(rest, rows_max=9, bytes_max=1 << 20)).values == [b"old"] * 4
+    assert await read_all(engine, WHOLE) == [b"new"] * 6
+    await snapshot.close()
+    later = await engine.snapshot()
+    assert (await later.read([WHOLE], rows_max=9, bytes_max=1 << 20)).values == [b"new"] * 6
+    await later.close()
+
+
+@pytest.mark.asyncio
+async def test_snapshots_are_as_many_as_are_asked_for(engine: Engine) -> None:
+    if engine.capabilities.snapshots is Snapshots.NONE:
+        return  # refused, every one: above
+    snapshots = []
+    for generation in range(10):
+        await committed(engine, upsert(b"p", b"r", b"%d" % generation))
+        snapshot = await engine.snapshot()
+        await snapshot.read([WHOLE], rows_max=1, bytes_max=1 << 20)
+        snapshots.append(snapshot)
+    for generation, snapshot in enumerate(snapshots):
+        if engine.capabilities.snapshots is Snapshots.PASSING and generation < 9:
+            with pytest.raises(MomentPassed):
+                await snapshot.read([WHOLE], rows_max=1, bytes_max=1 << 20)
+        else:
+            values = (await snapshot.read([WHOLE], rows_max=1, bytes_max=1 << 20)).values
+            assert values == [b"%d" % generation]
+        await snapshot.close()
+
+
+@pytest.mark.asyncio
+async def test_what_an_engine_can_do_is_what_its_kind_can_do(engine: Engine) -> None:
+    """And the generation and the leases are as its way of caching says."""
+    capabilities = engine.capabilities
+    assert capabilities == engine.capabilities
+    by_lease = capabilities.caching is Caching.FOR_A_LEASE
+    assert (engine.leases is not None) == by_lease
+    if engine.leases is not None:
+        assert engine.leases.seconds > 0
+    never = capabilities.caching is Caching.NEVER
+    assert (engine.generation is None) == never
+
+
+@pytest.mark.asyncio
+async def test_the_generation_is_another_one_after_an_invalidating_commit_or_a_lease(
+    engine: Engine,
+) -> None:
+    if engine.capabilities.caching is Caching.NEVER:
+        return  # None, always: above
+    before = {engine.generation for _ in range(2)}  # of two processes, if there are two
+    await committed(engine, upsert(b"p", b"r"))
+    await committed(engine, upsert(b"p", b"r")._replace(invalidates_caches=True))
+    if engine.leases is not None:
+        await asyncio.sleep(1.1 * engine.leases.seconds)
+    after = {engine.generation for _ in range(2)}
+    assert None not in before | after
+    assert before.isdisjoint(after)
+
+
+def test_an_engine_with_leases_never_gives_a_row_a_version_twice() -> None:
+    """Marks of changes use their rows again, and are told apart by their versions alone."""
+    leasing = [
+        scheme
+        for scheme in OWN_KINDS
+        if kind_of(scheme).capabilities.caching is Caching.FOR_A_LEASE
+    ]
+    assert leasing == ["cassandra"]
+    for scheme in leasing:
+        assert kind_of(scheme).capabilities.versions_outlive_rows
+
+
+def test_a_read_of_an_engine_that_does_not_wait_needs_no_task(opened: Engine) -> None:
+    """A read never suspends, and uses nothing of asyncio that needs a task. Engines that wait need not keep this."""
+
+    async def reads() -> None:
+        await opened.get(Key(b"p", b"r"))
+        await opened.read([WHOLE], rows_max=9, bytes_max=1 << 20)
+        await opened.scan(WHOLE, rows_max=9)
+        async with moment_of(opened) as moment:
+            await moment.read([WHOLE], rows_max=9, bytes_max=1 << 20)
+
+    reading = reads()
+    if opened.capabilities.waits:
+        with pytest.raises(RuntimeError):  # no loop runs
+            reading.send(None)
+    else:
+        with pytest.raises(StopIteration):
+            reading.send(None)
+    reading.close()
+    asyncio.run(opened.close())

@@ -1,0 +1,332 @@
+"""The contract, sentence by sentence (`src/tablestone/engines/contract.py`), on every engine.
+
+Ranges, order and pages are in `test_reads.py`; this file has commits, versions and concurrent callers.
+The fixture `engine` ends every test with the engine's own check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from storage.write_sets import (
+    WHOLE,
+    committed,
+    insert,
+    put,
+    read_all,
+    replace,
+    upsert,
+)
+from tablestone.engines.contract import (
+    ABSENT,
+    ANY,
+    DELETE,
+    PRESENT,
+    Change,
+    Committed,
+    Conflict,
+    EngineUnavailable,
+    Key,
+    KeyRange,
+    Put,
+    StoredRow,
+    WriteSet,
+)
+
+if TYPE_CHECKING:
+    from storage.conftest import HeldClock
+    from tablestone.engines.contract import Engine, Expectation, Mutation
+
+
+pytestmark = pytest.mark.asyncio
+
+PUT = put(b"new")
+VERSION = 1_000
+"""The version of a row written while the clock has not been touched."""
+
+# (the row is there, expectation, mutation) -> outcome, value afterwards; "old" is what `there` means.
+EXPECTATIONS_AND_MUTATIONS: list[
+    tuple[bool, Expectation, Mutation, Committed | Conflict, list[bytes]]
+] = [
+    (False, ABSENT, PUT, Committed([VERSION]), [b"new"]),
+    (False, ABSENT, DELETE, Committed([0]), []),
+    (False, ABSENT, None, Committed([0]), []),
+    (False, ANY, PUT, Committed([VERSION]), [b"new"]),
+    (False, ANY, DELETE, Committed([0]), []),
+    (False, ANY, None, Committed([0]), []),
+    (False, PRESENT, PUT, Conflict(0, ABSENT), []),
+    (False, PRESENT, DELETE, Conflict(0, ABSENT), []),
+    (False, PRESENT, None, Conflict(0, ABSENT), []),
+    (False, VERSION, PUT, Conflict(0, ABSENT), []),
+    (False, VERSION, DELETE, Conflict(0, ABSENT), []),
+    (False, VERSION, None, Conflict(0, ABSENT), []),
+    (True, ABSENT, PUT, Conflict(0, VERSION), [b"old"]),
+    (True, ABSENT, DELETE, Conflict(0, VERSION), [b"old"]),
+    (True, ABSENT, None, Conflict(0, VERSION), [b"old"]),
+    (True, ANY, PUT, Committed([VERSION + 1]), [b"new"]),
+    (True, ANY, DELETE, Committed([0]), []),
+    (True, ANY, None, Committed([0]), [b"old"]),
+    (True, PRESENT, PUT, Committed([VERSION + 1]), [b"new"]),
+    (True, PRESENT, DELETE, Committed([0]), []),
+    (True, PRESENT, None, Committed([0]), [b"old"]),
+    (True, VERSION, PUT, Committed([VERSION + 1]), [b"new"]),
+    (True, VERSION, DELETE, Committed([0]), []),
+    (True, VERSION, None, Committed([0]), [b"old"]),
+    (True, VERSION - 1, PUT, Conflict(0, VERSION), [b"old"]),
+    (True, VERSION + 1, DELETE, Conflict(0, VERSION), [b"old"]),
+    (True, VERSION + 1, None, Conflict(0, VERSION), [b"old"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("is_there", "expectation", "mutation", "outcome", "values_after"), EXPECTATIONS_AND_MUTATIONS
+)
+async def test_a_change_applies_exactly_when_its_expectation_holds(
+    engine: Engine,
+    *,
+    is_there: bool,
+    expectation: Expectation,
+    mutation: Mutation,
+    outcome: Committed | Conflict,
+    values_after: list[bytes],
+) -> None:
+    if is_there:
+        assert await committed(engine, insert(b"p", b"r", b"old")) == [VERSION]
+    assert await engine.commit(WriteSet(b"p", [Change(b"r", expectation, mutation)])) == outcome
+    assert await read_all(engine) == values_after
+
+
+async def test_a_conflict_names_the_first_change_that_failed_and_nothing_is_applied(
+    engine: Engine,
+) -> None:
+    await committed(engine, insert(b"p", b"b", b"old"))
+    write_set = WriteSet(
+        b"p",
+        [
+            Change(b"a", ABSENT, PUT),
+            Change(b"b", ABSENT, PUT),
+            Change(b"c", PRESENT, PUT),
+        ],
+    )
+    assert await engine.commit(write_set) == Conflict(1, VERSION)
+    assert await read_all(engine) == [b"old"]
+
+
+async def test_a_write_set_is_applied_whole_with_one_version_a_change(engine: Engine) -> None:
+    await committed(engine, insert(b"p", b"deleted"))
+    await committed(engine, insert(b"p", b"replaced"))
+    write_set = WriteSet(
+        b"p",
+        [
+            Change(b"checked", ABSENT, None),
+            Change(b"replaced", PRESENT, put(b"2")),
+            Change(b"deleted", ANY, DELETE),
+            Change(b"inserted", ABSENT, put(b"1")),
+        ],
+    )
+    assert await committed(engine, write_set) == [0, VERSION + 1, 0, VERSION]
+    assert await read_all(engine) == [b"1", b"2"]
+
+
+async def test_an_empty_write_set_is_committed(engine: Engine) -> None:
+    assert await engine.commit(WriteSet(b"p", [])) == Committed([])
+
+
+@pytest.mark.parametrize(
+    ("clock_reads", "versions"),
+    [
+        ([1_000, 1_001, 2_000], [1_000, 1_001, 2_000]),
+        ([1_000, 1_000, 1_000], [1_000, 1_001, 1_002]),
+        ([1_000, 5, 5, 1_003], [1_000, 1_001, 1_002, 1_003]),
+        ([1_000, 5, 1_000, 1_000], [1_000, 1_001, 1_002, 1_003]),
+    ],
+)
+async def test_the_versions_of_a_row_strictly_increase_even_when_the_clock_steps_back(
+    engine: Engine, clock: HeldClock, clock_reads: list[int], versions: list[int]
+) -> None:
+    found = []
+    for clock.now in clock_reads:
+        found += await committed(engine, upsert(b"p", b"r"))
+    assert found == versions
+
+
+async def test_a_row_that_was_deleted_counts_as_old_version_0_or_as_its_last(
+    engine: Engine, clock: HeldClock
+) -> None:
+    await committed(engine, insert(b"p", b"r"))
+    await committed(engine, WriteSet(b"p", [Change(b"r", PRESENT, DELETE)]))
+    clock.now = 7
+    version = VERSION + 1 if engine.capabilities.versions_outlive_rows else 7
+    assert await committed(engine, insert(b"p", b"r")) == [version]
+
+
+async def test_the_value_is_rendered_for_the_version_that_was_assigned(
+    engine: Engine, clock: HeldClock
+) -> None:
+    render = Put(lambda version: b"written at %d" % version)
+    for clock.now in (1_000, 500):
+        await committed(engine, WriteSet(b"p", [Change(b"r", ANY, render)]))
+    assert await read_all(engine) == [b"written at 1001"]
+
+
+async def test_a_write_set_that_cannot_be_rendered_fails_alone_and_whole(engine: Engine) -> None:
+    def fail(_version: int) -> bytes:
+        raise ZeroDivisionError
+
+    broken = WriteSet(b"p", [Change(b"a", ANY, PUT), Change(b"b", ANY, Put(fail))])
+    outcomes = await asyncio.gather(
+        engine.commit(insert(b"p", b"1", b"good")),
+        engine.commit(broken),
+        engine.commit(insert(b"p", b"2", b"good")),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [Committed, ZeroDivisionError, Committed]
+    assert await read_all(engine) == [b"good", b"good"]
+
+
+async def test_write_sets_of_one_flush_each_have_their_own_fate(engine: Engine) -> None:
+    await committed(engine, insert(b"p", b"taken", b"old"))
+    outcomes = await asyncio.gather(
+        engine.commit(insert(b"p", b"1", b"first")),
+        engine.commit(
+            WriteSet(b"p", [Change(b"2", ABSENT, put(b"half")), Change(b"taken", ABSENT, PUT)])
+        ),
+        engine.commit(insert(b"p", b"3", b"third")),
+    )
+    assert list(outcomes) == [Committed([VERSION]), Conflict(1, VERSION), Committed([VERSION])]
+    assert await read_all(engine) == [b"first", b"third", b"old"]
+
+
+async def test_of_write_sets_that_arrive_together_for_one_row_one_wins(engine: Engine) -> None:
+    """The first, where nothing can overtake it on its way."""
+    outcomes = await asyncio.gather(
+        *(engine.commit(insert(b"p", b"r", b"%d" % index)) for index in range(5))
+    )
+    # No server of a cluster knows the first arrival at another server: exactly one of the five wins.
+    first = outcomes.index(Committed([VERSION])) if engine.capabilities.waits else 0
+    expected: list[Committed | Conflict] = [Conflict(0, VERSION)] * 5
+    expected[first] = Committed([VERSION])
+    assert outcomes == expected
+    assert await read_all(engine) == [b"%d" % first]
+
+
+async def test_of_concurrent_updates_under_one_version_exactly_one_wins_each_round(
+    engine: Engine,
+) -> None:
+    [version] = await committed(engine, insert(b"p", b"r"))
+    for _round in range(20):
+        outcomes = await asyncio.gather(
+            *(engine.commit(replace(b"p", b"r", version, b"%d" % index)) for index in range(8))
+        )
+        winners = [outcome for outcome in outcomes if isinstance(outcome, Committed)]
+        assert [winner.versions for winner in winners] == [[version + 1]]
+        version += 1
+
+
+async def test_a_commit_that_returned_is_seen_by_every_later_read(engine: Engine) -> None:
+    async def write_then_read(index: int) -> None:
+        row = b"%d" % index
+        for value in (b"1", b"2", b"3"):
+            await committed(engine, upsert(b"p", row, value))
+            assert await read_all(engine, KeyRange.of_row(b"p", row)) == [value]
+            [stored] = await engine.scan(KeyRange.of_row(b"p", row), rows_max=2)
+            assert stored.value == value
+
+    await asyncio.gather(*(write_then_read(index) for index in range(16)))
+
+
+async def test_no_reader_sees_half_of_a_write_set(engine: Engine) -> None:
+    rows = [b"%02d" % index for index in range(20)]
+    is_writing = True
+
+    async def write() -> None:
+        nonlocal is_writing
+        for generation in range(60):
+            value = put(b"%d" % generation)
+            await committed(engine, WriteSet(b"p", [Change(row, ANY, value) for row in rows]))
+            await asyncio.sleep(0)  # an engine that never waits would give readers no turn
+        is_writing = False
+
+    async def read(ranges: list[KeyRange]) -> int:
+        reads = 0
+        while is_writing:
+            values, next_key, _ = await engine.read(ranges, rows_max=100, bytes_max=1 << 20)
+            assert len(values) in {0, len(rows)} or next_key is not None
+            assert len(set(values)) <= 1
+            reads += 1
+            await asyncio.sleep(0)
+        return reads
+
+    at_once = [KeyRange.of_partition(b"p")]
+    row_by_row = [KeyRange.of_row(b"p", row) for row in rows]
+    _, *reads = await asyncio.gather(write(), read(at_once), read(row_by_row), read(at_once))
+    assert min(reads) > 0
+
+
+async def test_what_nobody_waits_for_any_more_does_not_disturb_the_rest(engine: Engine) -> None:
+    abandoned = [
+        asyncio.ensure_future(engine.commit(insert(b"p", b"a%d" % index))) for index in range(3)
+    ]
+    kept = [
+        asyncio.ensure_future(engine.commit(insert(b"p", b"k%d" % index))) for index in range(3)
+    ]
+    for turns, task in enumerate(abandoned):
+        for _turn in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+    assert await asyncio.gather(*kept) == [Committed([VERSION])] * 3
+    await committed(engine, insert(b"p", b"later"))
+
+
+@pytest.mark.parametrize("size", [0, 1, 8_000, 70_000, 1 << 20, 3 << 20])
+async def test_a_value_of_any_size_is_given_back_as_it_was(engine: Engine, size: int) -> None:
+    value = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    await committed(engine, insert(b"p", b"r", value))
+    await committed(engine, insert(b"p", b"s", b"after"))
+    assert await read_all(engine) == [value, b"after"]
+    assert await read_all(engine, KeyRange.of_row(b"p", b"r")) == [value]
+    assert await committed(engine, replace(b"p", b"r", VERSION, value[::-1])) == [VERSION + 1]
+    assert await read_all(engine, KeyRange.of_row(b"p", b"r")) == [value[::-1]]
+
+
+async def test_scan_gives_keys_and_versions_in_key_order(engine: Engine, clock: HeldClock) -> None:
+    for clock.now, (partition, row) in enumerate(
+        [(b"q", b""), (b"p", b"2"), (b"p", b"1"), (b"", b"")], start=1
+    ):
+        await committed(engine, insert(partition, row, b"%d" % clock.now))
+    everything = [
+        StoredRow(b"", b"", 4, b"4"),
+        StoredRow(b"p", b"1", 3, b"3"),
+        StoredRow(b"p", b"2", 2, b"2"),
+        StoredRow(b"q", b"", 1, b"1"),
+    ]
+    assert await engine.scan(WHOLE, rows_max=10) == everything
+    assert await engine.scan(WHOLE, rows_max=2) == everything[:2]
+    assert await engine.scan(KeyRange.of_partition(b"p"), rows_max=10) == everything[1:3]
+    assert await engine.scan(KeyRange(Key(b"p", b"2"), Key(b"q", b"")), rows_max=9) == [
+        everything[2]
+    ]
+
+
+async def test_close_finishes_what_was_accepted_and_then_nothing_is_answered(
+    opened: Engine,
+) -> None:
+    engine = opened
+    accepted = [
+        asyncio.ensure_future(engine.commit(insert(b"p", b"%d" % index))) for index in range(50)
+    ]
+    await asyncio.sleep(0)
+    await engine.close()
+    assert await asyncio.gather(*accepted) == [Committed([VERSION])] * 50
+    with pytest.raises(EngineUnavailable):
+        await engine.commit(insert(b"p", b"late"))
+    with pytest.raises(EngineUnavailable):
+        await engine.read([WHOLE], rows_max=1, bytes_max=1)
+    with pytest.raises(EngineUnavailable):
+        await engine.scan(WHOLE, rows_max=1)
+    with pytest.raises(EngineUnavailable):
+        await engine.get(Key(b"p", b"1"))
+    await engine.close()  # again: nothing happens

@@ -1,0 +1,264 @@
+"""Hints by the contract: no matching row is left out, and a reader always knows where to continue. On every engine."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+from storage.opened import close_healthy, open_sqlite
+from storage.write_sets import WHOLE, committed, moment_of, put
+from tablestone.engines.contract import (
+    ANY,
+    AllOf,
+    AnyOf,
+    Change,
+    Contains,
+    Hint,
+    Key,
+    KeyRange,
+    NumberAfter,
+    RowBetween,
+    TextAfter,
+    WriteSet,
+)
+from tablestone.engines.sqlite import range_read
+from tablestone.engines.sqlite.hints import LARGE_VALUE_BYTES, bound, conditions_of
+from tablestone.engines.sqlite.range_read import SAMPLE_MARGIN, walk_of
+from tablestone.tables.reads import moment_for_a_page
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tablestone.engines.contract import Engine
+
+VALUES = [
+    b'{"k":"","n":5,"s":"x"}',
+    b'{"k":"","n":-5.5,"s":"y"}',
+    b'{"k":"","n":"7","s":"y"}',
+    b'{"k":"","n":"NaN"}',
+    b'{"k":"","n":12}',
+    b'{"k":"","n":1e3,"s":"z"}',
+    b'{"k":"","n":true}',
+    b'{"k":"","m":5}',
+    b"",
+    b"x" * (LARGE_VALUE_BYTES + 1),
+]
+LARGE = 9
+N = b',"n":'
+
+# hint, the values of which it holds, and which of the others the SQLite engine gives all the same
+HOLDS: list[tuple[str, Hint, set[int]]] = [
+    ("contains", Contains(b',"s":"y"'), {1, 2}),
+    ("number, upward", NumberAfter(N, 5.0, math.inf), {0, 2, 3, 4, 5, 6}),
+    ("number, downward", NumberAfter(N, -math.inf, 4.0), {1, 2, 3, 6}),
+    ("number in quotes", NumberAfter(N, 6.0, 8.0, quoted=True), {2, 3, 6}),
+    ("number in quotes, none near", NumberAfter(N, 8.0, 9.0, quoted=True), {3, 6}),
+    ("fractions only", NumberAfter(N, -9.0, -8.0, integers=False), {0, 2, 3, 4, 6}),
+    ("number or absent", NumberAfter(N, -9.0, -8.0, or_absent=True), {2, 3, 6, 7, 8}),
+    ("text", TextAfter(b',"s":"', b"x", b"y"), {0, 1, 2}),
+    ("text or absent", TextAfter(b',"s":"', b"y", b"z", True), {1, 2, 3, 4, 5, 6, 7, 8}),
+    ("row", RowBetween(b"3", b"6"), {3, 4, 5}),
+    ("row to the end", RowBetween(b"7", None), {7, 8, LARGE}),
+    ("all", AllOf((RowBetween(b"2", b"7"), NumberAfter(N, 5.0, 13.0))), {2, 3, 4, 6}),
+    ("any", AnyOf((RowBetween(b"8", b"9"), Contains(b'"z"'))), {5, 8}),
+]
+
+
+async def _store(engine: Engine) -> None:
+    changes = [Change(b"%d" % index, ANY, put(value)) for index, value in enumerate(VALUES)]
+    await committed(engine, WriteSet(b"p", changes))
+
+
+async def _pieces(
+    engine: Engine, hint: Hint, ranges: list[KeyRange], *, rows_max: int, bytes_max: int = 1 << 20
+) -> list[list[bytes]]:
+    """The values of each read, until there is no next key; without snapshots, in the way the service reads."""
+    pieces = []
+    moment = await moment_for_a_page(engine)
+    while True:
+        rows = await moment.read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        pieces.append(rows.values)
+        if rows.next_key is None:
+            await moment.close()
+            return pieces
+        ranges = [
+            KeyRange(max(start, rows.next_key), end) for start, end in ranges if end > rows.next_key
+        ]
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+@pytest.mark.parametrize("rows_max", [1, 2, 3, 9, 10, 11])
+@pytest.mark.parametrize(("hint", "held"), [row[1:] for row in HOLDS], ids=[r[0] for r in HOLDS])
+async def test_what_the_hint_holds_of_is_read_once_and_in_order(
+    engine: Engine, hint: Hint, held: set[int], rows_max: int
+) -> None:
+    await _store(engine)
+    two = [KeyRange(Key(b"p", b"1"), Key(b"p", b"4")), KeyRange(Key(b"p", b"5"), WHOLE.end)]
+    for ranges, read in ([WHOLE], range(10)), (two, (1, 2, 3, 5, 6, 7, 8, 9)):
+        pieces = await _pieces(engine, hint, ranges, rows_max=rows_max)
+        assert all(len(piece) <= rows_max for piece in pieces)
+        found = [VALUES.index(value) for piece in pieces for value in piece]
+        assert found == sorted(set(found))
+        assert held & set(read) <= set(found) <= set(read)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("hint", "held"), [row[1:] for row in HOLDS], ids=[r[0] for r in HOLDS])
+async def test_sqlite_leaves_out_the_others_but_large_values(
+    data: Path, hint: Hint, held: set[int]
+) -> None:
+    engine = open_sqlite(data)
+    await _store(engine)
+    (found,) = await _pieces(engine, hint, [WHOLE], rows_max=100)
+    of_keys = isinstance(hint, RowBetween) or (
+        isinstance(hint, AllOf) and isinstance(hint.all_of[0], RowBetween)
+    )
+    assert {VALUES.index(value) for value in found} == (held if of_keys else held | {LARGE})
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_all_and_any_of_the_same_parts_are_two_hints(engine: Engine) -> None:
+    """Also for an engine that caches something for a hint: one hint is used before the other, in both orders."""
+    await _store(engine)
+    for parts in (
+        (Contains(b'"y"'), NumberAfter(N, 6.0, 8.0, quoted=True)),
+        (Contains(b'"y"'), NumberAfter(N, 7.0, 8.0, quoted=True)),
+    ):
+        hints: list[Hint] = [AllOf(parts), AnyOf(parts)]
+        for hint in hints if parts[1].least == 6.0 else reversed(hints):
+            (found,) = await _pieces(engine, hint, [WHOLE], rows_max=100)
+            wanted = {VALUES[2]} if isinstance(hint, AllOf) else {VALUES[1], VALUES[2]}
+            assert wanted <= set(found)
+        assert hints[0] != hints[1]
+
+
+@pytest.mark.asyncio
+async def test_a_piece_counts_the_rows_looked_at_and_not_those_found(data: Path) -> None:
+    engine = open_sqlite(data)
+    await _store(engine)
+    pieces = await _pieces(engine, Contains(b'"z"'), [WHOLE], rows_max=3)
+    assert pieces == [[], [VALUES[5]], [], [VALUES[LARGE]]]
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_a_piece_ends_by_bytes_and_goes_on_behind_the_last_value(engine: Engine) -> None:
+    await _store(engine)
+    hint = AnyOf((Contains(b'"y"'), Contains(b'"z"')))
+    pieces = await _pieces(engine, hint, [WHOLE], rows_max=100, bytes_max=1)
+    assert all(len(piece) == 1 for piece in pieces[:-1])
+    found = [value for piece in pieces for value in piece]
+    assert [value for value in found if b'"y"' in value or b'"z"' in value] == [
+        VALUES[1],
+        VALUES[2],
+        VALUES[5],
+    ]
+
+
+@pytest.mark.asyncio
+async def test_a_hint_reads_inside_the_range_by_the_index(data: Path) -> None:
+    """Rows inside the range and no others, whatever the hint says of rows, and nothing is sorted."""
+    engine = open_sqlite(data)
+    everything = AllOf(tuple(hint for _, hint, _ in HOLDS))
+    for hint in (*(hint for _, hint, _ in HOLDS), everything):
+        for key_range, bounds in (
+            (KeyRange(Key(b"p", b"a"), Key(b"p", b"b")), "(partition=? AND row>? AND row<?)"),
+            (KeyRange.of_partition(b"p"), "(partition=? AND row>?)"),
+            (WHOLE, "((partition,row)>(?,?) AND (partition,row)<(?,?))"),
+        ):
+            walk, bindings = walk_of(key_range)
+            condition = conditions_of(hint).everywhere
+            plan = [
+                str(row[3])
+                for row in engine._reader.execute(
+                    f"EXPLAIN QUERY PLAN {walk.some.format(condition.sql)}",
+                    (*bindings, *bound(condition, lambda _marker: 0)),
+                )
+            ]
+            search = "SEARCH v USING INDEX sqlite_autoindex_stored_rows_1 "
+            assert [line for line in plan if " v " in line] == [search + bounds]
+            assert not any("TEMP B-TREE" in line for line in plan)
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("rows_max", [3, 10, 100])
+@pytest.mark.parametrize("hint", [row[1] for row in HOLDS], ids=[row[0] for row in HOLDS])
+async def test_rows_that_are_left_out_are_counted(data: Path, hint: Hint, rows_max: int) -> None:
+    """A scan shows how many rows it examined, however few of them it found."""
+    engine = open_sqlite(data)
+    await _store(engine)
+    examined = 0
+    async with moment_of(engine) as moment:
+        at: Key | None = WHOLE.start
+        while at is not None:
+            ranges = [KeyRange(at, WHOLE.end)]
+            rows = await moment.read(ranges, rows_max=rows_max, bytes_max=1 << 20, hint=hint)
+            examined += len(rows.values) + rows.left_out
+            at = rows.next_key
+    assert examined == len(VALUES)
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_a_marker_is_looked_for_where_the_first_values_have_it(data: Path) -> None:
+    """And from the beginning in those that have it before."""
+    engine = open_sqlite(data)
+    long, short = b"x" * 500 + b',"n":5}', b',"n":5}'
+    changes = [Change(b"%d" % row, ANY, put(long if row < 7 else short)) for row in range(9)]
+    await committed(engine, WriteSet(b"p", changes))
+    async with moment_of(engine) as moment:
+        for hint, values in (
+            (NumberAfter(N, 5.0, 5.0), [long] * 7 + [short] * 2),
+            (NumberAfter(N, 6.0, 7.0), []),
+            (NumberAfter(b',"m":', 6.0, 7.0), []),
+        ):
+            rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
+            assert rows.values == values
+        skipped = moment._rows._hinted._experience._skipped
+        assert skipped == {N: 500 - SAMPLE_MARGIN, b',"m":': 0}
+    await close_healthy(engine)
+
+
+@pytest.mark.asyncio
+async def test_places_of_markers_are_remembered_within_a_bound(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients name properties as they like."""
+    monkeypatch.setattr(range_read, "MARKERS_MAX", 3)
+    engine = open_sqlite(data)
+    value = b'{"z":1,"n":5}'
+    await committed(engine, WriteSet(b"p", [Change(b"r", ANY, put(value))]))
+    async with moment_of(engine) as moment:
+        for number in range(10):
+            hint = AnyOf((NumberAfter(N, 5.0, 5.0), NumberAfter(b',"m%d":' % number, 5.0, 5.0)))
+            rows = await moment.read([WHOLE], rows_max=100, bytes_max=1 << 20, hint=hint)
+            assert rows.values == [value]
+            assert len(moment._rows._hinted._experience._skipped) <= 3
+    await close_healthy(engine)
+
+
+LONG = b"x" * 10_000
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        Contains(LONG),
+        NumberAfter(LONG, 0.0, 1.0),
+        TextAfter(b"m", LONG, LONG),
+        RowBetween(b"", LONG),
+        RowBetween(LONG, None),
+        AnyOf((Contains(b"short"), AllOf((Contains(LONG),)))),
+    ],
+    ids=lambda hint: type(hint).__name__,
+)
+def test_what_is_long_is_not_kept(hint: Hint) -> None:
+    """A client chooses it: a few dozen of the longest would be megabytes."""
+    assert conditions_of(hint) is not conditions_of(hint)
+    assert conditions_of(hint) == conditions_of(hint)
+    assert conditions_of(Contains(b"short")) is conditions_of(Contains(b"short"))

@@ -1,0 +1,149 @@
+"""Kinds of engines: found by the scheme of a URL, with their capabilities, and opened; also of other packages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from server_process import COMMAND, clean_environment
+from storage.conftest import HeldClock
+from storage.slow_engine import SlowEngine
+from tablestone.cli.option_sources import read_configuration
+from tablestone.cli.option_values import BrokenOption
+from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
+from tablestone.engines.contract import EngineRefused
+from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.registry import (
+    NoSuchEngine,
+    capabilities_of,
+    forms,
+    held_for_processes,
+    kind_of,
+    open_engine,
+)
+
+CLUSTER = "cassandra://HOST[,HOST]/KEYSPACE?datacenter=DC"
+ENTRY_POINTS = """
+[tablestone.engines]
+slow = storage.slow_engine:KIND
+broken = storage.slow_engine:SlowEngine
+"""
+
+
+@pytest.fixture
+def other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package is installed that brings kinds of engines along."""
+    installed = tmp_path / "other-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_what_the_kinds_of_this_package_can_do() -> None:
+    assert capabilities_of("memory:") == Capabilities(
+        stored_in=StoredIn.PROCESS,
+        processes=False,
+        hints=False,
+        snapshots=Snapshots.LASTING,
+        waits=False,
+        caching=Caching.UNTIL_CHANGED,
+    )
+    assert capabilities_of("sqlite:anywhere") == Capabilities(
+        stored_in=StoredIn.DIRECTORY,
+        processes=True,
+        hints=True,
+        snapshots=Snapshots.LASTING,
+        waits=False,
+        caching=Caching.UNTIL_CHANGED,
+    )
+
+
+def test_a_kind_of_another_package_is_found_by_its_entry_point(other_package: Path) -> None:
+    assert other_package.is_dir()
+    assert capabilities_of("slow:place").waits
+    assert isinstance(open_engine("slow:", HeldClock()), SlowEngine)
+    assert forms() == ["sqlite", "sqlite:DIR", "memory", CLUSTER, "broken:", "slow:"]
+
+
+def test_an_entry_point_that_names_no_kind_is_refused(other_package: Path) -> None:
+    assert other_package.is_dir()
+    with pytest.raises(EngineRefused) as refused:
+        open_engine("broken:x", HeldClock())
+    assert str(refused.value) == (
+        "The engine broken cannot be used: storage.slow_engine:SlowEngine is no kind of engine."
+    )
+
+
+def test_what_is_asked_of_an_engine_without_a_directory_is_asked_of_no_url(
+    other_package: Path,
+) -> None:
+    """The options of a server follow from the capabilities of the engine."""
+    assert other_package.is_dir()
+    configuration = read_configuration({"engine": "slow"}, {})
+    assert (configuration.engine, configuration.data_directory) == ("slow:", None)
+    assert configuration.workers == 1
+    for given, message in (
+        ({"workers": "2"}, "2 workers cannot share the engine slow, "),
+        ({"data": "/d"}, "--data names a data directory, but the engine slow stores nothing: "),
+        (
+            {"engine": "slow:x"},
+            f"--engine must be sqlite, sqlite:DIR, memory, {CLUSTER}, broken: or slow:, ",
+        ),
+    ):
+        with pytest.raises(BrokenOption) as broken:
+            read_configuration({"engine": "slow"} | given, {})
+        assert str(broken.value).startswith(message)
+    with pytest.raises(EngineRefused, match="it cannot have several"):
+        held_for_processes("slow:")
+
+
+def test_a_command_uses_the_engine_of_another_package(other_package: Path) -> None:
+    tests = os.fspath(Path(__file__).parents[1])
+    path = os.pathsep.join([os.fspath(other_package), tests, os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(
+        [COMMAND, "check", "--engine", "slow"],
+        env=clean_environment() | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "tablestone: There is nothing to check: slow: stores nothing.\n",
+    )
+
+
+def test_a_scheme_that_nobody_has_is_refused() -> None:
+    with pytest.raises(NoSuchEngine, match="'postgres' is not known"):
+        kind_of("postgres")
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme", "place", "shown"),
+    [
+        ("memory", "memory", None, "memory"),
+        ("memory:", "memory", "", "memory:"),
+        ("sqlite:/a:b", "sqlite", "/a:b", "sqlite:/a:b"),
+        ("sqlite:/who@home?", "sqlite", "/who@home?", "sqlite:/who@home?"),
+        ("x://h1,h2:9/k", "x", "//h1,h2:9/k", "x://h1,h2:9/k"),
+        (
+            "x://me:s3cret@h/k?password=s3cret",
+            "x",
+            "//me:s3cret@h/k?password=s3cret",
+            "x://***@h/k",
+        ),
+        ("x://me:s3@cret@h", "x", "//me:s3@cret@h", "x://***@h"),
+        ("x://me:s#3@h/k#s3", "x", "//me:s#3@h/k#s3", "x://***@h/k"),
+        ("x://me:s/3?r@h/k", "x", "//me:s/3?r@h/k", "x://***@h/k"),
+    ],
+)
+def test_a_url_is_taken_apart_and_shown_without_a_password(
+    text: str, scheme: str, place: str | None, shown: str
+) -> None:
+    url = EngineUrl.parse(text)
+    assert (url.scheme, url.place, str(url), url.shown) == (scheme, place, text, shown)

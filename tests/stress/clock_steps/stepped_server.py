@@ -1,0 +1,29 @@
+"""`tablestone` on a machine whose wall clock is set: `python tests/stress/clock_steps/stepped_server.py serve …`.
+
+CLOCK_FILE names the file of the clock (`wall_clock.py`). The clocks that measure durations are the machine's, as they
+are when an operator sets the time of a real machine. Nothing of this is part of the package.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from stress.clock_steps.wall_clock import NAME, WallClock
+
+
+def run() -> int:
+    """Run the command with the clock in the place of Python's, before anything has asked for the time."""
+    clock = WallClock(Path(os.environ[NAME]))
+    time.time, time.time_ns = clock.now, clock.now_ns
+    from tablestone.cli.main import main  # noqa: PLC0415 - after the line before
+
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,55 @@
+"""Bad input in great numbers: `python -m tests.stress.fuzz parsers|requests|sockets|growth [--inputs N] [--seed S]
+[--keep]`.
+
+`parsers` calls the pure parsers, with coverage guidance where atheris is installed; `requests` sends requests of a
+grammar with valid signatures to a real server; `sockets` sends bytes that are nearly HTTP; `growth` shows the costs
+of inputs that grow. `--keep` writes what was found to `corpus/` and `crashes/` of this directory. The status
+is 0 if there was no problem, 1 if there was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from random import SystemRandom
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from command_lines import whole_number
+from stress.fuzz import growth, parser_runs, request_runs, socket_runs
+
+PROBLEMS_SHOWN_MAX = 20
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.stress.fuzz", description=__doc__)
+    parser.add_argument("kind", choices=("parsers", "requests", "sockets", "growth"))
+    parser.add_argument("--inputs", type=whole_number, default=20_000, metavar="N")
+    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6), metavar="S")
+    parser.add_argument("--progress", type=Path, metavar="FILE", help="where to go on after an end")
+    parser.add_argument("--keep", action="store_true", help="write the corpus and the crashes")
+    options = parser.parse_args(arguments)
+    began = time.monotonic()
+    print(f"seed {options.seed}", flush=True)
+    if options.kind == "parsers":
+        print("guided by atheris" if parser_runs.is_guided() else "not guided: no atheris here")
+        progress = parser_runs.Progress(options.progress)
+        problems = parser_runs.run(options.inputs, options.seed, progress, keeps=options.keep)
+    elif options.kind == "requests":
+        problems = request_runs.run(options.inputs, options.seed, keeps=options.keep)
+    elif options.kind == "growth":
+        problems = growth.shown()
+    else:
+        problems = socket_runs.run(options.inputs, options.seed)
+    found = 0
+    for found, problem in enumerate(problems, 1):
+        if found <= PROBLEMS_SHOWN_MAX:
+            print(problem, flush=True)
+    print(f"{options.inputs:,} inputs, {time.monotonic() - began:.0f} s, {found} problems")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

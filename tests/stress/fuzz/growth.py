@@ -1,0 +1,88 @@
+"""The cost of an input, in seconds of the processor, at an eighth of its largest size, and at all of it.
+
+The cost is the least of several calls: other work on the machine makes a call slower, and never quicker. A kind is
+judged by the growth between the two sizes, with a wide bound: eight times the length may cost 24 times as much; a
+quadratic cost is 64 times as much.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+from stress.fuzz.growing_inputs import GROWING
+from stress.fuzz.parser import call
+from stress.fuzz.parsers import PARSERS
+
+EIGHTHS: Final = (1, 8)
+"""The sizes that are judged. `python -m tests.stress.fuzz growth` shows those between them too."""
+CALLS: Final = 3
+TRIES: Final = 4
+"""A row is measured again if it seems to grow too fast; it has to seem so each time."""
+RATIO_MAX: Final = 24
+SECONDS_MIN: Final = 0.001
+"""A cost below this counts as this: such a cost is no danger, and cannot be measured."""
+
+Make = Callable[[int], bytes]
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Without Python's collection of garbage, whose cost depends on what else there is in memory."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def costs(
+    parse: Callable[[bytes], object], make: Make, largest: int, eighths: Iterable[int] = EIGHTHS
+) -> list[float]:
+    """The costs at so many eighths of the largest size."""
+    found = []
+    for number in eighths:
+        content = make(largest * number // 8)
+        least = float("inf")
+        with _without_collection():
+            for _ in range(CALLS):
+                began = time.thread_time()
+                parse(content)
+                least = min(least, time.thread_time() - began)
+        found.append(least)
+    return found
+
+
+def grows_too_fast(measured: list[float]) -> bool:
+    """Whether the cost at the largest size is far above what the length explains."""
+    return max(measured[-1], SECONDS_MIN) / max(measured[0], SECONDS_MIN) > RATIO_MAX
+
+
+def worst(parse: Callable[[bytes], object], make: Make, largest: int) -> list[float] | None:
+    """The costs of a kind of input that grow too fast, each time they are measured; None if they do not."""
+    measured: list[float] = []
+    for _ in range(TRIES):
+        measured = costs(parse, make, largest)
+        if not grows_too_fast(measured):
+            return None
+    return measured
+
+
+def shown() -> Iterator[str]:
+    """Each kind of input with its costs in milliseconds at one, two, four and eight eighths; then the problems."""
+    print(
+        f"{'kind of input':50} {'bytes':>8}"
+        + "".join(f"{number}/8 ms".rjust(10) for number in (1, 2, 4, 8))
+    )
+    for name, growing in GROWING.items():
+        parse = partial(call, PARSERS[growing.parser])
+        measured = costs(parse, growing.make, growing.largest, (1, 2, 4, 8))
+        figures = "".join(f"{1000 * cost:10.2f}" for cost in measured)
+        print(f"{name:50} {growing.largest:8,}{figures}", flush=True)
+        if worst(parse, growing.make, growing.largest) is not None:
+            yield f"{name}: the cost grows faster than the length"

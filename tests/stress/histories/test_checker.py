@@ -1,0 +1,18 @@
+"""The checker's own tests, which are in Go: right histories and wrong ones, each with its verdict."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from stress.histories.checker import SOURCE, missing
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+def test_the_checker_passes_its_own_tests() -> None:
+    told = subprocess.run(
+        ["go", "test", "./..."], cwd=SOURCE, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stdout + told.stderr

@@ -1,0 +1,23 @@
+"""The short form of the overload: a quiet client is answered beside a crowd, and no client gets a fault of the server.
+
+The times are for the long form, `python -m tests.stress.overload`, because the machine of a test may be busy.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stress.overload.overloading import overload
+
+PLAN = {"idle": 100, "busy": 20, "pipelining": 2, "slow_readers": 2, "slow_writers": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["--max-requests=4096", "--max-requests=40"])
+def test_a_quiet_client_is_answered_beside_a_crowd(tmp_path: Path, option: str) -> None:
+    """With room for all, and with so little that the crowd is refused."""
+    found = overload(tmp_path, PLAN, 60, option, judge_ratio=False)
+    assert found.problems == []
+    assert found.crowd["200"] > 0

@@ -1,0 +1,93 @@
+"""Cut the power at points of a recorded run, open what is left, and compare with what was acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from storage.opened import open_sqlite
+from storage.write_sets import WHOLE, committed, insert
+from stress.power_loss.lost_power import Disk
+from stress.power_loss.recorded_disk import Flushed, Note
+from stress.power_loss.writers import PARTITIONS, Run, State
+from tablestone.engines.contract import EngineRefused, EngineUnavailable
+
+
+@contextmanager
+def directory_in_memory() -> Iterator[Path]:
+    """An empty directory whose flushes cost nothing, where the system has such a place."""
+    place = Path("/dev/shm")  # noqa: S108 - a name of its own is made in it
+    with tempfile.TemporaryDirectory(dir=place if place.is_dir() else None) as directory:
+        yield Path(directory)
+
+
+def points_of(run: Run, count: int, random: Random) -> list[int]:
+    """The numbers of events after which the power is lost: before and after each flush, then random ones, ascending.
+
+    If there are more of the first kind than `count`, they are drawn among them.
+    """
+    events = run.recording.events
+    boundaries = [
+        point
+        for number, event in enumerate(events)
+        if isinstance(event, Flushed)
+        for point in (number, number + 1)
+    ]
+    if len(boundaries) > count:
+        return sorted(random.sample(boundaries, count))
+    others = [random.randint(0, len(events)) for _ in range(count - len(boundaries))]
+    return sorted(boundaries + others)
+
+
+def judge(run: Run, count: int, directory: Path, random: Random) -> Iterator[str]:
+    """The problems that are found after `count` losses of power in a recorded run."""
+    disk = Disk()
+    acknowledged = dict.fromkeys(PARTITIONS, 0)
+    begun = dict.fromkeys(PARTITIONS, 0)
+    done = 0
+    for point in points_of(run, count, random):
+        for event in run.recording.events[done:point]:
+            disk.happens(event)
+            if isinstance(event, Note):
+                counted = acknowledged if event.is_acknowledged else begun
+                counted[event.partition] = event.number
+        done = point
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        for name, content in disk.after_power_loss(random).items():
+            (directory / name).write_bytes(content)
+        allowed = {
+            partition: run.states[partition][acknowledged[partition] : begun[partition] + 1]
+            for partition in PARTITIONS
+        }
+        for problem in asyncio.run(_problems(directory, allowed)):
+            yield f"seed {run.seed}, event {point}: {problem}"
+
+
+async def _problems(data: Path, allowed: dict[bytes, list[State]]) -> list[str]:
+    """The problems of a data directory. Each partition has to be in one of its allowed states."""
+    try:
+        engine = open_sqlite(data)
+    except (EngineRefused, EngineUnavailable) as error:
+        return [f"it cannot be opened: {error}"]
+    try:
+        found: dict[bytes, State] = {partition: {} for partition in PARTITIONS}
+        for row in await engine.scan(WHOLE, rows_max=1_000_000):
+            found[row.partition][row.row] = row.value
+        problems = [
+            f"{partition.decode()} is in no state from the one that was acknowledged on"
+            for partition, states in allowed.items()
+            if found[partition] not in states
+        ]
+        problems += await engine.check()
+        await committed(engine, insert(b"q", b"after"))
+    except EngineUnavailable as error:
+        return [f"it cannot be used: {error}"]
+    finally:
+        await engine.close()
+    return problems

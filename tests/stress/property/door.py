@@ -1,0 +1,209 @@
+"""The entrance of a server, in this process: it takes requests as signed bytes, and returns the server's answers.
+
+Each `Door` is a whole server above the socket, on an engine of its own and a clock that the test moves. Knows how to
+send a request and parse an answer; does not know the expected answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from signing import shared_key
+from storage.cluster_engine import ClusterEngine
+from stress.property.model import Refused
+from stress.property.payloads import ACCOUNT, Request
+from stress.simulation.simulated_loop import SimulatedLoop
+from tablestone.accounts.identities import Identities
+from tablestone.accounts.known_accounts import KnownAccounts
+from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.configuration import AccountKeys, TokenRules
+from tablestone.engines.contract import Engine
+from tablestone.engines.registry import open_engine
+from tablestone.server.requests.account_address import Addresses
+from tablestone.server.requests.pipeline import Pipeline
+from tablestone.tables.documents import Documents
+from tablestone.tables.integrity import check_rows
+from tablestone.tables.service import TableService
+from tablestone.wire.messages import RawRequest
+from wire.service_under_test import KEY, Clock, Headers, default_headers
+
+ETAG_OF_PART = re.compile(rb"^ETag: (.*?)\r?$", re.MULTILINE)
+STATUS_OF_PART = re.compile(rb"^HTTP/1\.1 (\d{3}) ", re.MULTILINE)
+SIMULATED = "simulated cluster"
+INDEX = re.compile(r"(\d+):")
+MakeService = Callable[..., TableService]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer. Header names are lower-case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def require(self, *statuses: int) -> Answer:
+        """This answer if it is a success with one of these statuses; raises `Refused` for the service's error."""
+        if self.status in statuses:
+            return self
+        assert self.status >= 400, f"status {self.status}"
+        if (code := self.headers.get("x-ms-error-code")) is not None:
+            raise Refused(code)
+        raise refusal(self.body)
+
+
+def refusal(body: bytes) -> Refused:
+    """The error in a body, with the index before its text, 0 without one (wire 7.3)."""
+    error: dict[str, Any] = json.loads(body)["odata.error"]
+    index = INDEX.match(error["message"]["value"])
+    return Refused(error["code"], 0 if index is None else int(index[1]))
+
+
+def batch_etags(answer: Answer) -> list[str | None]:
+    """The ETag of each operation of a transaction; raises `Refused` for the one that failed."""
+    parts = answer.require(202).body.split(b"--changesetresponse_")[1:-1]
+    statuses = [int(found[1]) for part in parts if (found := STATUS_OF_PART.search(part))]
+    if statuses[0] >= 400:
+        assert len(parts) == 1, "a failed change set has one part (wire 7.3)"
+        error = refusal(parts[0][parts[0].index(b'{"odata.error"') :].splitlines()[0])
+        raise error
+    assert set(statuses) <= {201, 204}
+    found_etags = [ETAG_OF_PART.search(part) for part in parts]
+    return [None if found is None else found[1].decode() for found in found_etags]
+
+
+class Door:
+    """One server. `close` says what its storage holds that it must not."""
+
+    def __init__(self, engine: str, make_service: MakeService = TableService) -> None:
+        self.clock = Clock()
+        self._directory = Path(tempfile.mkdtemp()) if engine == "sqlite" else None
+        url = "memory:" if self._directory is None else f"sqlite:{self._directory / 'data'}"
+        self._ends = ExitStack()
+        """The patches that end with the server."""
+        self._loop = asyncio.Runner(loop_factory=SimulatedLoop if engine == SIMULATED else None)
+        self._offset = 0
+        self.engine = self._opened(engine, url)
+        ids = iter(range(1, 1 << 32))
+        self.service = make_service(
+            self.engine, self.ticks, lambda: 0.0, lambda: next(ids).to_bytes(8, "big")
+        )
+        documents = Documents(self.engine)
+        identities = Identities(documents, TokenRules(), lambda: 0.0)
+        accounts = KnownAccounts([AccountKeys(ACCOUNT, (KEY,))], documents)
+        self._stored_accounts = StoredAccounts(self.engine, self.ticks)
+        self._pipeline = Pipeline(self.service, Addresses(accounts), identities, self.ticks)
+
+    def _opened(self, engine: str, url: str) -> Engine:
+        if engine == "cassandra":
+            return ClusterEngine(self.ticks, shares_connection=True)
+        if engine == SIMULATED:
+            from stress.property import simulated_engine  # noqa: PLC0415 - needs the driver
+
+            self._ends.enter_context(simulated_engine.simulated_time())
+            return self._loop.run(simulated_engine.open_simulated(self.ticks, Random(0)))
+        return self._loop.run(_open(url, self.ticks))
+
+    def ticks(self) -> int:
+        """The server's time, a little off the date in the requests."""
+        return self.clock.ticks() + self._offset
+
+    def move_clock(self, ticks: int) -> None:
+        """Forward or back."""
+        self._offset += ticks
+
+    def administer(self, act: Callable[[StoredAccounts], Awaitable[object]]) -> bool:
+        """Whether a change of the stored accounts, as `tablestone account` makes it, was not refused."""
+
+        async def acting() -> None:
+            await act(self._stored_accounts)
+
+        try:
+            self._loop.run(acting())
+        except AccountRefused:
+            return False
+        return True
+
+    def close(self) -> list[str]:
+        """Sweep, check everything that is stored, release it."""
+        found = self._loop.run(self._check())
+        self.release()
+        return found
+
+    def release(self) -> None:
+        """The same without looking."""
+        self._loop.run(self.engine.close())
+        self._loop.close()
+        self._ends.close()
+        if self._directory is not None:
+            shutil.rmtree(self._directory)
+
+    async def _check(self) -> list[str]:
+        found = await check_rows(self.engine)
+        while await self.service.catalog.sweep(ACCOUNT):
+            pass
+        self._offset += 3600 * TICKS_PER_SECOND
+        await self.service.catalog.sweep(ACCOUNT)
+        return found + await check_rows(self.engine) + await self.engine.check()
+
+    def send(self, request: Request) -> Answer:
+        """One request, alone."""
+        return self.send_at_once([request])[0]
+
+    def send_at_once(self, requests: Sequence[Request]) -> list[Answer]:
+        """All of them, none waiting for another."""
+        # Not `Runner.run`, which sets two signal handlers each time.
+        return self._loop.get_loop().run_until_complete(self._gather(requests))
+
+    async def _gather(self, requests: Sequence[Request]) -> list[Answer]:
+        return await asyncio.gather(*map(self._answer, requests))
+
+    async def _answer(self, request: Request) -> Answer:
+        target = f"/{request.account}{request.path}"
+        pairs = self._signed(request, target)
+        by_name = {name.lower().encode(): value.encode("latin-1") for name, value in pairs}
+        path, _, query = target.encode().partition(b"?")
+
+        async def read_body() -> bytes:
+            return request.body
+
+        raw = RawRequest(request.method, path, query, by_name)
+        response = await self._pipeline.answer(raw, read_body)
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in response.headers
+        }
+        return Answer(response.status, headers, response.body)
+
+    def _signed(self, request: Request, target: str) -> Headers:
+        given = list(request.headers.items())
+        own = [] if request.key is None else [("Authorization", "-")]
+        method, date = request.method, self.clock.http_date()
+        pairs = default_headers(method, target, date, [*given, *own], request.body)
+        if not request.key:
+            return pairs
+        content_type = dict(pairs).get("Content-Type", "")
+        signed = shared_key(
+            request.account,
+            request.key,
+            method=method,
+            target=target,
+            date=date,
+            content_type=content_type,
+        )
+        return [*pairs, ("Authorization", signed)]
+
+
+async def _open(url: str, clock: Callable[[], int]) -> Engine:
+    return open_engine(url, clock)

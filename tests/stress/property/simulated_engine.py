@@ -1,0 +1,53 @@
+"""The engine over Cassandra on a simulated cluster of three replicas, for programs: its messages arrive, in any order.
+
+Time passes only while the program waits, so leases and time-outs take none. `stress/simulation` makes the trouble
+that is missing here. Needs the driver of Cassandra.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from random import Random
+from unittest import mock
+
+from stress.simulation.simulated_cluster import SimulatedCluster, Trouble
+from stress.simulation.simulated_server import SimulatedConnection
+from tablestone.engines.cassandra.directory import make_root
+from tablestone.engines.cassandra.engine import CassandraEngine
+from tablestone.engines.contract import Engine
+from tablestone.engines.leases import Leases
+from tablestone.tables import invalidating_change
+
+LEASE_SECONDS = 0.5
+
+
+@contextmanager
+def simulated_time() -> Iterator[None]:
+    """While the block runs, what asks for the time by itself gets that of the loop."""
+    with mock.patch.object(invalidating_change, "elapsed_seconds", _elapsed):
+        yield
+
+
+def _seconds() -> float:
+    return asyncio.get_running_loop().time()
+
+
+_readings = count()
+
+
+def _elapsed() -> float:
+    """The time of the loop, and a microsecond for each reading, so that a wait too short for the loop ends."""
+    return _seconds() + next(_readings) * 1e-6
+
+
+async def open_simulated(clock: Callable[[], int], random: Random) -> Engine:
+    """An engine on a cluster of its own, in a simulated loop. `clock` is wall time in ticks."""
+    cluster = SimulatedCluster(random, Trouble())
+    connection = SimulatedConnection(cluster, _seconds, random.random)
+    engine = CassandraEngine(connection, clock, _seconds, random.random, random.getrandbits(62))
+    engine._leases = Leases(LEASE_SECONDS, _elapsed)
+    await make_root(connection)
+    return engine

@@ -1,0 +1,67 @@
+"""Bugs for the servers of a simulation: each has to be found, or the simulation shows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from tablestone.engines.cassandra.capabilities import LEASE_SECONDS
+from tablestone.engines.leases import Leases
+
+if TYPE_CHECKING:
+    from stress.simulation.simulated_server import SimulatedServer  # needs the driver
+
+SLOW: Final = 0.1
+
+
+def blind_retry(server: SimulatedServer) -> None:
+    """A write without an answer is sent again, as if it had not been applied."""
+
+    async def never_applied(*_arguments: object) -> bool:
+        return False
+
+    server.engine._commits._was_applied = never_applied  # type: ignore[assignment,method-assign]
+
+
+def read_at_one(server: SimulatedServer) -> None:
+    """A point read asks one replica."""
+    server.engine._reads._statements.get.asks_one = True
+    server.engine._reads._statements.get.is_serial = False
+
+
+def long_lease(server: SimulatedServer) -> None:
+    """Rows are cached for longer than other servers wait before they change them."""
+    server.engine._leases = Leases(
+        LEASE_SECONDS, lambda: SLOW * server.elapsed(), server.engine._commits.moment
+    )
+
+
+def blind_renewal(server: SimulatedServer) -> None:
+    """A lease is renewed as if no partition ever changed."""
+
+    async def always_the_same(_partition: bytes) -> int:
+        return 1
+
+    server.engine._leases.moment_of = always_the_same
+
+
+def late_listing(server: SimulatedServer) -> None:
+    """A partition is written before it is in the directory."""
+    directory = server.engine.directory
+    enlist = directory.enlist
+
+    async def later(partition: bytes, listed: int) -> int:
+        epoch = max(directory.epoch_now(), -listed + 1)
+        server.start(enlist(partition, listed))
+        return epoch
+
+    directory.enlist = later  # type: ignore[method-assign]
+
+
+BUGS: Final[dict[str, Callable[[SimulatedServer], None]]] = {
+    "blind retry": blind_retry,
+    "read at consistency ONE": read_at_one,
+    "a lease that is too long": long_lease,
+    "a lease that is renewed blindly": blind_renewal,
+    "a partition that is listed late": late_listing,
+}

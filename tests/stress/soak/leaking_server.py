@@ -1,0 +1,49 @@
+"""`tablestone` with a planted leak, for tests of the soak: `python tests/stress/soak/leaking_server.py serve …`.
+
+PLANTED_LEAK names it: `memory` keeps some bytes of every request, `descriptors` opens a file at every tenth.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Final
+
+from tablestone.cli.main import main
+from tablestone.server.connection.exchange import Exchange
+
+KEPT_BYTES: Final = 160 * 1024
+EVERY: Final = 10
+
+kept: list[Any] = []
+seen = 0
+
+
+def leak_memory() -> None:
+    kept.append(os.urandom(KEPT_BYTES))
+
+
+def leak_descriptors() -> None:
+    global seen  # noqa: PLW0603 - a leak
+    seen += 1
+    if seen % EVERY == 0:
+        kept.append(os.dup(0))
+
+
+LEAKS: Final = {"memory": leak_memory, "descriptors": leak_descriptors}
+
+
+def plant(name: str) -> None:
+    complete = Exchange._complete
+    leak = LEAKS[name]
+
+    def completed(exchange: Exchange) -> None:
+        leak()
+        complete(exchange)
+
+    Exchange._complete = completed  # type: ignore[assignment, method-assign]
+
+
+if __name__ == "__main__":
+    plant(os.environ["PLANTED_LEAK"])
+    sys.exit(main())

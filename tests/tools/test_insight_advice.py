@@ -1,0 +1,72 @@
+"""The advice of `tablestone insight` on what a server was asked: right for a scan, silent where nothing is wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.admin_pages import admin_of
+from conftest import StartServer
+from server_process import ServerProcess
+from tools.data_tools import DataTools, entity
+
+SECONDS_MAX = 60
+RUNS = 3
+
+
+@pytest.fixture
+def server(private_server: StartServer, tools: DataTools, tmp_path: Path) -> ServerProcess:
+    started = private_server(tmp_path / "data", "--admin", "0", "--workers", "1")
+    tools.connection_string = started.connection_string
+    return started
+
+
+def seen(tools: DataTools, server: ServerProcess, table: str) -> dict[str, Any]:
+    """The report, once the server has counted the queries: a worker reports once a second."""
+    end = time.monotonic() + SECONDS_MAX
+    while True:
+        ran = tools.run("insight", table, "--admin", admin_of(server), "--json", status=None)
+        report: dict[str, Any] = json.loads(ran.stdout) if ran.status == 0 else {}
+        queries = report.get("queries", {}).get("hour", [])
+        if any(each["filter"] and each["queries"] == RUNS for each in queries):
+            return report
+        assert time.monotonic() < end, ran
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_the_advice_on_a_server(tools: DataTools, server: ServerProcess) -> None:
+    rows = [
+        entity(f"station{n % 3}", f"2013-07-04T{n:04}", wind=n % 60, gust=n % 7, note="x" * 40)
+        for n in range(300)
+    ]
+    path = tools.write_lines("rows.jsonl", rows)
+    for table, text in (
+        ("Healthy", "PartitionKey eq 'station1' and RowKey ge '2013-07-04T0100'"),
+        ("Scanned", "wind eq 7 and gust ge 3"),
+    ):
+        tools.run("import", path, table, "--quiet")
+        # A scan by a tool that looks at the table: it is in the list, and has no advice.
+        tools.run("count", table, "--filter", "note eq 'y'", "--quiet")
+        for _ in range(RUNS):
+            tools.run("query", table, "--filter", text, "--output", "jsonl")
+    healthy = seen(tools, server, "Healthy")
+    assert healthy["advice"] == []
+    looks = {each["filter"]: each["is_look"] for each in healthy["queries"]["hour"]}
+    assert looks == {"note eq ?": True, "PartitionKey eq ? and RowKey ge ?": False}
+    assert "Advice" not in tools.run("insight", "Healthy", "--admin", admin_of(server)).stdout
+    (advice,) = seen(tools, server, "Scanned")["advice"]
+    assert (advice["rule"], advice["filter"]) == ("compound-key", "wind eq ? and gust ge ?")
+    keys = advice["partition_key"], advice["row_key"]
+    assert keys == ("{wind:010}", "{gust:010}_{PartitionKey}_{RowKey}")
+    told = tools.run("insight", "Scanned", "--admin", admin_of(server)).stdout
+    assert f"  {advice['change']}\n  cost of writes: {advice['cost']}\n" in told
+    new = ("--partition-key", keys[0], "--row-key", keys[1])
+    ran = tools.run("simulate-keys", "Scanned", *new, "--admin", admin_of(server), "--quiet")
+    asked = f"query: wind eq ? and gust ge ?  ({RUNS} runs)"
+    now, then = "  now:  table scan, 300 entities read", "  then: row range, up to the 5 entities"
+    assert f"{asked}\n{now}\n{then}" in ran.stdout

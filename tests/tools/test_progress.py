@@ -1,0 +1,79 @@
+"""The progress that a person sees of a transfer, and how Ctrl-C ends one."""
+
+from __future__ import annotations
+
+import io
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from server_process import ServerProcess
+from tablestone.tools.progress import PlainLines, Reached, shown_bytes, shown_seconds
+from tools.data_tools import DataTools, entity
+from tools.faulty_service import BUSY, faulty_service
+
+
+def test_a_line_every_few_seconds() -> None:
+    moments: Iterator[float] = iter([0.0, 1.0, 6.0, 7.0, 12.0])
+    stream = io.StringIO()
+    lines = PlainLines("import Weather", stream, lambda: next(moments))
+    lines.update(Reached(100, 2048))
+    lines.update(Reached(600, 5 * 1024 * 1024, errors=2, position=25, length=100))
+    lines.update(Reached(700, 0))
+    lines.update(Reached(1300, 6 * 1024 * 1024, earlier=100))
+    assert stream.getvalue().splitlines() == [
+        "import Weather: 600 entities, 5.0 MiB, 100/s, 18 s left, 2 rejected",
+        "import Weather: 1,300 entities, 6.0 MiB, 100/s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**40 * 3, "3.0 TiB")]
+)
+def test_a_size(size: int, text: str) -> None:
+    assert shown_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
+)
+def test_a_time(seconds: float, text: str) -> None:
+    assert shown_seconds(seconds) == text
+
+
+def test_ctrl_c_says_how_to_go_on(
+    tools: DataTools, table: str, tablestone_server: ServerProcess
+) -> None:
+    """A service that is busy from the third transaction on keeps the import from ending."""
+    entities = [entity("p", f"{number:05}") for number in range(1000)]
+    path = tools.write_lines("a.jsonl", entities)
+    tools.run("tables", "--create", table)
+    direct = tools.connection_string
+    transactions: list[str] = []
+    is_well: list[bool] = []
+
+    def busy_later(_number: int, _method: str, target: str) -> str | None:
+        transactions.extend([target] if "$batch" in target else [])
+        is_busy = "$batch" in target and len(transactions) > 2 and not is_well
+        return BUSY if is_busy else None
+
+    with faulty_service(tablestone_server.address, busy_later) as service:
+        tools.connection_string = direct.replace(
+            f":{tablestone_server.address[1]}/", f":{service.port}/"
+        )
+        process = tools.start("import", path, table, "--quiet")
+        deadline = time.monotonic() + 30
+        while service.done == [] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert stderr.strip() == "tablestone: Stopped. The same command goes on after row 0."
+        is_well.append(True)
+        told = tools.run("import", path, table, "--quiet").stdout
+    tools.connection_string = direct
+    assert told.startswith("1,000 entities stored in ")
+    assert tools.all_of(table) == entities
