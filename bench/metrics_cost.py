@@ -3,7 +3,7 @@
 Started as `python -m bench.metrics_cost [--rounds 1000]`. The ways take turns in one application, without sockets, so
 that a busy machine slows all alike; "off again" shows how much of a difference is chance. Counting is compared with
 Prometheus' own client in its multi-process mode: docs/decisions/0013-metrics.md says why the workers count without it.
-docs/decisions/0014-insight.md says what insight counts.
+docs/decisions/0018-insight.md says what insight counts.
 """
 
 from __future__ import annotations
