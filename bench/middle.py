@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from bench.in_process import PREFIX, entity, request
-from tablestone.auth.account_keys import Account
+from tablestone.auth.account import Account
 from tablestone.auth.shared_key import require_shared_key
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT

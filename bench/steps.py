@@ -26,7 +26,7 @@ from tablestone.engines.sqlite.read import RowReader
 from tablestone.server.connection.http_connection import HttpConnection
 from tablestone.server.processes.worker import admission_of, uvicorn_config
 from tablestone.server.requests import account_address, batch, pipeline
-from tablestone.tables import entity_group, service
+from tablestone.tables import service, writes
 
 STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
     "address": (
@@ -42,7 +42,7 @@ STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
         (batch, "parse_batch"),
         (batch, "decode_operation"),
     ),
-    "decide": ((entity_group, "decide"), (service, "require_conditions")),
+    "decide": ((writes, "decide"), (service, "require_conditions")),
     "engine": ((RowReader, "get"), (RowWriter, "apply")),
     "encode": (
         (pipeline, "encode_result"),

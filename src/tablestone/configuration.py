@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from tablestone.engines.contract import StorageId
 from tablestone.engines.encryption_key import EncryptionKey
-from tablestone.tables.throughput import SharedSlots
+from tablestone.tables.throughput_targets import SharedSlots
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.logs import TEXT
 from tablestone.telemetry.refused_callers import QuietAddresses

@@ -32,7 +32,7 @@ from tablestone.engines.cassandra.session import Nodes as NodesToAsk
 from tablestone.engines.cassandra.session import _cluster
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable, Key
 from tablestone.engines.memory import MemoryEngine
-from tablestone.tables.storage_probe import probe_storage
+from tablestone.tables.metadata import probe_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -23,7 +23,7 @@ from tablestone.model.keys import EntityKey
 from tablestone.model.operations import CreateTable, InsertEntity
 from tablestone.model.typed_json import members
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.documents import DocumentKind
+from tablestone.tables.metadata import DocumentKind
 from tablestone.tables.service import TableService
 
 if TYPE_CHECKING:

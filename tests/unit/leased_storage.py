@@ -12,7 +12,7 @@ from storage.slow_engine import SlowEngine
 from tablestone.engines.contract import ANY, Change, EngineUnavailable, Put, WriteSet
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables import storage_keys
-from tablestone.tables.documents import DocumentKind
+from tablestone.tables.metadata import DocumentKind
 
 if TYPE_CHECKING:
     from tablestone.engines.contract import Committed, Conflict, Key, Rows

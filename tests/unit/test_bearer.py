@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from tablestone import limits
-from tablestone.auth.bearer import (
+from tablestone.auth.bearer_tokens import (
     VERIFIED_KEPT_MAX,
     Issuer,
     Token,
     TokenRefused,
     TokenTrust,
+    read_keys,
 )
-from tablestone.auth.json_web_keys import read_keys
 from tablestone.auth.roles import DATA_CONTRIBUTOR, DATA_READER
 from tablestone.auth.token_issuer import issue_token, make_issuer, own_issuer
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS

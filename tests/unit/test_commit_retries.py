@@ -15,11 +15,9 @@ from tablestone.model.operations import IF_MATCH_ANY, InsertEntity, MergeEntity
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.commit_retries import Overtaken, one_more_conflict
-from tablestone.tables.documents import DocumentKind, Documents
-from tablestone.tables.entity_group import commit_writes, entity_queues
+from tablestone.tables.metadata import DocumentKind, Documents
+from tablestone.tables.writes import Overtaken, commit_writes, entity_queues, one_more_conflict
 
-ATTEMPTS = 5
 OWNER = Named("account")
 TABLE_ID = b"\0" * storage_keys.TABLE_ID_LENGTH
 ENTITY = Entity(EntityKey("p", "r"), {})
@@ -75,9 +73,8 @@ def _catalog(engine: MemoryEngine) -> Catalog:
     ],
 )
 async def test_a_commit_that_is_always_overtaken_gives_up(
-    monkeypatch: pytest.MonkeyPatch, attempt: Callable[[MemoryEngine], Awaitable[None]], what: str
+    attempt: Callable[[MemoryEngine], Awaitable[None]], what: str
 ) -> None:
-    monkeypatch.setattr(limits, "COMMIT_ATTEMPTS_MAX", ATTEMPTS)
     engine = OvertakenEngine(lambda: 1_000)
     await _catalog(engine).create(OWNER, "table")
     await commit_writes(engine, entity_queues(), TABLE_ID, [InsertEntity("table", ENTITY)])
@@ -85,7 +82,7 @@ async def test_a_commit_that_is_always_overtaken_gives_up(
     with pytest.raises(Overtaken) as overtaken:
         await attempt(engine)
     assert str(overtaken.value) == f"Other requests keep changing {what}."
-    assert engine.conflicts == ATTEMPTS
+    assert engine.conflicts == limits.COMMIT_ATTEMPTS_MAX
 
 
 def test_as_many_conflicts_are_counted_as_there_may_be_attempts() -> None:

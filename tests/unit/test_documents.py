@@ -13,8 +13,8 @@ from tablestone.clock import system_clock
 from tablestone.engines.contract import ANY, Change, Engine, Key, Put, WriteSet
 from tablestone.engines.registry import open_engine
 from tablestone.tables.cached_rows import CachedRows
-from tablestone.tables.documents import DocumentKind, Documents, Members
 from tablestone.tables.integrity import check_rows
+from tablestone.tables.metadata import DocumentKind, Documents, Members
 
 PLACE = Key(b"\x03roles", b"name")
 ENGINES = ("memory:", "sqlite:")

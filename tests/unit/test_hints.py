@@ -38,7 +38,7 @@ from tablestone.model.typed_json import (
     members,
 )
 from tablestone.query.evaluate import compile_filter
-from tablestone.tables.filter_hints import COMPARISONS_MAX, hint_of
+from tablestone.tables.filter_pushdown import COMPARISONS_MAX, hint_of
 from unit.query_strategies import KEYS, trees_of
 from unit.query_tables import Row, literal, load, parameters, parsed
 

@@ -10,7 +10,7 @@ import pytest
 
 from tablestone.accounts.known_accounts import KnownAccounts, StoredAccount
 from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts, generate_key
-from tablestone.auth.account_keys import Account
+from tablestone.auth.account import Account
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, AccountKeys
 from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
@@ -18,8 +18,8 @@ from tablestone.engines.registry import open_engine
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.documents import DocumentKind, Documents
 from tablestone.tables.integrity import check_rows
+from tablestone.tables.metadata import DocumentKind, Documents
 
 KEY = "a2V5IG9uZQ=="
 OTHER_KEY = "a2V5IHR3bw=="

@@ -30,13 +30,13 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
-from tablestone.tables import invalidating_change, storage_keys
+from tablestone.tables import cache_invalidation, storage_keys
 from tablestone.tables.account_incarnation import Named
+from tablestone.tables.cache_invalidation import InvalidatingChange, remove_old_marks
 from tablestone.tables.cached_rows import NOT_KEPT, CachedRows
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.documents import Documents
 from tablestone.tables.integrity import check_rows
-from tablestone.tables.invalidating_change import InvalidatingChange, remove_old_marks
+from tablestone.tables.metadata import Documents
 from unit.leased_storage import KIND, PLACE, CountingEngine, Elapsed, HeldEngine, at_once, stored
 
 pytestmark = pytest.mark.asyncio
@@ -271,7 +271,7 @@ async def test_a_changer_whose_mark_was_taken_away_waits_again(
     async def outlast(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(invalidating_change, "outlast", outlast)
+    monkeypatch.setattr(cache_invalidation, "outlast", outlast)
     storage = MemoryEngine(count(1_000).__next__)
     engine = server(storage)
     async with InvalidatingChange(engine, PLACE.partition) as change:

@@ -13,11 +13,11 @@ import pytest
 from tablestone.engines.contract import ANY, DELETE, Change, Committed, KeyRange, Put
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
-from tablestone.tables import invalidating_change, storage_keys
+from tablestone.tables import cache_invalidation, storage_keys
 from tablestone.tables.account_incarnation import Named
+from tablestone.tables.cache_invalidation import InvalidatingChange, remove_old_marks
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.documents import Documents
-from tablestone.tables.invalidating_change import InvalidatingChange, remove_old_marks
+from tablestone.tables.metadata import Documents
 from unit.leased_storage import KIND, PLACE, at_once
 
 pytestmark = pytest.mark.asyncio
@@ -52,7 +52,7 @@ async def test_the_first_mark_brings_a_sentinel_that_stays_before_every_row(
 
 async def test_marks_have_few_names_and_use_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each name that was used once costs the reads of marks, for days."""
-    monkeypatch.setattr(invalidating_change, "outlast", no_wait)
+    monkeypatch.setattr(cache_invalidation, "outlast", no_wait)
     storage = MemoryEngine(count(1_000).__next__)
     engine = at_once(storage, Leases(SECONDS))
     names: set[bytes] = set()
@@ -67,7 +67,7 @@ async def test_marks_have_few_names_and_use_them_again(monkeypatch: pytest.Monke
 async def test_changes_at_the_same_time_have_marks_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(invalidating_change, "outlast", no_wait)
+    monkeypatch.setattr(cache_invalidation, "outlast", no_wait)
     storage = MemoryEngine(count(1_000).__next__)
     engine = at_once(storage, Leases(SECONDS))
     changes = [InvalidatingChange(engine, PLACE.partition) for _ in range(600)]
@@ -95,7 +95,7 @@ async def test_a_change_does_not_take_the_mark_of_another_one_for_its_own(
         def __init__(self) -> None:
             self.bytes = bytes((min(len(waits) // 2, 1),)) * 16
 
-    monkeypatch.setattr(invalidating_change, "outlast", outlast)
+    monkeypatch.setattr(cache_invalidation, "outlast", outlast)
     monkeypatch.setattr(uuid, "uuid4", Names)
     storage = MemoryEngine(count(1_000).__next__)
     engine = at_once(storage, Leases(SECONDS))

@@ -16,7 +16,7 @@ from tablestone.model.entity import Entity
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import IF_MATCH_ANY, InsertEntity, MergeEntity
 from tablestone.tables import storage_keys
-from tablestone.tables.entity_group import commit_writes, entity_queues
+from tablestone.tables.writes import commit_writes, entity_queues
 
 pytestmark = pytest.mark.asyncio
 TABLE_ID = b"\0" * storage_keys.TABLE_ID_LENGTH

@@ -26,7 +26,7 @@ from tablestone.engines.contract import (
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.copies import NewDirectory, count_rows
-from tablestone.tables import moving, storage_keys
+from tablestone.tables import storage_keys, storage_migration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -101,11 +101,11 @@ def test_a_directory_gets_every_row_with_its_version_however_often_it_is_interru
         told: list[int] = []
         for _ in range(failures):
             with pytest.raises(EngineUnavailable), Failing(tmp_path / "new", SOURCE) as interrupted:
-                await moving.move(source, interrupted, nothing)
+                await storage_migration.move(source, interrupted, nothing)
             assert not (tmp_path / "new").exists()
         with NewDirectory(tmp_path / "new", SOURCE) as target:
             assert (target.reached is None) == (failures == 0)
-            await moving.move(source, target, lambda rows, _: told.append(rows))
+            await storage_migration.move(source, target, lambda rows, _: told.append(rows))
             target.finish()
         assert (told[-1] == len(ROWS)) == (failures == 0)
         assert count_rows(tmp_path / "new") == len(ROWS)
@@ -118,7 +118,7 @@ def test_a_directory_gets_every_row_with_its_version_however_often_it_is_interru
             if (row.partition, row.row) not in {FOR_LEASES[0][:2], FOR_LEASES[1][:2]}
         ]
         assert await all_rows(copy) == expected
-        found = await moving.compare(source, copy, nothing)
+        found = await storage_migration.compare(source, copy, nothing)
         counts = found.counts
         assert (found.differences, found.told) == (0, [])
         assert (counts.tables, counts.accounts, counts.entities, counts.others) == (1, 1, 1300, 0)
@@ -159,8 +159,8 @@ def test_a_row_that_differs_or_is_missing_is_named(change: Put | None, how: list
         if change is not None:
             partition = storage_keys.entity_partition(TABLE_ID, "p1")
             await theirs.commit(WriteSet(partition, (Change(b"r0001", ANY, change),)))
-        assert (await moving.compare(mine, theirs, nothing)).told == how
-        backwards = await moving.compare(theirs, mine, nothing)
+        assert (await storage_migration.compare(mine, theirs, nothing)).told == how
+        backwards = await storage_migration.compare(theirs, mine, nothing)
         assert backwards.told == [text.replace("is missing", "has no counterpart") for text in how]
 
     asyncio.run(run())
@@ -168,15 +168,18 @@ def test_a_row_that_differs_or_is_missing_is_named(change: Put | None, how: list
 
 def test_many_differences_are_counted_and_a_few_are_told() -> None:
     async def run() -> None:
-        found = await moving.compare(await filled(ROWS), await filled(ROWS[:2]), nothing)
-        assert (found.differences, len(found.told)) == (1300, moving.DIFFERENCES_TOLD_MAX)
+        found = await storage_migration.compare(await filled(ROWS), await filled(ROWS[:2]), nothing)
+        assert (found.differences, len(found.told)) == (
+            1300,
+            storage_migration.DIFFERENCES_TOLD_MAX,
+        )
 
     asyncio.run(run())
 
 
 def test_storage_with_nothing_but_marks_is_empty() -> None:
     async def run() -> None:
-        assert await moving.is_empty(await filled(FOR_LEASES))
-        assert not await moving.is_empty(await filled([*FOR_LEASES, ROWS[-1]]))
+        assert await storage_migration.is_empty(await filled(FOR_LEASES))
+        assert not await storage_migration.is_empty(await filled([*FOR_LEASES, ROWS[-1]]))
 
     asyncio.run(run())

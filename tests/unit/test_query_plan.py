@@ -12,11 +12,20 @@ from tablestone import limits
 from tablestone.model.edm import EdmValue
 from tablestone.model.filter_tree import And, FilterNode, print_filter, property_names
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, encode_key
-from tablestone.query import key_set, plan
+from tablestone.query import plan
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.filter_parser import parse_filter
-from tablestone.query.key_set import END, EVERYTHING, Bounds, KeySet, Slab
-from tablestone.query.plan import KeyInterval, Plan, PlanKind, plan_query
+from tablestone.query.plan import (
+    END,
+    EVERYTHING,
+    Bounds,
+    KeyInterval,
+    KeySet,
+    Plan,
+    PlanKind,
+    Slab,
+    plan_query,
+)
 from unit.query_model import matches
 from unit.query_strategies import ENTITIES, KEY_FILTERS, KEYS
 from unit.query_tables import Row, load, parameters, parsed
@@ -90,8 +99,8 @@ def test_a_plan_that_had_to_give_in_is_sound_too(
     """The limits are so small that every step has to use a coarser plan."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "FILTER_KEY_RANGES_MAX", ranges_max)
-        patch.setattr(key_set, "SIZE_MAX", max(size_max, 3))
-        patch.setattr(key_set, "PAIRWISE_MAX", ranges_max)
+        patch.setattr(plan, "SIZE_MAX", max(size_max, 3))
+        patch.setattr(plan, "PAIRWISE_MAX", ranges_max)
         patch.setattr(plan, "SIMPLIFY_STEPS_MAX", size_max * 4)
         found = plan._plan(node)
         _assert_well_formed(found)
@@ -115,12 +124,12 @@ _SETS = st.lists(
 
 
 def _set_of(rectangles: list[tuple[str, str, str, str]]) -> KeySet:
-    parts = [Bounds(key_set.NOTHING, exact=True)]
+    parts = [Bounds(plan.NOTHING, exact=True)]
     for texts in rectangles:
         a, b, c, d = (encode_key(text) for text in texts)
         if a < b and c < d:
             parts.append(Bounds((Slab(a, b, ((c, d),)),), exact=True))
-    return key_set.union(parts).keys
+    return plan.union(parts).keys
 
 
 def _members(keys: KeySet) -> set[tuple[str, str]]:
@@ -139,24 +148,24 @@ def test_sets_of_keys_are_sets(
     first: list[tuple[str, str, str, str]], second: list[tuple[str, str, str, str]]
 ) -> None:
     one, two = Bounds(_set_of(first), exact=True), Bounds(_set_of(second), exact=True)
-    both, either = key_set.intersection([one, two]), key_set.union([one, two])
+    both, either = plan.intersection([one, two]), plan.union([one, two])
     assert both.exact
     assert either.exact
     assert _members(both.keys) == _members(one.keys) & _members(two.keys)
     assert _members(either.keys) == _members(one.keys) | _members(two.keys)
     # There is one form only: equal sets are equal values.
-    assert key_set.union([two, one]).keys == either.keys
-    assert key_set.intersection([two, one]).keys == both.keys
-    assert key_set.union([both, one]).keys == one.keys
-    assert key_set.intersection([either, one]).keys == one.keys
-    assert key_set.intersection([one, Bounds(EVERYTHING, exact=True)]).keys == one.keys
+    assert plan.union([two, one]).keys == either.keys
+    assert plan.intersection([two, one]).keys == both.keys
+    assert plan.union([both, one]).keys == one.keys
+    assert plan.intersection([either, one]).keys == one.keys
+    assert plan.intersection([one, Bounds(EVERYTHING, exact=True)]).keys == one.keys
 
 
 def test_of_very_many_sets_the_intersection_is_around_each() -> None:
     """Looked at is only the first and the last partition, and the first and the last row, of each set."""
     crossed = (Slab(b"a", b"b", ((b"c", b"d"),)), Slab(b"m", b"n", ((b"a", b"b"), (b"e", b"f"))))
-    sets = [Bounds(EVERYTHING, exact=True)] * key_set.PAIRWISE_MAX + [Bounds(crossed, exact=True)]
-    assert key_set.intersection(sets) == Bounds((Slab(b"a", b"n", ((b"a", b"f"),)),), exact=False)
+    sets = [Bounds(EVERYTHING, exact=True)] * plan.PAIRWISE_MAX + [Bounds(crossed, exact=True)]
+    assert plan.intersection(sets) == Bounds((Slab(b"a", b"n", ((b"a", b"f"),)),), exact=False)
 
 
 def _points(count: int) -> str:

@@ -7,8 +7,8 @@ import pytest
 from tablestone.engines.contract import Key
 from tablestone.model.keys import EntityKey
 from tablestone.tables import storage_keys
-from tablestone.tables.documents import DocumentKind
-from tablestone.tables.row_places import in_words
+from tablestone.tables.metadata import DocumentKind
+from tablestone.tables.storage_keys import in_words
 
 TABLE_ID = bytes(range(8))
 CATALOG = storage_keys.CATALOG + b"weather"

@@ -11,10 +11,13 @@ import pytest
 
 from sas_signing import account_string_to_sign, completed, query_of, signed, table_string_to_sign
 from signing import signature
-from tablestone.auth.account_keys import Account
-from tablestone.auth.account_sas import string_to_sign_account_sas
+from tablestone.auth.account import Account
 from tablestone.auth.authenticate import authenticate
-from tablestone.auth.table_sas import TableSasOfPolicy, string_to_sign_table_sas
+from tablestone.auth.shared_access_signature import (
+    TableSasOfPolicy,
+    string_to_sign_account_sas,
+    string_to_sign_table_sas,
+)
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUNT_NAME
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import AccessPolicy, SignedIdentifier

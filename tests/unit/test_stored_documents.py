@@ -18,9 +18,9 @@ from tablestone.clock import system_clock
 from tablestone.engines.contract import ANY, Change, Put, WriteSet
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables import storage_keys
-from tablestone.tables.documents import DocumentKind
 from tablestone.tables.integrity import check_rows
-from tablestone.tables.row_places import in_words
+from tablestone.tables.metadata import DocumentKind
+from tablestone.tables.storage_keys import in_words
 
 KEY = base64.b64encode(b"a key that nobody may read").decode()
 SECRET = base64.b64encode(b"s3cret s3cret s3cret s3cret s3cr").decode()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tablestone.auth.account_keys import Account
+from tablestone.auth.account import Account
 from tablestone.auth.authenticate import authenticate
 from tablestone.auth.shared_key import (
     canonicalized_resource,

@@ -23,7 +23,7 @@ from tablestone.model.operations import (
     QueryEntities,
 )
 from tablestone.query.filter_parser import parse_filter
-from tablestone.tables.throughput import SharedSlots, Throughput
+from tablestone.tables.throughput_targets import SharedSlots, Throughput
 
 ACCOUNT: Final = 20
 PARTITION: Final = 5

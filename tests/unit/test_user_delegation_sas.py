@@ -8,15 +8,15 @@ from typing import Final
 import pytest
 
 from sas_signing import query_of, signed_by_user
-from tablestone.auth.account_keys import Account
+from tablestone.auth.account import Account
 from tablestone.auth.authenticate import authenticate
 from tablestone.auth.roles import DATA_CONTRIBUTOR, DATA_READER, Assignment, Assignments, Role
-from tablestone.auth.user_delegation_key import DelegationFields, delegation_key
-from tablestone.auth.user_delegation_sas import (
+from tablestone.auth.shared_access_signature import (
     DelegatedTableSas,
     UserDelegationSas,
     string_to_sign_user_delegation_sas,
 )
+from tablestone.auth.user_delegation_key import DelegationFields, delegation_key
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUNT_NAME
 from tablestone.model.entity import Entity
 from tablestone.model.errors import StorageError

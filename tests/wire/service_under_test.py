@@ -31,7 +31,7 @@ from tablestone.engines.memory import MemoryEngine
 from tablestone.model.errors import StorageError
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
-from tablestone.tables.documents import DocumentKind, Documents
+from tablestone.tables.metadata import DocumentKind, Documents
 from tablestone.tables.service import TableService
 from tablestone.wire.messages import RawRequest, single_headers
 from tablestone.wire.versions import UnknownVersions

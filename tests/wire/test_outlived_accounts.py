@@ -46,8 +46,8 @@ from tablestone.model.operations import (
     UpdateEntity,
 )
 from tablestone.tables.account_incarnation import Named, Owner
-from tablestone.tables.documents import Documents
 from tablestone.tables.integrity import check_rows
+from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
 from wire.overtaken import OvertakenEngine
 from wire.service_under_test import Clock

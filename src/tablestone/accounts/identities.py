@@ -1,7 +1,7 @@
 """The identities behind requests without an account key: tokens, roles of their holders, user delegation keys.
 
 Joins the configuration with stored documents. Documents are read from the cache while it is valid, so a change of roles
-acts on the very next request in every process. `auth/bearer.py` has the rules of a valid token; it is loaded for
+acts on the very next request in every process. `auth/bearer_tokens.py` has the rules of a valid token; it is loaded for
 the first token or for a configured issuer.
 """
 
@@ -13,16 +13,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tablestone.auth.authenticate import PresentedToken
-from tablestone.auth.callers import Caller
+from tablestone.auth.permissions import Caller
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignments, RoleHolder
 from tablestone.auth.user_delegation_key import SECRET_LENGTH, issue_key
 from tablestone.configuration import TokenRules
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import GetUserDelegationKey, UserDelegationKey
-from tablestone.tables.documents import DELEGATION, DocumentKind, Documents, read_secret
+from tablestone.tables.metadata import DELEGATION, DocumentKind, Documents, read_secret
 
 if TYPE_CHECKING:
-    from tablestone.accounts.bearer_tokens import BearerTokens
+    from tablestone.accounts.issuer_keys import BearerTokens
 
 
 class Identities:
@@ -94,7 +94,7 @@ class Identities:
     def _bearer_tokens(self) -> BearerTokens:
         if self._tokens is None:
             # Cryptography takes a tenth of a second to load, and most servers never get a token.
-            from tablestone.accounts.bearer_tokens import BearerTokens  # noqa: PLC0415
+            from tablestone.accounts.issuer_keys import BearerTokens  # noqa: PLC0415
 
             self._tokens = BearerTokens(
                 self._documents, self._rules, self._seconds, logs_warnings=self._logs_warnings

@@ -19,9 +19,11 @@ from typing import IO, Any, Final
 
 import orjson
 
-from tablestone.auth.bearer import Issuer
-from tablestone.auth.json_web_keys import Keys, read_keys
-from tablestone.configuration import TrustedIssuer, is_safe_address
+from tablestone.auth.authenticate import PresentedToken
+from tablestone.auth.bearer_tokens import Issuer, Keys, Token, TokenRefused, TokenTrust, read_keys
+from tablestone.auth.token_issuer import own_issuer
+from tablestone.configuration import LOCAL_DOMAIN, TokenRules, TrustedIssuer, is_safe_address
+from tablestone.tables.metadata import OWN_KEY, DocumentKind, Documents, Members
 
 log = logging.getLogger(__name__)
 
@@ -223,3 +225,50 @@ class IssuerKeys:
             Issuer(source.issuer.name, source.issuer.tenant, source.keys)
             for source in self._sources.values()
         )
+
+
+class BearerTokens:
+    """Checks tokens with the current keys. `seconds` never steps back."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        rules: TokenRules,
+        seconds: Callable[[], float],
+        *,
+        logs_warnings: bool = True,
+    ) -> None:
+        self._documents = documents
+        self._rules = rules
+        self.keys = IssuerKeys(rules.issuers, seconds, logs_warnings=logs_warnings)
+        self._own: tuple[Members, Issuer] | None = None
+        self._trust = TokenTrust(())
+        self._trusted: tuple[Issuer, ...] = ()
+
+    async def check(self, token: PresentedToken, account: str, now: int) -> Token:
+        """The content of a token that is valid for this account, `now` in ticks; else raises the refusal."""
+        trust = await self._current_trust()
+        issuer = trust.missing_key_of(token.text)
+        if issuer is not None and await self.keys.look_again(issuer):
+            trust = await self._current_trust()
+        try:
+            return trust.check(token.text, account, now)
+        except TokenRefused as refused:
+            raise token.refusal(f"a bearer token is refused: {refused}") from None
+
+    async def _current_trust(self) -> TokenTrust:
+        """The rules with the current keys: a new object only if a key has changed, because it caches checked tokens."""
+        own = await self._documents.get(DocumentKind.SECRETS, OWN_KEY, self._read_own)
+        trusted = self.keys.issuers if own is None else (*self.keys.issuers, own)
+        if trusted != self._trusted:
+            self._trusted = trusted
+            rules = self._rules
+            domains = (LOCAL_DOMAIN, *rules.domains)
+            self._trust = TokenTrust(trusted, rules.audiences, domains, rules.custom_domains)
+        return self._trust
+
+    def _read_own(self, members: Members) -> Issuer:
+        """The same issuer object for the same key: any change of a document makes this one be read again."""
+        if self._own is None or self._own[0] != members:
+            self._own = (members, own_issuer(members))
+        return self._own[1]

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from tablestone.auth.account_keys import Account, accounts_by_name, is_account_name
+from tablestone.auth.account import Account, accounts_by_name, is_account_name
 from tablestone.configuration import AccountKeys
 from tablestone.engines.contract import Key
 from tablestone.tables.account_incarnation import Incarnations
 from tablestone.tables.cached_rows import NOT_KEPT, NotKept
-from tablestone.tables.documents import DocumentKind, Documents, Members
+from tablestone.tables.metadata import DocumentKind, Documents, Members
 from tablestone.tables.storage_keys import document_place
 
 _INCARNATION: Final = "tenure"

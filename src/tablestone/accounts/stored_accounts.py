@@ -13,23 +13,23 @@ from typing import Final
 
 from tablestone import limits
 from tablestone.accounts.known_accounts import StoredAccount
-from tablestone.auth.account_keys import KEYS_MAX, Account
+from tablestone.auth.account import KEYS_MAX, Account
 from tablestone.auth.roles import Assignments
 from tablestone.auth.user_delegation_key import SECRET_LENGTH
 from tablestone.clock import Clock
 from tablestone.engines.contract import Engine
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.documents import (
+from tablestone.tables.integrity import DocumentReaders
+from tablestone.tables.metadata import (
     DELEGATION,
     OWN_KEY,
     DocumentKind,
     Documents,
     Members,
+    PropertiesOfAccounts,
     read_secret,
 )
-from tablestone.tables.integrity import DocumentReaders
-from tablestone.tables.properties_documents import PropertiesOfAccounts
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH
 
 KEY_BYTES: Final = 64

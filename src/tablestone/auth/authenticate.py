@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tablestone.auth.account_keys import Account
-from tablestone.auth.account_sas import authenticate_account_sas
-from tablestone.auth.callers import OWNER, Caller
-from tablestone.auth.sas_parameters import require_single
+from tablestone.auth.account import Account
+from tablestone.auth.permissions import OWNER, Caller
+from tablestone.auth.shared_access_signature import (
+    TableSasOfPolicy,
+    UserDelegationSas,
+    authenticate_account_sas,
+    authenticate_table_sas,
+    parse_user_delegation_sas,
+    require_single,
+)
 from tablestone.auth.shared_key import SCHEMES, require_shared_key
-from tablestone.auth.table_sas import TableSasOfPolicy, authenticate_table_sas
-from tablestone.auth.user_delegation_sas import UserDelegationSas, parse_user_delegation_sas
 from tablestone.model.errors import CHALLENGE_TEXT, StorageError
 from tablestone.wire.address import Parameters
 from tablestone.wire.messages import RawRequest

@@ -7,7 +7,7 @@ test.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from tablestone.model.operations import (
     CreateTable,
@@ -24,6 +24,7 @@ from tablestone.model.operations import (
     InsertOrMergeEntity,
     InsertOrReplaceEntity,
     MergeEntity,
+    Operation,
     QueryEntities,
     QueryTables,
     SetServiceProperties,
@@ -102,3 +103,24 @@ NEEDS: Final[dict[type, Need]] = {
     GetUserDelegationKey: Need(None, (), (), _actions((GENERATE_USER_DELEGATION_KEY,))),
 }
 """The needed permissions by the type of the operation."""
+
+
+class Caller(Protocol):
+    """An authenticated sender of requests, with known permissions."""
+
+    def permit(self, operation: Operation) -> Operation:
+        """The operation that this caller may execute, possibly narrower than the one requested.
+
+        Raises the service's error if the caller may not execute it.
+        """
+        ...
+
+
+class _Owner:
+    """The holder of a key of the account, who may do everything (auth 1)."""
+
+    def permit(self, operation: Operation) -> Operation:
+        return operation
+
+
+OWNER: Final[Caller] = _Owner()

@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from tablestone import limits
-from tablestone.auth.account_keys import Account, is_account_name
+from tablestone.auth.account import Account, is_account_name
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.model.errors import StorageError
 from tablestone.wire.messages import Headers, RawRequest

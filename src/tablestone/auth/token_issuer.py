@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from tablestone.auth.bearer import Issuer
-from tablestone.auth.json_web_keys import RSA_BITS_MIN, read_keys
+from tablestone.auth.bearer_tokens import RSA_BITS_MIN, Issuer, read_keys
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 
 ALGORITHM: Final = "RS256"

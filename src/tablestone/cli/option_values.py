@@ -11,7 +11,7 @@ import socket
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from tablestone.auth.account_keys import KEYS_MAX, decode_key, is_account_name
+from tablestone.auth.account import KEYS_MAX, decode_key, is_account_name
 from tablestone.configuration import (
     EXPLORER_FORMS,
     EXPLORER_READ_ONLY,

@@ -328,7 +328,7 @@ class Engine(Protocol):
         clock that goes on while the process or the machine is suspended (`engines.leases.Leases`): a process that was
         suspended for longer uses no cached row. A row that was read for a lease after it began, and before it was the
         present one, may be used in it too. Commits do not change the number. Instead, an invalidating commit is
-        made only when no lease can hide the change any more (`tables.invalidating_change`), so a change acts on the
+        made only when no lease can hide the change any more (`tables.cache_invalidation`), so a change acts on the
         very next request of every process here too.
 
         `NEVER`: it is always None.

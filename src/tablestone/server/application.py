@@ -39,11 +39,11 @@ from tablestone.server.trace_opening import (
     traced_tables,
 )
 from tablestone.server.worker_reporter import WorkerMeasures, WorkerReporter
-from tablestone.tables.documents import Documents
+from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH
 from tablestone.tables.sweeper import Sweeper
-from tablestone.tables.throughput import SharedSlots, Throughput
+from tablestone.tables.throughput_targets import SharedSlots, Throughput
 from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_counts import RequestCounts

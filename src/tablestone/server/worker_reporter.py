@@ -14,7 +14,7 @@ from tablestone.clock import monotonic_seconds, unix_seconds
 from tablestone.engines.contract import Engine
 from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
 from tablestone.insight.window import Windows
-from tablestone.tables.documents import Documents
+from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
 from tablestone.tables.sweeper import Sweeper
 from tablestone.telemetry.request_counts import RequestCounts

@@ -15,8 +15,8 @@ import orjson
 from tablestone.engines.contract import ABSENT, ANY, Change, Committed, Conflict, Engine, Key, Put
 from tablestone.model.errors import StorageError
 from tablestone.tables import storage_keys
+from tablestone.tables.cache_invalidation import InvalidatingChange, invalidate
 from tablestone.tables.cached_rows import CachedRows
-from tablestone.tables.invalidating_change import InvalidatingChange, invalidate
 
 
 class Owner(Protocol):

@@ -2,7 +2,7 @@
 
 A row that was read under one `Engine.generation` is used only while the generation stays the same; it is compared at
 every use, and again after every wait. While it is None, no row is kept. Under a lease, no row is kept of a partition in
-which a change is under way (`invalidating_change`). Knows engines, and not the meaning of the rows.
+which a change is under way (`cache_invalidation`). Knows engines, and not the meaning of the rows.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ from tablestone.model.typed_json import members
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import read_incarnation
 from tablestone.tables.catalog import read_record
-from tablestone.tables.documents import DocumentKind, Members, read_document
-from tablestone.tables.properties_documents import read_properties
-from tablestone.tables.row_places import Tables, in_words
+from tablestone.tables.metadata import DocumentKind, Members, read_document, read_properties
+from tablestone.tables.storage_keys import Tables, in_words
 
 DocumentReaders = Mapping[DocumentKind, Callable[[str, Members], object]]
 """The reader of each kind of document: it takes the name and the members, and raises for an invalid document. Its

@@ -32,7 +32,7 @@ from tablestone.model.operations import IF_MATCH_ANY, EntitiesPage, QueryEntitie
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.plan import plan_query
 from tablestone.tables import storage_keys
-from tablestone.tables.filter_hints import hint_of
+from tablestone.tables.filter_pushdown import hint_of
 from tablestone.turns import Seconds, Turn, Turns
 
 

@@ -17,7 +17,7 @@ from tablestone.model.table_names import TABLE_NAME
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import read_record
 from tablestone.tables.integrity import entity_faults
-from tablestone.tables.row_places import in_words
+from tablestone.tables.storage_keys import in_words
 
 Store = Callable[[bytes, bytes], None]
 """Takes the id of a table and an entity as JSON."""

@@ -44,13 +44,11 @@ from tablestone.model.operations import (
 from tablestone.model.service_properties import FRESH
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
-from tablestone.tables.catalog import Catalog
-from tablestone.tables.documents import Documents
-from tablestone.tables.entity_group import commit_writes, entity_queues
-from tablestone.tables.properties_documents import PropertiesOfAccounts
+from tablestone.tables.catalog import Catalog, query_tables
+from tablestone.tables.metadata import Documents, PropertiesOfAccounts
 from tablestone.tables.reads import query_entities, require_conditions
-from tablestone.tables.table_list import query_tables
-from tablestone.tables.throughput import Throughput
+from tablestone.tables.throughput_targets import Throughput
+from tablestone.tables.writes import commit_writes, entity_queues
 from tablestone.turns import Seconds, Turns
 
 

@@ -27,7 +27,7 @@ TABLE_ID_LENGTH: Final = 8
 
 SENTINEL_ROW: Final = b"\0"
 """The first row of a catalog or of documents, where an engine gives leases: it sorts before all others and is never
-deleted. A read of the first row ends with it, and meets no row that was deleted (`invalidating_change`)."""
+deleted. A read of the first row ends with it, and meets no row that was deleted (`cache_invalidation`)."""
 # Deleted tables sort before the others: without a sentinel, the first row of a catalog says whether there is one.
 _DELETED_ROW: Final = b"d"
 DELETED_PARTS: Final = 16
@@ -37,7 +37,7 @@ _TAKEN_ROW: Final = b"u"
 INCARNATION_ROW: Final = b"v"
 """The catalog row whose version is the incarnation of the account's name (`account_incarnation`)."""
 _MARK: Final = b"\xff"
-"""Before the rows that mark, in a catalog or among documents, a change under way (`invalidating_change`). They come
+"""Before the rows that mark, in a catalog or among documents, a change under way (`cache_invalidation`). They come
 last; no name is written with this byte."""
 
 
@@ -250,3 +250,79 @@ def _after_prefix(prefix: bytes) -> bytes:
     """The first bytes after everything that begins with the prefix."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes((stripped[-1] + 1,))
+
+
+Tables = dict[bytes, str]
+"""Names of the tables that were found so far, by their ids."""
+
+
+def in_words(key: Key, tables: Tables) -> str:
+    """A place in storage in the words of the service, if the service has words for it."""
+    if key.partition.startswith(ENTITIES):
+        try:
+            partition_key, row_key = entity_key(key)
+        except UnicodeDecodeError:
+            return _row(key)
+        table_id = key.partition[1 : 1 + TABLE_ID_LENGTH]
+        table = tables.get(table_id, f"of id {table_id.hex()}")
+        return f"the entity PartitionKey={partition_key!r}, RowKey={row_key!r} of table {table}"
+    if is_for_leases(key):
+        kind = "first row" if key.row == SENTINEL_ROW else "mark of a change"
+        return f"the {kind} in {partition_in_words(key.partition, tables)}"
+    if key.partition.startswith(CATALOG):
+        account = key.partition[1:].decode("ascii", "replace")
+        return f"{_catalog_row(key.row)} of account {account}"
+    if key.partition.startswith(DOCUMENTS):
+        kind = key.partition.removeprefix(DOCUMENTS).decode("ascii", "replace")
+        known = _DOCUMENTS.get(kind)
+        name = key.row.decode("ascii", "replace")
+        if known is None or not name.isprintable():
+            return f"the document {_shown(key.row)} of kind {kind!r}"
+        return known.format(name)
+    return _row(key)
+
+
+_DOCUMENTS: Final = {
+    "account": "the stored account {} with its keys",
+    "properties": "the service properties of account {}",
+    "roles": "the roles of account {}",
+    "secrets": "the server's own secret {}",
+    "probe": "the row that /health/{} writes",
+}
+"""The documents by the values of `DocumentKind`."""
+
+
+def _catalog_row(row: bytes) -> str:
+    """A row of an account's catalog; tables have their names in lower case there."""
+    name = named_table(row)
+    if name is None and is_deleted_row(row):
+        return "the note of a deleted table"
+    if name is None:
+        return "the incarnation" if row == INCARNATION_ROW else f"row {_shown(row)}"
+    what = "the reserved name" if is_taken_row(row) else "the description of table"
+    return f"{what} {name}"
+
+
+def _row(key: Key) -> str:
+    return f"row {_shown(key.row)} of partition {_shown(key.partition)}"
+
+
+def _shown(raw: bytes) -> str:
+    """Bytes for a message: as text if they are text, else in hexadecimal."""
+    text = raw.decode("ascii", "replace")
+    return f"'{text}'" if raw.isascii() and text.isprintable() else raw.hex()
+
+
+def partition_in_words(partition: bytes, tables: Tables) -> str:
+    """A partition in the words of the service, if the service has words for it."""
+    if partition.startswith(ENTITIES):
+        try:
+            key = entity_key(Key(partition, b""))
+        except UnicodeDecodeError:
+            return f"partition {_shown(partition)}"
+        table_id = partition[1 : 1 + TABLE_ID_LENGTH]
+        table = tables.get(table_id, f"of id {table_id.hex()}")
+        return f"PartitionKey {key.partition_key!r} of table {table}"
+    if partition.startswith(CATALOG):
+        return f"the catalog of account {partition[1:].decode('ascii', 'replace')}"
+    return f"documents of kind {partition[1:].decode('ascii', 'replace')!r}"

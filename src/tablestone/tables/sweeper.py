@@ -15,9 +15,9 @@ from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, Clock
 from tablestone.engines.contract import Engine, EngineUnavailable
 from tablestone.tables import storage_keys
+from tablestone.tables.cache_invalidation import remove_old_marks
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.documents import DocumentKind
-from tablestone.tables.invalidating_change import remove_old_marks
+from tablestone.tables.metadata import DocumentKind
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Final, Literal, get_args
 
-from tablestone.auth.account_keys import is_account_name
+from tablestone.auth.account import is_account_name
 from tablestone.limits import PAGE_ENTITIES_MAX
 from tablestone.model import operations
 from tablestone.model.errors import ERRORS

@@ -31,7 +31,7 @@ from tablestone.model.operations import (
     entity_key,
 )
 from tablestone.tables.account_incarnation import Owner
-from tablestone.tables.throughput import Allowances, SharedSlots
+from tablestone.tables.throughput_targets import Allowances, SharedSlots
 from tablestone.testing.fault_rules import KINDS, Draw, FaultRefused, Rule, chance, long_tail
 from tablestone.testing.last_requests import Ending, RecordedRequest
 from tablestone.testing.observed_tables import Next

@@ -24,7 +24,7 @@ from tablestone.model.operations import InsertOrReplaceEntity
 from tablestone.model.table_names import require_new_table_name
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.properties_documents import PropertiesOfAccounts
+from tablestone.tables.metadata import PropertiesOfAccounts
 from tablestone.tables.service import TableService
 from tablestone.testing.secondary import FollowedEngine, Secondary
 from tablestone.testing.seeds import ANNOTATION, SeedRefused, SeedRow

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, Final
 
 from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts, generate_key
-from tablestone.auth.account_keys import is_account_name
+from tablestone.auth.account import is_account_name
 from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration, WorkerSlot
 from tablestone.engines.contract import Engine

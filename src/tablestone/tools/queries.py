@@ -22,8 +22,7 @@ from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.filter_tree import print_filter
 from tablestone.model.keys import decode_key, encode_key
 from tablestone.query.filter_parser import parse_filter
-from tablestone.query.key_set import END
-from tablestone.query.plan import KeyInterval, Plan, PlanKind, plan_query
+from tablestone.query.plan import END, KeyInterval, Plan, PlanKind, plan_query
 from tablestone.tools import odata
 from tablestone.tools.client import Query, RawEntity
 from tablestone.tools.formats.rows import key_text

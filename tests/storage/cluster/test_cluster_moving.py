@@ -21,7 +21,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUN
 from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.registry import held_for_processes, open_engine
-from tablestone.tables.moving import move
+from tablestone.tables.storage_migration import move
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,12 +13,11 @@ from sas_signing import account_string_to_sign, table_string_to_sign
 from signing import shared_key, shared_key_lite, signature
 from stress.fuzz.parser import ACCOUNT, NOW, Parser, headers_of
 from stress.property.signed_requests import KEY
-from tablestone.auth.account_keys import Account
+from tablestone.auth.account import Account
 from tablestone.auth.authenticate import authenticate
-from tablestone.auth.bearer import Issuer, TokenRefused, TokenTrust
-from tablestone.auth.callers import OWNER
-from tablestone.auth.json_web_keys import read_keys
-from tablestone.auth.table_sas import TableSasOfPolicy
+from tablestone.auth.bearer_tokens import Issuer, TokenRefused, TokenTrust, read_keys
+from tablestone.auth.permissions import OWNER
+from tablestone.auth.shared_access_signature import TableSasOfPolicy
 from tablestone.model.operations import AccessPolicy, SignedIdentifier
 from tablestone.wire.address import parse_query_string
 from tablestone.wire.messages import RawRequest

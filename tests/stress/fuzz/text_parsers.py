@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final
 
 from stress.fuzz.parser import ACCOUNT, NOW, Parser, headers_of, on_text, text_of
-from tablestone.auth.account_keys import Account
-from tablestone.auth.sas_parameters import Conditions, parse_conditions
+from tablestone.auth.account import Account
+from tablestone.auth.shared_access_signature import Conditions, parse_conditions
 from tablestone.model import edm
 from tablestone.model.entity_json import entity_renderer, read_raw, typed_property
 from tablestone.model.errors import StorageError
@@ -23,7 +23,7 @@ from tablestone.model.keys import EntityKey, decode_key, encode_key
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
 from tablestone.query.plan import plan_query
-from tablestone.tables.filter_hints import hint_of
+from tablestone.tables.filter_pushdown import hint_of
 from tablestone.wire.address import (
     Address,
     format_entity_path,

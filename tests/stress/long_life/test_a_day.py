@@ -21,7 +21,7 @@ from jwt.algorithms import RSAAlgorithm
 
 from tablestone.accounts import issuer_keys
 from tablestone.accounts.issuer_keys import KEPT_SECONDS_MAX, IssuerKeys
-from tablestone.auth.bearer import VERIFIED_KEPT_MAX, TokenRefused, TokenTrust
+from tablestone.auth.bearer_tokens import VERIFIED_KEPT_MAX, TokenRefused, TokenTrust
 from tablestone.auth.token_issuer import issue_token, make_issuer, own_issuer
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.configuration import SelfSigned, TrustedIssuer
@@ -40,9 +40,9 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.cached_rows import KEPT_MAX, CachedRows
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.documents import DocumentKind
+from tablestone.tables.metadata import DocumentKind
 from tablestone.tables.sweeping import ENDED_MAX
-from tablestone.tables.throughput import SLOTS, SharedSlots, Throughput
+from tablestone.tables.throughput_targets import SLOTS, SharedSlots, Throughput
 from tablestone.telemetry.refused_callers import PLACES, QuietAddresses
 from unit.leased_storage import PLACE, CountingEngine, Elapsed, at_once, stored
 from unit.test_insight_counts import get

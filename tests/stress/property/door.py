@@ -32,8 +32,8 @@ from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
-from tablestone.tables.documents import Documents
 from tablestone.tables.integrity import check_rows
+from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
 from tablestone.wire.messages import RawRequest
 from wire.service_under_test import KEY, Clock, Headers, default_headers

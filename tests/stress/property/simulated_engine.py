@@ -19,7 +19,7 @@ from tablestone.engines.cassandra.directory import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
 from tablestone.engines.contract import Engine
 from tablestone.engines.leases import Leases
-from tablestone.tables import invalidating_change
+from tablestone.tables import cache_invalidation
 
 LEASE_SECONDS = 0.5
 
@@ -27,7 +27,7 @@ LEASE_SECONDS = 0.5
 @contextmanager
 def simulated_time() -> Iterator[None]:
     """While the block runs, what asks for the time by itself gets that of the loop."""
-    with mock.patch.object(invalidating_change, "elapsed_seconds", _elapsed):
+    with mock.patch.object(cache_invalidation, "elapsed_seconds", _elapsed):
         yield
 
 

@@ -8,7 +8,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tablestone.auth.table_sas import TableSas
+from tablestone.auth.shared_access_signature import TableSas
 from tablestone.engines.memory import MemoryEngine
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import key_of, read_raw

@@ -27,14 +27,13 @@ from stress.property.signed_requests import (
 )
 from tablestone.accounts.identities import Identities
 from tablestone.accounts.known_accounts import KnownAccounts
-from tablestone.auth import table_sas
-from tablestone.auth.account_keys import Account
+from tablestone.auth import shared_access_signature
+from tablestone.auth.account import Account
 from tablestone.auth.authenticate import PresentedToken, authenticate
-from tablestone.auth.callers import Caller
+from tablestone.auth.permissions import Caller
 from tablestone.auth.roles import DATA_CONTRIBUTOR, Assignment, Assignments
-from tablestone.auth.table_sas import TableSasOfPolicy
+from tablestone.auth.shared_access_signature import TableSasOfPolicy, UserDelegationSas
 from tablestone.auth.user_delegation_key import DelegationFields, delegation_key
-from tablestone.auth.user_delegation_sas import UserDelegationSas
 from tablestone.configuration import AccountKeys, TokenRules
 from tablestone.engines.memory import MemoryEngine
 from tablestone.model.entity import Entity
@@ -57,7 +56,7 @@ from tablestone.model.operations import (
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.documents import DELEGATION, DocumentKind, Documents
+from tablestone.tables.metadata import DELEGATION, DocumentKind, Documents
 from tablestone.tables.service import TableService
 from tablestone.wire.address import parse_query_string
 from tablestone.wire.instants import parse_instant
@@ -195,7 +194,7 @@ def _in_any_case(first: bytes, second: bytes) -> bool:
     return first.lower() == second.lower()
 
 
-_AS_SIGNED = table_sas.string_to_sign_table_sas
+_AS_SIGNED = shared_access_signature.string_to_sign_table_sas
 
 
 def _permissions_in_any_case(account: str, parameters: dict[str, str]) -> str:
@@ -207,7 +206,7 @@ def _permissions_in_any_case(account: str, parameters: dict[str, str]) -> str:
     [
         (hmac, "compare_digest", _all_but_two_characters),
         (hmac, "compare_digest", _in_any_case),
-        (table_sas, "string_to_sign_table_sas", _permissions_in_any_case),
+        (shared_access_signature, "string_to_sign_table_sas", _permissions_in_any_case),
     ],
     ids=["two characters less", "a signature in any case", "permissions in any case"],
 )

@@ -24,8 +24,8 @@ from tablestone.engines.cassandra.engine import CassandraEngine
 from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX
 from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.leases import Leases
-from tablestone.tables import invalidating_change
-from tablestone.tables.documents import Documents
+from tablestone.tables import cache_invalidation
+from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
 
 BEGINNING: Final = 638_000_000_000_000_000
@@ -150,7 +150,7 @@ def simulated_time(random: Random) -> Iterator[None]:
         return process.elapsed()
 
     with (
-        mock.patch.object(invalidating_change, "elapsed_seconds", elapsed),
+        mock.patch.object(cache_invalidation, "elapsed_seconds", elapsed),
         mock.patch("uuid.uuid4", fresh_uuid),
     ):
         yield

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from tablestone.accounts.stored_accounts import StoredAccounts, generate_key
-from tablestone.auth.account_keys import KEYS_MAX, decode_key, is_account_name
+from tablestone.auth.account import KEYS_MAX, decode_key, is_account_name
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import NO_ACCOUNT, BrokenOption
 from tablestone.cli.options import CHANGE_OPTIONS, CHECK_OPTIONS, DATA_OPTIONS

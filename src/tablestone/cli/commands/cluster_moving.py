@@ -1,6 +1,6 @@
 """`tablestone cluster load` and `unload`: a whole data directory into a keyspace, and back.
 
-Knows the order of the steps and the printed text. `tables.moving` brings the rows and compares them; the two engines
+Knows the order of the steps and the printed text. `tables.storage_migration` brings the rows and compares them; the two engines
 know how to take rows that have versions already.
 """
 
@@ -22,7 +22,7 @@ from tablestone.cli.parameters import key_file_option, with_options
 from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.registry import held_for_processes, open_engine
-from tablestone.tables.moving import Comparison, Tell, compare, is_empty, move
+from tablestone.tables.storage_migration import Comparison, Tell, compare, is_empty, move
 from tablestone.tools.progress import Reached, progress_for, shown_bytes
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
 from tablestone.engines.contract import Engine, EngineUnavailable, Key, KeyRange
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import read_record
-from tablestone.tables.row_places import partition_in_words
+from tablestone.tables.storage_keys import partition_in_words
 from tablestone.tools.progress import Reached, progress_for, shown_bytes
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tablestone.accounts.stored_accounts import StoredAccounts
-from tablestone.auth.account_keys import is_account_name
+from tablestone.auth.account import is_account_name
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignment, Assignments, find_role
 from tablestone.cli.commands.token import unknown_role
 from tablestone.cli.option_values import BrokenOption
@@ -20,7 +20,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
 from tablestone.engines.contract import Engine
 from tablestone.model.errors import StorageError
 from tablestone.model.table_names import require_new_table_name
-from tablestone.tables.documents import DocumentKind, Documents, Members
+from tablestone.tables.metadata import DocumentKind, Documents, Members
 
 PRINCIPAL_LENGTH_MAX = 256
 """Characters of a principal's id; usual ids are GUIDs of 36 characters."""

@@ -12,9 +12,11 @@ from urllib.parse import quote
 
 import click
 
-from tablestone.auth.account_sas import signed_sas
-from tablestone.auth.sas_parameters import VERSION_OF_CONDITIONS
-from tablestone.auth.table_sas import VERSION_MIN
+from tablestone.auth.shared_access_signature import (
+    VERSION_OF_CONDITIONS,
+    VERSION_OF_TABLE_SAS,
+    signed_sas,
+)
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.parameters import Command, by_option_name, with_options
@@ -125,7 +127,7 @@ def table_sas(
     """
     if policy is None and permissions is None:
         raise BrokenOption("Give --permissions, or a --policy that has them.")
-    parameters = {"sv": _version(given, VERSION_MIN), "tn": table}
+    parameters = {"sv": _version(given, VERSION_OF_TABLE_SAS), "tn": table}
     if parameters["sv"] < VERSION_OF_CONDITIONS and (given["ip"] or given["https_only"]):
         raise BrokenOption(
             f"--ip and --https-only need --service-version {VERSION_OF_CONDITIONS} or later."

@@ -13,7 +13,7 @@ from tablestone.cli.options import DATA_OPTIONS, TOKEN_TENANT
 from tablestone.cli.parameters import with_options
 from tablestone.cli.stored_data import stored_configuration, with_documents
 from tablestone.clock import system_clock
-from tablestone.tables.documents import OWN_KEY, DocumentKind, Documents, Members
+from tablestone.tables.metadata import OWN_KEY, DocumentKind, Documents, Members
 
 DEVELOPER: Final = "7ab1e570-0000-4000-8000-000000000001"
 """The object id of the holder if no principal is named."""

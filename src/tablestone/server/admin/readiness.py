@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Final, TypeVar
 
 from tablestone.engines.contract import Engine, EngineRefused
-from tablestone.tables.storage_probe import probe_storage
+from tablestone.tables.metadata import probe_storage
 from tablestone.telemetry.worker_reports import WorkerReports
 
 Answer = TypeVar("Answer")

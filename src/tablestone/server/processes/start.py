@@ -36,7 +36,7 @@ from tablestone.server.processes.handover import WorkerEnd
 from tablestone.server.processes.signals import Hangup
 from tablestone.server.processes.supervisor import BesideProcess, Supervisor
 from tablestone.server.processes.worker import BACKLOG, CreateApplication, StartRefused, Worker
-from tablestone.tables.throughput import SharedSlots
+from tablestone.tables.throughput_targets import SharedSlots
 from tablestone.telemetry.refused_callers import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports
 
@@ -270,7 +270,7 @@ def _require_key_files(issuers: Sequence[TrustedIssuer]) -> None:
     for issuer in issuers:
         if issuer.keys_file is None:
             continue
-        from tablestone.auth.json_web_keys import NO_KEY, read_keys  # noqa: PLC0415 - cryptography loads slowly
+        from tablestone.auth.bearer_tokens import NO_KEY, read_keys  # noqa: PLC0415 - cryptography loads slowly
 
         whose = f"The keys of {issuer.name} cannot be read from {issuer.keys_file}"
         try:

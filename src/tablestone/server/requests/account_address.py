@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tablestone.accounts.known_accounts import KnownAccounts
-from tablestone.auth.account_keys import Account
+from tablestone.auth.account import Account
 from tablestone.configuration import LOCAL_DOMAIN
 from tablestone.model.errors import StorageError
 from tablestone.tables.cached_rows import NOT_KEPT

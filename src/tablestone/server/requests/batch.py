@@ -10,7 +10,7 @@ import uuid
 from typing import NamedTuple
 
 from tablestone import limits
-from tablestone.auth.callers import OWNER, Caller
+from tablestone.auth.permissions import OWNER, Caller
 from tablestone.clock import Clock
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import (
@@ -26,8 +26,8 @@ from tablestone.model.operations import (
 )
 from tablestone.server.requests.account_address import FoundAccount
 from tablestone.server.requests.page_writing import answer_page
-from tablestone.tables.entity_group import EntityGroup
 from tablestone.tables.service import TableService
+from tablestone.tables.writes import EntityGroup
 from tablestone.telemetry.request_record import RefusedTable, RequestRecord
 from tablestone.turns import Turns
 from tablestone.wire.address import (

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tablestone.auth.account_sas import AccountSas
-from tablestone.auth.callers import OWNER, Caller
+from tablestone.auth.permissions import OWNER, Caller
 from tablestone.auth.roles import RoleHolder
-from tablestone.auth.table_sas import TableSas
-from tablestone.auth.user_delegation_sas import DelegatedTableSas
+from tablestone.auth.shared_access_signature import AccountSas, DelegatedTableSas, TableSas
 from tablestone.wire.messages import RawRequest
 
 CALLER_KINDS: Final[dict[type, str]] = {

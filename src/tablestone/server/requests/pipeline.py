@@ -15,10 +15,10 @@ from typing import Final, Literal, NamedTuple
 
 from tablestone import limits
 from tablestone.accounts.identities import Identities
-from tablestone.auth.account_keys import Account
+from tablestone.auth.account import Account
 from tablestone.auth.authenticate import PendingCaller, PresentedToken, authenticate
-from tablestone.auth.callers import OWNER, Caller
-from tablestone.auth.table_sas import TableSasOfPolicy
+from tablestone.auth.permissions import OWNER, Caller
+from tablestone.auth.shared_access_signature import TableSasOfPolicy
 from tablestone.clock import Clock, monotonic_seconds
 from tablestone.engines import request_time
 from tablestone.model.errors import RETRY_AFTER, StorageError

@@ -17,8 +17,8 @@ from typing import Final, Protocol
 from tablestone.engines.contract import Engine, Key, KeyRange, StoredRow
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import read_record
-from tablestone.tables.documents import DocumentKind
-from tablestone.tables.row_places import Tables, in_words
+from tablestone.tables.metadata import DocumentKind
+from tablestone.tables.storage_keys import Tables, in_words
 
 ROWS_PER_READ_MAX: Final = 500
 BYTES_PER_READ: Final = 4 << 20

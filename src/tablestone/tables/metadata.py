@@ -1,8 +1,7 @@
-"""Documents: the data of a server beside its tables, such as accounts and service properties. JSON, by kind and name.
+"""Metadata beside the tables: accounts, service properties, roles and secrets, as JSON documents by kind and name.
 
 A document is one cached row: it is read from memory, and a change acts on the very next request in every process. A
-change reads, edits, and commits under the version that was read; after a conflict it starts again. Does not know the
-meaning of a document.
+change reads, edits, and commits under the version that was read; after a conflict it starts again.
 """
 
 from __future__ import annotations
@@ -10,16 +9,39 @@ from __future__ import annotations
 import base64
 import enum
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import orjson
 
 from tablestone import limits
-from tablestone.engines.contract import ABSENT, DELETE, Change, Committed, Engine, Key, Put
+from tablestone.engines.contract import (
+    ABSENT,
+    ANY,
+    DELETE,
+    Change,
+    Committed,
+    Engine,
+    EngineDamaged,
+    EngineUnavailable,
+    Key,
+    OutcomeUnknown,
+    Put,
+    WriteSet,
+)
+from tablestone.model.service_properties import (
+    FRESH,
+    Changes,
+    ServiceProperties,
+    changed,
+    from_members,
+    to_members,
+)
 from tablestone.tables import storage_keys
-from tablestone.tables.cached_rows import CachedRows, Found
-from tablestone.tables.commit_retries import one_more_conflict
-from tablestone.tables.invalidating_change import InvalidatingChange, invalidate
+from tablestone.tables.account_incarnation import Incarnations, Owner
+from tablestone.tables.cache_invalidation import InvalidatingChange, invalidate
+from tablestone.tables.cached_rows import NOT_KEPT, CachedRows, Found, NotKept
+from tablestone.tables.writes import one_more_conflict
 
 Members = dict[str, Any]
 """The members of a document, as JSON values."""
@@ -37,7 +59,7 @@ class DocumentKind(enum.Enum):
     SECRETS = b"secrets"
     """The secrets with which the server signs, by their use."""
     PROBE = b"probe"
-    """The document that a probe of storage writes (`storage_probe`)."""
+    """The document that a probe of storage writes (`probe_storage`)."""
 
     __hash__ = object.__hash__
 
@@ -135,3 +157,78 @@ OWN_KEY: Final = "token-key"
 def read_secret(members: Members) -> bytes:
     """The secret that a document contains."""
     return base64.b64decode(members["secret"])
+
+
+_KIND = DocumentKind.SERVICE_PROPERTIES
+
+
+_FORMER = "formerOwner"
+"""The only member of the document that a deleted account leaves, so that the account's own version is gone."""
+
+
+def read_properties(members: Members) -> ServiceProperties | None:
+    """The properties that a document contains; None for the document that a deleted account left."""
+    return None if _FORMER in members else from_members(members)
+
+
+class PropertiesOfAccounts:
+    """The service properties of all accounts of one engine."""
+
+    def __init__(self, documents: Documents, incarnations: Incarnations) -> None:
+        self._documents = documents
+        self._incarnations = incarnations
+        self._places: dict[str, Key] = {}
+        self.caches = documents.caches
+
+    def kept(self, account: str) -> ServiceProperties | NotKept | None:
+        """The result of `get` if it is in the cache. Every request calls this, so it has to be very fast."""
+        place = self._places.get(account)
+        return NOT_KEPT if place is None else self._documents.kept(place)
+
+    async def get(self, account: str) -> ServiceProperties | None:
+        """The account's service properties; None if they were never set."""
+        if account not in self._places:
+            self._places[account] = storage_keys.document_place(_KIND.value, account)
+        return await self._documents.get(_KIND, account, read_properties)
+
+    async def change(self, owner: Owner, changes: Changes) -> None:
+        """Set the named properties and keep the others; `ResourceNotFound` if the owner was deleted."""
+
+        def edit(members: Members | None) -> Members:
+            properties = FRESH if members is None else read_properties(members) or FRESH
+            return to_members(changed(properties, changes))
+
+        await self._documents.change(
+            _KIND, owner.name, edit, confirm=partial(self._incarnations.require, owner)
+        )
+
+    async def reset(self, account: str, incarnation: int) -> None:
+        """Forget all properties: the account was deleted, and `incarnation` is the next one of its name.
+
+        A document with new content stays, so that no change that is under way can be committed.
+        """
+        await self._documents.change(_KIND, account, lambda _members: {_FORMER: incarnation})
+
+
+PROBED: Final = "ready"
+"""The name of the document that a probe writes."""
+
+
+async def probe_storage(engine: Engine) -> str | None:
+    """Read a row and write it again; None if both succeed, else a sentence that says why not."""
+    place = storage_keys.document_place(DocumentKind.PROBE.value, PROBED)
+    try:
+        await engine.get(place)
+        # Not an invalidating commit: no process keeps this row in memory.
+        await engine.commit(WriteSet(place.partition, (Change(place.row, ANY, Put(_render)),)))
+    except EngineDamaged as damaged:
+        return str(damaged)
+    except EngineUnavailable as refused:
+        return refused.sentence
+    except OutcomeUnknown as unknown:
+        return f"Storage does not say whether it has written: {unknown}"
+    return None
+
+
+def _render(version: int) -> bytes:
+    return orjson.dumps({"version": version, "members": {}})

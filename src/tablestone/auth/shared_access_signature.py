@@ -1,0 +1,508 @@
+"""Shared access signatures: of an account (auth 2), of a table (auth 3), and of a table by a user's key (auth 3.11).
+
+All three are read, verified and limited by the same steps, in the order of auth 2.5. Values are used as they are after
+the URL is decoded; they are never re-ordered or normalised (auth 2.1). A stored access policy, or the secret and the
+roles behind a user's key, are read by the caller of this module and passed in.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, TypeVar
+
+from tablestone.auth.account import Account, SigningKey, decode_key
+from tablestone.auth.permissions import NEEDS, is_met
+from tablestone.auth.roles import Assignments, RoleHolder
+from tablestone.auth.user_delegation_key import SIGNED_SERVICE, DelegationFields, delegating_holder
+from tablestone.model.errors import ERRORS, StorageError
+from tablestone.model.keys import KeyBounds
+from tablestone.model.operations import (
+    AccessPolicy,
+    EntityWrite,
+    GetEntity,
+    Operation,
+    QueryEntities,
+    SignedIdentifier,
+    entity_key,
+)
+from tablestone.wire.address import Parameters
+from tablestone.wire.instants import parse_instant
+from tablestone.wire.messages import RawRequest
+from tablestone.wire.versions import ServedVersions
+
+VERSION_OF_CONDITIONS = "2015-04-05"
+"""From this version on, signatures can restrict address and protocol (auth 3.1), and account SAS exist (auth 2.1)."""
+
+_NAMES: Final = frozenset(
+    (
+        *("sv", "ss", "srt", "tn", "sp", "st", "se", "si", "sip", "spr", "ses", "sig"),
+        *("spk", "srk", "epk", "erk"),
+        *("skoid", "sktid", "skt", "ske", "sks", "skv", "skdutid", "sduoid"),
+    )
+)
+"""All parameters of all kinds of signatures (auth 2.1, 3.1, 3.11)."""
+
+_IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def refused(reason: str, detail: str | None = None) -> StorageError:
+    """`AuthenticationFailed`. The reason goes to the server's log only; the client does not get it (auth 5.3).
+
+    `detail` is a part of the request that the reason is about. The reason contains nothing of the request.
+    """
+    return StorageError("AuthenticationFailed", reason=reason, detail=detail)
+
+
+def require_single(repeated: frozenset[str]) -> None:
+    """Raise if a parameter of the signature occurs twice, since only one of the two can be signed (auth 2.1)."""
+    found = repeated & _NAMES
+    if found:
+        raise refused(f"{', '.join(sorted(found))} came twice")
+
+
+def require_well_formed(
+    parameters: Parameters, signed: Iterable[str], version_min: str, versions: ServedVersions
+) -> str:
+    """The version of the signature; raises for one that is not served, and for a value with a line feed.
+
+    Versions are compared as texts, so one later than the latest known has the form of the latest.
+    """
+    for name in signed:
+        if "\n" in parameters.get(name, ""):
+            raise refused(f"{name} has a line feed")
+    version = parameters.get("sv", "")
+    if versions.rules_for(version) is None or version < version_min:
+        raise refused("sv is no version of such a signature", repr(version))
+    return version
+
+
+def has_signed(parameters: Parameters, string_to_sign: str, key: SigningKey) -> bool:
+    """Whether the key gives the signature in `sig`. A blank in `sig` is a plus that was not encoded (auth 2.1)."""
+    given = parameters["sig"].replace(" ", "+").encode("utf-8")
+    return hmac.compare_digest(key.signature(string_to_sign.encode("utf-8")), given)
+
+
+def require_signature(
+    parameters: Parameters, string_to_sign: str, keys: Iterable[SigningKey]
+) -> None:
+    """Return if one of the keys gives the signature in `sig`, else raise."""
+    for key in keys:
+        if has_signed(parameters, string_to_sign, key):
+            return
+    raise refused("no key of the account gives the signature", repr(string_to_sign))
+
+
+class Validity(NamedTuple):
+    """The time in which a signature is valid, in ticks: from `start` (None: always) until just before `expiry`."""
+
+    start: int | None
+    expiry: int
+
+    def require(self, now: int) -> None:
+        """Raise if the signature is not valid at this moment; there is no grace period for clocks (auth 2.5)."""
+        if self.start is not None and now < self.start:
+            raise refused("the signature does not hold yet")
+        if now >= self.expiry:
+            raise refused("the signature has expired")
+
+
+def instant_or_none(parameters: Parameters, name: str) -> int | None:
+    """A date in ticks, or None if the parameter is missing or empty; the string to sign treats both the same."""
+    text = parameters.get(name)
+    if not text:
+        return None
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise refused(f"{name} is no date", repr(text)) from error
+
+
+class Conditions(NamedTuple):
+    """The addresses (`sip`, both ends inclusive) and the protocol (`spr`) that a signature is limited to."""
+
+    addresses: tuple[_IPAddress, _IPAddress] | None
+    https_only: bool
+
+    def require(self, request: RawRequest) -> None:
+        """Raise if the request came from another address or over another protocol, in this order (auth 2.5)."""
+        if self.addresses is not None and not _is_between(request.client, *self.addresses):
+            text = ERRORS["AuthorizationSourceIPMismatch"].text
+            raise StorageError(
+                "AuthorizationSourceIPMismatch", text.format(SourceIP=request.client)
+            )
+        if self.https_only and request.scheme != "https":
+            raise StorageError("AuthorizationProtocolMismatch")
+
+
+def parse_conditions(parameters: Parameters) -> Conditions:
+    """The conditions in `sip` and `spr`; raises for an invalid value. An empty value is no condition."""
+    protocol = parameters.get("spr", "")
+    if protocol not in ("", "https", "https,http"):
+        raise refused("spr is no protocol", repr(protocol))
+    addresses = parameters.get("sip", "")
+    return Conditions(_parse_addresses(addresses) if addresses else None, protocol == "https")
+
+
+def _parse_addresses(text: str) -> tuple[_IPAddress, _IPAddress]:
+    first, dash, last = text.partition("-")
+    try:
+        start = _parse_address(first)
+        end = _parse_address(last) if dash else start
+    except ValueError as error:
+        raise refused("sip is no address and no range", repr(text)) from error
+    if start.version != end.version:
+        raise refused("sip is a range of two kinds of addresses", repr(text))
+    return start, end
+
+
+def _parse_address(text: str) -> _IPAddress:
+    """An address. An IPv4-mapped IPv6 address becomes the IPv4 address; an address with a zone is refused."""
+    if "%" in text:
+        raise ValueError(text)
+    address = ipaddress.ip_address(text)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def _is_between(client: str, start: _IPAddress, end: _IPAddress) -> bool:
+    try:
+        address = _parse_address(client.partition("%")[0])
+    except ValueError:  # a client on a Unix domain socket has no address
+        return False
+    return address.version == start.version and int(start) <= int(address) <= int(end)
+
+
+VERSION_OF_TABLE_SAS: Final = "2012-02-12"
+"""The first version with table SAS (auth 3.1)."""
+_VERSION_OF_SERVICE_PREFIX: Final = "2015-02-21"
+"""From this version on the resource begins with `/table` (auth 3.2)."""
+BOUNDS: Final = ("spk", "srk", "epk", "erk")
+"""The parameters of the range of keys, in the order in which they are signed (auth 3.2)."""
+_SIGNED_OF_TABLE: Final = ("sp", "st", "se", "tn", "si", "sip", "spr", "sv", *BOUNDS)
+
+
+def canonicalized_table(account: str, table: str, version: str) -> str:
+    """The table in the string to sign: its name in lower case (auth 3.2)."""
+    prefix = "/table" if version >= _VERSION_OF_SERVICE_PREFIX else ""
+    return f"{prefix}/{account}/{table.lower()}"
+
+
+def string_to_sign_table_sas(account: str, parameters: Parameters) -> str:
+    """The values, joined with line feeds and without one at the end (auth 3.2)."""
+    given = parameters.get
+    version = given("sv", "")
+    values = [
+        *[given(name, "") for name in ("sp", "st", "se")],
+        canonicalized_table(account, given("tn", ""), version),
+        given("si", ""),
+        *([given("sip", ""), given("spr", "")] if version >= VERSION_OF_CONDITIONS else []),
+        version,
+        *[given(name, "") for name in BOUNDS],
+    ]
+    return "\n".join(values)
+
+
+class TableSas:
+    """The holder of a table SAS, limited to the entities of one table, its range of keys and its permissions."""
+
+    def __init__(self, table: str, permissions: str, bounds: KeyBounds | None) -> None:
+        self._table = table.lower()
+        self._permissions = frozenset(permissions)
+        self._bounds = bounds
+
+    def permit(self, operation: Operation) -> Operation:
+        """The operation, a query narrowed to the range of keys; or the error that auth 3.3, 3.6 and 3.8 give."""
+        need = NEEDS[type(operation)]
+        if not need.table_sas:
+            raise StorageError("AuthorizationFailure")
+        assert isinstance(operation, GetEntity | QueryEntities | EntityWrite)
+        if operation.table.lower() != self._table:
+            raise refused("a signature of another table", repr(self._table))
+        if not is_met(need.table_sas, self._permissions):
+            raise StorageError("AuthorizationPermissionMismatch")
+        if self._bounds is None:
+            return operation
+        if isinstance(operation, QueryEntities):
+            return replace(operation, bounds=self._bounds)
+        if isinstance(operation, GetEntity):
+            if not self._bounds.hold(operation.key):
+                raise StorageError("ResourceNotFound")  # the same answer as for a missing entity
+        elif not self._bounds.hold(entity_key(operation)):
+            raise StorageError("AuthorizationFailure")
+        return operation
+
+
+@dataclass(frozen=True, slots=True)
+class TableSasOfPolicy:
+    """A correctly signed table SAS that names a stored access policy: its permissions depend on that policy."""
+
+    table: str
+    identifier: str
+    _stated: AccessPolicy
+    _bounds: KeyBounds | None
+    _conditions: Conditions
+
+    def completed(
+        self, identifiers: Iterable[SignedIdentifier], request: RawRequest, now: int
+    ) -> TableSas:
+        """The caller, given the policies that the table has at this moment (auth 3.9). `now` is in ticks."""
+        for identifier in identifiers:
+            if identifier.id == self.identifier:
+                break
+        else:
+            raise refused("the table has no such policy", repr(self.identifier))
+        policy = identifier.policy or _NO_POLICY
+        stated = self._stated
+        effective = AccessPolicy(
+            _one_of("st", stated.start, policy.start),
+            _one_of("se", stated.expiry, policy.expiry),
+            _one_of("sp", stated.permission, policy.permission),
+        )
+        return _caller(self.table, effective, self._bounds, self._conditions, request, now)
+
+
+_NO_POLICY: Final = AccessPolicy(None, None, None)
+
+
+_Value = TypeVar("_Value", int, str)
+
+
+def _one_of(name: str, stated: _Value | None, of_policy: _Value | None) -> _Value | None:
+    """The value from the signature or from its policy. It must not be in both, even if the two are equal."""
+    if stated is not None and of_policy is not None:
+        raise refused(f"{name} is in the signature and in its policy")
+    return of_policy if stated is None else stated
+
+
+def authenticate_table_sas(
+    request: RawRequest,
+    account: Account,
+    parameters: Parameters,
+    now: int,
+    versions: ServedVersions,
+) -> TableSas | TableSasOfPolicy:
+    """The caller, or the error of the first check that fails (auth 2.5). `now` is in ticks."""
+    version = require_well_formed(parameters, _SIGNED_OF_TABLE, VERSION_OF_TABLE_SAS, versions)
+    if version < VERSION_OF_CONDITIONS and (parameters.get("sip") or parameters.get("spr")):
+        raise refused("sip and spr are not signed in this version", version)
+    table = parameters.get("tn", "")
+    if not table:
+        raise refused("a table SAS without tn")
+    stated = AccessPolicy(
+        instant_or_none(parameters, "st"),
+        instant_or_none(parameters, "se"),
+        parameters.get("sp") or None,
+    )
+    bounds, conditions = parse_bounds(parameters), parse_conditions(parameters)
+    identifier = parameters.get("si", "")
+    if not identifier and (stated.expiry is None or stated.permission is None):
+        raise refused("a table SAS without se or sp, and without a policy")
+    require_signature(parameters, string_to_sign_table_sas(account.name, parameters), account.keys)
+    if identifier:
+        return TableSasOfPolicy(table, identifier, stated, bounds, conditions)
+    return _caller(table, stated, bounds, conditions, request, now)
+
+
+def _caller(
+    table: str,
+    effective: AccessPolicy,
+    bounds: KeyBounds | None,
+    conditions: Conditions,
+    request: RawRequest,
+    now: int,
+) -> TableSas:
+    if effective.expiry is None or effective.permission is None:
+        raise refused("se or sp is neither in the signature nor in its policy")
+    Validity(effective.start, effective.expiry).require(now)
+    conditions.require(request)
+    return TableSas(table, effective.permission, bounds)
+
+
+def parse_bounds(parameters: Parameters) -> KeyBounds | None:
+    """The range of keys, None for all keys; a row key without its partition key is refused (auth 3.5).
+
+    An empty value means the same as a missing one: the string to sign does not distinguish the two.
+    """
+    bounds = KeyBounds(*[parameters.get(name) or None for name in BOUNDS])
+    if bounds == _NO_BOUNDS:
+        return None
+    if bounds.start_partition_key is None and bounds.start_row_key is not None:
+        raise refused("srk without spk")
+    if bounds.end_partition_key is None and bounds.end_row_key is not None:
+        raise refused("erk without epk")
+    return bounds
+
+
+_NO_BOUNDS: Final = KeyBounds(None, None, None, None)
+
+
+_SIGNED_OF_ACCOUNT: Final = ("sp", "ss", "srt", "st", "se", "sip", "spr", "sv", "ses")
+_VERSION_OF_SCOPE: Final = "2020-12-06"
+"""From this version on the encryption scope is signed too; it has no meaning for tables (auth 2.2)."""
+
+
+def string_to_sign_account_sas(account: str, parameters: Parameters) -> str:
+    """The account and the values, each followed by a line feed (auth 2.2)."""
+    names = (
+        _SIGNED_OF_ACCOUNT
+        if parameters.get("sv", "") >= _VERSION_OF_SCOPE
+        else _SIGNED_OF_ACCOUNT[:-1]
+    )
+    return "".join([f"{account}\n", *[f"{parameters.get(name, '')}\n" for name in names]])
+
+
+class AccountSas:
+    """The holder of an account SAS, limited to its resource types and permissions (auth 2.4)."""
+
+    def __init__(self, resource_types: str, permissions: str) -> None:
+        self._resource_types = resource_types
+        self._permissions = frozenset(permissions)
+
+    def permit(self, operation: Operation) -> Operation:
+        """The operation itself, or the error for a missing resource type or permission, in this order."""
+        need = NEEDS[type(operation)]
+        if need.resource_type is None:
+            raise StorageError("AuthorizationFailure")
+        if need.resource_type not in self._resource_types:
+            raise StorageError("AuthorizationResourceTypeMismatch")
+        if not is_met(need.account_sas, self._permissions):
+            raise StorageError("AuthorizationPermissionMismatch")
+        return operation
+
+
+def authenticate_account_sas(
+    request: RawRequest,
+    account: Account,
+    parameters: Parameters,
+    now: int,
+    versions: ServedVersions,
+) -> AccountSas:
+    """The caller, or the error of the first check that fails (auth 2.5). `now` is in ticks."""
+    require_well_formed(parameters, _SIGNED_OF_ACCOUNT, VERSION_OF_CONDITIONS, versions)
+    for name in ("ss", "srt", "sp"):
+        if not parameters.get(name):
+            raise refused(f"an account SAS without {name}")
+    start, expiry = instant_or_none(parameters, "st"), instant_or_none(parameters, "se")
+    if expiry is None:
+        raise refused("an account SAS without se")
+    conditions = parse_conditions(parameters)
+    require_signature(
+        parameters, string_to_sign_account_sas(account.name, parameters), account.keys
+    )
+    Validity(start, expiry).require(now)
+    conditions.require(request)
+    if "t" not in parameters["ss"]:
+        raise StorageError("AuthorizationServiceMismatch")
+    return AccountSas(parameters["srt"], parameters["sp"])
+
+
+def signed_sas(account: str, key: str, parameters: Mapping[str, str]) -> dict[str, str]:
+    """The parameters and `sig`, with a key in base64: of a table SAS if they name a table (`tn`), else of an account.
+
+    Raises `ValueError` for a key that is not base64.
+    """
+    given = dict(parameters)
+    text = string_to_sign_table_sas if "tn" in given else string_to_sign_account_sas
+    signature = SigningKey(decode_key(key)).signature(text(account, given).encode("utf-8"))
+    return {**given, "sig": signature.decode("ascii")}
+
+
+VERSION_OF_DELEGATION: Final = "2025-07-05"
+"""The first version with user delegation SAS of tables (auth 3.11)."""
+_OF_KEY: Final = ("skoid", "sktid", "skt", "ske", "sks", "skv")
+_AFTER_RESOURCE: Final = (*_OF_KEY, "skdutid", "sduoid", "sip", "spr", "sv", *BOUNDS)
+_SIGNED_OF_DELEGATION: Final = ("sp", "st", "se", "tn", *_AFTER_RESOURCE)
+
+
+def string_to_sign_user_delegation_sas(account: str, parameters: Parameters) -> str:
+    """The values joined with line feeds: those of a table SAS, with eight lines about the key instead of the policy."""
+    given = parameters.get
+    values = [
+        *[given(name, "") for name in ("sp", "st", "se")],
+        canonicalized_table(account, given("tn", ""), given("sv", "")),
+        *[given(name, "") for name in _AFTER_RESOURCE],
+    ]
+    return "\n".join(values)
+
+
+class DelegatedTableSas:
+    """The holder of a user delegation SAS, limited to operations that the signature and the user's roles permit."""
+
+    def __init__(self, sas: TableSas, user: RoleHolder) -> None:
+        self._sas = sas
+        self._user = user
+
+    def permit(self, operation: Operation) -> Operation:
+        """The operation within the range of the signature, or the error of the signature or of the roles."""
+        return self._user.permit(self._sas.permit(operation))
+
+
+@dataclass(frozen=True, slots=True)
+class UserDelegationSas:
+    """A signature that claims to be made with a user's key. It is not verified before `completed`."""
+
+    _account: Account
+    _parameters: Parameters
+    _of_key: Validity
+    _of_signature: Validity
+    _conditions: Conditions
+    _sas: TableSas
+
+    def completed(
+        self, secret: bytes | None, assignments: Assignments, request: RawRequest, now: int
+    ) -> DelegatedTableSas:
+        """The caller, given the secret (None: no user ever had a key) and the current roles; `now` is in ticks."""
+        given = self._parameters.get
+        user: RoleHolder | None = None
+        if secret is not None:
+            fields = DelegationFields(*[given(name, "") for name in _OF_KEY])
+            text = string_to_sign_user_delegation_sas(self._account.name, self._parameters)
+            user = delegating_holder(
+                secret,
+                self._account.identity,
+                fields,
+                assignments,
+                lambda key: has_signed(self._parameters, text, SigningKey(key)),
+            )
+        if user is None:
+            raise refused("no key of this user gives the signature")
+        self._of_key.require(now)
+        self._of_signature.require(now)
+        self._conditions.require(request)
+        return DelegatedTableSas(self._sas, user)
+
+
+def parse_user_delegation_sas(
+    account: Account, parameters: Parameters, versions: ServedVersions
+) -> UserDelegationSas:
+    """The signature in a URL, not verified yet; raises if its parameters are invalid."""
+    require_well_formed(parameters, _SIGNED_OF_DELEGATION, VERSION_OF_DELEGATION, versions)
+    for name in ("sp", "tn", *_OF_KEY):
+        if not parameters.get(name):
+            raise refused(f"a user delegation SAS without {name}")
+    if parameters["sks"] != SIGNED_SERVICE or versions.rules_for(parameters["skv"]) is None:
+        raise refused("the key is of another service, or of no version")
+    if parameters.get("si"):
+        raise refused("a policy in a user delegation SAS")
+    if parameters.get("sduoid") or parameters.get("skdutid"):
+        # It would need a token of that user too, but a request with an Authorization header ignores the signature.
+        raise refused("a user delegation SAS that is bound to another user")
+    return UserDelegationSas(
+        account,
+        parameters,
+        _validity(parameters, "skt", "ske"),
+        _validity(parameters, "st", "se"),
+        parse_conditions(parameters),
+        TableSas(parameters["tn"], parameters["sp"], parse_bounds(parameters)),
+    )
+
+
+def _validity(parameters: Parameters, start: str, expiry: str) -> Validity:
+    until = instant_or_none(parameters, expiry)
+    if until is None:
+        raise refused(f"a user delegation SAS without {expiry}")
+    return Validity(instant_or_none(parameters, start), until)
