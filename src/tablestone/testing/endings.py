@@ -12,10 +12,17 @@ from typing import Any, Final
 
 from tablestone.server.asgi import Message, Send
 from tablestone.testing.last_requests import Ending, RecordedRequest
-from tablestone.testing.socketless import ConnectionLost
 
 _LINGER_NOT: Final = struct.pack("ii", 1, 0)
 """A socket that is closed with this option sends RST, and drops the bytes that it has not sent yet."""
+
+
+class ConnectionLost(Exception):
+    """A fault ended the connection, before the answer or within it (`began`)."""
+
+    def __init__(self, *, began: bool) -> None:
+        super().__init__("The connection was reset.")
+        self.began = began
 
 
 class AnswerSender:

@@ -17,14 +17,6 @@ _PORTS: Final = {"http": 80, "https": 443}
 AsgiApplication = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-class ConnectionLost(Exception):
-    """A fault ended the connection, before the answer or within it (`began`)."""
-
-    def __init__(self, *, began: bool) -> None:
-        super().__init__("The connection was reset.")
-        self.began = began
-
-
 class SentRequest(NamedTuple):
     """A request as a client sends it. `url` is absolute."""
 

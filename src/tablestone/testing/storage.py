@@ -32,7 +32,6 @@ from tablestone.testing.faults import Faults
 from tablestone.testing.last_requests import LastRequests, RecordedRequest
 from tablestone.testing.secondary import Secondary
 from tablestone.testing.seeds import Seed, rows_of, tables_of
-from tablestone.testing.socketless import ReceivedAnswer, SentRequest, exchange
 from tablestone.testing.state import Dump, Snapshot
 from tablestone.testing.steered_clock import StorageClock
 from tablestone.testing.storage_account import StorageAccount
@@ -260,10 +259,14 @@ class TableStorage:
 
         self._call(deleted)
 
-    def begin_exchange(self, request: SentRequest) -> Future[ReceivedAnswer]:
-        """Answer a request without a socket, for the transports that take the place of HTTP."""
+    def begin(self, ask: Callable[[StorageService], Awaitable[Value]]) -> Future[Value]:
+        """Start `ask` on the loop of the storage; any thread may wait for the future. The loop itself never may."""
         thread = self._running
-        return thread.begin(exchange(thread.service, request))
+
+        async def asked() -> Value:
+            return await ask(thread.service)
+
+        return asyncio.run_coroutine_threadsafe(asked(), thread.loop)
 
     def _name_of(self, account: StorageAccount | str | None) -> str:
         if account is None:
@@ -281,12 +284,7 @@ class TableStorage:
 
     def _call(self, ask: Callable[[StorageService], Awaitable[Value]]) -> Value:
         """The result of `ask`, which runs on the loop of the storage."""
-        thread = self._running
-
-        async def asked() -> Value:
-            return await ask(thread.service)
-
-        return thread.call(asked())
+        return self.begin(ask).result(CALL_SECONDS_MAX)
 
     def _engine_url(self) -> str:
         if self._engine_name not in ENGINES:
@@ -336,14 +334,6 @@ class _ServingThread:
         self._thread.start()
         self._is_ready.wait()
         self._raise_failure()
-
-    def begin(self, asked: Coroutine[Any, Any, Value]) -> Future[Value]:
-        """Start the coroutine on the loop of the storage; any thread may wait for the future."""
-        return asyncio.run_coroutine_threadsafe(asked, self.loop)
-
-    def call(self, asked: Coroutine[Any, Any, Value]) -> Value:
-        """The result of the coroutine, which runs on the loop. Code on the loop itself must never call this."""
-        return self.begin(asked).result(CALL_SECONDS_MAX)
 
     def stop(self) -> None:
         """End the requests under way and the thread."""

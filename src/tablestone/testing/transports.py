@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any, Self
 
@@ -23,7 +24,8 @@ from azure.core.rest._http_response_impl import RestHttpClientTransportResponse
 from azure.core.rest._http_response_impl_async import RestAsyncHttpClientTransportResponse
 
 from tablestone.server.asgi import Message, Receive, Send
-from tablestone.testing.socketless import ConnectionLost, ReceivedAnswer, SentRequest
+from tablestone.testing.endings import ConnectionLost
+from tablestone.testing.socketless import ReceivedAnswer, SentRequest, exchange
 from tablestone.testing.storage import TableStorage
 
 
@@ -36,7 +38,7 @@ class StorageTransport(HttpTransport[HttpRequest, HttpResponse]):
     def send(self, request: HttpRequest, **_options: Any) -> HttpResponse:
         """The answer to a request of azure-core."""
         try:
-            answer = self._storage.begin_exchange(_sent(request)).result()
+            answer = _begin(self._storage, _sent(request)).result()
         except ConnectionLost as lost:
             raise _error(lost) from lost
         make: Any = RestHttpClientTransportResponse  # carries no types
@@ -70,7 +72,7 @@ class AsyncStorageTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
     async def send(self, request: HttpRequest, **_options: Any) -> AsyncHttpResponse:
         """The answer to a request of azure-core."""
         try:
-            answer = await asyncio.wrap_future(self._storage.begin_exchange(_sent(request)))
+            answer = await asyncio.wrap_future(_begin(self._storage, _sent(request)))
         except ConnectionLost as lost:
             raise _error(lost) from lost
         make: Any = RestAsyncHttpClientTransportResponse  # carries no types
@@ -119,7 +121,7 @@ class StorageAsgi:
         path = scope["raw_path"].decode("latin-1")
         url = f"{self._storage.address}{path}" + (f"?{query}" if query else "")
         request = SentRequest(scope["method"], url, headers, body)
-        answer = await asyncio.wrap_future(self._storage.begin_exchange(request))
+        answer = await asyncio.wrap_future(_begin(self._storage, request))
         await send(
             {
                 "type": "http.response.start",
@@ -151,6 +153,11 @@ class _Received:
 class _ReceivedAsync(_Received):
     async def close(self) -> None:  # type: ignore[override]
         """There is nothing to give back."""
+
+
+def _begin(storage: TableStorage, request: SentRequest) -> Future[ReceivedAnswer]:
+    """Answer a request on the loop of the storage; any thread may wait for the future."""
+    return storage.begin(lambda service: exchange(service, request))
 
 
 def _reason(status: int) -> str:
