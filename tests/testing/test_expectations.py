@@ -15,7 +15,7 @@ from azure.data.tables import TableClient, TableServiceClient
 from tablestone.testing import ExpectationRefused, TableStorage, TooExpensive, expectations
 from tablestone.testing.control_operations import Asked, judge_cost
 from tablestone.testing.expectations import Budget, Expectation
-from tablestone.testing.last_requests import LastRequests
+from tablestone.testing.recorded_requests import LastRequests
 
 ROWS: list[dict[str, Any]] = [
     {"PartitionKey": f"p{n % 2}", "RowKey": f"{n:03}", "total": n, "name": "Ada"} for n in range(40)

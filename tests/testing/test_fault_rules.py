@@ -17,7 +17,7 @@ from tablestone.testing.fault_rules import (
     Rule,
     chance,
 )
-from tablestone.testing.last_requests import RecordedRequest
+from tablestone.testing.recorded_requests import RecordedRequest
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.data.tables import TableClient, TableServiceClient
 
 from tablestone.testing import StorageAccount, TableStorage
-from tablestone.testing.partition_ranges import PARTITIONS_PER_RANGE, begins_range
+from tablestone.testing.realism import PARTITIONS_PER_RANGE, begins_range
 
 ENTITY = {"PartitionKey": "p", "RowKey": "r", "total": 5}
 ROWS = [{"PartitionKey": f"{n:03}", "RowKey": "r", "total": n} for n in range(80)]

@@ -10,14 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from tablestone.testing.clock import ClockRefused, StorageClock
     from tablestone.testing.expectations import ExpectationRefused, TooExpensive
     from tablestone.testing.fault_rules import FaultRefused, fixed, long_tail, normal
-    from tablestone.testing.last_requests import RecordedRequest
+    from tablestone.testing.recorded_requests import RecordedRequest
     from tablestone.testing.seeds import SeedRefused
     from tablestone.testing.state import Snapshot, StateRefused
-    from tablestone.testing.steered_clock import ClockRefused, StorageClock
-    from tablestone.testing.storage import TableStorage
-    from tablestone.testing.storage_account import StorageAccount
+    from tablestone.testing.storage import StorageAccount, TableStorage
     from tablestone.testing.storage_service import StorageRefused
     from tablestone.testing.transports import AsyncStorageTransport, StorageAsgi, StorageTransport
 
@@ -44,16 +43,16 @@ __all__ = [
 
 _PLACES: Final = {
     "AsyncStorageTransport": "transports",
-    "ClockRefused": "steered_clock",
+    "ClockRefused": "clock",
     "ExpectationRefused": "expectations",
     "FaultRefused": "fault_rules",
-    "RecordedRequest": "last_requests",
+    "RecordedRequest": "recorded_requests",
     "SeedRefused": "seeds",
     "Snapshot": "state",
     "StateRefused": "state",
-    "StorageAccount": "storage_account",
+    "StorageAccount": "storage",
     "StorageAsgi": "transports",
-    "StorageClock": "steered_clock",
+    "StorageClock": "clock",
     "StorageRefused": "storage_service",
     "StorageTransport": "transports",
     "TableStorage": "storage",

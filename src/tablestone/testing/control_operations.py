@@ -17,11 +17,10 @@ from tablestone import __version__
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
 from tablestone.testing.expectations import Budget, judge
 from tablestone.testing.fault_rules import Rule, fixed, long_tail, normal
-from tablestone.testing.last_requests import REQUESTS_KEPT_MAX, RecordedRequest
+from tablestone.testing.recorded_requests import REQUESTS_KEPT_MAX, RecordedRequest
 from tablestone.testing.seeds import SeedRefused, rows_of
-from tablestone.testing.snapshot_file import SnapshotUnreadable, bytes_of, contents_of
-from tablestone.testing.state import Snapshot
-from tablestone.testing.storage_account import StorageAccount
+from tablestone.testing.state import Snapshot, SnapshotUnreadable, bytes_of, contents_of
+from tablestone.testing.storage import StorageAccount
 from tablestone.testing.storage_service import StorageService
 
 JSON: Final = "application/json"

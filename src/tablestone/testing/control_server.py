@@ -20,15 +20,15 @@ from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.processes.http_server import HttpServer
 from tablestone.server.processes.start import base_address, listen
 from tablestone.server.processes.worker import admission_of, uvicorn_config
+from tablestone.testing.clock import ClockRefused
 from tablestone.testing.control_document import openapi
 from tablestone.testing.control_operations import JSON, Asked, ControlledStorage, NotThere
 from tablestone.testing.control_routes import ROUTES, MemberRefused, Route, checked, parsed_query
 from tablestone.testing.expectations import ExpectationRefused
 from tablestone.testing.fault_rules import FaultRefused
-from tablestone.testing.last_requests import LastRequests
+from tablestone.testing.recorded_requests import LastRequests
 from tablestone.testing.seeds import SeedRefused
 from tablestone.testing.state import StateRefused
-from tablestone.testing.steered_clock import ClockRefused
 from tablestone.testing.storage_service import (
     StorageRefused,
     StorageService,

@@ -17,7 +17,7 @@ from tablestone.advice.advising import advise_on_query, advise_on_table
 from tablestone.advice.filter_shape import read_shape
 from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Thresholds
 from tablestone.query.plan import PlanKind
-from tablestone.testing.last_requests import LastRequests, RecordedRequest
+from tablestone.testing.recorded_requests import LastRequests, RecordedRequest
 
 _WRITES: Final = frozenset(
     (

@@ -18,7 +18,7 @@ from tablestone.model import operations
 from tablestone.model.errors import ERRORS
 from tablestone.model.table_names import TABLE_NAME
 from tablestone.query.plan import PlanKind
-from tablestone.testing.last_requests import RecordedRequest
+from tablestone.testing.recorded_requests import RecordedRequest
 
 _OPERATIONS: Final = tuple(
     operation

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from azure.data.tables.aio import TableClient as AsyncTableClient
     from azure.data.tables.aio import TableServiceClient as AsyncTableServiceClient
 
-    from tablestone.testing.storage import TableStorage
-    from tablestone.testing.storage_account import StorageAccount
+    from tablestone.testing.storage import StorageAccount, TableStorage
 
 ENGINE_OPTION: Final = "tablestone_engine"
 SCOPE_OPTION: Final = "tablestone_account_scope"

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -27,14 +28,13 @@ from tablestone.engines.engine_url import EngineUrl
 from tablestone.server.processes.http_server import HttpServer
 from tablestone.server.processes.start import base_address, listen
 from tablestone.server.processes.worker import admission_of, uvicorn_config
+from tablestone.testing.clock import StorageClock
 from tablestone.testing.expectations import Budget, Expectation
 from tablestone.testing.faults import Faults
-from tablestone.testing.last_requests import LastRequests, RecordedRequest
-from tablestone.testing.secondary import Secondary
+from tablestone.testing.realism import Secondary
+from tablestone.testing.recorded_requests import LastRequests, RecordedRequest
 from tablestone.testing.seeds import Seed, rows_of, tables_of
 from tablestone.testing.state import Dump, Snapshot
-from tablestone.testing.steered_clock import StorageClock
-from tablestone.testing.storage_account import StorageAccount
 from tablestone.testing.storage_service import (
     StorageRefused,
     StorageService,
@@ -42,6 +42,24 @@ from tablestone.testing.storage_service import (
     no_faults,
 )
 from tablestone.wire.versions import UnknownVersions
+
+
+@dataclass(frozen=True, slots=True)
+class StorageAccount:
+    """An account of a storage: its name, its key and its endpoint."""
+
+    name: str
+    key: str = field(repr=False)
+    endpoint: str
+
+    @property
+    def connection_string(self) -> str:
+        """The connection string, as the SDKs of all languages read it."""
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={self.name};AccountKey={self.key};"
+            f"TableEndpoint={self.endpoint};"
+        )
+
 
 Value = TypeVar("Value")
 

@@ -25,14 +25,16 @@ from tablestone.server.application import Application, Parts
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.requests.failures import loggable_path
 from tablestone.tables.service import TableService
-from tablestone.testing.endings import AnswerSender
-from tablestone.testing.faults import Faults
-from tablestone.testing.last_requests import CURRENT, LastRequests
-from tablestone.testing.observed_tables import ObservedEngine, ObservedTables
-from tablestone.testing.partition_ranges import RangedEngine
-from tablestone.testing.secondary import EVENTUAL_SECONDS, FollowedEngine, Secondary
+from tablestone.testing.clock import StorageClock
+from tablestone.testing.faults import AnswerSender, Faults
+from tablestone.testing.realism import EVENTUAL_SECONDS, FollowedEngine, RangedEngine, Secondary
+from tablestone.testing.recorded_requests import (
+    CURRENT,
+    LastRequests,
+    ObservedEngine,
+    ObservedTables,
+)
 from tablestone.testing.state import State
-from tablestone.testing.steered_clock import StorageClock
 
 AZURE_DELETION_SECONDS: Final = 40
 """With realism, the name of a deleted table cannot be used for so long (wire 3.4), unless the configuration says it."""

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Self
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit
 
 from azure.core.exceptions import IncompleteReadError, ServiceResponseError
 from azure.core.pipeline.transport import AsyncHttpTransport, HttpTransport
@@ -24,9 +27,79 @@ from azure.core.rest._http_response_impl import RestHttpClientTransportResponse
 from azure.core.rest._http_response_impl_async import RestAsyncHttpClientTransportResponse
 
 from tablestone.server.asgi import Message, Receive, Send
-from tablestone.testing.endings import ConnectionLost
-from tablestone.testing.socketless import ReceivedAnswer, SentRequest, exchange
+from tablestone.testing.faults import ConnectionLost
 from tablestone.testing.storage import TableStorage
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+AsgiApplication = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class SentRequest(NamedTuple):
+    """A request as a client sends it. `url` is absolute."""
+
+    method: str
+    url: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+@dataclass(slots=True)
+class ReceivedAnswer:
+    """Status, headers and body as a client receives them."""
+
+    status: int = 0
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes = b""
+
+
+async def exchange(application: AsgiApplication, request: SentRequest) -> ReceivedAnswer:
+    """The answer to a request. Raises `ConnectionLost` if a fault ends the connection before the answer is complete."""
+    answer = ReceivedAnswer()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": request.body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            answer.status = message["status"]
+            answer.headers = [
+                (name.decode("latin-1"), value.decode("latin-1"))
+                for name, value in message["headers"]
+            ]
+        else:
+            answer.body += message.get("body", b"")
+
+    await application(scope_of(request), receive, send)
+    return answer
+
+
+def scope_of(request: SentRequest) -> Message:
+    """The ASGI scope of a request."""
+    url = urlsplit(request.url)
+    headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers
+    ]
+    names = {name for name, _ in headers}
+    if b"host" not in names:
+        headers.append((b"host", url.netloc.encode("latin-1")))
+    if request.body and not names & {b"content-length", b"transfer-encoding"}:
+        headers.append((b"content-length", b"%d" % len(request.body)))
+    return {
+        "type": "http",
+        "method": request.method,
+        "scheme": url.scheme,
+        "path": url.path,
+        "raw_path": url.path.encode("latin-1") or b"/",
+        "query_string": url.query.encode("latin-1"),
+        "headers": headers,
+        "client": ("127.0.0.1", 0),
+        "server": (url.hostname, url.port or _PORTS.get(url.scheme, 0)),
+    }
+
+
+# These are the only responses of azure-core that need no HTTP library. They are not public, so a test sends every kind
+# of request through them.
 
 
 class StorageTransport(HttpTransport[HttpRequest, HttpResponse]):

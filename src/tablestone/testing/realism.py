@@ -1,8 +1,8 @@
-"""The secondary of a storage: it follows the primary at once, some seconds later, or not at all.
+"""Where Azure differs from one machine: a secondary that is behind, and pages that end with partition ranges.
 
-While it is behind, it has rows of its own: a copy from the moment when it began to be behind, and since then the
-commits of the primary, each when its time has come. Runs on the loop of the storage; any thread may say how far it is
-behind. Nothing is copied before the first commit after that, because until then both have the same rows.
+The secondary follows the primary at once, some seconds later, or not at all. While it is behind, it has rows of its
+own: a copy from the moment when it began to be behind, and since then the commits of the primary, each when its time
+has come. It runs on the loop of the storage; any thread may say how far it is behind.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import secrets
 from collections import deque
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from tablestone.clock import TICKS_PER_SECOND
@@ -21,19 +22,24 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     Engine,
+    Hint,
     Key,
     KeyRange,
+    MomentPassed,
+    Rows,
+    Snapshot,
     WriteSet,
 )
-from tablestone.engines.forwarding_engine import ForwardingEngine
+from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
 from tablestone.engines.memory import MemoryContents, MemoryEngine
+from tablestone.model.entity_json import key_of, read_raw
 from tablestone.model.operations import GetServiceStats, Operation, Result, ServiceStats
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named, Owner
 from tablestone.tables.service import TableService
+from tablestone.testing.clock import StorageClock
 from tablestone.testing.fault_rules import FaultRefused
-from tablestone.testing.observed_tables import Next
-from tablestone.testing.steered_clock import StorageClock
+from tablestone.testing.recorded_requests import Next
 
 EVENTUAL_SECONDS: Final = 60.0
 """The secondary of a storage with `realism` is behind by so much. Azure promises no limit; minutes are usual."""
@@ -179,3 +185,65 @@ async def _contents_of(engine: Engine) -> MemoryContents:
             rows[Key(row.partition, row.row)] = (row.version, row.value)
         rest = KeyRange(Key(found[-1].partition, found[-1].row + b"\0"), _EVERYTHING.end)
     return MemoryContents(sorted(rows), rows)
+
+
+PARTITIONS_PER_RANGE: Final = 4
+"""On average."""
+_KEY_BEGINS: Final = len(storage_keys.ENTITIES) + storage_keys.TABLE_ID_LENGTH
+
+
+def begins_range(partition: bytes) -> bool:
+    """Whether a range begins with this partition. It depends on the PartitionKey alone, so every run is the same."""
+    return blake2b(partition[_KEY_BEGINS:], digest_size=1).digest()[0] % PARTITIONS_PER_RANGE == 0
+
+
+class RangedEngine(ForwardingEngine):
+    """An engine whose reads of entities end with a partition range."""
+
+    async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
+        rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
+        return _of_first_range(rows, ranges[0].start)
+
+    async def snapshot(self) -> Snapshot:
+        return _RangedSnapshot(await super().snapshot())
+
+
+class _RangedSnapshot(ForwardingSnapshot):
+    """A snapshot that passes when a partition range ends: the page ends there, even if it is empty."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._has_passed = False
+
+    async def read(
+        self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int, hint: Hint | None = None
+    ) -> Rows:
+        if self._has_passed:
+            raise MomentPassed
+        rows = await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max, hint=hint)
+        first = _of_first_range(rows, ranges[0].start)
+        self._has_passed = first.next_key is not None and _divides(first, first.next_key)
+        return first
+
+
+def _of_first_range(rows: Rows, start: Key) -> Rows:
+    """The rows before the first partition, except that of the first row, that begins a range."""
+    if not start.partition.startswith(storage_keys.ENTITIES):
+        return rows
+    table_id = start.partition[len(storage_keys.ENTITIES) : _KEY_BEGINS]
+    before: bytes | None = None
+    for number, value in enumerate(rows.values):
+        place = storage_keys.entity_place(table_id, key_of(read_raw(value)))
+        if before not in (None, place.partition) and begins_range(place.partition):
+            return Rows(rows.values[:number], place)
+        before = place.partition
+    return rows
+
+
+def _divides(rows: Rows, next_key: Key) -> bool:
+    """Whether a range begins with the next row, which is of another partition than the last one."""
+    if not rows.values or not next_key.partition.startswith(storage_keys.ENTITIES):
+        return False
+    table_id = next_key.partition[len(storage_keys.ENTITIES) : _KEY_BEGINS]
+    last = storage_keys.entity_place(table_id, key_of(read_raw(rows.values[-1])))
+    return last.partition != next_key.partition and begins_range(next_key.partition)
