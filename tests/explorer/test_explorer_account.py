@@ -21,7 +21,7 @@ from explorer.pages_in_browser import (
     watched_page,
 )
 from server_process import ServerProcess, start_server
-from tablestone.explorer.known_sizes import NOT_KNOWN
+from tablestone.explorer.tables import NOT_KNOWN
 from tablestone.server.admin.size_survey import IN_MEMORY
 
 pytestmark = [

@@ -188,7 +188,7 @@ def test_rows_that_could_not_be_read_are_tried_again(browser: Any, tmp_path: Pat
     def following(path: str) -> dict[str, str]:
         return {} if "NextPartitionKey" in path else {"x-ms-continuation-NextPartitionKey": "b"}
 
-    one_row = {"tablestone.explorer.grid_pages.PIECE_ROWS": 1}
+    one_row = {"tablestone.explorer.grid.PIECE_ROWS": 1}
     with (
         answering(answer, following) as place,
         running_explorer(place, settings=tmp_path, constants=one_row) as process,

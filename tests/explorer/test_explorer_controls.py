@@ -195,7 +195,7 @@ def test_a_large_table_is_counted_on(
         running_explorer(
             filled_server.connection_string,
             settings=tmp_path,
-            constants={"tablestone.explorer.table_pages.COUNT_SECONDS_MAX": -1.0},
+            constants={"tablestone.explorer.tables.COUNT_SECONDS_MAX": -1.0},
         ) as process,
         watched_page(browser, process) as watched,
     ):
@@ -387,7 +387,7 @@ def test_a_scan_without_a_result_so_far_can_look_further(browser: Any, tmp_path:
     def answer(path: str) -> tuple[int, str, bytes]:
         return 200, "application/json", b'{"value": []}' if is_first(path) else found
 
-    at_once = {"tablestone.explorer.grid_pages.PIECE_SECONDS_MAX": -1.0}
+    at_once = {"tablestone.explorer.grid.PIECE_SECONDS_MAX": -1.0}
     with (
         answering(answer, lambda path: token if is_first(path) else {}) as place,
         running_explorer(place, settings=tmp_path, constants=at_once) as process,

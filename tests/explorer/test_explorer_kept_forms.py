@@ -11,7 +11,7 @@ import pytest
 
 from explorer.test_explorer_bad_input import answering
 from explorer.test_page_guard import COOKIE, ORIGIN, send
-from tablestone.explorer.filter_input import filter_problem
+from tablestone.explorer.query_bar import filter_problem
 from tablestone.testing import TableStorage
 from tablestone.tools.connection import Connection, parse_connection_string
 

@@ -24,7 +24,7 @@ from explorer.pages_in_browser import (
     watched_page,
 )
 from server_process import start_server
-from tablestone.explorer.grid_pages import PIECE_ROWS
+from tablestone.explorer.grid import PIECE_ROWS
 from tablestone.model.keys import EntityKey
 from tablestone.tools.client import TableEndpoint
 from tablestone.tools.connection import parse_connection_string

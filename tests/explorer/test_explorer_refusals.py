@@ -21,9 +21,9 @@ from explorer.test_page_guard import COOKIE, ORIGIN, PASSED, send
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.served_explorer import PATH, ServedExplorer
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
-from tablestone.explorer.explored_account import ExplorerSettings
-from tablestone.explorer.explorer_application import CHANGE_FORMS, READ_ONLY
-from tablestone.explorer.known_sizes import NOT_KNOWN, NOT_TOLD, known_sizes
+from tablestone.explorer.account import ExplorerSettings
+from tablestone.explorer.application import CHANGE_FORMS, READ_ONLY
+from tablestone.explorer.tables import NOT_KNOWN, NOT_TOLD, known_sizes
 from tablestone.tools.connection import (
     LOCAL_KEY,
     local_connection,

@@ -8,17 +8,27 @@ from typing import Any
 
 import pytest
 
-from tablestone.explorer.explored_account import ExplorerSettings, SeenProperties
-from tablestone.explorer.filter_input import advice_on, completions, filter_problem, plan_of
-from tablestone.explorer.grid_query import GridQuery, read_query
-from tablestone.explorer.grid_rows import COLUMNS_MAX, Cell, cell_of, columns_of
+from tablestone.explorer.account import ExplorerSettings, SeenProperties
+from tablestone.explorer.grid import COLUMNS_MAX, Cell, ShownPages, cell_of, columns_of
+from tablestone.explorer.grid_query import (
+    GridQuery,
+    forget_query,
+    queries_of,
+    read_query,
+    read_token,
+    save_query,
+    write_token,
+)
 from tablestone.explorer.page_templates import _with_code
-from tablestone.explorer.page_tokens import read_token, write_token
-from tablestone.explorer.property_forms import HINTS, differences, fields_of, read_form
-from tablestone.explorer.query_pages import condition_of
-from tablestone.explorer.saved_queries import forget_query, queries_of, save_query
-from tablestone.explorer.sdk_code import LANGUAGES, point_code, query_code
-from tablestone.explorer.shown_entities import ShownPages
+from tablestone.explorer.property_fields import HINTS, differences, fields_of, read_form
+from tablestone.explorer.query_bar import (
+    advice_on,
+    completions,
+    condition_of,
+    filter_problem,
+    plan_of,
+)
+from tablestone.explorer.selection import LANGUAGES, point_code, query_code
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tablestone.explorer.explored_account import ExplorerSettings
-from tablestone.explorer.explorer_application import CHANGE_FORMS, SHOWN, create_explorer
+from tablestone.explorer.account import ExplorerSettings
+from tablestone.explorer.application import CHANGE_FORMS, SHOWN, create_explorer
 from tablestone.explorer.page_guard import POLICY
 from tablestone.tools.connection import (
     LOCAL_KEY,
@@ -131,7 +131,7 @@ def test_under_a_prefix() -> None:
 
 
 def changing_paths() -> list[str]:
-    from tablestone.explorer.explorer_application import CHANGES  # noqa: PLC0415 - beside its only use
+    from tablestone.explorer.application import CHANGES  # noqa: PLC0415 - beside its only use
 
     return [path.replace("{table}", "Weather") for path in CHANGES]
 

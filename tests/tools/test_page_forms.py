@@ -27,7 +27,7 @@ from pyarrow import parquet
 from explorer.test_page_guard import COOKIE, send
 from server_process import ServerProcess, start_server
 from tablestone.cli.data_commands import DATA_COMMANDS
-from tablestone.explorer import explorer_application, table_pages
+from tablestone.explorer import application, tables
 from tablestone.explorer.page_templates import PART_HEADER
 from tablestone.tools import copying, exporting
 from tablestone.tools.client import Operation, TableEndpoint, Walk
@@ -493,7 +493,7 @@ WITHOUT_PAGES_OF_THE_SERVICE = {
 def test_the_explorer_shows_what_is_there(
     services: Services, page: Explored, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_pages, "COUNT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(tables, "COUNT_SECONDS_MAX", 0.0)
     # The list of tables is asked for once: a person can ask again.
     faults = (None,) if page.route == "/" else given.faults
     with services.shaped(given.forms, faults_of_pages(cycle(faults))) as (service, place):
@@ -516,7 +516,7 @@ def test_the_explorer_says_that_pages_have_no_end(services: Services, page: Expl
 def test_the_explorer_says_that_a_token_is_too_long_for_an_address(
     services: Services, monkeypatch: pytest.MonkeyPatch, path: str, length: int, status: int
 ) -> None:
-    monkeypatch.setattr(table_pages, "COUNT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(tables, "COUNT_SECONDS_MAX", 0.0)
     with services.shaped((Form(700, MISSING, length=length),)) as (_, place):
         answer = open_page(place, path)
     assert answer.status_code == status
@@ -526,4 +526,4 @@ def test_the_explorer_says_that_a_token_is_too_long_for_an_address(
 
 def test_every_page_of_the_explorer_has_its_case() -> None:
     named = {page.route for page in EXPLORED}
-    assert named == set(explorer_application.SHOWN) - WITHOUT_PAGES_OF_THE_SERVICE
+    assert named == set(application.SHOWN) - WITHOUT_PAGES_OF_THE_SERVICE

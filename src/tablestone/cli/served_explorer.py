@@ -58,9 +58,9 @@ class ServedExplorer:
         """The application, in the process of the admin address."""
         import platformdirs  # noqa: PLC0415 - only this process needs it
 
-        from tablestone.explorer.explored_account import ExplorerSettings  # noqa: PLC0415 - an extra
-        from tablestone.explorer.explorer_application import create_explorer_of_accounts  # noqa: PLC0415 - an extra
-        from tablestone.explorer.saved_queries import FILE_NAME  # noqa: PLC0415 - an extra
+        from tablestone.explorer.account import ExplorerSettings  # noqa: PLC0415 - an extra
+        from tablestone.explorer.application import create_explorer_of_accounts  # noqa: PLC0415 - an extra
+        from tablestone.explorer.grid_query import FILE_NAME  # noqa: PLC0415 - an extra
         from tablestone.tools.connection import parse_connection_string  # noqa: PLC0415
         from tablestone.tools.profiles import DIRECTORY_VARIABLE  # noqa: PLC0415 - as above
 

@@ -1,16 +1,57 @@
-"""The query of the grid as it stands in an address: filter, selected properties, order and top. Pure.
+"""The query of the grid: in an address, with its continuation token, and saved under a name in a file of the user.
 
-Knows texts; an address may come from another person and hold anything, so each part is checked here. Knows no HTTP.
+An address may come from another person and hold anything, so each part is checked here. A filter may have private
+values in it, so only the user may read the file.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from threading import Lock
+from typing import Final, NamedTuple
 
+import orjson
+
+from tablestone.explorer.account import ExplorerSettings
+from tablestone.tools.client import Token
 from tablestone.tools.queries import parse_order
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.refusals import TransferFailed, TransferRefused
+
+WORD_LENGTH_MAX: Final = 32 * 1024
+"""The explorer takes addresses of 64 KiB. The token of two keys of the greatest length needs 11 KiB."""
+
+
+def write_token(token: Token | None) -> str | None:
+    """The token as a word; None for none. `TransferFailed` if the word is too long for an address."""
+    if token is None:
+        return None
+    word = base64.urlsafe_b64encode(orjson.dumps(list(token))).decode("ascii").rstrip("=")
+    if len(word) > WORD_LENGTH_MAX:
+        raise TransferFailed("The service gives a continuation token that no address can hold.")
+    return word
+
+
+def read_token(text: str | None) -> Token | None:
+    """The token of a word; `TransferRefused` if it is none."""
+    if not text:
+        return None
+    try:
+        read = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (binascii.Error, ValueError):
+        read = None
+    if not (
+        isinstance(read, list) and len(read) == 2 and all(isinstance(part, str) for part in read)
+    ):
+        raise TransferRefused("The address names a page that does not exist.")
+    return Token(*read)
+
 
 TOP_MAX: Final = 10_000_000
 NAMES_MAX: Final = 252
@@ -78,3 +119,88 @@ def read_names(text: str) -> tuple[str, ...]:
     if len(names) > NAMES_MAX:
         raise QueryRefused("select", f"At most {NAMES_MAX} properties can be selected.")
     return names
+
+
+QUERIES_MAX: Final = 500
+"""Queries that are kept for one table."""
+NAME_LENGTH_MAX: Final = 80
+FILE_NAME: Final = "explorer_queries.json"
+_writing: Final = Lock()
+
+
+class SavedQuery(NamedTuple):
+    """A query under a name."""
+
+    name: str
+    query: GridQuery
+
+
+def queries_of(settings: ExplorerSettings, table: str) -> list[SavedQuery]:
+    """The saved queries of a table, by name."""
+    if settings.saved_queries is None:
+        return []
+    kept = _read(settings.saved_queries).get(_place(settings, table), {})
+    found = []
+    for name, parameters in sorted(kept.items()):
+        try:
+            found.append(SavedQuery(name, read_query(parameters)))
+        except (TransferRefused, AttributeError):
+            continue  # written by hand, or by a later version
+    return found
+
+
+def save_query(settings: ExplorerSettings, table: str, name: str, query: GridQuery) -> None:
+    """Keep a query under a name; one of that name is replaced. `TransferRefused` if it cannot be kept."""
+    name = name.strip()
+    if not name or len(name) > NAME_LENGTH_MAX:
+        raise TransferRefused(f"The query needs a name of 1 to {NAME_LENGTH_MAX} characters.")
+    with _writing:
+        path = _file(settings)
+        kept = _read(path)
+        queries = kept.setdefault(_place(settings, table), {})
+        if name not in queries and len(queries) >= QUERIES_MAX:
+            raise TransferRefused(f"{QUERIES_MAX} queries are saved for this table: delete one.")
+        queries[name] = {key: str(text) for key, text in query.in_address.items() if text}
+        _write(path, kept)
+
+
+def forget_query(settings: ExplorerSettings, table: str, name: str) -> None:
+    """Forget the query of that name, if there is one."""
+    with _writing:
+        path = _file(settings)
+        kept = _read(path)
+        if kept.get(_place(settings, table), {}).pop(name, None) is not None:
+            _write(path, kept)
+
+
+def _place(settings: ExplorerSettings, table: str) -> str:
+    return f"{settings.connection.url}/{table}"
+
+
+def _file(settings: ExplorerSettings) -> Path:
+    if settings.saved_queries is None:
+        raise TransferRefused("This explorer saves no queries.")
+    return settings.saved_queries
+
+
+def _read(path: Path) -> dict[str, dict[str, dict[str, str]]]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        raise TransferRefused(f"{path}, which has the saved queries, cannot be read.") from None
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        raise TransferRefused(f"{path} is not a file of saved queries.")
+    return found
+
+
+def _write(path: Path, kept: dict[str, dict[str, dict[str, str]]]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, written = tempfile.mkstemp(dir=path.parent, prefix=".queries-")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(kept, file, indent=2, ensure_ascii=False)
+        Path(written).replace(path)
+    except OSError as error:
+        raise TransferRefused(f"{path} cannot be written: {error.strerror}.") from None

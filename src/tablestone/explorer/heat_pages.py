@@ -15,8 +15,8 @@ from tablestone.advice.advising import advise, advise_on_query
 from tablestone.advice.rule import Advice
 from tablestone.advice.workload import TableUse
 from tablestone.explorer.heat_map import picture_of, scale
-from tablestone.explorer.known_sizes import sizes_of
 from tablestone.explorer.page_templates import account_of, page
+from tablestone.explorer.tables import sizes_of
 from tablestone.insight.report import DAY, HOUR, NOW, InsightReport, QueryShape
 from tablestone.tools.insight import ask_for_insight, query_use, shapes_of, workload_of
 from tablestone.tools.progress import shown_bytes

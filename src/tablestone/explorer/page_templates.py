@@ -1,7 +1,7 @@
-"""The templates of the explorer: every value becomes text by itself, so that nothing of a table is ever run.
+"""The templates of the explorer, and the fields of the forms that it gets.
 
-Knows Jinja and the common parts of a page; knows no table. A request that wants a part of a page (`X-Part`) gets the
-part alone.
+Jinja escapes every value, so nothing of a table is ever run. A request for a part of a page (`X-Part`) gets the part
+alone.
 """
 
 from __future__ import annotations
@@ -12,12 +12,40 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from tablestone import __version__
+from tablestone.explorer.account import ExploredAccount
 from tablestone.explorer.account_switch import paths_of_accounts
-from tablestone.explorer.explored_account import ExploredAccount
+
+FORM_FIELDS_MAX: Final = 8000
+"""Fields of a form: an entity of 252 properties has four for each; a selection has one for each entity."""
+FORM_PART_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of a field: a string of 64 KiB is up to 200 KiB of UTF-8, and more with escapes."""
+
+
+class PostedForm:
+    """The fields of a form, each once or several times."""
+
+    def __init__(self, form: FormData) -> None:
+        self._form = form
+
+    def text(self, name: str, default: str = "") -> str:
+        """The text of a field, or the default if it is absent."""
+        value = self._form.get(name, default)
+        return value if isinstance(value, str) else default
+
+    def texts(self, name: str) -> list[str]:
+        """The texts of all fields of a name, in their order."""
+        return [value for value in self._form.getlist(name) if isinstance(value, str)]
+
+    def file(self, name: str) -> UploadFile | None:
+        """A file that was chosen, or None."""
+        value = self._form.get(name)
+        return value if isinstance(value, UploadFile) and value.filename else None
+
 
 PART_HEADER: Final = "x-part"
 CHANGED_HEADER: Final = "X-Changed"

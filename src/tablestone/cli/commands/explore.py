@@ -18,8 +18,8 @@ import platformdirs
 import uvicorn
 
 from tablestone.cli.data_options import connection_for, connection_options
-from tablestone.explorer.explored_account import ExplorerSettings
-from tablestone.explorer.saved_queries import FILE_NAME
+from tablestone.explorer.account import ExplorerSettings
+from tablestone.explorer.grid_query import FILE_NAME
 from tablestone.tools.connection import Connection, GivenConnection, parse_place
 from tablestone.tools.profiles import DIRECTORY_VARIABLE, open_profiles
 from tablestone.tools.refusals import TransferRefused
@@ -67,7 +67,7 @@ def explore(
     access signature, or the name of a profile. Without it, the other options and the environment
     name the endpoint, as for every data tool.
     """
-    from tablestone.explorer.explorer_application import create_explorer  # noqa: PLC0415 - its help needs no page
+    from tablestone.explorer.application import create_explorer  # noqa: PLC0415 - its help needs no page
     from tablestone.explorer.page_guard import new_token  # noqa: PLC0415 - as above
 
     words = GivenConnection(connection_string, account_url, sas, profile)

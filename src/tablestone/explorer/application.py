@@ -22,21 +22,29 @@ from starlette.types import ASGIApp, Scope
 
 from tablestone.clock import system_clock
 from tablestone.explorer import (
-    entity_pages,
-    grid_pages,
+    entity_edit,
+    grid,
     heat_pages,
-    query_pages,
-    service_pages,
-    signature_pages,
-    table_pages,
-    transfer_pages,
+    import_export,
+    query_bar,
+    selection,
+    service_settings,
+    signatures,
+    tables,
 )
+from tablestone.explorer.account import ExploredAccount, ExplorerSettings
 from tablestone.explorer.account_switch import AccountSwitch
-from tablestone.explorer.explored_account import ExploredAccount, ExplorerSettings
 from tablestone.explorer.page_guard import ASSETS_PATH, READS, TOKEN_PARAMETER, PageGuard
-from tablestone.explorer.page_templates import ASSETS, account_of, bare_page, page
-from tablestone.explorer.posted_forms import FORM_FIELDS_MAX, FORM_PART_BYTES_MAX, PostedForm
-from tablestone.explorer.signature_explained import expired_at
+from tablestone.explorer.page_templates import (
+    ASSETS,
+    FORM_FIELDS_MAX,
+    FORM_PART_BYTES_MAX,
+    PostedForm,
+    account_of,
+    bare_page,
+    page,
+)
+from tablestone.explorer.signatures import expired_at
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.refusals import TransferFailed, TransferRefused
 from tablestone.tools.service_errors import ServiceError, Unreachable
@@ -48,33 +56,34 @@ Show = Callable[[Request], Response]
 Change = Callable[[Request, PostedForm], Response]
 
 SHOWN: Final[Mapping[str, Show]] = {
-    **table_pages.SHOWN,
-    **grid_pages.SHOWN,
-    **query_pages.SHOWN,
-    **entity_pages.SHOWN,
-    **transfer_pages.SHOWN,
+    **tables.SHOWN,
+    **grid.SHOWN,
+    **query_bar.SHOWN,
+    **entity_edit.SHOWN,
+    **import_export.SHOWN,
     **heat_pages.SHOWN,
-    **service_pages.SHOWN,
-    **signature_pages.SHOWN,
+    **service_settings.SHOWN,
+    **signatures.SHOWN,
 }
 POSTED: Final[Mapping[str, Change]] = {
-    **query_pages.POSTED,
-    **entity_pages.POSTED,
-    **signature_pages.POSTED,
+    **query_bar.POSTED,
+    **selection.POSTED,
+    **signatures.POSTED,
 }
 """Pages that are posted and change no data: `--read-only` allows them."""
 CHANGE_FORMS: Final[Mapping[str, Show]] = {
-    **table_pages.CHANGE_FORMS,
-    **entity_pages.CHANGE_FORMS,
-    **transfer_pages.CHANGE_FORMS,
+    **tables.CHANGE_FORMS,
+    **entity_edit.CHANGE_FORMS,
+    **import_export.CHANGE_FORMS,
 }
 """Pages with a form that could only be refused if the explorer is read-only."""
 CHANGES: Final[Mapping[str, Change]] = {
-    **table_pages.CHANGES,
-    **entity_pages.CHANGES,
-    **transfer_pages.CHANGES,
-    **service_pages.CHANGES,
-    **signature_pages.CHANGES,
+    **tables.CHANGES,
+    **entity_edit.CHANGES,
+    **selection.CHANGES,
+    **import_export.CHANGES,
+    **service_settings.CHANGES,
+    **signatures.CHANGES,
 }
 
 

@@ -1,38 +1,182 @@
 """The page of a table: the query bar and the grid, which is read piece by piece as a person scrolls.
 
-A piece begins at a continuation token, so that the whole table is never in the browser or here. Knows queries and
-their cost; `grid_rows` knows the looks of values.
+A piece begins at a continuation token, so that the whole table is never in the browser or here. The service has the
+order of keys only: another order is made here, of the first entities that the filter finds.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tablestone.clock import monotonic_seconds
-from tablestone.explorer.explored_account import PROPERTIES_KEPT_MAX, ExploredAccount, SeenProperty
-from tablestone.explorer.filter_input import FilterProblem, advice_on, filter_problem, plan_of
-from tablestone.explorer.grid_query import GridQuery, QueryRefused, read_names, read_query
-from tablestone.explorer.grid_rows import columns_of, rows_of
+from tablestone.explorer.account import (
+    PROPERTIES_KEPT_MAX,
+    ExploredAccount,
+    SeenProperty,
+    property_names,
+)
+from tablestone.explorer.grid_query import (
+    GridQuery,
+    QueryRefused,
+    queries_of,
+    read_names,
+    read_query,
+    read_token,
+    write_token,
+)
 from tablestone.explorer.page_templates import account_of, page, path_to, wants_part
-from tablestone.explorer.page_tokens import read_token, write_token
-from tablestone.explorer.query_pages import COMPARISONS, condition_of
-from tablestone.explorer.saved_queries import queries_of
-from tablestone.explorer.sdk_code import LANGUAGES
-from tablestone.explorer.shown_entities import ORDERED_MAX, absent_from, asked_properties, in_order
+from tablestone.explorer.property_fields import value_as_text
+from tablestone.explorer.query_bar import (
+    COMPARISONS,
+    FilterProblem,
+    advice_on,
+    condition_of,
+    filter_problem,
+    plan_of,
+)
+from tablestone.explorer.selection import LANGUAGES
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
-from tablestone.tools.client import Query, RawEntity, Token
+from tablestone.tools import odata
+from tablestone.tools.client import Page, Query, RawEntity, Token
 from tablestone.tools.formats.rows import TYPE_NAMES
-from tablestone.tools.queries import all_of
-from tablestone.tools.reading import Cost
+from tablestone.tools.queries import Refinement, all_of, without
+from tablestone.tools.reading import Cost, TableReader
 from tablestone.tools.refusals import TransferRefused
+
+CELL_LENGTH_MAX: Final = 120
+"""Characters of a value in the grid; the whole value is in the panel of the entity."""
+COLUMNS_MAX: Final = 24
+"""Columns that are shown unless `select` names others: a grid of 252 columns is of no help."""
+_UNSEEN: Final = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥", "\0": "␀"})
+
+
+class Cell(NamedTuple):
+    """A value in the grid. `kind` is the type without `Edm.`, and empty if the property is absent."""
+
+    text: str
+    kind: str
+
+
+class GridRow(NamedTuple):
+    """An entity in the grid. `key` is JSON of its two keys."""
+
+    key: str
+    partition_key: str
+    row_key: str
+    cells: list[Cell]
+
+
+ABSENT: Final = Cell("", "")
+
+
+def columns_of(
+    entities: Iterable[RawEntity], known: Sequence[str], selected: Sequence[str]
+) -> list[str]:
+    """The columns: those that are selected, or those known before and then the properties that come new."""
+    if selected:
+        return list(selected)
+    found = dict.fromkeys(known or (PARTITION_KEY, ROW_KEY))
+    most = max(COLUMNS_MAX, len(known))
+    for raw in entities:
+        if len(found) >= most:
+            break
+        found.update(dict.fromkeys(property_names(raw)))
+    names = list(found)[:most]
+    return names if known or not any(TIMESTAMP in raw for raw in entities) else [*names, TIMESTAMP]
+
+
+def rows_of(entities: Iterable[RawEntity], columns: Sequence[str]) -> list[GridRow]:
+    """The entities as rows."""
+    found = []
+    for raw in entities:
+        partition_key, row_key = str(raw.get(PARTITION_KEY, "")), str(raw.get(ROW_KEY, ""))
+        key = orjson.dumps([partition_key, row_key]).decode()
+        cells = [cell_of(raw, name) for name in columns]
+        found.append(GridRow(key, partition_key, row_key, cells))
+    return found
+
+
+def cell_of(raw: RawEntity, name: str) -> Cell:
+    """A property of an entity as a cell."""
+    if raw.get(name) is None:
+        return ABSENT
+    try:
+        value = odata.property_of(raw, name)
+    except ValueError:
+        return Cell(_short(str(raw[name])), "Unknown")
+    if value is None:
+        return ABSENT
+    return Cell(_short(value_as_text(value)), value.type.value.removeprefix("Edm."))
+
+
+def _short(text: str) -> str:
+    if len(text) > CELL_LENGTH_MAX:
+        text = text[: CELL_LENGTH_MAX - 1] + "…"
+    return text.translate(_UNSEEN)
+
+
+ORDERED_MAX: Final = 10_000
+"""Entities that are put in order here: the service has one order only."""
+
+
+def asked_properties(query: GridQuery) -> tuple[str, ...]:
+    """The properties to ask for, empty for all: also the keys, which name the entity, and the property of the order."""
+    names = (PARTITION_KEY, ROW_KEY, *query.select, *(name for name, _ in query.ordered_by))
+    return tuple(dict.fromkeys(names)) if query.select else ()
+
+
+def in_order(reader: TableReader, table: str, query: GridQuery) -> list[RawEntity]:
+    """The first `ORDERED_MAX` entities of the query in its order, at most `top` of them."""
+    asked = Query(table, query.filter or None, asked_properties(query))
+    read = islice(reader.entities(asked), ORDERED_MAX)
+    return list(Refinement(order_by=query.ordered_by, top=query.top).apply(read))
+
+
+def absent_from(entities: Sequence[RawEntity], query: GridQuery) -> tuple[str, ...]:
+    """The properties of the order that no entity has; none if there is no entity."""
+    return tuple(
+        name
+        for name, _ in query.ordered_by
+        if entities and not any(raw.get(name) is not None for raw in entities)
+    )
+
+
+class ShownPages:
+    """The pages of what the grid shows of a query, as an export reads them: in its order, at most `top`."""
+
+    def __init__(self, reader: TableReader, query: GridQuery) -> None:
+        self.cost = reader.cost
+        self._reader = reader
+        self._query = query
+
+    def pages(self, query: Query, token: Token | None = None) -> Iterator[Page]:
+        """All pages from the token on; one page if there is an order."""
+        given = self._query
+        if given.ordered_by:
+            chosen = (PARTITION_KEY, ROW_KEY, *given.select)
+            hidden = [name for name, _ in given.ordered_by if given.select and name not in chosen]
+            entities = without(in_order(self._reader, query.table, given), hidden)
+            yield Page(list(entities), None, 0)
+            return
+        left = given.top
+        for read in self._reader.pages(query, token):
+            if left is None or len(read.entities) < left:
+                yield read
+                left = None if left is None else left - len(read.entities)
+            else:
+                yield read._replace(entities=read.entities[:left], next_token=None)
+                return
+
 
 PIECE_ROWS: Final = 100
 """Entities of a piece: about three screens."""

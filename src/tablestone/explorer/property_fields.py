@@ -6,20 +6,22 @@ as a JSON string. Knows types and their texts; knows no HTTP.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-from tablestone.explorer.explored_account import property_names
-from tablestone.explorer.grid_rows import value_as_text
+from tablestone.explorer.account import property_names
 from tablestone.model import typed_json
-from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.edm import EdmType, EdmValue, GeographyPoint
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
+from tablestone.model.typed_json import geography_json
 from tablestone.tools import odata
 from tablestone.tools.client import RawEntity
 from tablestone.tools.formats.rows import TYPE_NAMES
 from tablestone.tools.odata import TypedEntity
+from tablestone.tools.queries import shown_value
 
 ESCAPED: Final = "String as JSON"
 """The type of a field whose text is a JSON string."""
@@ -81,6 +83,15 @@ def field_of(name: str, value: EdmValue) -> PropertyField:
     if isinstance(value.value, str) and value.type is EdmType.STRING and needs_escapes(value.value):
         return PropertyField(name, ESCAPED, typed_json.quote(value.value))
     return PropertyField(name, value.type.value.removeprefix("Edm."), value_as_text(value))
+
+
+def value_as_text(value: EdmValue) -> str:
+    """A value as text; a point in the form that GeoJSON gives it."""
+    if isinstance(value.value, GeographyPoint):
+        return geography_json(value.value)
+    if isinstance(value.value, float) and math.isfinite(value.value):
+        return repr(value.value)  # the shortest text of this number, as the other tools show it
+    return shown_value(value)
 
 
 def needs_escapes(text: str) -> bool:

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tablestone.explorer.page_templates import account_of, page
-from tablestone.explorer.posted_forms import PostedForm
+from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.model.edm import parse_date_time
 from tablestone.tools.refusals import TransferRefused
 from tablestone.tools.service_errors import ServiceError

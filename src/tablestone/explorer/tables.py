@@ -1,30 +1,70 @@
 """The page with the tables of the account: find, create, delete with the name typed, and count what a table holds.
 
-Knows tables; knows no entity but its size.
+The protocol of the service does not tell sizes. A Tablestone server counts them in the background, and tells them on
+its admin address.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tablestone.clock import monotonic_seconds
-from tablestone.explorer.known_sizes import known_sizes
-from tablestone.explorer.page_templates import account_of, page, path_to
-from tablestone.explorer.page_tokens import read_token, write_token
-from tablestone.explorer.posted_forms import PostedForm
+from tablestone.explorer.account import ExplorerSettings
+from tablestone.explorer.grid_query import read_token, write_token
+from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
+from tablestone.insight.report import InsightReport, TableSize
 from tablestone.model.entity import entity_size
 from tablestone.model.table_names import TABLE_NAME
 from tablestone.tools import odata
 from tablestone.tools.client import Query, RawEntity
+from tablestone.tools.insight import ask_for_insight
 from tablestone.tools.progress import shown_bytes
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.refusals import TransferFailed, TransferRefused
 from tablestone.tools.service_errors import ServiceError
+
+NOT_TOLD: Final = (
+    "The protocol does not tell the sizes of tables; the admin address of a Tablestone server "
+    "does (--admin)."
+)
+NOT_COUNTED: Final = "not counted yet"
+NOT_KNOWN: Final = "size not known"
+
+
+class KnownSizes(NamedTuple):
+    """The sizes by the names of tables in lower case. `note` says in a sentence why some are missing; or it is empty.
+
+    `instead` are the words in the place of a size that is missing.
+    """
+
+    sizes: Mapping[str, TableSize]
+    note: str
+    instead: str
+
+
+def sizes_of(report: InsightReport) -> KnownSizes:
+    """The sizes in a report of one account."""
+    sizes = {each.table.lower(): each.size for each in report.tables if each.size is not None}
+    return KnownSizes(sizes, report.sizes_note, NOT_KNOWN if report.sizes_note else NOT_COUNTED)
+
+
+def known_sizes(settings: ExplorerSettings) -> KnownSizes:
+    """The sizes of the tables of an account; of an endpoint without an admin address, none."""
+    if settings.admin_url is None:
+        return KnownSizes({}, NOT_TOLD, NOT_KNOWN)
+    try:
+        return sizes_of(
+            ask_for_insight(settings.admin_url, account=settings.connection.account).report
+        )
+    except TransferFailed as failed:
+        return KnownSizes({}, str(failed), NOT_KNOWN)
+
 
 TABLES_SHOWN_MAX: Final = 2000
 COUNT_SECONDS_MAX: Final = 3.0

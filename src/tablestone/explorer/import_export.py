@@ -14,11 +14,10 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from tablestone.explorer.filter_input import filter_problem
+from tablestone.explorer.grid import ORDERED_MAX, ShownPages
 from tablestone.explorer.grid_query import read_query
-from tablestone.explorer.page_templates import account_of, counted, page
-from tablestone.explorer.posted_forms import PostedForm
-from tablestone.explorer.shown_entities import ORDERED_MAX, ShownPages
+from tablestone.explorer.page_templates import PostedForm, account_of, counted, page
+from tablestone.explorer.query_bar import filter_problem
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools.client import Query
 from tablestone.tools.exporting import Export, Target

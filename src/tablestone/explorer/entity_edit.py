@@ -1,21 +1,20 @@
-"""The panel of one entity, and what is done with the selected ones: edit under ETag, insert, clone, delete, copy.
+"""The panel of one entity: edit under its ETag, insert, clone, delete.
 
-A conflict shows both versions. Knows entities and forms; knows no grid.
+If another client has changed the entity since it was shown, a conflict shows both versions. Knows entities and forms;
+knows no grid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tablestone.explorer.explored_account import SeenProperty
-from tablestone.explorer.page_templates import account_of, page
-from tablestone.explorer.posted_forms import PostedForm
-from tablestone.explorer.property_forms import (
+from tablestone.explorer.account import SeenProperty
+from tablestone.explorer.page_templates import PostedForm, account_of, page
+from tablestone.explorer.property_fields import (
     ESCAPED,
     FIELD_TYPES,
     HINTS,
@@ -25,20 +24,13 @@ from tablestone.explorer.property_forms import (
     fields_of,
     read_form,
 )
-from tablestone.explorer.sdk_code import LANGUAGES, point_code, query_code
+from tablestone.explorer.selection import LANGUAGES
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, RawEntity
-from tablestone.tools.refusals import TransferRefused
 from tablestone.tools.service_errors import ServiceError
-from tablestone.tools.writing import quoted
 
-DELETED_TOGETHER_MAX: Final = 100
-"""Entities of one partition that an entity group transaction deletes."""
-COPIED_MAX: Final = 1000
-"""Entities that are copied at a time."""
-POINTS_IN_FILTER_MAX: Final = 100
 NO_KEYS: Final = (
     "Nothing is written: type a PartitionKey and a RowKey, or choose that both are empty."
 )
@@ -154,94 +146,6 @@ def delete(request: Request, form: PostedForm) -> Response:
     return page(request, "done.html", changed=True, table=table, sentences=["1 entity is deleted."])
 
 
-def ask_selected(request: Request, form: PostedForm) -> Response:
-    """The question before the selected entities are deleted."""
-    keys = _selected(form)
-    table = request.path_params["table"]
-    return page(request, "delete_entities.html", table=table, keys=keys, rows=form.texts("row"))
-
-
-def delete_selected(request: Request, form: PostedForm) -> Response:
-    """Delete the selected entities, each partition in transactions; the page says how many there were."""
-    table = request.path_params["table"]
-    endpoint = account_of(request).endpoint
-    by_partition: dict[str, list[EntityKey]] = {}
-    for key in _selected(form):
-        by_partition.setdefault(key.partition_key, []).append(key)
-    deleted = 0
-    sentences = []
-    for partition, keys in by_partition.items():
-        for start in range(0, len(keys), DELETED_TOGETHER_MAX):
-            part = keys[start : start + DELETED_TOGETHER_MAX]
-            try:
-                endpoint.transact(table, [Operation("DELETE", key, if_match="*") for key in part])
-            except ServiceError as error:
-                sentences.append(f"Nothing of {len(part)} in {partition!r} is deleted: {error}")
-            else:
-                deleted += len(part)
-    noun = "entity is" if deleted == 1 else "entities are"
-    return page(
-        request,
-        "done.html",
-        changed=True,
-        table=table,
-        sentences=[f"{deleted:,} {noun} deleted.", *sentences],
-        status=409 if sentences else 200,
-    )
-
-
-def copy(request: Request, form: PostedForm) -> Response:
-    """The selected entities as JSON, as a filter, or as code in a language."""
-    table = request.path_params["table"]
-    keys = _selected(form)
-    wanted = form.text("as", "JSON")
-    if len(keys) > COPIED_MAX:
-        raise TransferRefused(f"At most {COPIED_MAX:,} entities are copied at a time.")
-    if wanted == "JSON":
-        endpoint = account_of(request).endpoint
-        found = [raw for key in keys if (raw := endpoint.get(table, key)) is not None]
-        text = "".join(_as_json(raw) for raw in found)
-    elif wanted == "filter":
-        text = filter_of(keys)
-    elif wanted in LANGUAGES:
-        text = (
-            point_code(wanted, table, keys[0])
-            if len(keys) == 1
-            else query_code(wanted, table, filter_of(keys))
-        )
-    else:
-        raise TransferRefused(f"There is no copy as {wanted[:40]}.")
-    return page(request, "copied.html", table=table, text=text, wanted=wanted, count=len(keys))
-
-
-def filter_of(keys: Sequence[EntityKey]) -> str:
-    """The filter that finds these entities; `TransferRefused` if there are too many for a filter."""
-    if len(keys) > POINTS_IN_FILTER_MAX:
-        raise TransferRefused(f"At most {POINTS_IN_FILTER_MAX} entities are copied as a filter.")
-    points = [f"PartitionKey eq {quoted(pk)} and RowKey eq {quoted(rk)}" for pk, rk in keys]
-    return points[0] if len(points) == 1 else " or ".join(f"({point})" for point in points)
-
-
-def _as_json(raw: RawEntity) -> str:
-    """An entity as JSON with its types, as `tablestone import` reads it."""
-    return orjson.dumps(odata.content_of(raw)).decode("utf-8") + "\n"
-
-
-def _selected(form: PostedForm) -> list[EntityKey]:
-    found = []
-    for text in form.texts("row"):
-        try:
-            keys = orjson.loads(text)
-        except ValueError:
-            keys = None
-        if not (isinstance(keys, list) and [type(key) for key in keys] == [str, str]):
-            raise TransferRefused("A selected row is not known: load the page again.")
-        found.append(EntityKey(*keys))
-    if not found:
-        raise TransferRefused("Select entities first: with their boxes, or with the space bar.")
-    return found
-
-
 def _fields(form: PostedForm) -> tuple[list[str], list[str], list[str]]:
     return form.texts("name"), form.texts("kind"), form.texts("text")
 
@@ -336,12 +240,9 @@ def _gone(request: Request, table: str, key: EntityKey) -> Response:
 
 
 SHOWN: Final = {"/tables/{table}/entity": entity}
-POSTED: Final = {"/tables/{table}/copy": copy}
 CHANGE_FORMS: Final = {"/tables/{table}/new": new}
 CHANGES: Final = {
-    "/tables/{table}/selected": ask_selected,
     "/tables/{table}/entity": save,
     "/tables/{table}/new": insert,
     "/tables/{table}/entity/delete": delete,
-    "/tables/{table}/selected/delete": delete_selected,
 }
