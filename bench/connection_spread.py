@@ -23,8 +23,8 @@ from typing import Final, cast
 
 import uvloop
 
-from tablestone.server.processes.handover import WorkerEnd
-from tablestone.server.processes.supervisor import Supervisor
+from tablestone.server.connection_handover import WorkerEnd
+from tablestone.server.supervisor import Supervisor
 
 CONNECTIONS: Final = 16
 

@@ -27,6 +27,7 @@ import apsw
 
 from bench.in_process import entity
 from bench.options import how_many
+from tablestone.cooperative_scheduling import Turns
 from tablestone.engines.contract import ANY, Change, Engine, Put, WriteSet
 from tablestone.engines.registry import open_engine
 from tablestone.model.entity_json import entity_renderer
@@ -34,7 +35,6 @@ from tablestone.model.keys import EntityKey, encode_key
 from tablestone.model.operations import QueryEntities
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tables import reads, storage_keys
-from tablestone.turns import Turns
 from tablestone.wire.json_reader import decode_entity
 
 TABLE_ID: Final = b"\0" * storage_keys.TABLE_ID_LENGTH

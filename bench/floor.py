@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration
-from tablestone.server.processes.start import serve
+from tablestone.server.start import serve
 
 if TYPE_CHECKING:
     from tablestone.server.asgi import Message, Receive, Send

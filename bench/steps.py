@@ -23,9 +23,9 @@ from bench.floor import CONFIGURATION, Constant
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.engines.sqlite.commit import RowWriter
 from tablestone.engines.sqlite.read import RowReader
-from tablestone.server.connection.http_connection import HttpConnection
-from tablestone.server.processes.worker import admission_of, uvicorn_config
+from tablestone.server.http_connection import HttpConnection
 from tablestone.server.requests import account_address, batch, pipeline
+from tablestone.server.worker import admission_of, uvicorn_config
 from tablestone.tables import service, writes
 
 STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {

@@ -26,8 +26,8 @@ IDLE_SECONDS = 0.2
 LIMITED = (f"--max-connections={LIMIT}", "--max-address-share=100")
 """A server with few connections, all of which one client may have."""
 CONSTANTS = {
-    "tablestone.server.connection.admission.IDLE_SECONDS_MIN": IDLE_SECONDS,
-    "tablestone.server.connection.admission.PAUSE_SECONDS": 0.0,
+    "tablestone.server.admission.IDLE_SECONDS_MIN": IDLE_SECONDS,
+    "tablestone.server.admission.PAUSE_SECONDS": 0.0,
 }
 SECONDS_MAX = 10.0
 TOLD = "as many as this process serves: a new connection closes an idle one; if none is idle, requests are refused."
@@ -235,7 +235,7 @@ def test_who_is_idle_only_now_is_not_ended(private_server: StartServer, tmp_path
     """A client between two requests, or one that has just connected to ask."""
     constants = {
         **CONSTANTS,
-        "tablestone.server.connection.admission.IDLE_SECONDS_MIN": 60.0,
+        "tablestone.server.admission.IDLE_SECONDS_MIN": 60.0,
     }
     server = private_server(tmp_path, *LIMITED, "--workers=1", constants=constants)
     with ExitStack() as stack:

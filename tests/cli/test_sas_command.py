@@ -245,7 +245,7 @@ def test_a_user_without_a_home_directory_is_told_how_to_name_one(
 
 
 def test_the_usual_port_that_is_taken_is_explained() -> None:
-    from tablestone.server.processes.start import USUAL_PORT, _of_taken_port  # noqa: PLC0415
+    from tablestone.server.start import USUAL_PORT, _of_taken_port  # noqa: PLC0415
 
     assert _of_taken_port(USUAL_PORT, "--port") == (
         " It is often another Tablestone, or Azurite. --port 0 takes a free port."

@@ -28,7 +28,7 @@ from server_process import COMMAND, NotReady, ServerProcess, start_server
 from signing import signed_headers
 from stress.crash.writers import Connection, UnexpectedAnswerError
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
-from tablestone.server.processes.worker import STOP_SECONDS_MAX
+from tablestone.server.worker import STOP_SECONDS_MAX
 
 KEY = "a2V5IG9uZQ=="
 READY_SECONDS_WANTED = 0.5
@@ -349,8 +349,8 @@ def test_a_request_that_never_ends_does_not_hold_the_stop(
     """Ten seconds, which are one here."""
     assert STOP_SECONDS_MAX == 10
     constants = {
-        "tablestone.server.processes.worker.STOP_SECONDS_MAX": 1,
-        "tablestone.server.processes.supervisor.STOP_SECONDS_MAX": 1,
+        "tablestone.server.worker.STOP_SECONDS_MAX": 1,
+        "tablestone.server.supervisor.STOP_SECONDS_MAX": 1,
     }
     server = private_server(tmp_path, constants=constants)
     with unfinished_request(server):
@@ -358,7 +358,7 @@ def test_a_request_that_never_ends_does_not_hold_the_stop(
         assert server.stop() == 0
         assert 1 <= time.monotonic() - started < 1 + 5
     assert re.fullmatch(
-        r"[\dTZ:.-]+ \[\d+\] WARNING tablestone.server.processes.worker: Stopped with requests unfinished after 1 s.\n",
+        r"[\dTZ:.-]+ \[\d+\] WARNING tablestone.server.worker: Stopped with requests unfinished after 1 s.\n",
         server.stderr,
     )
 

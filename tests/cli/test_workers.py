@@ -288,9 +288,9 @@ def test_when_the_supervisor_is_killed_everything_ends_and_can_start_again(
 
 SUPERVISED = """
 import logging, os, sys, time
-from tablestone.server.processes.start import listen
-from tablestone.server.processes.supervisor import Supervisor
-from tablestone.server.processes.worker import StartRefused
+from tablestone.server.start import listen
+from tablestone.server.supervisor import Supervisor
+from tablestone.server.worker import StartRefused
 
 def run(number, end):
     {work}

@@ -243,7 +243,7 @@ def test_without_the_option_nothing_of_it_is_there() -> None:
     with served() as ready:
         assert (ready.said["control"], ready.said["control_port"]) == (None, None)
     program = (
-        "import sys; from tablestone.cli import main; from tablestone.server.processes import start; "
+        "import sys; from tablestone.cli import main; from tablestone.server import start; "
         "print([name for name in sys.modules if name.startswith('tablestone.testing')])"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -25,7 +25,7 @@ from azure.core.exceptions import (
 from azure.data.tables import TableServiceClient
 from azure.data.tables.aio import TableServiceClient as AsyncTableServiceClient
 
-from tablestone.server.processes.worker import StartRefused
+from tablestone.server.worker import StartRefused
 from tablestone.testing import StorageRefused, TableStorage
 
 ENTITY = {"PartitionKey": "p", "RowKey": "r", "total": 5}

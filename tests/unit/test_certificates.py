@@ -17,14 +17,14 @@ from tablestone.configuration import (
     SelfSigned,
 )
 from tablestone.server.application import request_of
-from tablestone.server.connection.self_signed_certificate import (
+from tablestone.server.self_signed_certificate import (
     RENEWED_BEFORE,
     VALID,
     keep_self_signed,
     keeper,
     moment,
 )
-from tablestone.server.connection.tls_certificate import CertificateRefused, ServedCertificate
+from tablestone.server.tls_certificate import CertificateRefused, ServedCertificate
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 250_000, UTC)
 ALWAYS = {"localhost", "*.localhost", "*.table.localhost", "127.0.0.1", "::1"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tablestone.server.connection.admission import ALL, FairShares, address_of
+from tablestone.server.admission import ALL, FairShares, address_of
 
 
 def filled(places: int, percent: int, *addresses: str) -> tuple[FairShares, dict[str, int]]:

@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from storage.slow_engine import SlowEngine
 from tablestone import limits
+from tablestone.cooperative_scheduling import Turns
 from tablestone.engines.capabilities import Snapshots, StoredIn
 from tablestone.engines.contract import ANY, Change, Engine, Put, Rows, Snapshot, WriteSet
 from tablestone.engines.forwarding_engine import ForwardingEngine
@@ -33,7 +34,6 @@ from tablestone.model.typed_json import (
     members,
 )
 from tablestone.tables import reads, storage_keys
-from tablestone.turns import Turns
 from unit.query_tables import parsed
 
 TABLE_ID = b"\0" * storage_keys.TABLE_ID_LENGTH

@@ -7,8 +7,8 @@ import resource
 import socket
 from contextlib import ExitStack
 
-from tablestone.server.processes.handover import EndedCounters, SupervisorEnd, WorkerEnd, channel
-from tablestone.server.processes.start import OTHER_FILES, connections_of
+from tablestone.server.connection_handover import EndedCounters, SupervisorEnd, WorkerEnd, channel
+from tablestone.server.start import OTHER_FILES, connections_of
 
 
 def test_connections_without_a_descriptor_are_lost_and_count_as_ended() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from tablestone.configuration import Configuration
 from tablestone.server.asgi import Message, Receive, Send
-from tablestone.server.processes.http_server import LOOK_SECONDS_MAX, HttpServer
-from tablestone.server.processes.start import listen
-from tablestone.server.processes.worker import admission_of, uvicorn_config
+from tablestone.server.http_server import LOOK_SECONDS_MAX, HttpServer
+from tablestone.server.start import listen
+from tablestone.server.worker import admission_of, uvicorn_config
 
 ANSWER_SECONDS = 3.0
 REQUEST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n"

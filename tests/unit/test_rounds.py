@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tablestone import limits
-from tablestone.server.connection.admission import LATE_SECONDS, Rounds
+from tablestone.server.admission import LATE_SECONDS, Rounds
 
 
 class StillLoop:

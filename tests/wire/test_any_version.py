@@ -9,7 +9,7 @@ import pytest
 from sas_signing import completed, query_of, signed
 from tablestone.model.errors import StorageError
 from tablestone.model.service_properties import ServiceProperties
-from tablestone.server.requests.request_version import version_of
+from tablestone.server.requests.pipeline import version_of
 from tablestone.wire.messages import RawRequest
 from tablestone.wire.versions import VERSION_LATEST, ServedVersions, UnknownVersions
 from wire.case_tables import error_of, prepare

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tablestone.server.requests.failures import loggable_path
+from tablestone.server.requests.pipeline import loggable_path
 from tablestone.telemetry.logs import LineFormatter
 from wire.service_under_test import ACCOUNT, ServiceUnderTest
 

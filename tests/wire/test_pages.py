@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from tablestone import limits
-from tablestone.turns import Turn, Turns
+from tablestone.cooperative_scheduling import Turn, Turns
 from wire.case_tables import prepare
 from wire.service_under_test import ACCOUNT, Response, ServiceUnderTest
 
@@ -84,7 +84,7 @@ def test_a_scan_whose_rows_are_costly_lets_others_in_between(
     async def turn(_seconds: float) -> None:
         turns.append(None)
 
-    monkeypatch.setattr("tablestone.turns.asyncio.sleep", turn)
+    monkeypatch.setattr("tablestone.cooperative_scheduling.asyncio.sleep", turn)
     for turns_a_row, expected in ((1.2, 100), (0.6, 50), (0.002, 0)):
         turns.clear()
         service.seconds = count(0, turns_a_row * limits.TURN_SECONDS)

@@ -33,8 +33,7 @@ from certificates import (
 from cli.worker_processes import workers_of
 from server_process import ServerProcess
 from signing import signed_headers
-from tablestone.server.connection import http_connection, tls_certificate
-from tablestone.server.processes import supervisor
+from tablestone.server import http_connection, supervisor, tls_certificate
 
 StartServer = Callable[..., ServerProcess]
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from tablestone.cli.help_without_extra import asks_for_help, loaded_for_help
-from tablestone.interrupts import EndsTheProcess
+from tablestone.cli.sigint import SigintEndsProcess
 from tablestone.tools.refusals import TransferRefused
 
 
@@ -106,7 +106,7 @@ class Commands(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def _load_the_server(self) -> None:
-        with EndsTheProcess():
+        with SigintEndsProcess():
             loaded = import_module(SERVER_COMMANDS)
         for command in loaded.COMMANDS:
             self.add_command(command)
@@ -170,7 +170,7 @@ def _refusal(command: DataCommand, error: ModuleNotFoundError) -> str:
 
 def _imported(command: DataCommand) -> click.Command:
     module, _, attribute = command.place.partition(":")
-    with EndsTheProcess():
+    with SigintEndsProcess():
         loaded = import_module(f"{_OWN_PACKAGE}.cli.commands.{module}")
     found: click.Command = getattr(loaded, attribute)
     return found

@@ -28,7 +28,7 @@ from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, forms, kind_of
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
-from tablestone.server.connection.tls_certificate import is_certifiable
+from tablestone.server.tls_certificate import is_certifiable
 from tablestone.telemetry.logs import LOG_FORMATS
 from tablestone.wire.host import normalized_host
 from tablestone.wire.versions import UnknownVersions

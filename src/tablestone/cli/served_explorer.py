@@ -24,8 +24,8 @@ from tablestone.configuration import (
     Configuration,
     SelfSigned,
 )
-from tablestone.server.processes.start import Mounts
-from tablestone.server.processes.worker import StartRefused
+from tablestone.server.start import Mounts
+from tablestone.server.worker import StartRefused
 
 PATH: Final = "/explorer/"
 TOKEN_BYTES: Final = 24

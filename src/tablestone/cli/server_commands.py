@@ -28,7 +28,7 @@ from tablestone.cli.commands.token import token
 from tablestone.cli.commands.upgrade import upgrade
 from tablestone.cli.option_values import BrokenOption
 from tablestone.engines.contract import EngineFull, EngineRefused, EngineUnavailable, OutcomeUnknown
-from tablestone.server.processes.worker import StartRefused
+from tablestone.server.worker import StartRefused
 
 COMMANDS: Final[tuple[click.Command, ...]] = (
     account,

@@ -48,7 +48,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of, open_engine
-from tablestone.server.processes.start import ON_THIS_MACHINE, authority
+from tablestone.server.start import ON_THIS_MACHINE, authority
 from tablestone.tables.metadata import DocumentKind, Documents
 
 Answer = TypeVar("Answer")

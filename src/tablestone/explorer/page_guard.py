@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tablestone.host_names import is_fixed
+from tablestone.dns_rebinding import cannot_be_rebound
 
 TOKEN_PARAMETER: Final = "token"  # noqa: S105 - the name of a parameter
 ASSETS_PATH: Final = "/assets"
@@ -75,7 +75,7 @@ class PageGuard:
     def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> Response | None:
         """The answer to a request that may not pass; None if it may."""
         host = headers.get("host", "")
-        if not is_fixed(host, self._hosts):
+        if not cannot_be_rebound(host, self._hosts):
             return self._refuse(
                 scope, "The explorer does not answer to this host name: use 127.0.0.1.", 403
             )

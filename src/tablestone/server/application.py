@@ -22,8 +22,8 @@ from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import kind_of, open_engine
 from tablestone.insight.window import Windows
 from tablestone.model.errors import StorageError
+from tablestone.server.admission import REASONS
 from tablestone.server.asgi import Message, Receive, Send
-from tablestone.server.connection.admission import REASONS
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.body import (
     BodyTimeLimit,

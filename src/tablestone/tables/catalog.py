@@ -19,6 +19,7 @@ import orjson
 
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, Clock
+from tablestone.cooperative_scheduling import Seconds
 from tablestone.engines.contract import (
     ABSENT,
     ANY,
@@ -47,7 +48,6 @@ from tablestone.tables.cache_invalidation import InvalidatingChange
 from tablestone.tables.cached_rows import CachedRows
 from tablestone.tables.sweeping import Claim, Sweeping
 from tablestone.tables.writes import one_more_conflict
-from tablestone.turns import Seconds
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from tablestone import limits
+from tablestone.cooperative_scheduling import Seconds, Turn, Turns
 from tablestone.engines.capabilities import Snapshots, StoredIn
 from tablestone.engines.contract import (
     Engine,
@@ -33,7 +34,6 @@ from tablestone.query.evaluate import compile_filter
 from tablestone.query.plan import plan_query
 from tablestone.tables import storage_keys
 from tablestone.tables.filter_pushdown import hint_of
-from tablestone.turns import Seconds, Turn, Turns
 
 
 async def query_entities(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tablestone.clock import Clock
+from tablestone.cooperative_scheduling import Seconds, Turns
 from tablestone.engines.contract import Engine
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import (
@@ -49,7 +50,6 @@ from tablestone.tables.metadata import Documents, PropertiesOfAccounts
 from tablestone.tables.reads import query_entities, require_conditions
 from tablestone.tables.throughput_targets import Throughput
 from tablestone.tables.writes import commit_writes, entity_queues
-from tablestone.turns import Seconds, Turns
 
 
 class TableService:

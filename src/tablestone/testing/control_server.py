@@ -17,9 +17,9 @@ import orjson
 from tablestone.accounts.stored_accounts import AccountRefused
 from tablestone.configuration import Configuration, WorkerSlot
 from tablestone.server.asgi import Message, Receive, Send
-from tablestone.server.processes.http_server import HttpServer
-from tablestone.server.processes.start import base_address, listen
-from tablestone.server.processes.worker import admission_of, uvicorn_config
+from tablestone.server.http_server import HttpServer
+from tablestone.server.start import base_address, listen
+from tablestone.server.worker import admission_of, uvicorn_config
 from tablestone.testing.clock import ClockRefused
 from tablestone.testing.control_document import openapi
 from tablestone.testing.control_operations import JSON, Asked, ControlledStorage, NotThere

@@ -25,9 +25,9 @@ from tablestone.configuration import (
     Configuration,
 )
 from tablestone.engines.engine_url import EngineUrl
-from tablestone.server.processes.http_server import HttpServer
-from tablestone.server.processes.start import base_address, listen
-from tablestone.server.processes.worker import admission_of, uvicorn_config
+from tablestone.server.http_server import HttpServer
+from tablestone.server.start import base_address, listen
+from tablestone.server.worker import admission_of, uvicorn_config
 from tablestone.testing.clock import StorageClock
 from tablestone.testing.expectations import Budget, Expectation
 from tablestone.testing.faults import Faults

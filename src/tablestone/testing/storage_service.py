@@ -23,7 +23,7 @@ from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
 from tablestone.server.application import Application, Parts
 from tablestone.server.asgi import Message, Receive, Send
-from tablestone.server.requests.failures import loggable_path
+from tablestone.server.requests.pipeline import loggable_path
 from tablestone.tables.service import TableService
 from tablestone.testing.clock import StorageClock
 from tablestone.testing.faults import AnswerSender, Faults

@@ -1,6 +1,6 @@
 """The versions of the service, and the one whose rules hold for a request of a version that is not known.
 
-Knows no request: `server/requests/request_version.py` knows which part of one says its version.
+Knows no request: `server/requests/pipeline.py` knows which part of one says its version.
 """
 
 from __future__ import annotations

@@ -13,10 +13,9 @@ from tablestone.cli.main import main
 from tablestone.clock import system_clock
 from tablestone.configuration import Configuration, WorkerSlot
 from tablestone.model.operations import Operation, QueryEntities, Result
-from tablestone.server import application
+from tablestone.server import application, start
 from tablestone.server.application import Application, Parts
-from tablestone.server.connection.http_connection import HttpConnection
-from tablestone.server.processes import start
+from tablestone.server.http_connection import HttpConnection
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.service import TableService
 

@@ -19,9 +19,8 @@ from tablestone.cli.main import main
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.engines.contract import ANY, PRESENT, Change, Committed, Conflict, Put, WriteSet
 from tablestone.engines.registry import open_engine
-from tablestone.server import application
+from tablestone.server import application, start
 from tablestone.server.application import Application, Parts
-from tablestone.server.processes import start
 
 if TYPE_CHECKING:
     from tablestone.configuration import Configuration, WorkerSlot

@@ -30,12 +30,12 @@ from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.sqlite.generation import Generation
 from tablestone.insight.report import DAY, HOUR
-from tablestone.server.connection.self_signed_certificate import (
+from tablestone.server.requests.pipeline import request_ids
+from tablestone.server.self_signed_certificate import (
     CLOCKS_DIFFER,
     RENEWED_BEFORE,
     keep_self_signed,
 )
-from tablestone.server.requests.pipeline import request_ids
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.cached_rows import KEPT_MAX, CachedRows

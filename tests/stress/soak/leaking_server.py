@@ -10,7 +10,7 @@ import sys
 from typing import Any, Final
 
 from tablestone.cli.main import main
-from tablestone.server.connection.exchange import Exchange
+from tablestone.server.http_connection import Exchange
 
 KEPT_BYTES: Final = 160 * 1024
 EVERY: Final = 10

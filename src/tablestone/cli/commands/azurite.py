@@ -31,7 +31,7 @@ from tablestone.cli.options import (
 )
 from tablestone.cli.parameters import Command
 from tablestone.clock import monotonic_seconds
-from tablestone.server.processes.worker import StartRefused
+from tablestone.server.worker import StartRefused
 from tablestone.telemetry.logs import TEXT, LogFile, formatter_of
 from tablestone.wire.versions import UnknownVersions
 

@@ -21,6 +21,7 @@ from tablestone.cli.option_values import is_loopback
 from tablestone.cli.options import CONTROL, SERVER_OPTIONS
 from tablestone.cli.parameters import by_option_name, where, with_options
 from tablestone.cli.served_explorer import ServedExplorer
+from tablestone.cli.sigint import SigintEndsProcess
 from tablestone.cli.stored_data import connection_string, shown_accounts, with_documents
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT,
@@ -33,8 +34,7 @@ from tablestone.configuration import (
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.registry import capabilities_of
-from tablestone.interrupts import EndsTheProcess
-from tablestone.server.processes.start import serve as run_server
+from tablestone.server.start import serve as run_server
 from tablestone.telemetry.logs import formatter_of
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 @with_options(SERVER_OPTIONS)
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
-    with EndsTheProcess():
+    with SigintEndsProcess():
         # The options import the modules of the engine. A socket that is given the name of a host imports this one.
         import_module("encodings.idna")
         configuration = read_configuration(by_option_name(given), os.environ)

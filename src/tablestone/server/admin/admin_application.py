@@ -1,18 +1,23 @@
 """The ASGI application of the admin address: a table of paths, each with the page that answers it.
 
-A page is a function without arguments, or with the parameters of the query string. `mounts` are ASGI applications, each
-with all paths below a prefix. Knows HTTP and no page.
+A page is a function of the parameters and headers of a request. `mounts` are ASGI applications, each with all paths
+below a prefix.
 """
 
 from __future__ import annotations
 
 import logging
+import platform
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import orjson
 
+from tablestone import __version__, limits
+from tablestone.configuration import Configuration
+from tablestone.engines.engine_url import EngineUrl
+from tablestone.server.admin.readiness import Readiness
 from tablestone.server.asgi import Message, Receive, Send
 
 logger = logging.getLogger(__name__)
@@ -109,3 +114,41 @@ async def _send(scope: Message, answer: PageAnswer, send: Send) -> None:
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     body = b"" if scope["method"] == "HEAD" else answer.body
     await send({"type": "http.response.body", "body": body})
+
+
+def pages(
+    configuration: Configuration, readiness: Readiness, metrics: Page, insight: Page
+) -> dict[str, Page]:
+    """The pages of a server with this configuration; `metrics` and `insight` are the pages of these names."""
+
+    async def live(_request: PageRequest) -> PageAnswer:
+        reason = readiness.why_not_live()
+        if reason is not None:
+            return json_answer({"status": "not live", "reasons": [reason]}, 503)
+        return json_answer({"status": "live"})
+
+    async def ready(_request: PageRequest) -> PageAnswer:
+        reasons = await readiness.why_not_ready()
+        workers = {"ready": readiness.workers_ready(), "configured": configuration.workers}
+        if reasons:
+            return json_answer({"status": "not ready", "reasons": reasons, "workers": workers}, 503)
+        return json_answer({"status": "ready", "workers": workers})
+
+    async def version(_request: PageRequest) -> PageAnswer:
+        return json_answer(
+            {
+                "version": __version__,
+                "compiled": not limits.__file__.endswith(".py"),
+                "python": platform.python_version(),
+                "engine": EngineUrl.parse(configuration.engine).scheme,
+                "workers": configuration.workers,
+            }
+        )
+
+    return {
+        "/health/live": live,
+        "/health/ready": ready,
+        "/insight": insight,
+        "/metrics": metrics,
+        "/version": version,
+    }

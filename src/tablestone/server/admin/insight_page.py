@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from tablestone.configuration import INSIGHT_KEYS, Configuration
+from tablestone.dns_rebinding import cannot_be_rebound
 from tablestone.engines.engine_url import EngineUrl
-from tablestone.host_names import is_fixed
 from tablestone.insight.history import InsightHistory
 from tablestone.insight.report import InsightReport
 from tablestone.insight.summary import Summary
@@ -71,7 +71,7 @@ class InsightPage:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def __call__(self, request: PageRequest) -> PageAnswer:
-        if self._is_local and not is_fixed(request.headers.get("host", ""), _NAMES):
+        if self._is_local and not cannot_be_rebound(request.headers.get("host", ""), _NAMES):
             return text_answer(STRANGE_HOST, 403)
         parameters = request.parameters
         report = self.report(parameters.get("table"), parameters.get("account"))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tablestone import limits
 from tablestone.auth.permissions import OWNER, Caller
 from tablestone.clock import Clock
+from tablestone.cooperative_scheduling import Turns
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import (
     EntitiesPage,
@@ -29,7 +30,6 @@ from tablestone.server.requests.page_writing import answer_page
 from tablestone.tables.service import TableService
 from tablestone.tables.writes import EntityGroup
 from tablestone.telemetry.request_record import RefusedTable, RequestRecord
-from tablestone.turns import Turns
 from tablestone.wire.address import (
     NO_PARAMETERS,
     Address,

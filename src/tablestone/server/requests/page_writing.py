@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tablestone import limits
+from tablestone.cooperative_scheduling import Turns
 from tablestone.model.entity_json import key_of, read_raw
 from tablestone.model.keys import ContinuationToken
 from tablestone.model.operations import EntitiesPage, QueryEntities
-from tablestone.turns import Turns
 from tablestone.wire.encode import Form, encode_page
 from tablestone.wire.messages import Answer
 

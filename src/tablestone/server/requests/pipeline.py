@@ -8,6 +8,7 @@ second path: its parts take the same steps from the resource on.
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
@@ -18,9 +19,17 @@ from tablestone.accounts.identities import Identities
 from tablestone.auth.account import Account
 from tablestone.auth.authenticate import PendingCaller, PresentedToken, authenticate
 from tablestone.auth.permissions import OWNER, Caller
-from tablestone.auth.shared_access_signature import TableSasOfPolicy
+from tablestone.auth.roles import RoleHolder
+from tablestone.auth.shared_access_signature import (
+    AccountSas,
+    DelegatedTableSas,
+    TableSas,
+    TableSasOfPolicy,
+)
 from tablestone.clock import Clock, monotonic_seconds
+from tablestone.cooperative_scheduling import Turns
 from tablestone.engines import request_time
+from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavailable, OutcomeUnknown
 from tablestone.model.errors import RETRY_AFTER, StorageError
 from tablestone.model.operations import (
     EntitiesPage,
@@ -31,19 +40,15 @@ from tablestone.model.operations import (
     QueryEntities,
     Result,
 )
-from tablestone.model.service_properties import CorsRule
+from tablestone.model.service_properties import CorsRule, ServiceProperties
 from tablestone.server.requests.account_address import Addresses, FoundAccount
 from tablestone.server.requests.batch import BatchCollector
-from tablestone.server.requests.caller_kinds import kind_of
 from tablestone.server.requests.cors import add_cors_headers, answer_preflight
-from tablestone.server.requests.failures import failure_of, log_reason
 from tablestone.server.requests.page_writing import answer_page
-from tablestone.server.requests.request_version import version_of
 from tablestone.tables.cached_rows import NOT_KEPT
 from tablestone.tables.service import TableService
 from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_record import LOOK_AGENTS, RefusedTable, RequestRecord
-from tablestone.turns import Turns
 from tablestone.wire.address import (
     Address,
     AddressKind,
@@ -75,9 +80,100 @@ from tablestone.wire.service_resources import (
     respond_with_xml,
     respond_with_xml_error,
 )
-from tablestone.wire.versions import ServedVersions, UnknownVersions
+from tablestone.wire.versions import VERSION_LATEST, VERSIONS, ServedVersions, UnknownVersions
+
+
+def version_of(
+    request: RawRequest,
+    parameters: Parameters,
+    properties: ServiceProperties | None,
+    versions: ServedVersions,
+) -> str:
+    """The version of the request: its own, else the account's default, else the latest (wire 10.2, auth 11).
+
+    If the URL has a signature, `api-version` decides, and a header beside it is no error. The result is always a known
+    version: the one whose rules hold.
+    """
+    header = request.headers.get(b"x-ms-version")
+    if header is None or ("api-version" in parameters and _is_signed_in_url(request, parameters)):
+        default = None if properties is None else properties.default_version
+        version = parameters.get("api-version") or parameters.get("sv") or default or VERSION_LATEST
+    else:
+        if "api-version" in parameters:
+            raise StorageError("MultipleVersionsSpecified")
+        version = header.decode("latin-1")
+    if version in VERSIONS:
+        return version
+    known = versions.rules_for(version.strip())  # white space is no part of a value (RFC 9110, 5.5)
+    if known is None:
+        raise StorageError("InvalidHeaderValue")
+    return known
+
+
+def _is_signed_in_url(request: RawRequest, parameters: Parameters) -> bool:
+    return "sig" in parameters and b"authorization" not in request.headers
+
+
+CALLER_KINDS: Final[dict[type, str]] = {
+    AccountSas: "account-sas",
+    TableSas: "table-sas",
+    DelegatedTableSas: "user-delegation-sas",
+    RoleHolder: "token",
+}
+"""A key of the account has two schemes; its kind is told by the scheme that the request names."""
+
+
+def kind_of(caller: Caller, request: RawRequest) -> str:
+    """The kind of a caller that was authenticated with this request."""
+    if caller is not OWNER:
+        return CALLER_KINDS.get(type(caller), "other")
+    is_lite = request.headers.get(b"authorization", b"")[:13].lower() == b"sharedkeylite"
+    return "shared-key-lite" if is_lite else "shared-key"
+
+
+_ENCODED_QUERY: Final = re.compile(r"%(?:25)*3f.*", re.IGNORECASE | re.DOTALL)
+_SIGNATURE: Final = re.compile(r"(sig(?:=|%(?:25)*3d))[^&\s'\"]+", re.IGNORECASE)
+
+
+def loggable_path(raw_path: bytes) -> str:
+    """A path up to an encoded question mark, because the client meant the rest as a query string."""
+    return without_signatures(_ENCODED_QUERY.sub("%3F...", raw_path.decode("latin-1")))
+
+
+def without_signatures(text: str) -> str:
+    """A text without the values of parameters that have the name of a signature in a URL."""
+    return _SIGNATURE.sub(r"\1...", text)
+
 
 log = logging.getLogger("tablestone")
+
+
+def failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
+    """The error that is answered when the fault is not the client's. The log has the details."""
+    if isinstance(fault, EngineDamaged):
+        log.error(
+            "request %s met damaged storage: run tablestone check", request_id, exc_info=fault
+        )
+        return StorageError("InternalError")
+    if isinstance(fault, EngineUnavailable):
+        log.warning("storage cannot answer request %s: %s", request_id, fault)
+        headers = RETRY_AFTER if isinstance(fault, EngineBusy) else ()
+        return StorageError("ServerBusy", reason=f"storage cannot answer: {fault}", headers=headers)
+    if isinstance(fault, OutcomeUnknown):
+        log.warning("it is not known whether request %s was carried out: %s", request_id, fault)
+        return StorageError("OperationTimedOut")
+    # A bug of Tablestone: the client gets the request id, which is in the log too.
+    log.error("request %s failed: %s", request_id, method, exc_info=fault)
+    return StorageError("InternalError")
+
+
+def log_reason(error: StorageError, request_id: str) -> None:
+    """Log why the service refuses, with the part of the request that it is about, at the debug level."""
+    if error.reason is None or not log.isEnabledFor(logging.DEBUG):
+        return
+    reason = error.reason if error.detail is None else f"{error.reason}: {error.detail}"
+    log.debug("request %s: %s: %s", request_id, error.code, without_signatures(reason))
+
 
 ReadBody = Callable[[], Awaitable[bytes]]
 """Reads the request's body; raises `StorageError` if it is too large or does not arrive."""

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 
-def is_fixed(host: str, names: Collection[str]) -> bool:
+def cannot_be_rebound(host: str, names: Collection[str]) -> bool:
     """Whether the value of a `Host` header is one of `names` (lower case) or an address, with or without a port."""
     try:
         name = urlsplit(f"//{host}").hostname or ""

@@ -22,15 +22,14 @@ from tablestone.clock import monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import StorageId
 from tablestone.engines.registry import open_engine
-from tablestone.server.admin.admin_application import AdminApplication, AsgiApplication
-from tablestone.server.admin.admin_pages import pages
+from tablestone.server.admin.admin_application import AdminApplication, AsgiApplication, pages
 from tablestone.server.admin.insight_page import InsightPage
 from tablestone.server.admin.prometheus_page import PrometheusPage
 from tablestone.server.admin.readiness import Readiness, StorageProbe
-from tablestone.server.connection.admission import ALL, MEBIBYTE, Admission
-from tablestone.server.processes.handover import WorkerEnd
-from tablestone.server.processes.http_server import HttpServer
-from tablestone.server.processes.worker import serve_until, uvicorn_config
+from tablestone.server.admission import ALL, MEBIBYTE, Admission
+from tablestone.server.connection_handover import WorkerEnd
+from tablestone.server.http_server import HttpServer
+from tablestone.server.worker import serve_until, uvicorn_config
 from tablestone.telemetry.worker_reports import WorkerReports
 
 logger = logging.getLogger(__name__)

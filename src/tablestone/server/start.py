@@ -31,11 +31,10 @@ from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.registry import capabilities_of, held_for_processes
 from tablestone.server.application import create_application
 from tablestone.server.asgi import Message, Receive, Send
-from tablestone.server.connection.tls_certificate import CertificateRefused, ServedCertificate
-from tablestone.server.processes.handover import WorkerEnd
-from tablestone.server.processes.signals import Hangup
-from tablestone.server.processes.supervisor import BesideProcess, Supervisor
-from tablestone.server.processes.worker import BACKLOG, CreateApplication, StartRefused, Worker
+from tablestone.server.connection_handover import WorkerEnd
+from tablestone.server.supervisor import BesideProcess, Supervisor
+from tablestone.server.tls_certificate import CertificateRefused, ServedCertificate
+from tablestone.server.worker import BACKLOG, CreateApplication, Hangup, StartRefused, Worker
 from tablestone.tables.throughput_targets import SharedSlots
 from tablestone.telemetry.refused_callers import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports
@@ -215,7 +214,7 @@ def _run_admin(
     mounts: Callable[[], Mounts],
     end: WorkerEnd,
 ) -> None:
-    from tablestone.server.processes.admin_process import run_admin  # noqa: PLC0415 - only its own process needs it
+    from tablestone.server.admin.admin_process import run_admin  # noqa: PLC0415 - only its own process needs it
 
     run_admin(listener, configuration, storage, reports, insight, started, mounts, end)
 
@@ -258,7 +257,7 @@ def open_certificate(tls: CertificateFiles | SelfSigned) -> ServedCertificate:
     try:
         if isinstance(tls, CertificateFiles):
             return ServedCertificate(tls)
-        from tablestone.server.connection.self_signed_certificate import keeper  # noqa: PLC0415 - imports a library for it
+        from tablestone.server.self_signed_certificate import keeper  # noqa: PLC0415 - imports a library for it
 
         return ServedCertificate(tls.files, keeper(tls, system_clock))
     except CertificateRefused as refused:

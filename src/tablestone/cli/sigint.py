@@ -11,7 +11,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # the built-in part of `signal`, which carries no types
 
 
-class EndsTheProcess:
+class SigintEndsProcess:
     """A context in which SIGINT ends the process, if it would raise `KeyboardInterrupt` outside; may be nested."""
 
     def __enter__(self) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from tablestone.clock import monotonic_seconds
-from tablestone.server.processes.handover import (
+from tablestone.server.connection_handover import (
     CONNECTIONS_PER_MESSAGE_MAX,
     READY,
     STOPS,
@@ -29,8 +29,13 @@ from tablestone.server.processes.handover import (
     WorkerEnd,
     channel,
 )
-from tablestone.server.processes.signals import Hangup, end_by_interrupt, stop_signal_held
-from tablestone.server.processes.worker import STOP_SECONDS_MAX, StartRefused
+from tablestone.server.worker import (
+    STOP_SECONDS_MAX,
+    Hangup,
+    StartRefused,
+    end_by_interrupt,
+    stop_signal_held,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -8,13 +8,15 @@ only its channel to the supervisor. It knows nothing of the service.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import ipaddress
 import logging
+import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any, Final, Protocol, cast
 
 import uvloop
@@ -22,15 +24,51 @@ from uvicorn.config import Config
 
 from tablestone.configuration import Configuration, WorkerSlot
 from tablestone.engines.contract import EngineRefused
+from tablestone.server.admission import MEBIBYTE, Admission
 from tablestone.server.asgi import Message, Receive, Send
-from tablestone.server.connection.admission import MEBIBYTE, Admission
-from tablestone.server.connection.forwarded_headers import TrustedProxies
-from tablestone.server.connection.http_connection import HttpConnection
-from tablestone.server.connection.tls_certificate import ServedCertificate
-from tablestone.server.processes.handover import WorkerEnd
-from tablestone.server.processes.http_server import HttpServer
-from tablestone.server.processes.signals import Hangup
+from tablestone.server.connection_handover import WorkerEnd
+from tablestone.server.http_connection import HttpConnection
+from tablestone.server.http_server import HttpServer, TrustedProxies
+from tablestone.server.tls_certificate import ServedCertificate
 from tablestone.telemetry.access_log import AccessLogRefused
+
+
+class Hangup:
+    """Made before the server serves. From then on SIGHUP ends the process no more."""
+
+    def __init__(self) -> None:
+        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as nohup leaves it
+        self._needs_terminal = not ignored and _has_terminal()
+        signal.signal(signal.SIGHUP, lambda *_: None)
+
+    def ends_server(self) -> bool:
+        """Whether the SIGHUP that has come tells that the terminal has gone."""
+        return self._needs_terminal and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def end_by_interrupt() -> None:
+    """End this process now, as SIGINT ends a program that does not handle it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@contextlib.contextmanager
+def stop_signal_held() -> Iterator[None]:
+    """Hold SIGTERM back during a fork: a new process still has the supervisor's handler and would ignore the signal."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+
 
 logger = logging.getLogger(__name__)
 

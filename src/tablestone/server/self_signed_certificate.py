@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tablestone.clock import Clock
 from tablestone.configuration import CertificateFiles, SelfSigned
-from tablestone.server.connection.tls_certificate import (
+from tablestone.server.tls_certificate import (
     CertificateRefused,
     as_address,
     is_certifiable,

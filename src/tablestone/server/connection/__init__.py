@@ -1,1 +1,0 @@
-"""One connection: HTTP, its limits, its certificate, the headers of a trusted proxy."""

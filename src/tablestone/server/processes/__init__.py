@@ -1,1 +1,0 @@
-"""The processes of a server: start, supervisor, workers, and the handover of connections between them."""
