@@ -25,7 +25,7 @@ from bench.options import how_many
 from bench.steps import Load, ask, connections, cpu_of
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
-from tablestone.insight.window import Windows
+from tablestone.insight.counts import Windows
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import GetEntity
 from tablestone.server.application import Application

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tablestone.explorer.heat_map import HEIGHT, SCANS_HEIGHT, picture_of
+from tablestone.explorer.heat import HEIGHT, SCANS_HEIGHT, picture_of
 from tablestone.insight.report import HeatMap, KeyRange
 
 BUCKETS = 60

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tablestone.advice.advising import advise
-from tablestone.advice.key_forms import KeyForm
-from tablestone.advice.workload import WriteUse
+from tablestone.advice.workload import KeyForm, WriteUse
 from tablestone.insight.report import (
     HOUR,
     TARGETS,

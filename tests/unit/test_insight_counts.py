@@ -12,10 +12,11 @@ from tablestone.insight.counts import (
     SHAPES_MAX,
     SPANS_MAX,
     TABLES_MAX,
+    Windows,
+    shown_key,
 )
 from tablestone.insight.history import Bucket, bucket_of
 from tablestone.insight.report import Activity
-from tablestone.insight.window import Windows, shown_key
 from tablestone.model.entity import Entity
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import ContinuationToken, EntityKey

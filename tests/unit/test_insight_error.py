@@ -8,11 +8,10 @@ from collections import Counter
 import orjson
 import pytest
 
-from tablestone.insight.counts import PARTITIONS_MAX, RANGES_MAX
+from tablestone.insight.counts import PARTITIONS_MAX, RANGES_MAX, Windows, window_content
 from tablestone.insight.history import PARTITIONS_MAX as BUCKET_PARTITIONS_MAX
 from tablestone.insight.history import Bucket, bucket_of, merged
 from tablestone.insight.report import Activity
-from tablestone.insight.window import Windows, window_content
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import GetEntity
 from tablestone.server.worker_reporter import resident_bytes

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tablestone.insight.counts import PAGE_BOUNDS
-from tablestone.insight.history import OPEN_SECONDS, InsightHistory
+from tablestone.insight.counts import PAGE_BOUNDS, Windows
+from tablestone.insight.history import OPEN_SECONDS, InsightHistory, Summary, quantile_ms
 from tablestone.insight.report import (
     DAY,
     HOUR,
@@ -17,8 +17,6 @@ from tablestone.insight.report import (
     SizeSample,
     TableSize,
 )
-from tablestone.insight.summary import Summary, quantile_ms
-from tablestone.insight.window import Windows
 from tablestone.limits import PARTITION_RATE_TARGET
 from tablestone.model.operations import EntityWritten, TransactionCommitted
 from tablestone.telemetry.request_counts import RequestCounts

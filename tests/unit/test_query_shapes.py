@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from tablestone.advice.filter_shape import NoShape, read_shape, shape_of
-from tablestone.insight.query_shapes import (
+from tablestone.advice.filter_shape import (
     TERMS_MAX,
     TEXT_LENGTH_MAX,
+    NoShape,
     partition_of,
+    read_shape,
     shape_key,
+    shape_of,
     shape_terms,
     shape_text,
 )

@@ -1,6 +1,6 @@
 """The shape of a filter: its text with `?` in the place of each value; and a filter that has the plan of a shape.
 
-Queries that differ in their values only have one shape. Knows the tree of a filter; does not know what a filter reads.
+Queries that differ only in their values have one shape.
 """
 
 from __future__ import annotations
@@ -24,7 +24,143 @@ from tablestone.model.filter_tree import (
     Or,
     map_comparisons,
 )
+from tablestone.model.keys import PARTITION_KEY
 from tablestone.query.filter_parser import parse_filter
+
+ShapeKey = tuple[object, ...]
+"""Equal for filters of one shape: (name, operator, type) of a comparison, (kind, ...) of any other node."""
+
+TERMS_MAX: Final = 16
+"""Different terms of an `and` or `or` that are told apart; further ones are `...`."""
+TEXT_LENGTH_MAX: Final = 400
+"""Characters of the text of a shape; a longer one is cut."""
+_AND: Final = "and"
+_OR: Final = "or"
+_NOT: Final = "not"
+_CONSTANT: Final = "constant"
+_BOOLEAN: Final = "boolean"
+_MORE: Final = "..."
+_MORE_KEY: Final[ShapeKey] = (_MORE,)
+
+
+def shape_key(node: FilterNode | None) -> ShapeKey:
+    """The key of a filter's shape; empty without a filter."""
+    if node is None:
+        return ()
+    if isinstance(node, Comparison):
+        return (node.name, node.operator, node.literal.type)
+    if isinstance(node, And):
+        return _key_of_terms(_AND, node.terms)
+    if isinstance(node, Or):
+        return _key_of_terms(_OR, node.terms)
+    if isinstance(node, Not):
+        return (_NOT, shape_key(node.term))
+    if isinstance(node, BooleanProperty):
+        return (_BOOLEAN, node.name)
+    assert isinstance(node, Constant)
+    return (_CONSTANT, node.value)
+
+
+def _key_of_terms(word: str, terms: tuple[FilterNode, ...]) -> ShapeKey:
+    if len(terms) == 2:
+        return (word, shape_key(terms[0]), shape_key(terms[1]))
+    keys: list[ShapeKey] = []
+    for term in terms:
+        key = shape_key(term)
+        if keys.count(key) < 2:
+            if len(keys) == TERMS_MAX:
+                keys.append(_MORE_KEY)
+                break
+            keys.append(key)
+    return (word, *keys)
+
+
+def shape_text(key: ShapeKey) -> str:
+    """The filter with `?` for each value; empty without a filter."""
+    text = _text(key)
+    return text if len(text) <= TEXT_LENGTH_MAX else f"{text[:TEXT_LENGTH_MAX]}{_MORE}"
+
+
+def _text(key: ShapeKey) -> str:
+    if not key:
+        return ""
+    kind = key[0]
+    if len(key) < 2:
+        return _MORE
+    operator = key[1]
+    if isinstance(operator, ComparisonOperator):  # first, because a property may have any name
+        return f"{kind} {operator.value} ?"
+    if kind == _CONSTANT:
+        return "true" if operator else "false"
+    if kind == _BOOLEAN:
+        return str(operator)
+    if kind == _NOT:
+        return f"not ({_text(_inner(operator))})"
+    parts = []
+    for each in key[1:]:
+        inner = _inner(each)
+        text = _text(inner)
+        parts.append(f"({text})" if _is_joined(inner) else text)
+    return f" {kind} ".join(parts)
+
+
+def shape_terms(key: ShapeKey) -> tuple[list[list[str]], str]:
+    """The comparisons of a shape, each once, as property, operator and EDM type; and how they are joined.
+
+    That is "and", "or", "" for one comparison or none, or "mixed" for anything else.
+    """
+    terms: dict[tuple[str, str, str], None] = {}
+    words: set[str] = set()
+    _collect(key, terms, words)
+    joined = words.pop() if len(words) == 1 else "mixed" if words else ""
+    shown = [list(term) for term in terms][: 2 * TERMS_MAX]
+    return shown, "mixed" if joined == _NOT else joined
+
+
+def _collect(key: ShapeKey, terms: dict[tuple[str, str, str], None], words: set[str]) -> None:
+    if len(key) < 2:  # no filter, or more of it
+        return
+    operator = key[1]
+    if isinstance(operator, ComparisonOperator):
+        kind = key[2]
+        assert isinstance(kind, EdmType)
+        terms[(str(key[0]), str(operator.value), str(kind.value))] = None
+        return
+    if isinstance(operator, str):
+        terms[(operator, "eq", "Edm.Boolean")] = None
+        return
+    if isinstance(operator, bool):
+        return
+    words.add(str(key[0]))
+    for each in key[1:]:
+        _collect(_inner(each), terms, words)
+
+
+def _inner(value: object) -> ShapeKey:
+    assert isinstance(value, tuple)
+    return value
+
+
+def _is_joined(key: ShapeKey) -> bool:
+    """Whether it is an `and` or `or`, and no comparison of a property of that name."""
+    return key[0] in (_AND, _OR) and not isinstance(key[1], ComparisonOperator)
+
+
+def partition_of(node: FilterNode | None) -> str | None:
+    """The one PartitionKey that the filter demands by `eq`; None if there is no such comparison."""
+    if isinstance(node, Comparison):
+        if node.name == PARTITION_KEY and node.operator is ComparisonOperator.EQUAL:
+            value = node.literal.value
+            return value if isinstance(value, str) and node.literal.type is EdmType.STRING else None
+        return None
+    if isinstance(node, And):
+        for term in node.terms:
+            if isinstance(term, Comparison):
+                found = partition_of(term)
+                if found is not None:
+                    return found
+    return None
+
 
 VALUE: Final = "?"
 
@@ -58,7 +194,7 @@ def _print(node: FilterNode) -> str:
 
 
 _QUESTION: Final = re.compile(r"'(?:[^']|'')*'|\?")
-_MORE: Final = re.compile(r" (?:and|or) \.\.\.")
+_FURTHER: Final = re.compile(r" (?:and|or) \.\.\.")
 """Further terms of the same form, which a shape may leave out."""
 
 
@@ -74,7 +210,7 @@ def read_shape(text: str, types: Mapping[str, EdmType] | None = None) -> FilterN
     """
     if not text.strip():
         return None
-    text = _MORE.sub("", text)
+    text = _FURTHER.sub("", text)
     marked = _QUESTION.sub(lambda found: f"'{VALUE}'" if found[0] == VALUE else found[0], text)
     marked = _TIMESTAMP.sub(r"\1datetime'2000-01-01T00:00:00Z'", marked)
     try:
@@ -130,3 +266,39 @@ def _example(kind: EdmType | None, operator: ComparisonOperator, count: int) -> 
     if kind is None or make is None:
         return EdmValue(EdmType.STRING, f"{number:07}")
     return EdmValue(kind, make(number))
+
+
+NUMBERS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
+"""The types of numbers, the narrowest first."""
+
+
+def with_stored_types(tree: FilterNode, types: Mapping[str, EdmType]) -> FilterNode:
+    """The filter with each number in the type of the property that it is compared with, where that is known."""
+
+    def stored(node: Comparison) -> Comparison:
+        kind, literal = types.get(node.name), node.literal
+        value = literal.value
+        if kind not in NUMBERS or literal.type not in NUMBERS or kind is literal.type:
+            return node
+        assert isinstance(value, int | float)
+        if kind is EdmType.DOUBLE:
+            return replace(node, literal=EdmValue(kind, float(value)))
+        if isinstance(value, float) and not value.is_integer():
+            return node  # no value of the property is equal to it
+        return replace(node, literal=EdmValue(kind, int(value)))
+
+    return map_comparisons(tree, stored)
+
+
+def number_names(tree: FilterNode | None) -> tuple[str, ...]:
+    """The properties that the filter compares with a number, once each."""
+    names: dict[str, None] = {}
+
+    def noted(node: Comparison) -> Comparison:
+        if node.literal.type in NUMBERS:
+            names[node.name] = None
+        return node
+
+    if tree is not None:
+        map_comparisons(tree, noted)
+    return tuple(names)

@@ -12,8 +12,7 @@ from typing import Final
 
 from tablestone import limits
 from tablestone.advice import rule
-from tablestone.advice.conditions import conditions_of
-from tablestone.advice.proposed_keys import divided_key
+from tablestone.advice.proposed_keys import conditions_of, divided_key
 from tablestone.advice.rule import Facts, Rule, Severity
 from tablestone.advice.workload import PartitionUse, TableUse, Thresholds
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY

@@ -24,7 +24,7 @@ from tablestone.clock import system_clock
 from tablestone.explorer import (
     entity_edit,
     grid,
-    heat_pages,
+    heat,
     import_export,
     query_bar,
     selection,
@@ -61,7 +61,7 @@ SHOWN: Final[Mapping[str, Show]] = {
     **query_bar.SHOWN,
     **entity_edit.SHOWN,
     **import_export.SHOWN,
-    **heat_pages.SHOWN,
+    **heat.SHOWN,
     **service_settings.SHOWN,
     **signatures.SHOWN,
 }

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from tablestone.advice.advising import advise_on_query
+from tablestone.advice.filter_shape import with_stored_types
 from tablestone.advice.rule import Advice
-from tablestone.advice.stored_types import with_stored_types
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.explorer.account import SeenProperty
 from tablestone.explorer.grid_query import forget_query, read_query, save_query

@@ -20,7 +20,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerS
 from tablestone.engines.contract import Engine
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import kind_of, open_engine
-from tablestone.insight.window import Windows
+from tablestone.insight.counts import Windows
 from tablestone.model.errors import StorageError
 from tablestone.server.admission import REASONS
 from tablestone.server.asgi import Message, Receive, Send

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tablestone.clock import monotonic_seconds, unix_seconds
 from tablestone.engines.contract import Engine
 from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
-from tablestone.insight.window import Windows
+from tablestone.insight.counts import Windows
 from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
 from tablestone.tables.sweeper import Sweeper

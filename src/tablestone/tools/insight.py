@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from tablestone.advice.filter_shape import NoShape, read_shape
-from tablestone.advice.key_forms import form_of
-from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workload, WriteUse
+from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workload, WriteUse, form_of
 from tablestone.insight.report import (
     DAY,
     HOUR,

@@ -16,7 +16,7 @@ from functools import total_ordering
 from typing import Any, Final
 
 from tablestone.advice.advising import advise_on_query
-from tablestone.advice.stored_types import with_stored_types
+from tablestone.advice.filter_shape import with_stored_types
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.filter_tree import print_filter

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from tablestone.advice.key_forms import KeyForm, form_of
+from tablestone.advice.workload import KeyForm, form_of
 from tablestone.model.keys import EntityKey
 from tablestone.tools.refusals import TransferFailed
 

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tablestone.advice.conditions import conditions_of
-from tablestone.advice.filter_shape import NoShape, is_shape, read_shape
-from tablestone.advice.stored_types import with_stored_types
+from tablestone.advice.filter_shape import NoShape, is_shape, read_shape, with_stored_types
+from tablestone.advice.proposed_keys import conditions_of
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import (

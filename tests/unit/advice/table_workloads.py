@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tablestone.advice.key_forms import KeyForm
-from tablestone.advice.workload import PartitionUse, WriteUse
+from tablestone.advice.workload import KeyForm, PartitionUse, WriteUse
 from unit.advice.workload_cases import (
     Case,
     asked,

@@ -8,10 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tablestone.advice.advising import advise
-from tablestone.advice.conditions import conditions_of
 from tablestone.advice.filter_shape import read_shape, shape_of
-from tablestone.advice.key_forms import KeyForm
-from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workload, WriteUse
+from tablestone.advice.proposed_keys import conditions_of
+from tablestone.advice.workload import KeyForm, PartitionUse, QueryUse, TableUse, Workload, WriteUse
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import FilterNode, print_filter, property_names
 from tablestone.query.filter_parser import parse_filter

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestone.advice.conditions import BRANCHES_MAX, Conditions, conditions_of
 from tablestone.advice.filter_shape import NoShape, read_shape, shape_of
-from tablestone.advice.key_forms import KeyForm, form_of
+from tablestone.advice.proposed_keys import BRANCHES_MAX, Conditions, conditions_of
+from tablestone.advice.workload import KeyForm, form_of
 from tablestone.model.edm import EdmType
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind, plan_query

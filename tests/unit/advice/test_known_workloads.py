@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tablestone.advice.advising import ACCOUNT_RATE, RULES, advise, advise_on_query, advise_on_table
-from tablestone.advice.query_findings import FREQUENT_RUNS
+from tablestone.advice.query_rules import FREQUENT_RUNS
 from tablestone.advice.rule import Severity
 from tablestone.advice.workload import PartitionUse, Thresholds, Workload
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET

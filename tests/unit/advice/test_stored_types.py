@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tablestone.advice.stored_types import number_names, with_stored_types
+from tablestone.advice.filter_shape import number_names, with_stored_types
 from tablestone.model.edm import EdmType
 from tablestone.model.filter_tree import print_filter
 from tablestone.query.filter_parser import parse_filter

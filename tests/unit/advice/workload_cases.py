@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tablestone.advice.filter_shape import read_shape
-from tablestone.advice.key_forms import KeyForm
-from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, WriteUse
+from tablestone.advice.workload import KeyForm, PartitionUse, QueryUse, TableUse, WriteUse
 from tablestone.model.edm import EdmType
 
 FLIGHTS, CARRIERS = 336_776, 16

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from tablestone.advice.stored_types import number_names
+from tablestone.advice.filter_shape import number_names
 from tablestone.cli.data_options import filter_option, table_argument, with_endpoint
 from tablestone.clock import monotonic_seconds
 from tablestone.model.edm import EdmType

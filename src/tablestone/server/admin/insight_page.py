@@ -14,9 +14,8 @@ from typing import Final
 from tablestone.configuration import INSIGHT_KEYS, Configuration
 from tablestone.dns_rebinding import cannot_be_rebound
 from tablestone.engines.engine_url import EngineUrl
-from tablestone.insight.history import InsightHistory
+from tablestone.insight.history import InsightHistory, Summary
 from tablestone.insight.report import InsightReport
-from tablestone.insight.summary import Summary
 from tablestone.server.admin.admin_application import PageAnswer, PageRequest, text_answer
 from tablestone.server.admin.readiness import StorageProbe
 from tablestone.server.admin.size_survey import SizeSurvey

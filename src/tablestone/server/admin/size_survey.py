@@ -22,6 +22,7 @@ from tablestone.engines.contract import (
     KeyRange,
 )
 from tablestone.engines.row_counts import CountsRows, RowsCounted
+from tablestone.insight.counts import HASH_MARK, hash_of, shown_key
 from tablestone.insight.report import (
     DAY_BUCKET_SECONDS,
     DAY_SECONDS,
@@ -30,7 +31,6 @@ from tablestone.insight.report import (
     SizeSample,
     TableSize,
 )
-from tablestone.insight.window import HASH_MARK, hash_of, shown_key
 from tablestone.server.admin.readiness import StorageProbe
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import read_record
