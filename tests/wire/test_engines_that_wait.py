@@ -59,7 +59,7 @@ WAITS = [at_once, late, in_time, in_a_group, never]
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedBytes]:
     """A server over the engine of the scheme `slow`, with one entity in the table `tab`."""
-    monkeypatch.setitem(registry.OWN_KINDS, "slow", "engines.slow_engine")
+    monkeypatch.setitem(registry.OWN_KINDS, "slow", "storage.slow_engine")
     server = ServedBytes(Clock(), "slow:")
     made = server.exchange("POST", f"/{ACCOUNT}/Tables", (), b'{"TableName":"tab"}')
     assert made.status == 201
