@@ -16,6 +16,7 @@ from tablestone.engines.contract import EngineUnavailable
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
+from tablestone.tables.sweeping import Sweeper
 
 OWNER: Final = Named("bench")
 AT_ONCE: Final = 32
@@ -30,7 +31,7 @@ def measure_tables(engine: CassandraEngine, tables: int) -> None:
 
 async def _measure(engine: CassandraEngine, tables: int) -> None:
     catalog = Catalog(engine, system_clock, lambda: secrets.token_bytes(8))
-    later = Catalog(engine, _later, lambda: secrets.token_bytes(8))
+    later = Sweeper(engine, _later, lambda: secrets.token_bytes(8))
     await catalog.create(OWNER, "zzzStays")
     print("| tables deleted before | operation | p50 ms | largest ms |\n|---|---|---|---|")
     deleted = 0

@@ -26,8 +26,7 @@ from tablestone.engines.cassandra.keyspace import (
     keyspace_statement,
     replication,
 )
-from tablestone.tables.sweeper import NETWORK_PAUSE_SECONDS
-from tablestone.tables.sweeping import PARTITIONS_AT_ONCE
+from tablestone.tables.sweeping import NETWORK_PAUSE_SECONDS, PARTITIONS_AT_ONCE
 
 COMPOSE = DEPLOY / "cassandra" / "compose.yaml"
 DATACENTER = DEPLOY / "cassandra" / "datacenter.yaml"

@@ -20,6 +20,7 @@ from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.metadata import DocumentKind, Documents
+from tablestone.tables.sweeping import Sweeper
 
 KEY = "a2V5IG9uZQ=="
 OTHER_KEY = "a2V5IHR3bw=="
@@ -227,7 +228,9 @@ def test_what_deleted_accounts_left_is_swept_whoever_is_known(tmp_path: Path) ->
             await tables.create(Named(name), "table")
         await tables.delete(Named("aaa"), "table")
         await tables.delete(Named("ccc"), "table")
-        assert [name async for name in tables.accounts_to_sweep()] == ["aaa", "ccc"]
+        assert [
+            name async for name in Sweeper(engine, system_clock, lambda: b"a server").accounts()
+        ] == ["aaa", "ccc"]
 
     run("sqlite:", tmp_path, scene)
 

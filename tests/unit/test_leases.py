@@ -37,6 +37,7 @@ from tablestone.tables.cached_rows import NOT_KEPT, CachedRows
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.metadata import Documents
+from tablestone.tables.sweeping import Sweeper
 from unit.leased_storage import KIND, PLACE, CountingEngine, Elapsed, HeldEngine, at_once, stored
 
 pytestmark = pytest.mark.asyncio
@@ -314,7 +315,7 @@ async def test_marks_are_no_documents_and_no_tables_and_healthy() -> None:
     assert await documents.names(KIND) == ["name"]
     records, following = await catalog.page(Named("account"), "", 10)
     assert ([record.name for record in records], following) == (["table"], None)
-    assert not [name async for name in catalog.accounts_to_sweep() if await catalog.sweep(name)]
+    assert not await Sweeper(engine, count(1_000).__next__, lambda: b"a server").step()
     assert await check_rows(storage) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -23,11 +24,11 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
-from tablestone.tables import storage_keys, sweeper
+from tablestone.tables import storage_keys, sweeping
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog, read_record
 from tablestone.tables.integrity import check_rows
-from tablestone.tables.sweeping import CLAIM_SECONDS
+from tablestone.tables.sweeping import CLAIM_SECONDS, Sweeper
 
 ACCOUNT = "acct"
 NOTES = storage_keys.deleted_rows(ACCOUNT)
@@ -59,9 +60,19 @@ class Clock:
         self.now += int(seconds * TICKS_PER_SECOND)
 
 
-async def filled(engine: Engine, catalog: Catalog, table: str, rows: int) -> bytes:
+class Server:
+    """One of the servers of a storage."""
+
+    def __init__(self, engine: Engine, clock: Clock, fresh_id: Callable[[], bytes]) -> None:
+        self.catalog = Catalog(engine, clock.ticks, fresh_id)
+        self._sweeper = Sweeper(engine, clock.ticks, fresh_id)
+        self.sweep = self._sweeper.sweep
+        self.accounts_to_sweep = self._sweeper.accounts
+
+
+async def filled(engine: Engine, server: Server, table: str, rows: int) -> bytes:
     """A table with rows in some partitions that was deleted; its id."""
-    owner = Named(ACCOUNT)
+    owner, catalog = Named(ACCOUNT), server.catalog
     await catalog.create(owner, table)
     table_id = (await catalog.require(owner, table)).table_id
     for row in range(rows):
@@ -78,10 +89,10 @@ async def stored(engine: Engine) -> list[StoredRow]:
     return [row for row in rows if row.row != storage_keys.SENTINEL_ROW]
 
 
-async def swept(catalog: Catalog, clock: Clock) -> None:
+async def swept(server: Server, clock: Clock) -> None:
     """Sweep until the deleted tables are forgotten."""
     clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
-    while await catalog.sweep(ACCOUNT):
+    while await server.sweep(ACCOUNT):
         pass
 
 
@@ -94,7 +105,7 @@ def test_a_table_is_swept_by_the_server_that_claimed_it_until_that_dies() -> Non
         clock = Clock()
         engine = SharedStorage(clock)
         ids = (number.to_bytes(8, "big") for number in count(1))
-        here, there = (Catalog(engine, clock.ticks, lambda: next(ids)) for _ in range(2))
+        here, there = (Server(engine, clock, lambda: next(ids)) for _ in range(2))
         table_id = await filled(engine, here, "tab", 3 * limits.SWEEP_ROWS_PER_STEP)
         assert [account async for account in here.accounts_to_sweep()] == [ACCOUNT]
         assert await here.sweep(ACCOUNT)
@@ -117,7 +128,7 @@ def test_two_servers_sweep_two_tables_at_the_same_time() -> None:
         clock = Clock()
         engine = SharedStorage(clock)
         ids = (number.to_bytes(8, "big") for number in count(1))
-        here, there = (Catalog(engine, clock.ticks, lambda: next(ids)) for _ in range(2))
+        here, there = (Server(engine, clock, lambda: next(ids)) for _ in range(2))
         tables = [
             await filled(engine, here, name, 2 * limits.SWEEP_ROWS_PER_STEP) for name in ("a", "b")
         ]
@@ -136,18 +147,18 @@ def test_a_sweep_goes_on_from_where_it_was_and_looks_at_everything_at_the_end() 
         clock = Clock()
         engine = SharedStorage(clock)
         ids = (number.to_bytes(8, "big") for number in count(1))
-        catalog = Catalog(engine, clock.ticks, lambda: next(ids))
-        table_id = await filled(engine, catalog, "tab", 3 * limits.SWEEP_ROWS_PER_STEP)
+        server = Server(engine, clock, lambda: next(ids))
+        table_id = await filled(engine, server, "tab", 3 * limits.SWEEP_ROWS_PER_STEP)
         whole = storage_keys.table_range(table_id)
         engine.scanned.clear()
-        while await catalog.sweep(ACCOUNT):
+        while await server.sweep(ACCOUNT):
             pass
         looks = [start for start in engine.scanned if whole.start <= start < whole.end]
         assert looks == sorted(set(looks)), "each place is read once"
         late = Change(b"late", ABSENT, Put(lambda _: b"x"))
         await engine.commit(WriteSet(storage_keys.entity_partition(table_id, "a"), (late,)))
         clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
-        while await catalog.sweep(ACCOUNT):
+        while await server.sweep(ACCOUNT):
             pass
         assert await stored(engine) == []
 
@@ -170,12 +181,12 @@ def test_notes_use_few_rows_again_and_a_row_that_is_taken_is_left(
     async def scene() -> None:
         clock = Clock()
         engine = SharedStorage(clock)
-        catalog = Catalog(engine, clock.ticks, iter(ids).__next__)
-        sweeper = Catalog(engine, clock.ticks, lambda: b"a server")
+        server = Server(engine, clock, iter(ids).__next__)
+        sweeper = Server(engine, clock, lambda: b"a server")
         owner = Named(ACCOUNT)
         notes = set()
         for name in ("a", "b", "c"):
-            await filled(engine, catalog, name, 0)
+            await filled(engine, server, name, 0)
             notes |= {row.row for row in await engine.scan(NOTES, rows_max=10)}
             assert await check_rows(engine) == []
             if is_swept:
@@ -183,7 +194,7 @@ def test_notes_use_few_rows_again_and_a_row_that_is_taken_is_left(
         assert notes == expected
         await swept(sweeper, clock)
         assert await stored(engine) == []
-        assert await catalog.page(owner, "", 10) == ([], None)
+        assert await server.catalog.page(owner, "", 10) == ([], None)
 
     asyncio.run(scene())
 
@@ -195,7 +206,7 @@ def test_a_note_that_another_table_has_now_is_not_forgotten() -> None:
         clock = Clock()
         engine = SharedStorage(clock)
         ids = (bytes((number,)) * 7 + b"x" for number in count(1))
-        here, there = (Catalog(engine, clock.ticks, lambda: next(ids)) for _ in range(2))
+        here, there = (Server(engine, clock, lambda: next(ids)) for _ in range(2))
         await filled(engine, here, "first", 0)
         clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
         scan = engine.scan
@@ -236,12 +247,12 @@ def test_notes_that_are_refused_at_once_are_read_in_parts() -> None:
         clock = Clock()
         engine = TombstonedStorage(clock)
         ids = (bytes((37 * number % 256,)) * 8 for number in count())
-        catalog = Catalog(engine, clock.ticks, lambda: next(ids))
+        server = Server(engine, clock, lambda: next(ids))
         for number in range(20):
-            await filled(engine, catalog, f"table{number}", 3)
+            await filled(engine, server, f"table{number}", 3)
         clock.pass_by(limits.SWEEP_AGAIN_SECONDS + 1)
         for _ in range(1 + storage_keys.DELETED_PARTS):
-            while await catalog.sweep(ACCOUNT):
+            while await server.sweep(ACCOUNT):
                 pass
         engine.refuses = False
         assert await stored(engine) == []
@@ -260,21 +271,17 @@ def test_a_failure_is_told_once_a_minute(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The sweeper tries again at once; the log of a disk that stays full must not fill it."""
-    monkeypatch.setattr(sweeper, "SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(sweeping, "SWEEP_PAUSE_SECONDS", 0)
 
     async def scene() -> None:
         clock = Clock()
         engine = BrokenStorage(clock.ticks)
-        running = asyncio.create_task(
-            sweeper.Sweeper(
-                engine, Catalog(engine, clock.ticks, lambda: bytes(8)), clock.ticks
-            ).run()
-        )
+        running = asyncio.create_task(Sweeper(engine, clock.ticks, lambda: bytes(8)).run())
         for told in (1, 2):
             for _ in range(50):
                 await asyncio.sleep(0)
             assert len(caplog.messages) == told
-            clock.pass_by(sweeper.TELL_SECONDS)
+            clock.pass_by(sweeping.LOG_SECONDS)
         running.cancel()
 
     asyncio.run(scene())

@@ -20,6 +20,7 @@ from tablestone.engines.contract import Key, KeyRange
 from tablestone.model.errors import StorageError
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
+from tablestone.tables.sweeping import Sweeper
 from wire.case_tables import error_of
 from wire.overtaken import OvertakenEngine
 from wire.service_under_test import Clock, Response, ServiceUnderTest
@@ -219,6 +220,7 @@ def test_what_is_known_of_a_deleted_table_is_forgotten_once_its_name_is_free() -
     engine = OvertakenEngine(clock.ticks)
     ids = (number.to_bytes(8, "big") for number in count(1))
     catalog = Catalog(engine, clock.ticks, lambda: next(ids), deletion_seconds=SECONDS)
+    sweeper = Sweeper(engine, clock.ticks, lambda: b"a server", deletion_seconds=SECONDS)
 
     async def scene() -> None:
         await catalog.create(OWNER, "tab")
@@ -227,11 +229,11 @@ def test_what_is_known_of_a_deleted_table_is_forgotten_once_its_name_is_free() -
         await catalog.create(OWNER, "tab")
         await catalog.delete(OWNER, "tab")
         clock.now += timedelta(seconds=1)
-        assert not await catalog.sweep(OWNER.name)
+        assert not await sweeper.sweep(OWNER.name)
         with pytest.raises(StorageError, match="TableBeingDeleted"):
             await catalog.create(OWNER, "tab")
         clock.now += timedelta(seconds=2 * SECONDS)
-        assert not await catalog.sweep(OWNER.name)
+        assert not await sweeper.sweep(OWNER.name)
         assert await engine.scan(EVERYTHING, rows_max=10) == []
 
     asyncio.run(scene())

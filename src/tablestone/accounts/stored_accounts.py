@@ -30,7 +30,8 @@ from tablestone.tables.metadata import (
     PropertiesOfAccounts,
     read_secret,
 )
-from tablestone.tables.storage_keys import TABLE_ID_LENGTH
+from tablestone.tables.storage_keys import fresh_table_id
+from tablestone.tables.sweeping import Sweeper
 
 KEY_BYTES: Final = 64
 """Bytes of a key, as many as in keys of the service."""
@@ -52,7 +53,8 @@ class StoredAccounts:
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._documents = Documents(engine)
-        self._catalog = Catalog(engine, clock, lambda: secrets.token_bytes(TABLE_ID_LENGTH))
+        self._catalog = Catalog(engine, clock, fresh_table_id)
+        self._sweeper = Sweeper(engine, clock, fresh_table_id)
         self._incarnations = self._catalog.incarnations
         self._properties = PropertiesOfAccounts(self._documents, self._incarnations)
 
@@ -159,7 +161,7 @@ class StoredAccounts:
                 )
                 raise
         deleted = await self._catalog.delete_all(Named(name))
-        while await self._catalog.sweep(name):
+        while await self._sweeper.sweep(name):
             pass
         await self._properties.reset(name, incarnation)
         for kind in (DocumentKind.ROLES, DocumentKind.ACCOUNT):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Mapping, Sized
 from typing import NamedTuple
 
@@ -41,8 +40,8 @@ from tablestone.server.trace_opening import (
 from tablestone.server.worker_reporter import WorkerMeasures, WorkerReporter
 from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
-from tablestone.tables.storage_keys import TABLE_ID_LENGTH
-from tablestone.tables.sweeper import Sweeper
+from tablestone.tables.storage_keys import fresh_table_id
+from tablestone.tables.sweeping import Sweeper
 from tablestone.tables.throughput_targets import SharedSlots, Throughput
 from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.refused_callers import RefusedCallers
@@ -140,7 +139,12 @@ class Application:
         ]
         sweeper: Sweeper | None = None
         if self._slot.worker == 0:  # one sweeper is enough; two would disturb each other
-            sweeper = Sweeper(self._engine, service.catalog, clock)
+            sweeper = Sweeper(
+                self._engine,
+                clock,
+                fresh_table_id,
+                deletion_seconds=configuration.table_deletion_seconds,
+            )
             self._background.append(asyncio.create_task(sweeper.run()))
         if self._slot.reports is not None and self._counts is not None:
             figures = kind_of(EngineUrl.parse(configuration.engine).scheme).figures
@@ -177,7 +181,7 @@ class Application:
             self._engine,
             clock,
             seconds,
-            lambda: secrets.token_bytes(TABLE_ID_LENGTH),
+            fresh_table_id,
             table_deletion_seconds=configuration.table_deletion_seconds,
             **self._limited(),
         )

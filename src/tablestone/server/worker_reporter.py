@@ -16,7 +16,7 @@ from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Value
 from tablestone.insight.counts import Windows
 from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
-from tablestone.tables.sweeper import Sweeper
+from tablestone.tables.sweeping import Sweeper
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports, added
 
@@ -36,7 +36,6 @@ class WorkerMeasures:
         self._counts = counts
         self._engine = engine
         self._gauges = {figure.name for figure in figures if figure.kind is FigureKind.GAUGE}
-        self._catalog = service.catalog
         self._caches = (
             *service.catalog.caches,
             *service.properties.caches,
@@ -67,7 +66,7 @@ class WorkerMeasures:
             **self._counts.totals(),
             "cache_hits": sum(cache.hits for cache in self._caches),
             "cache_misses": sum(cache.misses for cache in self._caches),
-            "swept_rows": self._catalog.swept_rows,
+            "swept_rows": 0 if self._sweeper is None else self._sweeper.swept_rows,
             "accepted": self._accepted(),
             "refused_by_limit": {
                 limit: number for counts in self._refused for limit, number in counts.items()

@@ -9,8 +9,7 @@ forgets the table.
 from __future__ import annotations
 
 import functools
-import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,12 +27,9 @@ from tablestone.engines.contract import (
     Committed,
     Conflict,
     Engine,
-    EngineBusy,
     Key,
     KeyRange,
     Put,
-    StoredRow,
-    WriteSet,
 )
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.errors import StorageError
@@ -46,10 +42,7 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Incarnations, Owner, conditions
 from tablestone.tables.cache_invalidation import InvalidatingChange
 from tablestone.tables.cached_rows import CachedRows
-from tablestone.tables.sweeping import Claim, Sweeping
 from tablestone.tables.writes import one_more_conflict
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +54,8 @@ class TableRecord:
     ticks: int
     version: int
     identifiers: tuple[SignedIdentifier, ...] = ()
-    claim: Claim | None = None
-    """Of a deleted table on a cluster: the server that sweeps it."""
+    claim: tuple[str, int] | None = None
+    """Of a deleted table on a cluster: the server that sweeps it, and the time in ticks until which others do not."""
 
 
 def read_record(stored: bytes) -> TableRecord:
@@ -136,18 +129,9 @@ class Catalog:
         self._clock = clock
         self._fresh_id = fresh_id
         self._deletion_ticks = deletion_seconds * TICKS_PER_SECOND
-        self._forget_ticks = max(limits.SWEEP_AGAIN_SECONDS, deletion_seconds) * TICKS_PER_SECOND
         self._rows = CachedRows(engine, absence_by_lease=False)
         self._is_shared = engine.leases is not None
-        self._sweeping = Sweeping(engine, clock, fresh_id)
-        self._parts: dict[str, int] = {}
-        """The part of the notes of deleted tables that is read next, by accounts whose notes were refused at once."""
         self.incarnations = Incarnations(engine)
-
-    @property
-    def swept_rows(self) -> int:
-        """The rows of deleted tables that this process has removed."""
-        return self._sweeping.removed_rows
 
     @property
     def caches(self) -> tuple[CachedRows, ...]:
@@ -325,77 +309,6 @@ class Catalog:
             rest = [] if next_key is None else storage_keys.ranges_from(rest, next_key)
         await self.incarnations.require(owner)
         return records[:tables_max], records[tables_max] if len(records) > tables_max else None
-
-    async def accounts_to_sweep(self) -> AsyncIterator[str]:
-        """The accounts, known or not, that may have deleted tables left to sweep."""
-        partition = b""
-        while rows := await self._engine.scan(storage_keys.catalogs_after(partition), rows_max=1):
-            partition = rows[0].partition
-            # The row after a sentinel may be behind all rows that were deleted, and is not looked for here.
-            if rows[0].row == storage_keys.SENTINEL_ROW or storage_keys.is_deleted_row(rows[0].row):
-                yield storage_keys.account_of(partition)
-
-    async def sweep(self, account: str) -> bool:
-        """Remove some rows of the account's deleted tables; False if there is nothing to do now.
-
-        Servers on other machines share the tables: one that another server has claimed is left to it. An engine may
-        refuse to read past too many notes that were removed: then they are read in parts, and after those as a whole.
-        """
-        part = self._parts.get(account)
-        following = 0 if part is None else part + 1
-        try:
-            notes = await self._engine.scan(
-                storage_keys.deleted_rows(account, part), rows_max=limits.PAGE_ENTITIES_MAX
-            )
-        except EngineBusy as error:
-            log.warning("the deleted tables of %s are now looked at in parts: %s", account, error)
-            self._parts[account] = following
-        else:
-            if await self._sweep_noted(notes):
-                return True
-            if part is not None:
-                self._parts[account] = following
-        if following == storage_keys.DELETED_PARTS:
-            del self._parts[account]
-        return False
-
-    async def _sweep_noted(self, notes: list[StoredRow]) -> bool:
-        """Remove some rows of the deleted tables of these notes; False if there is nothing to do now."""
-        for note in notes:
-            record = read_record(note.value)
-            is_old = self._clock() - record.ticks > self._forget_ticks
-            version: int | None = note.version
-            if self._is_shared:
-                place = Key(note.partition, note.row)
-                version = await self._sweeping.may_look(place, record, is_old=is_old)
-            if version is None:
-                continue
-            try:
-                rows = await self._engine.scan(
-                    self._sweeping.rest_of(record.table_id), rows_max=limits.SWEEP_ROWS_PER_STEP
-                )
-            except EngineBusy as error:
-                log.warning("a deleted table cannot be read, and is left for later: %s", error)
-                self._sweeping.postpone(record.table_id)
-                continue
-            if rows:
-                await self._sweeping.remove(rows)
-                return True
-            if not self._sweeping.has_ended(record.table_id):
-                return True
-            if is_old:
-                await self._forget(Change(note.row, version, DELETE), note.partition, record)
-        return False
-
-    async def _forget(self, unnote: Change, partition: bytes, deleted: TableRecord) -> None:
-        """Remove the note of a deleted table, and the reservation of its name if no later table had the name."""
-        changes = [unnote]
-        row = storage_keys.taken_row(deleted.name)
-        stored = await self._engine.get(Key(partition, row))
-        if stored is not None and (taken := read_record(stored)).table_id == deleted.table_id:
-            changes.append(Change(row, taken.version, DELETE))
-        await self._engine.commit(WriteSet(partition, changes))
-        self._sweeping.forget(deleted.table_id)
 
 
 async def query_tables(

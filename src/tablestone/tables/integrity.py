@@ -41,8 +41,7 @@ async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> 
             # The catalog sorts before all entities, so every table is known before its first entity is read.
             for row in rows:
                 found.extend(_check_row(row, tables, readers))
-            last = rows[-1]
-            rest = KeyRange(Key(last.partition, last.row + b"\0"), rest.end)
+            rest = storage_keys.after(rest, rows[-1])
     except EngineUnavailable as error:
         begins = "" if rest is _EVERYTHING else f"from {in_words(rest.start, tables)} on "
         found.append(f"{begins}nothing can be read: {error}")

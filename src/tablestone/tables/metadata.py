@@ -96,7 +96,7 @@ class Documents:
         rest = storage_keys.documents_of(kind.value)
         while rows := await self._engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
             names += [row.row.decode("utf-8") for row in rows]
-            rest = storage_keys.after(rest, rows[-1].row)
+            rest = storage_keys.after(rest, rows[-1])
         return names
 
     async def change(

@@ -13,9 +13,10 @@ The table id is new at every creation, so the entities of a deleted table are ne
 from __future__ import annotations
 
 import functools
+import secrets
 from typing import Final
 
-from tablestone.engines.contract import Key, KeyRange
+from tablestone.engines.contract import Key, KeyRange, StoredRow
 from tablestone.model.keys import EntityKey, KeyBounds, decode_key, encode_key
 from tablestone.query.plan import EVERY_KEY, KeyInterval
 
@@ -24,6 +25,12 @@ ENTITIES: Final = b"\x02"
 DOCUMENTS: Final = b"\x03"
 TABLE_ID_LENGTH: Final = 8
 """Bytes of a table id."""
+
+
+def fresh_table_id() -> bytes:
+    """A table id that was never used before."""
+    return secrets.token_bytes(TABLE_ID_LENGTH)
+
 
 SENTINEL_ROW: Final = b"\0"
 """The first row of a catalog or of documents, where an engine gives leases: it sorts before all others and is never
@@ -169,9 +176,9 @@ def is_for_leases(key: Key) -> bool:
     return row == SENTINEL_ROW or row.startswith(_MARK)
 
 
-def after(key_range: KeyRange, row: bytes) -> KeyRange:
-    """The rest of a range within one partition, after a row."""
-    return KeyRange(Key(key_range.start.partition, row + b"\0"), key_range.end)
+def after(key_range: KeyRange, last: Key | StoredRow) -> KeyRange:
+    """The rest of a range, after a row."""
+    return KeyRange(Key(last.partition, last.row + b"\0"), key_range.end)
 
 
 def entity_partition(table_id: bytes, partition_key: str) -> bytes:

@@ -1,19 +1,24 @@
-"""Sweeping one deleted table: where it has come to, which server does it, and how many partitions at a time.
+"""Sweeping: one process of a server removes the rows of deleted tables in small steps, between requests.
 
-Servers that share storage over a network claim a table before they sweep it. A claim is a note with a time in the
-table's row of the catalog; it ends by itself, so the tables of a server that dies are swept by others. Clocks that
-differ make two servers sweep the same table, which does no harm.
+The deletion of a table only notes the table's id (`catalog`). The sweeper removes the rows, and looks once more after
+`SWEEP_AGAIN_SECONDS`, for writes that were under way at the deletion. Then it forgets the table, once its name is free.
+
+Servers that share storage over a network claim a table before they sweep it. A claim is a name and a time in the
+table's note. It ends by itself, so others sweep the tables of a server that dies. If clocks differ, two servers may
+sweep the same table, which does no harm.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import groupby
-from typing import Final, Protocol
+from typing import Final
 
 import orjson
 
+from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, Clock
 from tablestone.engines.contract import (
     ANY,
@@ -21,6 +26,8 @@ from tablestone.engines.contract import (
     Change,
     Committed,
     Engine,
+    EngineBusy,
+    EngineUnavailable,
     Key,
     KeyRange,
     Put,
@@ -28,84 +35,202 @@ from tablestone.engines.contract import (
     WriteSet,
 )
 from tablestone.tables import storage_keys
+from tablestone.tables.cache_invalidation import remove_old_marks
+from tablestone.tables.catalog import TableRecord, read_record
+from tablestone.tables.metadata import DocumentKind
 
+log = logging.getLogger(__name__)
+
+SWEEP_PAUSE_SECONDS: Final = 1.0
+"""Seconds between two looks while no deleted table has rows left."""
+NETWORK_PAUSE_SECONDS: Final = 0.05
+"""Seconds between two steps where storage is behind a network: the nodes also have requests to serve."""
+LOG_SECONDS: Final = 60
+"""Seconds between two messages that sweeping fails, at least: it is tried again each second."""
 CLAIM_SECONDS: Final = 20
 """A server that sweeps a table renews its claim when half of this time has passed."""
 PARTITIONS_AT_ONCE: Final = 8
 """Partitions of a deleted table that are removed at a time, where a commit waits for a network."""
-
-
 POSTPONED_SECONDS: Final = 600
-"""The time until a table is looked at again whose rows the nodes refused to read."""
-
-ENDED_MAX: Final = 65_536
+"""The time until the sweeper looks again at a table whose rows the nodes refused to read."""
+SWEPT_MAX: Final = 65_536
 """Swept tables that a server remembers: another server may remove a table's note, and does not say so."""
 
-Claim = tuple[str, int]
-"""The server that sweeps a table, and the time in ticks until which others leave the table alone."""
 
+class Sweeper:
+    """Sweeps the storage of one engine. `clock` is wall time; `fresh_id` gives bytes that no other server has.
 
-class DeletedTable(Protocol):
-    """A deleted table, as the catalog notes it."""
+    Notes are kept for `deletion_seconds`, for which the names of deleted tables are reserved.
+    """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def table_id(self) -> bytes: ...
-    @property
-    def ticks(self) -> int: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def claim(self) -> Claim | None: ...
-
-
-class Sweeping:
-    """The deleted tables that one server sweeps. `fresh_id` gives bytes that no other server has."""
-
-    def __init__(self, engine: Engine, clock: Clock, fresh_id: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        fresh_id: Callable[[], bytes],
+        *,
+        deletion_seconds: int = 0,
+    ) -> None:
         self._engine = engine
         self._clock = clock
         self._fresh_id = fresh_id
         self._name = ""
+        """The name of this server in its claims."""
+        self._forget_ticks = max(limits.SWEEP_AGAIN_SECONDS, deletion_seconds) * TICKS_PER_SECOND
+        self._is_shared = engine.leases is not None
         self._at_once = PARTITIONS_AT_ONCE if engine.capabilities.waits else 1
+        self._busy_pause = NETWORK_PAUSE_SECONDS if engine.capabilities.waits else 0
+        self._parts: dict[str, int] = {}
+        """The part of the notes that is read next, by accounts whose notes could not be read as a whole."""
         self._reached: dict[bytes, Key] = {}
-        self._ended: dict[bytes, None] = {}
-        """The tables that were swept, the first to end first."""
+        """The last row that was removed, by tables that are not swept to their end."""
+        self._swept: dict[bytes, None] = {}
+        """The tables that were swept to their end, the oldest first."""
         self._postponed: dict[bytes, int] = {}
-        self.removed_rows = 0
+        self._marks_were_removed_at = clock()
+        self._logged_at = 0
+        self.is_busy = False
+        """Whether the last look found rows of deleted tables."""
+        self.swept_rows = 0
+        """The rows of deleted tables that this process has removed."""
 
-    async def may_look(self, note: Key, record: DeletedTable, *, is_old: bool) -> int | None:
+    async def run(self) -> None:
+        """Sweep until this is cancelled."""
+        while True:
+            is_busy = False
+            try:
+                is_busy = self.is_busy = await self.step()
+            except EngineUnavailable as error:
+                if self._may_log():
+                    log.warning("sweeping deleted tables waits: %s", error)
+            except Exception:
+                if self._may_log():
+                    log.exception("sweeping deleted tables failed")
+            await asyncio.sleep(self._busy_pause if is_busy else SWEEP_PAUSE_SECONDS)
+
+    def _may_log(self) -> bool:
+        """Whether no failure was logged lately; the caller then logs this one."""
+        now = self._clock()
+        if 0 <= now - self._logged_at < LOG_SECONDS * TICKS_PER_SECOND:
+            return False
+        self._logged_at = now
+        return True
+
+    async def step(self) -> bool:
+        """Remove some rows of deleted tables in every account; False if there is nothing to do now."""
+        is_busy = False
+        async for account in self.accounts():
+            is_busy = await self.sweep(account) or is_busy
+            await asyncio.sleep(0)  # there may be many accounts, so let requests run
+        if self._is_shared:
+            before = self._clock() - limits.SWEEP_AGAIN_SECONDS * TICKS_PER_SECOND
+            if self._marks_were_removed_at < before:
+                self._marks_were_removed_at = self._clock()
+                await self._remove_marks(before)
+        return is_busy
+
+    async def _remove_marks(self, before: int) -> None:
+        """Remove the marks of changes that were never finished (`cache_invalidation`)."""
+        for kind in DocumentKind:
+            partition = storage_keys.documents_partition(kind.value)
+            await remove_old_marks(self._engine, partition, before)
+        async for row in self._first_rows():
+            await remove_old_marks(self._engine, row.partition, before)
+            await asyncio.sleep(0)
+
+    async def _first_rows(self) -> AsyncIterator[StoredRow]:
+        """The first row of each account's catalog."""
+        partition = b""
+        while rows := await self._engine.scan(storage_keys.catalogs_after(partition), rows_max=1):
+            partition = rows[0].partition
+            yield rows[0]
+
+    async def accounts(self) -> AsyncIterator[str]:
+        """The accounts, known or not, that may have deleted tables left to sweep."""
+        async for row in self._first_rows():
+            # Reading on behind a sentinel could mean to read past all rows that were deleted.
+            if row.row == storage_keys.SENTINEL_ROW or storage_keys.is_deleted_row(row.row):
+                yield storage_keys.account_of(row.partition)
+
+    async def sweep(self, account: str) -> bool:
+        """Remove some rows of the account's deleted tables; False if there is nothing to do now.
+
+        A table that another server has claimed is left to it. An engine may refuse to read past too many notes that
+        were removed: then the notes are read in parts, one at each call, and after those as a whole again.
+        """
+        part = self._parts.get(account)
+        following = 0 if part is None else part + 1
+        try:
+            notes = await self._engine.scan(
+                storage_keys.deleted_rows(account, part), rows_max=limits.PAGE_ENTITIES_MAX
+            )
+        except EngineBusy as error:
+            log.warning("the deleted tables of %s are now looked at in parts: %s", account, error)
+            self._parts[account] = following
+        else:
+            if await self._sweep_noted(notes):
+                return True
+            if part is not None:
+                self._parts[account] = following
+        if following == storage_keys.DELETED_PARTS:
+            del self._parts[account]
+        return False
+
+    async def _sweep_noted(self, notes: list[StoredRow]) -> bool:
+        """Remove some rows of the deleted tables of these notes; False if there is nothing to do now."""
+        for note in notes:
+            table = read_record(note.value)
+            is_old = self._clock() - table.ticks > self._forget_ticks
+            version: int | None = note.version
+            if self._is_shared:
+                version = await self._claim(note, table, is_old=is_old)
+            if version is None:
+                continue
+            try:
+                rows = await self._engine.scan(
+                    self._rest_of(table.table_id), rows_max=limits.SWEEP_ROWS_PER_STEP
+                )
+            except EngineBusy as error:
+                log.warning("a deleted table cannot be read, and is left for later: %s", error)
+                self._postpone(table.table_id)
+                continue
+            if rows:
+                await self._remove(table.table_id, rows)
+                return True
+            if not self._was_empty(table.table_id):
+                return True
+            if is_old:
+                await self._forget(Change(note.row, version, DELETE), note.partition, table)
+        return False
+
+    async def _claim(self, note: StoredRow, table: TableRecord, *, is_old: bool) -> int | None:
         """The version of the table's note if this server is to sweep the table now, else None.
 
-        A table that it has swept waits until it `is_old`. To look again and again would be to read the places of all
-        removed rows again and again.
+        A table that this server has swept waits until it `is_old`: each look reads past all rows that were removed.
         """
-        if record.table_id in self._ended and not is_old:
+        if table.table_id in self._swept and not is_old:
             return None
         now = self._clock()
-        if self._postponed.get(record.table_id, 0) > now:
+        if self._postponed.get(table.table_id, 0) > now:
             return None
         self._name = self._name or self._fresh_id().hex()
-        name, until = record.claim or ("", 0)
+        name, until = table.claim or ("", 0)
         if name == self._name and until - now > CLAIM_SECONDS * TICKS_PER_SECOND // 2:
-            return record.version
+            return table.version
         if name != self._name and until > now:
             return None
         claim = (self._name, now + CLAIM_SECONDS * TICKS_PER_SECOND)
-        change = Change(note.row, record.version, Put(_claimed(record, claim)))
+        change = Change(note.row, table.version, Put(_claimed(table, claim)))
         outcome = await self._engine.commit(WriteSet(note.partition, (change,)))
         return outcome.versions[0] if isinstance(outcome, Committed) else None
 
-    def rest_of(self, table_id: bytes) -> KeyRange:
+    def _rest_of(self, table_id: bytes) -> KeyRange:
         """The rows of the table that were not removed yet, as far as this server knows."""
         whole = storage_keys.table_range(table_id)
         reached = self._reached.get(table_id)
-        if reached is None:
-            return whole
-        return KeyRange(Key(reached.partition, reached.row + b"\0"), whole.end)
+        return whole if reached is None else storage_keys.after(whole, reached)
 
-    async def remove(self, rows: Sequence[StoredRow]) -> None:
+    async def _remove(self, table_id: bytes, rows: Sequence[StoredRow]) -> None:
         """Remove rows of one table, which were read in order."""
         groups = [
             WriteSet(partition, [Change(row.row, ANY, DELETE) for row in group])
@@ -113,46 +238,46 @@ class Sweeping:
         ]
         for first in range(0, len(groups), self._at_once):
             some = groups[first : first + self._at_once]
-            if len(some) == 1:
-                await self._engine.commit(some[0])
-            else:
-                await asyncio.gather(*(self._engine.commit(group) for group in some))
-        self.removed_rows += len(rows)
-        last = rows[-1]
-        table_id = last.partition[1 : 1 + storage_keys.TABLE_ID_LENGTH]
-        self._reached[table_id] = Key(last.partition, last.row)
-        self._ended.pop(table_id, None)
+            await asyncio.gather(*(self._engine.commit(group) for group in some))
+        self.swept_rows += len(rows)
+        self._reached[table_id] = Key(rows[-1].partition, rows[-1].row)
+        self._swept.pop(table_id, None)
 
-    def has_ended(self, table_id: bytes) -> bool:
-        """There is no row behind the place that was reached; whether that was the start, so that there is none at all.
+    def _was_empty(self, table_id: bytes) -> bool:
+        """Note that no row is left; whether there was none from the start of the table on.
 
-        The next look begins from the start.
+        The next look begins at the start again.
         """
-        self._ended[table_id] = None
-        if len(self._ended) > ENDED_MAX:
-            del self._ended[next(iter(self._ended))]
+        self._swept[table_id] = None
+        if len(self._swept) > SWEPT_MAX:
+            del self._swept[next(iter(self._swept))]
         return self._reached.pop(table_id, None) is None
 
-    def postpone(self, table_id: bytes) -> None:
-        """The nodes refuse to read the table: there are other tables to sweep."""
+    def _postpone(self, table_id: bytes) -> None:
         now = self._clock()
         self._postponed = {each: until for each, until in self._postponed.items() if until > now}
         self._postponed[table_id] = now + POSTPONED_SECONDS * TICKS_PER_SECOND
 
-    def forget(self, table_id: bytes) -> None:
-        """The note of the table is removed."""
-        self._ended.pop(table_id, None)
+    async def _forget(self, unnote: Change, partition: bytes, table: TableRecord) -> None:
+        """Remove the note of a deleted table, and the reservation of its name if no later table had the name."""
+        changes = [unnote]
+        row = storage_keys.taken_row(table.name)
+        stored = await self._engine.get(Key(partition, row))
+        if stored is not None and (taken := read_record(stored)).table_id == table.table_id:
+            changes.append(Change(row, taken.version, DELETE))
+        await self._engine.commit(WriteSet(partition, changes))
+        self._swept.pop(table.table_id, None)
 
 
-def _claimed(record: DeletedTable, claim: Claim) -> Callable[[int], bytes]:
-    """The row of a deleted table with a claim; the time of its deletion stays."""
+def _claimed(table: TableRecord, claim: tuple[str, int]) -> Callable[[int], bytes]:
+    """The note of a deleted table with a claim; the time of its deletion stays."""
 
     def render(version: int) -> bytes:
         return orjson.dumps(
             {
-                "name": record.name,
-                "id": record.table_id.hex(),
-                "ticks": record.ticks,
+                "name": table.name,
+                "id": table.table_id.hex(),
+                "ticks": table.ticks,
                 "version": version,
                 "claim": claim,
             }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import secrets
 from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -78,7 +77,7 @@ class Secondary:
             self._rows,
             clock.ticks,
             clock.elapsed_seconds,
-            lambda: secrets.token_bytes(storage_keys.TABLE_ID_LENGTH),
+            storage_keys.fresh_table_id,
         )
 
     @property

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -28,6 +27,7 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.metadata import PropertiesOfAccounts
 from tablestone.tables.service import TableService
+from tablestone.tables.sweeping import Sweeper
 from tablestone.testing.clock import StorageClock
 from tablestone.testing.realism import FollowedEngine, Secondary
 from tablestone.testing.seeds import ANNOTATION, SeedRefused, SeedRow
@@ -130,11 +130,9 @@ class State:
         self.engine = FollowedEngine(engine, secondary, at_once=True)
         """Its commits are not recorded, and reach the secondary at once."""
         self.tables = TableService(
-            self.engine,
-            clock.ticks,
-            clock.elapsed_seconds,
-            lambda: secrets.token_bytes(storage_keys.TABLE_ID_LENGTH),
+            self.engine, clock.ticks, clock.elapsed_seconds, storage_keys.fresh_table_id
         )
+        self._sweeper = Sweeper(self.engine, clock.ticks, storage_keys.fresh_table_id)
 
     def snapshot(self) -> Snapshot:
         """A copy of the present state."""
@@ -158,7 +156,7 @@ class State:
         """Delete all tables of the account and its service properties; the account stays."""
         catalog = self.tables.catalog
         await catalog.delete_all(Named(account))
-        while await catalog.sweep(account):
+        while await self._sweeper.sweep(account):
             pass
         properties: PropertiesOfAccounts = self.tables.properties
         await properties.reset(account, await catalog.incarnations.current(account))

@@ -36,6 +36,7 @@ from tablestone.engines.contract import EngineBusy, Key
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
+from tablestone.tables.sweeping import Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -302,7 +303,7 @@ def test_more_deleted_tables_than_may_be_read_are_in_the_way_of_no_request(node:
     async def scene() -> None:
         engine = open_cassandra(parse_address(node.url()), system_clock)
         catalog = Catalog(engine, system_clock, fresh_id)
-        sweeper = Catalog(engine, lambda: system_clock() + later, lambda: b"a server")
+        sweeper = Sweeper(engine, lambda: system_clock() + later, lambda: b"a server")
         for _ in range(2):
             for number in range(40):
                 await catalog.create(owner, f"table{number}")
@@ -323,7 +324,7 @@ def test_more_deleted_tables_than_may_be_read_are_in_the_way_of_no_request(node:
         assert await catalog.find(owner, "last") is None
         note = Key(notes.start.partition, storage_keys.deleted_slots(ids[80])[0])
         assert await engine.get(note) is not None
-        assert owner.name in [account async for account in sweeper.accounts_to_sweep()]
+        assert owner.name in [account async for account in sweeper.accounts()]
         deadline = time.monotonic() + PATIENCE_SECONDS
         while await engine.get(note) is not None:
             assert time.monotonic() < deadline, "the note of the last table stays"

@@ -41,7 +41,7 @@ from tablestone.tables.account_incarnation import Named
 from tablestone.tables.cached_rows import KEPT_MAX, CachedRows
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.metadata import DocumentKind
-from tablestone.tables.sweeping import ENDED_MAX
+from tablestone.tables.sweeping import SWEPT_MAX, Sweeper
 from tablestone.tables.throughput_targets import SLOTS, SharedSlots, Throughput
 from tablestone.telemetry.refused_callers import PLACES, QuietAddresses
 from unit.leased_storage import PLACE, CountingEngine, Elapsed, at_once, stored
@@ -226,18 +226,19 @@ async def test_more_deleted_tables_than_are_remembered() -> None:
     ids = count(1)
     engine = MemoryEngine(count(now).__next__)
     catalog = Catalog(engine, lambda: now, lambda: next(ids).to_bytes(16))
+    sweeper = Sweeper(engine, lambda: now, lambda: b"a server")
     owner = Named("acct")
     for number in range(2_000):
         await catalog.create(owner, f"T{number}")
         await catalog.delete(owner, f"T{number}")
         now += 61 * TICKS_PER_SECOND
-        while await catalog.sweep("acct"):
+        while await sweeper.sweep("acct"):
             pass
-    assert len(catalog._sweeping._ended) <= 1
+    assert len(sweeper._swept) <= 1
     assert not engine._rows
-    for number in range(ENDED_MAX + 10):
-        catalog._sweeping.has_ended(number.to_bytes(16))
-    assert len(catalog._sweeping._ended) == ENDED_MAX
+    for number in range(SWEPT_MAX + 10):
+        sweeper._was_empty(number.to_bytes(16))
+    assert len(sweeper._swept) == SWEPT_MAX
 
 
 def test_more_partitions_than_have_a_share() -> None:

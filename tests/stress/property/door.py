@@ -35,6 +35,7 @@ from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
+from tablestone.tables.sweeping import Sweeper
 from tablestone.wire.messages import RawRequest
 from wire.service_under_test import KEY, Clock, Headers, default_headers
 
@@ -151,10 +152,11 @@ class Door:
 
     async def _check(self) -> list[str]:
         found = await check_rows(self.engine)
-        while await self.service.catalog.sweep(ACCOUNT):
+        sweeper = Sweeper(self.engine, self.ticks, lambda: b"a server")
+        while await sweeper.sweep(ACCOUNT):
             pass
         self._offset += 3600 * TICKS_PER_SECOND
-        await self.service.catalog.sweep(ACCOUNT)
+        await sweeper.sweep(ACCOUNT)
         return found + await check_rows(self.engine) + await self.engine.check()
 
     def send(self, request: Request) -> Answer:

@@ -60,6 +60,7 @@ from tablestone.tables.account_incarnation import Named
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH, entity_partition
+from tablestone.tables.sweeping import Sweeper
 from tablestone.tables.writes import decide
 from tablestone.wire.json_reader import decode_entity
 
@@ -90,10 +91,17 @@ class Scene:
             )
             for engine in engines
         ]
+        self._sweepers = [
+            Sweeper(engine, clock, lambda: next(ids).to_bytes(8, "big")) for engine in engines
+        ]
 
     @property
     def service(self) -> TableService:
         return self.random.choice(self.services)
+
+    @property
+    def sweeper(self) -> Sweeper:
+        return self.random.choice(self._sweepers)
 
     async def execute(self, operation: Operation) -> Result:
         return await self.service.execute(ACCOUNT, operation)
@@ -318,7 +326,7 @@ async def test_nothing_of_a_deleted_table_comes_back(scene: Scene) -> None:
             turns = 0
             await scene.history.record("delete table", delete)
             await tried(scene.execute(CreateTable(TABLE)))
-            await scene.service.catalog.sweep(ACCOUNT.name)
+            await scene.sweeper.sweep(ACCOUNT.name)
             for _ in range(scene.random.choice((0, 1, 3, 30))):
                 await asyncio.sleep(0)
 
@@ -354,10 +362,10 @@ async def tried(call: Awaitable[object]) -> int | None:
 
 async def sweep_all(scene: Scene) -> None:
     """The second sweep, a minute later, finds rows that were written during the deletion."""
-    while await scene.service.catalog.sweep(ACCOUNT.name):
+    while await scene.sweeper.sweep(ACCOUNT.name):
         pass
     scene.clock.now += (limits.SWEEP_AGAIN_SECONDS + 1) * TICKS_PER_SECOND
-    while await scene.service.catalog.sweep(ACCOUNT.name):
+    while await scene.sweeper.sweep(ACCOUNT.name):
         pass
 
 
@@ -366,7 +374,7 @@ async def test_a_write_that_lands_after_the_sweep_is_swept_a_minute_later(scene:
     """A writer had found the table just before it was deleted, and commits after the first sweep was through."""
     record = await scene.service.catalog.require(ACCOUNT, TABLE)
     await scene.execute(DeleteTable(TABLE))
-    assert not await scene.service.catalog.sweep(ACCOUNT.name)
+    assert not await scene.sweeper.sweep(ACCOUNT.name)
     straggler = InsertEntity(TABLE, entity(KEY, n=1))
     await scene.engine.commit(straggling(record.table_id, straggler))
     assert await check_rows(scene.engine) == []

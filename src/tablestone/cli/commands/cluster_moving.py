@@ -1,7 +1,7 @@
 """`tablestone cluster load` and `unload`: a whole data directory into a keyspace, and back.
 
-Knows the order of the steps and the printed text. `tables.storage_migration` brings the rows and compares them; the two engines
-know how to take rows that have versions already.
+Knows the order of the steps and the printed text. `tables.storage_migration` brings the rows and compares them; the two
+engines know how to take rows that have versions already.
 """
 
 from __future__ import annotations
