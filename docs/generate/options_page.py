@@ -46,7 +46,6 @@ DETAILS: Final = {
     "max-connections": "See [Limits](guides/limits.md).",
     "max-requests": "See [Limits](guides/limits.md).",
     "max-buffers": "See [Limits](guides/limits.md).",
-    "max-address-share": "From 1 to 100. See [Limits](guides/limits.md#shares).",
     "targets": "0 is no target. See [Limits](guides/limits.md#targets).",
     "log-level": "See [Running the server](guides/running.md#logs).",
     "log-format": "See [Running the server](guides/running.md#logs).",

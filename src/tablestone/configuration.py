@@ -120,19 +120,18 @@ class AdminAddress:
 
 
 CONNECTIONS_MIN: Final = 4
-"""Connections of a worker, of which one client address has half: with fewer, a client is refused beside itself."""
+"""Connections that a worker needs at least: clients keep several."""
 BUFFERED_MEBIBYTES_MIN: Final = 10
-"""MiB of a worker, of which one client address has half: an entity group transaction has up to 4."""
+"""MiB that a worker needs at least: an entity group transaction has up to 4, and so has an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    """Limits of what all processes of a server take on at a time; one client address may take `address_percent`."""
+    """Limits of what all processes of a server take on at a time."""
 
     connections_max: int = 8192
     requests_max: int = 4096
     buffered_mebibytes_max: int = 512
-    address_percent: int = 50
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ StartServer = Callable[..., ServerProcess]
 
 LIMIT = 12
 IDLE_SECONDS = 0.2
-LIMITED = (f"--max-connections={LIMIT}", "--max-address-share=100")
-"""A server with few connections, all of which one client may have."""
+LIMITED = (f"--max-connections={LIMIT}",)
 CONSTANTS = {
     "tablestone.server.admission.IDLE_SECONDS_MIN": IDLE_SECONDS,
     "tablestone.server.admission.PAUSE_SECONDS": 0.0,

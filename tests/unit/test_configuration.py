@@ -324,7 +324,7 @@ REFUSED = {
     "unknown key": Refused(
         "FILE has the unknown key 'shards'; the keys are access-log, accounts, admin, any-version, control, "
         "custom-domain, data, domain, encryption-key-file, engine, explorer, host, https-only, insight, log-format, "
-        "log-level, max-address-share, max-buffers, max-connections, max-requests, metrics-tables, port, print, "
+        "log-level, max-buffers, max-connections, max-requests, metrics-tables, port, print, "
         "realism, table-deletion-seconds, targets, tls, tls-certificate, tls-key, "
         "tls-name, token-audience, token-authority, token-issuer, token-tenant, trusted-proxy, workers.",
         file="shards = 1",

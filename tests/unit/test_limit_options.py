@@ -12,13 +12,13 @@ from unit.given_options import Given, Refused, configuration_of
 
 UNDERSTOOD = {
     "limits, from everywhere": Given(
-        {"admission": AdmissionLimits(9000, 200, 64, 10)},
+        {"admission": AdmissionLimits(9000, 200, 64)},
         command_line={"max-connections": "9000"},
-        environment={"TABLESTONE_MAX_REQUESTS": "200", "TABLESTONE_MAX_ADDRESS_SHARE": "10"},
-        file="max-buffers = 64\nmax-address-share = 20",
+        environment={"TABLESTONE_MAX_REQUESTS": "200", "TABLESTONE_MAX_BUFFERS": "64"},
+        file="max-buffers = 32\nmax-requests = 100",
     ),
     "the least that two workers need": Given(
-        {"admission": AdmissionLimits(8, 1, 20, 50)},
+        {"admission": AdmissionLimits(8, 1, 20)},
         command_line={
             "max-connections": "8",
             "max-requests": "1",
@@ -43,7 +43,6 @@ REFUSED = {
             ("max-connections", "0", 1_000_000),
             ("max-requests", "-1", 1_000_000),
             ("max-buffers", "1000001", 1_000_000),
-            ("max-address-share", "101", 100),
         )
     },
     "too few connections for the workers": Refused(

@@ -61,7 +61,7 @@ async def listen(
             state,
             {},
             loop,
-            admission=Admission(1000, 1000, 100 * MEBIBYTE, 50),
+            admission=Admission(1000, 1000, 100 * MEBIBYTE),
             refuse=cast("Any", refuse or served),
             waits=waits,
         ),

@@ -35,7 +35,6 @@ from tablestone.cli.options import (
     INSIGHT,
     LOG_FORMAT,
     LOG_LEVEL,
-    MAX_ADDRESS_SHARE,
     MAX_BUFFERS,
     MAX_CONNECTIONS,
     MAX_REQUESTS,
@@ -99,7 +98,6 @@ def admission_limits(given: Mapping[str, Any], workers: int) -> AdmissionLimits:
         given.get(MAX_CONNECTIONS.name, usual.connections_max),
         given.get(MAX_REQUESTS.name, usual.requests_max),
         given.get(MAX_BUFFERS.name, usual.buffered_mebibytes_max),
-        given.get(MAX_ADDRESS_SHARE.name, usual.address_percent),
     )
 
 

@@ -40,7 +40,6 @@ ADMIN_HOST = "127.0.0.1"
 DELETION_SECONDS_MAX = 24 * 60 * 60
 WORKERS_MAX = 64
 LIMIT_MAX = 1_000_000
-PERCENT_MAX = 100
 TARGETS_OF_AZURE = "azure"
 
 
@@ -120,10 +119,6 @@ def parse_workers(text: str) -> int:
 
 def parse_limit(text: str) -> int:
     return _number(text, 1, LIMIT_MAX)
-
-
-def parse_percent(text: str) -> int:
-    return _number(text, 1, PERCENT_MAX)
 
 
 def _number(text: str, least: int, most: int) -> int:

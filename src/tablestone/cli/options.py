@@ -31,7 +31,6 @@ from tablestone.cli.option_values import (
     parse_log_format,
     parse_log_level,
     parse_network,
-    parse_percent,
     parse_port,
     parse_ready_form,
     parse_targets,
@@ -258,14 +257,6 @@ MAX_BUFFERS = Option(
     str(_LIMITS.buffered_mebibytes_max),
     parse_limit,
 )
-MAX_ADDRESS_SHARE = Option(
-    "max-address-share",
-    "PERCENT",
-    "Part of these three limits that one client address may take, and never more than is free; 100: an address has no "
-    "limit of its own.",
-    str(_LIMITS.address_percent),
-    parse_percent,
-)
 TARGETS = Option(
     "targets",
     "azure|ACCOUNT,PARTITION",
@@ -369,7 +360,7 @@ SERVER_OPTIONS = (
     *(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),
     *(TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
     *(TABLE_DELETION_SECONDS, ANY_VERSION, WORKERS),
-    *(MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, MAX_ADDRESS_SHARE, TARGETS),
+    *(MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS),
     *(LOG_LEVEL, LOG_FORMAT, ACCESS_LOG),
     *(ADMIN, EXPLORER, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),
 )

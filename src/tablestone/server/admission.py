@@ -1,10 +1,8 @@
-"""The limits of one process: connections, requests under way and bytes in memory, and the share of each client address.
+"""The limits of one process: connections, requests under way, and bytes that wait in memory for a client.
 
-A client address has a share of each limit, so that one client cannot lock the others out, with or without credentials.
-An IPv6 client usually has a network of its own, so its first 64 bits count as its address. While more requests arrive
-than one turn of the event loop can serve, addresses have their turns round robin. Above the limit of connections the
-one that is idle for longest ends: it has no request under way, so closing it loses nothing. A TLS connection counts
-from the moment that it is accepted.
+Above the limit of connections the one that is idle for longest ends: it has no request under way, so closing it loses
+nothing. A TLS connection counts from the moment that it is accepted. While more requests arrive than one turn of the
+event loop can serve, client addresses have their turns round robin.
 """
 
 from __future__ import annotations
@@ -12,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import enum
 import heapq
-import ipaddress
 import logging
 import socket
-from asyncio import AbstractEventLoop, Task
+from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable, Collection
 from operator import itemgetter
@@ -23,7 +20,6 @@ from typing import Any, Final, Protocol
 
 from tablestone import limits
 from tablestone.clock import monotonic_seconds
-from tablestone.model.errors import RETRY_AFTER, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +45,9 @@ class Idle(Protocol):
 
 
 class ConnectionLimit:
-    """Keeps the connections of one process, or of one client of it, below `connections_max`."""
+    """Keeps the connections of one process below `connections_max`."""
 
-    def __init__(self, connections_max: int, *, of_one_client: bool = False) -> None:
-        self._whose = "a client may have here" if of_one_client else "this process serves"
+    def __init__(self, connections_max: int) -> None:
         self._connections_max = connections_max
         self._noted: list[tuple[float, Idle]] = []
         """The connections that were idle for longest at the last pass, the longest last."""
@@ -106,62 +101,10 @@ class ConnectionLimit:
         if now >= self._next_warning_at:
             self._next_warning_at = now + WARNING_SECONDS
             logger.warning(
-                "There are %d connections, as many as %s: a new connection closes an idle one; if "
+                "There are %d connections, as many as this process serves: a new connection closes an idle one; if "
                 "none is idle, requests are refused.",
                 len(connections),
-                self._whose,
             )
-
-
-ALL: Final = 100
-"""The percentage with which an address may take every place: places are then not shared by address."""
-
-
-class FairShares:
-    """`places` in all, of which one address may take `percent` at most, and never more than are free.
-
-    With `percent` 100, any address may take any place. `is_tight` is false while no request for one place could be
-    refused, so that a caller need not ask.
-    """
-
-    def __init__(self, places: int, percent: int) -> None:
-        self._places = places
-        self._is_shared = percent < ALL
-        self._each = max(1, places * percent // ALL)
-        self._tight_from = min(self._each, places // 2) if self._is_shared else places
-        self._taken: dict[str, int] = {}
-        self.taken = 0
-        """Places of all addresses together."""
-        self.is_tight = self._tight_from <= 0
-
-    def has_room(self, address: str, number: int = 1) -> bool:
-        """Whether the address may have so many more places."""
-        free = self._places - self.taken
-        most = min(self._each, free) if self._is_shared else self._places
-        return number <= free and self._taken.get(address, 0) + number <= most
-
-    def take(self, address: str, number: int = 1) -> bool:
-        """Give the address so many places, or none; True if it got them."""
-        if not self.has_room(address, number):
-            return False
-        self.add(address, number)
-        return True
-
-    def add(self, address: str, number: int = 1) -> None:
-        """Count places that the address has already, even beyond its share."""
-        self._taken[address] = self._taken.get(address, 0) + number
-        self.taken += number
-        self.is_tight = self.taken >= self._tight_from
-
-    def give_back(self, address: str, number: int = 1) -> None:
-        """Free so many places of the address."""
-        left = self._taken[address] - number
-        if left:
-            self._taken[address] = left
-        else:
-            del self._taken[address]
-        self.taken -= number
-        self.is_tight = self.taken >= self._tight_from
 
 
 LATE_SECONDS: Final = 0.002
@@ -215,16 +158,13 @@ class Rounds:
             loop.call_soon(self._serve, loop)
 
 
-"""Seconds between two warnings about one limit in the log, at least."""
 MEBIBYTE: Final = 1024 * 1024
-ADDRESS_BITS_OF_IPV6: Final = 64
 
 
 class Limit(enum.StrEnum):
     """The limits by which requests are refused, as metrics name them."""
 
     CONNECTIONS = "connections"
-    CONNECTIONS_OF_ADDRESS = "connections_of_address"
     REQUESTS = "requests"
     BUFFERS = "buffers"
     PIPELINED = "pipelined"
@@ -236,7 +176,6 @@ class Limit(enum.StrEnum):
 
 REASONS: Final[dict[Limit, str]] = {
     Limit.CONNECTIONS: "too many connections, none of which is idle",
-    Limit.CONNECTIONS_OF_ADDRESS: "too many connections of one client, none of which is idle",
     Limit.REQUESTS: "too many requests under way",
     Limit.BUFFERS: "too many bytes of requests and answers in memory",
     Limit.PIPELINED: "too many requests on one connection before their answers",
@@ -245,163 +184,37 @@ REASONS: Final[dict[Limit, str]] = {
 }
 
 
-class Neighbours:
-    """The connections of one address. `is_full` says whether another one would be above the address's limit.
-
-    Above `connections_max`, requests are refused; `open_max` is the limit even of connections that ask nothing.
-    """
-
-    def __init__(self, connections_max: int | None, open_max: int) -> None:
-        self.connections: set[Idle] = set()
-        self.is_full = False
-        self._most = connections_max
-        self._open_max = open_max
-        self._limit: ConnectionLimit | None = None
-
-    def add(self, connection: Idle, loop: AbstractEventLoop) -> bool:
-        """Count the connection; above the limit, the one that is idle for longest ends.
-
-        False if none is idle and there are too many even so, which cost descriptors: this one has to end.
-        """
-        self.connections.add(connection)
-        if self._most is None or len(self.connections) < self._most:
-            return True
-        if self._limit is None:
-            self._limit = ConnectionLimit(self._most, of_one_client=True)
-        self._limit.make(self.connections, loop)
-        self.is_full = len(self.connections) >= self._most
-        return len(self.connections) <= self._open_max
-
-    def remove(self, connection: Idle) -> None:
-        """Count the connection no more."""
-        self.connections.discard(connection)
-        self.is_full = self._most is not None and len(self.connections) >= self._most
-
-
 class Admission:
-    """The limits of one process. An address may take `percent` of each of them, all of it with 100.
-
-    `is_proxy` says whether an address is a trusted proxy's, whose connections are those of many clients.
-    """
+    """The limits of one process, and what it has taken on. `seconds` never steps back."""
 
     def __init__(
         self,
         connections_max: int,
         requests_max: int,
-        buffered_bytes_max: int,
-        percent: int,
-        is_proxy: Callable[[str], bool] = lambda _: False,
+        held_bytes_max: int,
         seconds: Callable[[], float] = monotonic_seconds,
     ) -> None:
         self.connections_max = connections_max
         self.connections = ConnectionLimit(connections_max)
-        self.requests = FairShares(requests_max, percent)
-        self.buffers = FairShares(buffered_bytes_max, percent)
+        self.requests_max = requests_max
+        self.requests = 0
+        """Requests under way: those that are tasks, or wait to begin."""
+        self.held_bytes_max = held_bytes_max
+        self.held_bytes = 0
+        """Bytes of requests that have not arrived whole, and of answers that are not read yet."""
         self.rounds = Rounds(seconds)
         self.refused: dict[str, int] = {limit.value: 0 for limit in Limit}
         """Requests that were refused, by the name of the limit; each is shown before it refuses one."""
-        self.is_proxy = is_proxy
-        self._of_address_max = max(2, connections_max * percent // ALL) if percent < ALL else None
-        self._open_max = ((self._of_address_max or 0) + connections_max) // 2
-        """Connections that one address may have open for a moment. Those between this and the limit are for others."""
-        self._neighbours: dict[str, Neighbours] = {}
         self._seconds = seconds
         self._next_warning_at: dict[Limit, float] = {}
 
-    def connect(self, address: str, connection: Idle, loop: AbstractEventLoop) -> Neighbours:
-        """Count a connection of this address."""
-        found = self._neighbours.get(address)
-        if found is None:
-            most = None if self.is_proxy(address) else self._of_address_max
-            self._neighbours[address] = found = Neighbours(most, self._open_max)
-        if not found.add(connection, loop):
-            self.count_refused(Limit.CONNECTIONS_OF_ADDRESS, address)
-            connection.end_idle()
-        return found
-
-    def disconnect(self, address: str, connection: Idle) -> None:
-        """Count the connection no more."""
-        found = self._neighbours.get(address)
-        if found is not None:
-            found.remove(connection)
-            if not found.connections:
-                del self._neighbours[address]
-
-    def end_task(self, tasks: set[Task[None]], address: str, task: Task[None]) -> None:
-        """Free the place of a request, when the task that carried it out has ended."""
-        tasks.discard(task)
-        self.requests.give_back(address)
-
     def count_refused(self, limit: Limit, address: str) -> None:
         """Count a request that is refused; the log names the limit once a minute."""
-        name = limit.value  # a plain text, which a report can hold
-        self.refused[name] = self.refused.get(name, 0) + 1
+        self.refused[limit.value] += 1
         now = self._seconds()
         if now >= self._next_warning_at.get(limit, 0.0):
             self._next_warning_at[limit] = now + WARNING_SECONDS
             logger.warning("A request of %s is refused: %s.", address or "a client", REASONS[limit])
-
-
-def address_of(host: str) -> str:
-    """The address by which a client is counted: of IPv6 its network, of IPv4 on a socket for both the plain form."""
-    if ":" not in host:
-        return host
-    try:
-        address = ipaddress.IPv6Address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((address, ADDRESS_BITS_OF_IPV6), strict=False))
-
-
-class HeldBytes:
-    """The counted bytes of one connection. `address` is the client's; behind a proxy each request may change it."""
-
-    __slots__ = ("_admission", "_arrived", "_unsent", "address")
-
-    def __init__(self, admission: Admission, address: str) -> None:
-        self.address = address
-        self._admission = admission
-        self._arrived: tuple[str, int] | None = None
-        self._unsent: tuple[str, int] | None = None
-
-    def has_room(self, number: int) -> bool:
-        """Count bytes that have arrived; False if there is no room for them."""
-        if self._arrived is None:
-            address, before = self.address, 0
-        else:
-            address, before = self._arrived
-        if not self._admission.buffers.take(address, number):
-            self._admission.count_refused(Limit.BUFFERS, address)
-            return False
-        self._arrived = address, before + number
-        return True
-
-    def require_room(self, number: int) -> None:
-        """Count bytes of a body. Raises `ServerBusy` if there is no room for them."""
-        if number and not self.has_room(number):
-            reason = REASONS[Limit.BUFFERS]
-            raise StorageError("ServerBusy", reason=reason, headers=RETRY_AFTER)
-
-    def forget_arrived(self) -> None:
-        """Count what has arrived no more: it is answered."""
-        if self._arrived is not None:
-            arrived, self._arrived = self._arrived, None
-            self._admission.buffers.give_back(*arrived)
-
-    def note_unsent(self, number: int) -> None:
-        """Count the bytes of an answer that waits for its reader, whether there is room or not."""
-        self.forget_unsent()
-        if number:
-            self._unsent = self.address, number
-            self._admission.buffers.add(*self._unsent)
-
-    def forget_unsent(self) -> None:
-        """Count no such answer any more."""
-        if self._unsent is not None:
-            unsent, self._unsent = self._unsent, None
-            self._admission.buffers.give_back(*unsent)
 
 
 EARLIER_SECONDS: Final = 24 * 60 * 60.0
@@ -409,32 +222,20 @@ EARLIER_SECONDS: Final = 24 * 60 * 60.0
 
 
 class TlsHandshake:
-    """The handshake of a connection, counted in `connections` and in `admission` until `end` is called."""
+    """The handshake of a connection, counted in `connections` until `end` is called."""
 
     def __init__(
-        self,
-        connection: socket.socket,
-        connections: set[Any],
-        admission: Admission,
-        loop: AbstractEventLoop,
+        self, connection: socket.socket, connections: set[Any], loop: AbstractEventLoop
     ) -> None:
         self._connection = connection
         self._connections = connections
-        self._admission = admission
         self._loop = loop
-        self._address = _address(connection)
         self._accepted_at = loop.time()
-
-    def begin(self) -> None:
-        """Count the connection; at a limit, the one that is idle for longest ends."""
-        self._connections.add(self)
-        self._admission.connect(self._address, self, self._loop)
-        self._admission.connections.make(self._connections, self._loop)
+        connections.add(self)
 
     def end(self) -> None:
         """Count it no more: the handshake is complete or has failed."""
         self._connections.discard(self)
-        self._admission.disconnect(self._address, self)
 
     @property
     def idle_since(self) -> float | None:
@@ -452,10 +253,3 @@ class TlsHandshake:
     def shutdown(self) -> None:
         """End the connection, because the server stops."""
         self.end_idle()
-
-
-def _address(connection: socket.socket) -> str:
-    try:
-        return address_of(connection.getpeername()[0])
-    except OSError:  # the client has ended it
-        return ""

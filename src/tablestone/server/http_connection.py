@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import types
-from asyncio import AbstractEventLoop, TimerHandle
+from asyncio import TimerHandle
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from functools import partial
 from operator import itemgetter
@@ -28,7 +28,8 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from tablestone import limits
-from tablestone.server.admission import Admission, HeldBytes, Limit, Neighbours, address_of
+from tablestone.model.errors import RETRY_AFTER, StorageError
+from tablestone.server.admission import REASONS, Admission, Limit
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
@@ -159,33 +160,6 @@ def _rest_of(coroutine: Coroutine[Any, Any, None], awaited: Any) -> Generator[An
             return
 
 
-class UnreadAnswer:
-    """Looks at the bytes that wait, `unsent`, now and then, and calls `give_up` if too few of them were read."""
-
-    def __init__(self, unsent: Callable[[], int], give_up: Callable[[], None]) -> None:
-        self._unsent = unsent
-        self._give_up = give_up
-        self._timer: TimerHandle | None = None
-
-    def wait(self, loop: AbstractEventLoop) -> None:
-        """Look again after `limits.ANSWER_READ_SECONDS_MAX`."""
-        self._timer = loop.call_later(
-            limits.ANSWER_READ_SECONDS_MAX, self._look, self._unsent(), loop
-        )
-
-    def end(self) -> None:
-        """No bytes wait any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _look(self, before: int, loop: AbstractEventLoop) -> None:
-        if before - self._unsent() < limits.ANSWER_READ_BYTES_MIN:
-            self._give_up()
-        else:
-            self.wait(loop)
-
-
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
 _TOO_LARGE_SENTENCE: Final = (
     b"The head of a request, or what stands beside its body, has more than %d bytes."
@@ -209,7 +183,7 @@ class HttpConnection(HttpToolsProtocol):
     """A connection whose request heads are limited in bytes and in time. `on_made` and `on_lost` are called then.
 
     `refuse` answers a request beyond a limit, which its scope names as `limit`. An application that `waits` is only
-    called inside a task. `client_of` finds the address of the client in the scope of a request behind a proxy.
+    called inside a task.
     """
 
     def __init__(
@@ -218,7 +192,6 @@ class HttpConnection(HttpToolsProtocol):
         admission: Admission,
         refuse: ASGI3Application,
         waits: bool,
-        client_of: Callable[[Any], str] | None = None,
         on_made: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
         **options: Any,
@@ -226,12 +199,13 @@ class HttpConnection(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._admission = admission
         self._refuse, self._waits = refuse, waits
-        self._client_of = client_of
         self._on_made, self._on_lost = on_made, on_lost
         self._address = ""
-        self._neighbours: Neighbours
-        self._held: HeldBytes
-        self._unread: UnreadAnswer
+        self._held_arrived = 0
+        """Bytes of a request that has not arrived whole, which `admission` counts."""
+        self._held_unsent = 0
+        """Bytes of an answer that waits for its reader, which `admission` counts."""
+        self._reader_timer: TimerHandle | None = None
         self._is_overrun = False
         """Whether too many requests arrived, or a body did not arrive; later requests are not looked at."""
         self._under_way: RequestResponseCycle | None = None
@@ -240,19 +214,16 @@ class HttpConnection(HttpToolsProtocol):
         self._bytes_without_progress = 0
         """Bytes since a head was complete or part of a body came: those of a head, or of the trailer fields and chunk
         extensions beside a body, which the parser keeps without a limit of its own."""
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._head_timer: TimerHandle | None = None
         self._idle_since: float | None = None
         """Time at which the last answer was complete, on the loop's clock; None while a request is under way."""
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         self._on_made()
         super().connection_made(transport)
         self._wait_for_head()  # without this, a client that connects and sends nothing would stay for ever
-        self._unread = UnreadAnswer(transport.get_write_buffer_size, self._end_slow_reader)
-        self._address = address_of(self.client[0]) if self.client else ""
-        self._held = HeldBytes(self._admission, self._address)
-        self._neighbours = self._admission.connect(self._address, self, self.loop)
+        self._address = self.client[0] if self.client else ""
         self._admission.connections.make(cast("set[HttpConnection]", self.connections), self.loop)
 
     @property
@@ -269,7 +240,6 @@ class HttpConnection(HttpToolsProtocol):
     def end_idle(self) -> None:
         """Close it and stop counting it, without waiting for a TLS client to close its side."""
         self.connections.discard(self)
-        self._admission.disconnect(self._address, self)
         if self.scheme == "https":
             self.transport.abort()
         else:
@@ -295,7 +265,7 @@ class HttpConnection(HttpToolsProtocol):
                 self._wait_for_head()
             return
         # Only a head that arrives in pieces gets here. Most heads arrive whole and cost nothing.
-        if not self.transport.is_closing() and not self._held.has_room(len(data)):
+        if not self.transport.is_closing() and not self._hold(len(data)):
             self._end_with(_NO_ROOM)
         self._wait_for_head()
 
@@ -342,7 +312,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """As uvicorn does it, except for the time-out of idle connections: uvicorn makes a timer for each answer."""
         self.server_state.total_requests += 1
-        self._held.forget_arrived()
+        self._release_arrived()
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
@@ -429,9 +399,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
-        self._held.forget_arrived()
+        self._release_arrived()
         self._end_unsent()
-        self._admission.disconnect(self._address, self)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self._under_way is not None:  # uvicorn informs only the last of several requests
@@ -460,12 +429,9 @@ class HttpConnection(HttpToolsProtocol):
         self._under_way = cycle
         cycle.__class__ = Exchange
         admission = self._admission
-        if self._client_of is not None:
-            self._held.address = self._client_of(cycle.scope)
         if (
-            admission.requests.is_tight
-            or admission.buffers.is_tight
-            or self._neighbours.is_full
+            admission.requests >= admission.requests_max
+            or admission.held_bytes >= admission.held_bytes_max
             or app is not self.app
         ):
             limit = self._limit_reached(app)
@@ -478,24 +444,23 @@ class HttpConnection(HttpToolsProtocol):
         if admission.rounds.is_late(self.loop) or (
             len(self.tasks) >= TASKS_AT_ONCE and not (at_once and is_read(cycle))
         ):
-            admission.requests.add(self._held.address)
-            begin = partial(self._begin_in_turn, cycle, app, self._held.address)
-            admission.rounds.wait(self._held.address, begin, self.loop)
+            admission.requests += 1
+            admission.rounds.wait(
+                self._address, partial(self._begin_in_turn, cycle, app), self.loop
+            )
         else:
             self._begin(cycle, app, at_once=at_once)
 
-    def _begin_in_turn(
-        self, cycle: RequestResponseCycle, app: ASGI3Application, address: str
-    ) -> bool:
+    def _begin_in_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> bool:
         """Begin a request that has waited; True if the rest of it is a task."""
-        self._admission.requests.give_back(address)
+        self._admission.requests -= 1
         return not cycle.disconnected and self._begin(cycle, app, at_once=not self._waits)
 
     def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application, *, at_once: bool) -> bool:
         """Run a read to its first wait at once, because most reads never wait; anything else in a task."""
         if not at_once or not is_read(cycle):
             begun = cast("Exchange", cycle)
-            begun.hold, begun.end_unread = self._held.require_room, self._end_unread
+            begun.hold, begun.end_unread = self._require_room, self._end_unread
             self._begin_task(cycle.run_asgi(app))
             return True
         answering = cycle.run_asgi(app)
@@ -508,11 +473,14 @@ class HttpConnection(HttpToolsProtocol):
 
     def _begin_task(self, answering: Coroutine[Any, Any, None]) -> None:
         """Count the request as under way until its task ends, even if the client goes away before."""
-        address = self._held.address
-        self._admission.requests.add(address)
+        self._admission.requests += 1
         task = self.loop.create_task(answering)
-        task.add_done_callback(partial(self._admission.end_task, self.tasks, address))
+        task.add_done_callback(self._end_task)
         self.tasks.add(task)
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        self._admission.requests -= 1
 
     def _limit_reached(self, app: ASGI3Application) -> Limit | None:
         """The limit that the next request would exceed, if it is not refused already."""
@@ -520,41 +488,74 @@ class HttpConnection(HttpToolsProtocol):
             return None
         if app is service_unavailable:
             return Limit.CONNECTIONS
-        if self._neighbours.is_full:
-            return Limit.CONNECTIONS_OF_ADDRESS
-        if not self._admission.buffers.has_room(self._held.address):
-            return Limit.BUFFERS
-        if not self._admission.requests.has_room(self._held.address):
-            return Limit.REQUESTS
-        return None
+        is_full = self._admission.held_bytes >= self._admission.held_bytes_max
+        return Limit.BUFFERS if is_full else Limit.REQUESTS
 
     def _refused(self, cycle: RequestResponseCycle, limit: Limit) -> ASGI3Application:
         """The application that answers a request beyond a limit."""
-        self._admission.count_refused(limit, self._held.address)
+        self._admission.count_refused(limit, self._address)
         cast("dict[str, Any]", cycle.scope)["limit"] = limit
         return self._refuse
 
+    # Bytes in memory.
+
+    def _hold(self, number: int) -> bool:
+        """Count bytes that have arrived; False if there is no room for them."""
+        admission = self._admission
+        if admission.held_bytes + number > admission.held_bytes_max:
+            admission.count_refused(Limit.BUFFERS, self._address)
+            return False
+        admission.held_bytes += number
+        self._held_arrived += number
+        return True
+
+    def _require_room(self, number: int) -> None:
+        """Count bytes of a body. Raises `ServerBusy` if there is no room for them."""
+        if number and not self._hold(number):
+            reason = REASONS[Limit.BUFFERS]
+            raise StorageError("ServerBusy", reason=reason, headers=RETRY_AFTER)
+
+    def _release_arrived(self) -> None:
+        """Count what has arrived no more: it is answered."""
+        self._admission.held_bytes -= self._held_arrived
+        self._held_arrived = 0
+
     def pause_writing(self) -> None:
-        """The client reads more slowly than it gets an answer: the rest of the answer is in memory."""
+        """The client reads more slowly than it gets an answer, the rest of which is in memory: count and watch it."""
         super().pause_writing()
-        self._held.note_unsent(self.transport.get_write_buffer_size())
-        self._unread.wait(self.loop)
+        self._end_unsent()
+        self._held_unsent = self.transport.get_write_buffer_size()
+        self._admission.held_bytes += self._held_unsent  # whether there is room or not
+        self._wait_for_reader()
 
     def resume_writing(self) -> None:
         self._end_unsent()
         super().resume_writing()
 
-    def _end_slow_reader(self) -> None:
-        self._admission.count_refused(Limit.SLOW_READER, self._address)
-        self.transport.abort()
-
     def _end_unsent(self) -> None:
-        self._unread.end()
-        self._held.forget_unsent()
+        self._admission.held_bytes -= self._held_unsent
+        self._held_unsent = 0
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
+
+    def _wait_for_reader(self) -> None:
+        """End the connection unless its client reads `ANSWER_READ_BYTES_MIN` in each `ANSWER_READ_SECONDS_MAX`."""
+        unsent = self.transport.get_write_buffer_size()
+        self._reader_timer = self.loop.call_later(
+            limits.ANSWER_READ_SECONDS_MAX, self._look_at_reader, unsent
+        )
+
+    def _look_at_reader(self, before: int) -> None:
+        if before - self.transport.get_write_buffer_size() < limits.ANSWER_READ_BYTES_MIN:
+            self._admission.count_refused(Limit.SLOW_READER, self._address)
+            self.transport.abort()
+        else:
+            self._wait_for_reader()
 
     def _end_head(self) -> None:
         self._head_is_open = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
-            self._held.forget_arrived()
+            self._release_arrived()

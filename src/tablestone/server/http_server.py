@@ -21,33 +21,17 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.server import Server
 
 from tablestone import limits
-from tablestone.server.admission import Admission, Limit, TlsHandshake, address_of
+from tablestone.server.admission import Admission, Limit, TlsHandshake
 from tablestone.server.connection_handover import CONNECTIONS_PER_MESSAGE_MAX, WorkerEnd
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
-_FOR: Final = b"x-forwarded-for"
 _PROTOCOL: Final = b"x-forwarded-proto"
 
 
 class TrustedProxies(ProxyHeadersMiddleware):
     """Gives a request the scheme and the client that a trusted proxy names."""
-
-    def is_trusted(self, address: str) -> bool:
-        """Whether this is the address of a trusted proxy."""
-        return address in self.trusted_hosts
-
-    def client_of(self, scope: Scope) -> str:
-        """The address of the client of a request, by which it is counted."""
-        client = scope["client"]  # type: ignore[typeddict-item]
-        if not client or client[0] not in self.trusted_hosts:
-            return address_of(client[0]) if client else ""
-        values = [value for name, value in scope["headers"] if name == _FOR]  # type: ignore[typeddict-item]
-        if not values:
-            return address_of(client[0])
-        host, _ = self.trusted_hosts.get_trusted_client_address(b", ".join(values).decode("latin1"))
-        return address_of(host or client[0])
 
     async def __call__(
         self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
@@ -239,8 +223,8 @@ class HttpServer(Server):
     ) -> None:
         loop = asyncio.get_running_loop()
         connections = cast("set[Any]", self.server_state.connections)
-        handshake = TlsHandshake(connection, connections, self._admission, loop)
-        handshake.begin()
+        handshake = TlsHandshake(connection, connections, loop)
+        self._admission.connections.make(connections, loop)
         try:
             await loop.connect_accepted_socket(
                 partial(create, on_made=handshake.end),

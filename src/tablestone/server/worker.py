@@ -220,7 +220,6 @@ def admission_of(configuration: Configuration) -> Admission:
         -(-most.connections_max // workers),
         -(-most.requests_max // workers),
         -(-most.buffered_mebibytes_max * MEBIBYTE // workers),
-        most.address_percent,
     )
 
 
@@ -238,14 +237,11 @@ def uvicorn_config(
     trusted = TrustedProxies(cast("Any", application), _as_seen(proxies)) if proxies else None
     if admission is None:
         admission = admission_of(configuration)
-    if trusted is not None:
-        admission.is_proxy = trusted.is_trusted
     connection = functools.partial(
         HttpConnection,
         waits=application.waits,
         admission=admission,
         refuse=cast("Any", application.refuse),
-        client_of=None if trusted is None else trusted.client_of,
     )
     config = Config(
         cast("Any", application if trusted is None else trusted),

@@ -26,7 +26,7 @@ from tablestone.server.admin.admin_application import AdminApplication, AsgiAppl
 from tablestone.server.admin.insight_page import InsightPage
 from tablestone.server.admin.prometheus_page import PrometheusPage
 from tablestone.server.admin.readiness import Readiness, StorageProbe
-from tablestone.server.admission import ALL, MEBIBYTE, Admission
+from tablestone.server.admission import MEBIBYTE, Admission
 from tablestone.server.connection_handover import WorkerEnd
 from tablestone.server.http_server import HttpServer
 from tablestone.server.worker import serve_until, uvicorn_config
@@ -92,7 +92,7 @@ async def _serve(
     )
     watching = asyncio.create_task(insight_page.run())
     application = AdminApplication(pages(configuration, readiness, metrics, insight_page), mounts())
-    admission = Admission(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_BYTES_MAX, ALL)
+    admission = Admission(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_BYTES_MAX)
     config = uvicorn_config(configuration, application, None, admission)
     try:
         await serve_until(stop_asked, HttpServer(config, listener, end.tell_ready, admission))
