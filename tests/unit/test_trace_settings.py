@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tablestone.telemetry.trace_settings import asks_for_traces, exporter_names
+from tablestone.server.application import asks_for_traces
+from tablestone.server.tracing import exporter_names
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 HTTP, GRPC = ["otlp_proto_http"], ["otlp_proto_grpc"]

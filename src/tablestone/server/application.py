@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping, Sized
-from typing import NamedTuple
+from importlib import import_module
+from typing import NamedTuple, Protocol
 
 from tablestone import limits
 from tablestone.accounts.identities import Identities
@@ -31,12 +33,6 @@ from tablestone.server.requests.body import (
     is_worth_discarding,
 )
 from tablestone.server.requests.pipeline import Pipeline
-from tablestone.server.trace_opening import (
-    OpenTracing,
-    open_tracing,
-    traced_engine,
-    traced_tables,
-)
 from tablestone.server.worker_reporter import WorkerMeasures, WorkerReporter
 from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
@@ -69,6 +65,52 @@ class Parts(NamedTuple):
     make_service: Callable[..., TableService] = TableService
 
 
+class Trace(Protocol):
+    """The span of a request that is under way (`server.tracing.RequestTrace`)."""
+
+    def end(self) -> None: ...
+
+
+class Tracing(Protocol):
+    """The traces of this process (`server.tracing.Tracing`)."""
+
+    def begin(self, record: RequestRecord, request: RawRequest) -> Trace: ...
+    def traced_engine(self, engine: Engine, url: str) -> Engine: ...
+    def traced_tables(
+        self, make_service: Callable[..., TableService]
+    ) -> Callable[..., TableService]: ...
+    def close(self) -> None: ...
+
+
+def asks_for_traces(environment: Mapping[str, str]) -> bool:
+    """Whether OpenTelemetry's variables name an exporter of traces or its endpoint, and none switches them off."""
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip()
+    if exporter:
+        return exporter.lower() != "none"
+    endpoints = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return any(environment.get(name, "").strip() for name in endpoints)
+
+
+def _open_tracing(*, logs_warnings: bool) -> Tracing | None:
+    """The traces of this process; None if the environment does not ask for them or the extra is missing."""
+    if not asks_for_traces(os.environ):
+        return None
+    try:
+        # By name: this module is compiled, which reads its imports, and the compiler has no OpenTelemetry.
+        tracing: Tracing = import_module("tablestone.server.tracing").Tracing()
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "opentelemetry":
+            raise
+        if logs_warnings:
+            log.warning(
+                "The environment asks for traces, which need OpenTelemetry: install Tablestone with its extra 'otel'."
+            )
+        return None
+    return tracing
+
+
 class Application:
     """The ASGI application of one process. `startup` before the first request, `shutdown` after the last."""
 
@@ -99,7 +141,7 @@ class Application:
         self._spare: RequestRecord | None = None
         """A record that is not in use."""
         self._measures: WorkerMeasures | None = None
-        self._tracing: OpenTracing | None = None
+        self._tracing: Tracing | None = None
         self._throughput: Throughput | None = None
 
     async def startup(self) -> None:
@@ -172,11 +214,11 @@ class Application:
             storage=self._slot.storage,
             key=configuration.encryption_key,
         )
-        self._tracing = open_tracing(logs_warnings=self._slot.worker == 0)
+        self._tracing = _open_tracing(logs_warnings=self._slot.worker == 0)
         if self._tracing is not None:
             self._is_watched = self._wants_details = True
-            self._engine = traced_engine(self._engine, configuration.engine)
-            make_service = traced_tables(make_service)
+            self._engine = self._tracing.traced_engine(self._engine, configuration.engine)
+            make_service = self._tracing.traced_tables(make_service)
         return make_service(
             self._engine,
             clock,
@@ -273,10 +315,10 @@ class Application:
         await send({"type": "http.response.body", "body": response.body})
 
     async def _answer_traced(
-        self, tracing: OpenTracing, request: RawRequest, body: RequestBody, record: RequestRecord
+        self, tracing: Tracing, request: RawRequest, body: RequestBody, record: RequestRecord
     ) -> RawResponse:
         assert self._pipeline is not None
-        trace = tracing.begin(record, request.scheme, request.headers)
+        trace = tracing.begin(record, request)
         try:
             response = await self._pipeline.answer(request, body.read, record)
             record.bytes_in = body.size
