@@ -9,16 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tablestone.cli.option_file import (
+from tablestone.cli.option_sources import (
     ADDRESS_FORM,
     ANY_VERSION_FORM,
+    AZURITE_VARIABLE,
+    CONFIG_FLAG,
+    CONFIG_VARIABLE,
     EXPLORER_FORM,
     NUMBER_FORM,
     TRUTH_FORM,
     FileForm,
     file_form,
 )
-from tablestone.cli.option_sources import AZURITE_VARIABLE, CONFIG_FLAG, CONFIG_VARIABLE
 from tablestone.cli.options import SERVER_OPTIONS, Option
 
 PAGE: Final = Path(__file__).parents[1] / "options.md"

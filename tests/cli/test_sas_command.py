@@ -16,7 +16,7 @@ from cli.account_command import account
 from cli.test_refusals import run_command
 from server_process import ServerProcess
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import BrokenOption
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
 from tablestone.tools.journal import open_journal
 from tablestone.tools.profiles import open_profiles

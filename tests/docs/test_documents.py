@@ -17,10 +17,13 @@ import advice_rules
 import options_page
 import tablestone
 from document_links import ROOT_PAGES, anchors, is_relative, targets
-from tablestone.cli.option_file import read_option_file
-from tablestone.cli.option_sources import CONFIG_FLAG, CONFIG_VARIABLE, read_configuration
-from tablestone.cli.option_values import BrokenOption
-from tablestone.cli.options import SERVER_OPTIONS
+from tablestone.cli.option_sources import (
+    CONFIG_FLAG,
+    CONFIG_VARIABLE,
+    read_configuration,
+    read_option_file,
+)
+from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tablestone"

@@ -18,8 +18,8 @@ import pytest
 from explorer.pages_in_browser import READY_SECONDS_MAX, running_explorer
 from explorer.test_explorer_bad_input import answering
 from explorer.test_page_guard import COOKIE, ORIGIN, PASSED, send
+from tablestone.cli.commands.serve import PATH, ServedExplorer
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.served_explorer import PATH, ServedExplorer
 from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.explorer.account import ExplorerSettings
 from tablestone.explorer.application import CHANGE_FORMS, READ_ONLY

@@ -12,7 +12,7 @@ from server_process import COMMAND, clean_environment
 from storage.conftest import HeldClock
 from storage.slow_engine import SlowEngine
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import BrokenOption
 from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
 from tablestone.engines.contract import EngineRefused
 from tablestone.engines.engine_url import EngineUrl

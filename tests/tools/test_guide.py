@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import StartServer
-from tablestone.cli.commands.import_file import import_file
+from tablestone.cli.commands.import_and_export import import_file
 from tools.data_tools import DataTools
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"

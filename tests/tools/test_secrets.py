@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from server_process import ServerProcess
-from tablestone.cli.secrets_in_arguments import without_secrets
+from tablestone.cli.main import without_secrets
 from tools.data_tools import DataTools, entity
 from tools.faulty_service import BUSY, faulty_service
 

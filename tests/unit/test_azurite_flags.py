@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tablestone.cli.commands.azurite import FLAGS, Given, Meaning, meaning_of
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import BrokenOption
 
 OF_AZURITE = (
     "blobHost blobPort blobKeepAliveTimeout queueHost queuePort queueKeepAliveTimeout tableHost tablePort "

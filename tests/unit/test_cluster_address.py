@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tablestone.cli.commands.cluster_address import cluster_address
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.commands.cluster import cluster_address
+from tablestone.cli.options import BrokenOption
 
 URL = "cassandra://node1,node2/tables?datacenter=dc1"
 

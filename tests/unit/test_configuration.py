@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.option_values import BrokenOption
-from tablestone.cli.options import SERVER_OPTIONS
+from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
 from tablestone.cli.parameters import where
 from tablestone.configuration import AccountKeys, AdminAddress, Configuration
 from tablestone.wire.versions import UnknownVersions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import BrokenOption
 from unit.given_options import Given, Refused, configuration_of
 
 UNDERSTOOD = {

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tablestone.cli.commands.serve import serve
-from tablestone.cli.option_values import BrokenOption
-from tablestone.cli.options import SERVER_OPTIONS
+from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
 from tablestone.configuration import EXPLORER_ON, EXPLORER_READ_ONLY
 from unit.given_options import Given, Refused, configuration_of
 

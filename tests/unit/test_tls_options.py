@@ -7,7 +7,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import BrokenOption
 from tablestone.configuration import CertificateFiles, SelfSigned
 from unit.given_options import BESIDE_FILE, Given, Refused, configuration_of, seen_from
 

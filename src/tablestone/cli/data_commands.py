@@ -40,15 +40,17 @@ DATA_COMMANDS: Final = (
     DataCommand("put", "entity:put", "Write one entity, or replace it."),
     DataCommand("merge", "entity:merge", "Change some properties of one entity."),
     DataCommand("delete-entity", "entity:delete_entity", "Delete one entity."),
-    DataCommand("import", "import_file:import_file", "Load a file into a table."),
+    DataCommand("import", "import_and_export:import_file", "Load a file into a table."),
     DataCommand(
         "simulate-keys",
         "simulate_keys:simulate_keys",
         "Try other keys on real data, before it moves.",
     ),
-    DataCommand("export", "export:export", "Write a table into a file."),
-    DataCommand("copy", "copy_tables:copy_tables", "Copy tables from one endpoint to another."),
-    DataCommand("diff", "diff:diff", "Compare the tables of two endpoints, entity by entity."),
+    DataCommand("export", "import_and_export:export", "Write a table into a file."),
+    DataCommand("copy", "copy_and_diff:copy_tables", "Copy tables from one endpoint to another."),
+    DataCommand(
+        "diff", "copy_and_diff:diff", "Compare the tables of two endpoints, entity by entity."
+    ),
     DataCommand("delete", "delete:delete", "Delete the entities that a filter finds."),
     DataCommand("clear", "delete:clear", "Delete all entities of a table."),
     DataCommand(
@@ -57,7 +59,7 @@ DATA_COMMANDS: Final = (
         "Explore the tables of an endpoint in a browser.",
         extra="explorer",
     ),
-    DataCommand("profile", "connection_profiles:profile", "Store connections under names."),
+    DataCommand("profile", "profile:profile", "Store connections under names."),
     DataCommand(
         "insight",
         "insight:insight",

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TextIO
 
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import BrokenOption
 from tablestone.cli.parameters import by_option_name
+from tablestone.clock import monotonic_seconds
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.registry import capabilities_of
 from tablestone.engines.sqlite.disk_room import NO_ROOM
+from tablestone.tools.progress import shown_bytes
 
 DENIALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
@@ -75,3 +78,53 @@ def local_directory(given: Mapping[str, Any], on_servers: str) -> LocalDirectory
     if engine.scheme != SCHEME or configuration.data_directory is None:
         raise BrokenOption(f"The engine {engine.scheme} has a directory of another kind.")
     return LocalDirectory(configuration.data_directory, configuration.encryption_key)
+
+
+class BackupFailed(Exception):
+    """A backup or a restore that began and failed; the text is one sentence or two."""
+
+
+LINE_SECONDS: Final = 5.0
+UPDATE_SECONDS: Final = 0.1
+
+
+class ByteProgress:
+    """The progress of one command. `title` says what is done, as `backup`."""
+
+    def __init__(
+        self,
+        title: str,
+        *,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        self._title = title
+        self._quiet = quiet
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._told = clock()
+        self._is_terminal = self._stream.isatty()
+        self._has_line = False
+
+    def __call__(self, done: int, whole: int) -> None:
+        """So many bytes of so many are done."""
+        now = self._clock()
+        pause = UPDATE_SECONDS if self._is_terminal else LINE_SECONDS
+        if self._quiet or now - self._told < pause:
+            return
+        self._told = now
+        line = f"{self._title}: {shown_bytes(done)} of {shown_bytes(whole)}"
+        if self._is_terminal:
+            self._stream.write(f"\r\x1b[K{line}")
+            self._has_line = True
+        else:
+            self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Remove the line from the terminal."""
+        if self._has_line:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._has_line = False

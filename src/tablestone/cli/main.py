@@ -7,17 +7,103 @@ The commands are in `server_commands` and `data_commands`; neither is loaded for
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import re
 import resource
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tablestone import __version__, limits
 from tablestone.cli.data_commands import SERVER_COMMANDS, Commands
-from tablestone.cli.output import OutputFailed, discard_output, prepare_streams
-from tablestone.cli.secrets_in_arguments import hide_secrets
 from tablestone.tools.refusals import TransferFailed, TransferRefused
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+STANDARD_OUTPUT: Final = 1
+
+
+class OutputFailed(Exception):
+    """Standard output cannot be written; the text is one sentence.
+
+    `reader_has_gone` if it is a pipe whose reader has ended, as with `| head`: then no message is necessary.
+    """
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"Standard output cannot be written: {error.strerror}.")
+        self.reader_has_gone = error.errno == errno.EPIPE
+
+
+class _Output(io.FileIO):
+    """Standard output that raises `OutputFailed`, not `OSError`: click catches that, and it can have other causes."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OutputFailed(error) from None
+
+
+def prepare_streams() -> None:
+    """Make every failure of standard output an `OutputFailed`.
+
+    If the program was started without standard output or standard error, text for them is discarded.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
+    own = sys.__stdout__
+    if isinstance(own, io.TextIOWrapper) and sys.stdout is own:
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Output(STANDARD_OUTPUT, "w", closefd=False)),
+            encoding=own.encoding,
+            errors=own.errors,
+            line_buffering=own.line_buffering or own.write_through,
+        )
+
+
+def discard_output() -> None:
+    """Discard the output that is left; otherwise the interpreter writes it at its end and prints another error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, STANDARD_OUTPUT)
+    os.close(nowhere)
+
+
+_SECRET: Final = re.compile(
+    r"((?:AccountKey|SharedAccessSignature|--pwd)=)[^;]*|([?&]?\bsig=)[^&;]*", re.IGNORECASE
+)
+_HIDDEN: Final = "(hidden)"
+_SECRET_FLAGS: Final = {"--sas", "--pwd"}
+
+
+def without_secrets(arguments: Sequence[str]) -> list[str]:
+    """The arguments with every key and signature replaced."""
+    shown = []
+    for index, argument in enumerate(arguments):
+        if index and arguments[index - 1] in _SECRET_FLAGS and not argument.startswith("@"):
+            shown.append(_HIDDEN)
+        else:
+            shown.append(_SECRET.sub(lambda found: (found[1] or found[2]) + _HIDDEN, argument))
+    return shown
+
+
+def hide_secrets(program: Sequence[str], arguments: Sequence[str]) -> None:
+    """Show the process without its secrets; does nothing if there are none."""
+    shown = without_secrets(arguments)
+    if shown == list(arguments):
+        return
+    try:
+        from setproctitle import setproctitle  # noqa: PLC0415 - needed by those arguments only
+    except ImportError:
+        return  # the command that takes them needs the same extra, and will say so
+    setproctitle(" ".join([*program, *shown]))
+
 
 FAILED = 1
 NOT_STARTED = 2

@@ -11,22 +11,19 @@ from typing import Final
 import click
 
 from tablestone.accounts.stored_accounts import AccountRefused
-from tablestone.cli.backup_files import BackupFailed
 from tablestone.cli.commands.account import account
 from tablestone.cli.commands.azurite import azurite, azurite_table
-from tablestone.cli.commands.backup import backup
+from tablestone.cli.commands.backup import backup, restore
 from tablestone.cli.commands.check import check
 from tablestone.cli.commands.cluster import cluster
-from tablestone.cli.commands.compact import compact
-from tablestone.cli.commands.encryption_changes import decrypt, encrypt, rekey
-from tablestone.cli.commands.restore import restore
+from tablestone.cli.commands.maintenance import compact, decrypt, encrypt, rekey, upgrade
 from tablestone.cli.commands.role import role
 from tablestone.cli.commands.salvage import salvage
 from tablestone.cli.commands.sas import sas
 from tablestone.cli.commands.serve import serve
 from tablestone.cli.commands.token import token
-from tablestone.cli.commands.upgrade import upgrade
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.local_directory import BackupFailed
+from tablestone.cli.options import BrokenOption
 from tablestone.engines.contract import EngineFull, EngineRefused, EngineUnavailable, OutcomeUnknown
 from tablestone.server.worker import StartRefused
 

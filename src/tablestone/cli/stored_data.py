@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from tablestone.accounts.known_accounts import StoredAccount
 from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.option_values import BrokenOption
 from tablestone.cli.options import (
     ACCOUNT,
     CHECK_OPTIONS,
@@ -29,6 +28,7 @@ from tablestone.cli.options import (
     PORT,
     TLS,
     TLS_CERTIFICATE,
+    BrokenOption,
 )
 from tablestone.cli.parameters import by_option_name, where
 from tablestone.clock import system_clock

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from tablestone.cli.encryption_keys import key_in_file
+from tablestone.cli.option_sources import key_in_file
 from tablestone.engines.encryption_key import EncryptionKey
 
 

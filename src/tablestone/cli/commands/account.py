@@ -17,8 +17,13 @@ import click
 from tablestone.accounts.stored_accounts import StoredAccounts, generate_key
 from tablestone.auth.account import KEYS_MAX, decode_key, is_account_name
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.option_values import NO_ACCOUNT, BrokenOption
-from tablestone.cli.options import CHANGE_OPTIONS, CHECK_OPTIONS, DATA_OPTIONS
+from tablestone.cli.options import (
+    CHANGE_OPTIONS,
+    CHECK_OPTIONS,
+    DATA_OPTIONS,
+    NO_ACCOUNT,
+    BrokenOption,
+)
 from tablestone.cli.parameters import Command, by_option_name, same_place, with_options
 from tablestone.cli.stored_data import (
     KEY_OPTIONS,

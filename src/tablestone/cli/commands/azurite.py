@@ -18,7 +18,6 @@ import click
 
 from tablestone.cli.commands.serve import serve_until_stopped
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.option_values import BrokenOption, parse_port
 from tablestone.cli.options import (
     ACCESS_LOG,
     ANY_VERSION,
@@ -28,6 +27,8 @@ from tablestone.cli.options import (
     PORT,
     TLS_CERTIFICATE,
     TLS_KEY,
+    BrokenOption,
+    parse_port,
 )
 from tablestone.cli.parameters import Command
 from tablestone.clock import monotonic_seconds

@@ -1,43 +1,147 @@
-"""`tablestone backup`: copies the data of a directory into one file, beside a running server, and checks the copy."""
+"""`tablestone backup` and `restore`: a data directory as one checked file, and back."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
 import os
+import re
 import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from tablestone.cli.backup_files import (
+from tablestone.cli.commands.check import problems_of
+from tablestone.cli.local_directory import (
+    SCHEME,
     BackupFailed,
     ByteProgress,
-    dated_name,
-    remove_old,
-    staging,
-    sum_of,
-    write_sum,
+    local_directory,
+    naming_denied_places,
+    reason_of,
 )
-from tablestone.cli.local_directory import SCHEME, local_directory, naming_denied_places, reason_of
-from tablestone.cli.option_file import require_utf8
-from tablestone.cli.option_values import BrokenOption
-from tablestone.cli.options import CHECK_OPTIONS
+from tablestone.cli.option_sources import require_utf8
+from tablestone.cli.options import CHECK_OPTIONS, DATA_OPTIONS, BrokenOption
 from tablestone.cli.parameters import with_options
-from tablestone.cli.soundness import problems_of
 from tablestone.clock import unix_seconds
-from tablestone.engines.contract import EngineDamaged, EngineFull, EngineUnavailable
+from tablestone.engines.contract import (
+    EngineBroken,
+    EngineDamaged,
+    EngineFull,
+    EngineRefused,
+    EngineUnavailable,
+)
 from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.sqlite.copies import copy_database
-from tablestone.engines.sqlite.data_directory import DATABASE_NAME
+from tablestone.engines.sqlite.data_directory import DATABASE_NAME, room_for_database
 from tablestone.engines.sqlite.flushed_files import flush_directory
 from tablestone.tools.progress import shown_bytes
 
-ON_SERVERS = (
-    "`nodetool snapshot` or `tablestone cluster unload` backs a cluster up; `tablestone copy` copies its tables to "
-    "another server."
-)
+SUM_SUFFIX: Final = ".sha256"
+STAGING_NAME: Final = ".tablestone-backup.partial"
+CHUNK_BYTES: Final = 1024 * 1024
+DATED: Final = re.compile(r"tablestone-\d{8}T\d{6}Z\.db", re.ASCII)
+"""The name of a dated backup: tablestone-20130101T060000Z.db, in UTC. Names sort by time."""
+
+Told = Callable[[int, int], None]
+
+
+def dated_name(directory: Path, seconds: float) -> str:
+    """The name of a backup at this time (Unix seconds), or at the first second after it without a backup."""
+    moment = datetime.fromtimestamp(int(seconds), UTC)
+    while (directory / (name := f"tablestone-{moment:%Y%m%dT%H%M%SZ}.db")).exists():
+        moment += timedelta(seconds=1)
+    return name
+
+
+def dated_backups(directory: Path) -> list[Path]:
+    """The dated backups of a directory, the oldest first."""
+    return sorted(each for each in directory.iterdir() if DATED.fullmatch(each.name))
+
+
+def remove_old(directory: Path, kept: int) -> list[Path]:
+    """Remove all dated backups but the newest `kept`, with their sums; returns those that were removed."""
+    old = dated_backups(directory)[:-kept]
+    for path in old:
+        path.unlink()
+        sum_file(path).unlink(missing_ok=True)
+    return old
+
+
+def sum_file(backup: Path) -> Path:
+    """The file with the sum of a backup."""
+    return backup.with_name(backup.name + SUM_SUFFIX)
+
+
+def write_sum(backup: Path, digest: str) -> None:
+    """Write the sum of a backup beside it, and flush it."""
+    line = f"{digest}  {backup.name}"
+    if "\n" in line:  # as sha256sum writes such a name, and reads it
+        line = "\\" + line.replace("\\", r"\\").replace("\n", r"\n")
+    with sum_file(backup).open("w", encoding="utf-8") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_sum(backup: Path) -> str | None:
+    """The sum that is written beside a backup; None if there is none. `BackupFailed` if it cannot be read."""
+    try:
+        text = sum_file(backup).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (IsADirectoryError, ValueError):
+        text = ""
+    digest = text.partition(" ")[0].removeprefix("\\")
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise BackupFailed(f"{sum_file(backup)} holds no SHA-256: remove it, or put it back.")
+    return digest
+
+
+def sum_of(path: Path, told: Told, copy: Path | None = None) -> str:
+    """The SHA-256 of a file in hexadecimal. With `copy`, the file is copied there while it is read."""
+    whole = path.stat().st_size
+    digest = hashlib.sha256()
+    done = 0
+    with path.open("rb") as file, nullcontext() if copy is None else copy.open("wb") as other:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+            if other is not None:
+                other.write(chunk)
+            done += len(chunk)
+            told(done, whole)
+    return digest.hexdigest()
+
+
+@contextmanager
+def staging(directory: Path) -> Iterator[Path]:
+    """A directory for an unfinished backup, beside the finished ones. It is removed at the end of the block.
+
+    `EngineRefused` if another backup into the same directory is under way.
+    """
+    place = directory / STAGING_NAME
+    place.mkdir(mode=0o700, exist_ok=True)
+    lock = os.open(place, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EngineRefused(f"Another backup into {directory} is under way.") from None
+        try:
+            for left in place.iterdir():  # by a backup that was killed
+                left.unlink()
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+    finally:
+        os.close(lock)
 
 
 @click.command()
@@ -59,7 +163,11 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
     """
     wanted = Path(target).absolute()
     require_utf8(wanted, "backup")
-    directory, key = local_directory(given, ON_SERVERS)
+    directory, key = local_directory(
+        given,
+        "`nodetool snapshot` or `tablestone cluster unload` backs a cluster up; `tablestone copy` copies its tables to "
+        "another server.",
+    )
     with naming_denied_places(f"The backup {wanted} was not made"):
         place = _place(wanted, directory, is_directory=keep is not None)
     progress = ByteProgress("backup", quiet=quiet)
@@ -126,3 +234,93 @@ def _make(directory: Path, place: Path, progress: ByteProgress, key: EncryptionK
         file.rename(place)
         flush_directory(place.parent)
         return place.stat().st_size
+
+
+MAGIC = b"SQLite format 3\0"
+HEADER_BYTES = 100
+"""Of the header of a SQLite file, which has the size of a page at 16 and the number of pages at 28."""
+
+
+@click.command()
+@click.argument("backup", metavar="BACKUP")
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@with_options(DATA_OPTIONS)
+def restore(backup: str, *, quiet: bool, **given: Any) -> None:
+    """Make a data directory from a backup.
+
+    The directory must be new or empty. The backup is checked first; if it is not whole, nothing
+    is restored. The exit status is then 1. It is 2 if a place cannot be read or written.
+    """
+    source = Path(backup).absolute()
+    require_utf8(source, "backup")
+    directory, key = local_directory(
+        given,
+        "`nodetool refresh` restores a snapshot of a cluster; `tablestone copy` copies tables to a cluster.",
+    )
+    undone = f"{source} was not restored into {directory}"
+    progress = ByteProgress("restore", quiet=quiet)
+    try:
+        with naming_denied_places(undone):
+            _require_file(source)
+            with room_for_database(directory) as place:
+                _copy(source, place, progress, key)
+            size = source.stat().st_size
+    except OSError as error:
+        raise BackupFailed(f"{undone}: {reason_of(error, directory / DATABASE_NAME)}.") from None
+    finally:
+        progress.close()
+    print(f"{directory}: restored from {source}, {shown_bytes(size)}, checked")
+
+
+def _require_file(source: Path) -> None:
+    if source.is_dir():
+        backups = dated_backups(source)
+        newest = f", such as {backups[-1]}" if backups else ""
+        raise BrokenOption(f"{source} is a directory: name a backup{newest}.")
+    if not source.is_file():
+        raise BrokenOption(f"There is no backup {source}.")
+    log = source.with_name(source.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        raise BrokenOption(
+            f"{source} has a log beside it, so it is a database in use and not a backup: make one of its directory "
+            "with tablestone backup."
+        )
+
+
+def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey | None) -> None:
+    """Copy the backup, and check the copy. `BackupFailed` if it is not whole, `EngineRefused` if it is no backup."""
+    _require_length(source)
+    expected = read_sum(source)
+    place.touch(mode=0o600)
+    found = sum_of(source, progress, place)
+    if expected is not None and found != expected:
+        raise BackupFailed(
+            f"{source} is damaged: its SHA-256 is not the one in {sum_file(source)}. Nothing was restored."
+        )
+    try:
+        problems = problems_of(str(EngineUrl(SCHEME, str(place.parent))), key)
+    except EngineFull:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+    except EngineRefused as refused:
+        sentence = str(refused).replace(str(place), str(source))
+        sentence = sentence.replace(f"data directory {place.parent}", f"backup {source}")
+        if isinstance(refused, EngineBroken):
+            raise BackupFailed(f"{sentence} Nothing was restored.") from None
+        raise EngineRefused(f"{sentence} Nothing was restored.") from None
+    if problems:
+        more = f" ({len(problems)} problems)" if len(problems) > 1 else ""
+        raise BackupFailed(f"{source} is damaged: {problems[0]}{more}. Nothing was restored.")
+
+
+def _require_length(source: Path) -> None:
+    """Refuse a file that is shorter than its header says, as after an interrupted copy."""
+    with source.open("rb") as file:
+        header = file.read(HEADER_BYTES)
+        found = file.seek(0, os.SEEK_END)
+    expected = HEADER_BYTES
+    if header.startswith(MAGIC):
+        expected = int.from_bytes(header[16:18], "big") * int.from_bytes(header[28:32], "big")
+    if found < expected:
+        raise BackupFailed(
+            f"{source} is torn: it has {found:,} of {expected:,} bytes. Nothing was restored."
+        )

@@ -1,20 +1,173 @@
-"""`tablestone check`: reads a whole data directory and prints a sentence for each problem. Changes nothing."""
+"""`tablestone check`: every problem of stored data, a sentence each. Changes nothing.
+
+If the files of a data directory are damaged, the sentences say what of its tables can still be read.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from typing import Any
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
+from tablestone.accounts.stored_accounts import DOCUMENT_READERS
+from tablestone.cli.local_directory import SCHEME
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.option_values import BrokenOption
-from tablestone.cli.options import CHECK_OPTIONS
+from tablestone.cli.options import CHECK_OPTIONS, BrokenOption
 from tablestone.cli.parameters import by_option_name, where, with_options
-from tablestone.cli.soundness import problems_of
+from tablestone.clock import system_clock
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.contract import EngineBroken
-from tablestone.engines.registry import capabilities_of
+from tablestone.engines.contract import Engine, EngineBroken
+from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.registry import capabilities_of, open_engine
+from tablestone.engines.sqlite.salvage import LOG_DAMAGED, damaged_storage
+from tablestone.tables.integrity import check_rows
+from tablestone.tables.salvage import LostEntity, Salvaged, SalvagedTable, salvage
+
+NOTHING_READABLE: Final = (
+    "the database is so damaged that nothing in it can be recognized: restore a backup"
+)
+KEYS_SHOWN: Final = 5
+"""Lost entities of a table that a line names."""
+PAGES_SHOWN: Final = 10
+"""Damaged pages whose numbers a summary has. The first page has the number 1, as in SQLite."""
+
+
+def losses(salvaged: Salvaged) -> list[str]:
+    """The losses, a sentence each: one for each table that lost entities, then the rest."""
+    lines = [_table(table) for table in salvaged.tables if table.lost]
+    lines += [f"{words} cannot be read" for words in salvaged.other_losses]
+    lines += [
+        f"the name of the table with the id {table.table_id.hex()} cannot be read, its {_entities(table.entities)} can"
+        for table in salvaged.tables
+        if table.name is None and table.entities
+    ]
+    if salvaged.lost_writes:
+        lines.append(
+            "the write-ahead log is damaged: acknowledged writes that follow the damage are lost"
+        )
+    if not salvaged.is_complete:
+        lines.append("the index of the keys is damaged: lost entities may be missing in this list")
+    return lines
+
+
+def sentences(salvaged: Salvaged) -> list[str]:
+    """The damage of a database that is known to be damaged, a sentence each."""
+    return losses(salvaged) or [
+        "the structure of the database is damaged, but every entity in it can be read"
+    ]
+
+
+def pages(salvaged: Salvaged) -> str:
+    """The damaged pages, for a summary; there may be more if the index is damaged, because nothing leads to them."""
+    damaged = sorted(salvaged.damaged_pages)
+    summary = f"{_at_least(salvaged)}{len(damaged):,} of {salvaged.pages:,} pages damaged"
+    if not damaged:
+        return summary
+    numbers = ", ".join(map(str, damaged[:PAGES_SHOWN]))
+    more = len(damaged) - PAGES_SHOWN
+    word = "page" if len(damaged) == 1 else "pages"
+    return f"{summary} ({word} {numbers}{f' and {more:,} more' if more > 0 else ''})"
+
+
+def lost_entities(salvaged: Salvaged) -> str:
+    """The number of lost entities, for a summary, or that nothing tells it."""
+    if not salvaged.is_complete and not salvaged.lost:
+        return "an unknown number of entities lost"
+    return f"{_at_least(salvaged)}{_entities(salvaged.lost)} lost"
+
+
+def _at_least(salvaged: Salvaged) -> str:
+    return "" if salvaged.is_complete else "at least "
+
+
+def name_of(table: SalvagedTable) -> str:
+    """A table for a person: its name and its account, or its id."""
+    if table.name is None:
+        return f"the table with the id {table.table_id.hex()}"
+    return f"table {table.name} of account {table.account}"
+
+
+def keys_of(lost: Sequence[LostEntity]) -> str:
+    """The first keys of lost entities, and the number of the others."""
+    shown = "; ".join(
+        f"PartitionKey={each.partition_key!r}, RowKey={each.row_key!r} ({each.reason})"
+        for each in lost[:KEYS_SHOWN]
+    )
+    more = len(lost) - KEYS_SHOWN
+    return f"{shown}; and {more:,} more" if more > 0 else shown
+
+
+def _table(table: SalvagedTable) -> str:
+    return (
+        f"{name_of(table)}: {_entities(table.entities)} can be read, {len(table.lost):,} cannot: "
+        f"{keys_of(table.lost)}"
+    )
+
+
+def _entities(number: int) -> str:
+    return "1 entity" if number == 1 else f"{number:,} entities"
+
+
+def problems_of(engine_url: str, key: EncryptionKey | None = None) -> list[str]:
+    """The problems of the storage, which `key` encrypts, if it is given.
+
+    `EngineRefused` if it cannot be opened; `EngineBroken` if it is so damaged that nothing in it can be recognized.
+    """
+    try:
+        found = asyncio.run(_problems(engine_url, key))
+    except EngineBroken:
+        explained = _explained(engine_url, key)
+        if explained is None:
+            raise
+        return explained
+    if not found.structure:
+        return found.rows
+    if found.structure == [LOG_DAMAGED]:
+        return found.structure
+    return _explained(engine_url, key) or [NOTHING_READABLE]
+
+
+class _Found:
+    """The findings about the structure of storage and, if it has none, about the rows."""
+
+    def __init__(self) -> None:
+        self.structure: list[str] = []
+        self.rows: list[str] = []
+
+
+async def _problems(engine_url: str, key: EncryptionKey | None) -> _Found:
+    engine: Engine = open_engine(engine_url, system_clock, read_only=True, key=key)
+    found = _Found()
+    try:
+        found.structure = await engine.check()
+        if not found.structure:
+            found.rows = await check_rows(engine, DOCUMENT_READERS)
+    finally:
+        await engine.close()
+    return found
+
+
+def _explained(engine_url: str, key: EncryptionKey | None) -> list[str] | None:
+    """The damage of a data directory in words; None for other storage, and if no row can be found."""
+    scheme, place = EngineUrl.parse(engine_url)
+    if scheme != SCHEME or place is None:
+        return None
+    with damaged_storage(Path(place), key) as storage:
+        salvaged = salvage(storage, lambda _table, _entity: None)
+    if not salvaged.tables and not salvaged.other_losses:
+        return None
+    return [
+        *sentences(salvaged),
+        f"{pages(salvaged)}: tablestone salvage {shlex.quote(place)} OUT writes every entity that can "
+        "be read",
+    ]
+
 
 FOUND_BROKEN = 1
 

@@ -1,23 +1,84 @@
-"""`tablestone cluster`: creates a keyspace in Apache Cassandra, and checks whether a cluster is configured correctly.
+"""`tablestone cluster`: make, check, fill, empty and look at a keyspace of Apache Cassandra.
 
-Knows the printed text. The checks and the statements are in `engines.cassandra`, which is imported when a command runs.
+The engine's modules that need the driver are imported when a command runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import asyncio
+import heapq
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tablestone.cli.commands.cluster_address import CLUSTER_OPTIONS, cluster_address, opening
-from tablestone.cli.commands.cluster_moving import load, unload
-from tablestone.cli.commands.cluster_status import status
-from tablestone.cli.parameters import with_options
-from tablestone.clock import system_clock
+from tablestone import limits
+from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
+from tablestone.cli.local_directory import LocalDirectory
+from tablestone.cli.option_sources import KEY_VARIABLE, key_of_directory, read_configuration
+from tablestone.cli.options import DATA, ENGINE, BrokenOption
+from tablestone.cli.parameters import by_option_name, key_file_option, with_options
+from tablestone.clock import monotonic_seconds, system_clock
+from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
+from tablestone.engines.cassandra.cluster_url import (
+    FORM,
+    SCHEME,
+    ClusterAddress,
+    parse_address,
+)
+from tablestone.engines.contract import (
+    Engine,
+    EngineRefused,
+    EngineUnavailable,
+    Key,
+    KeyRange,
+    StorageId,
+)
+from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.registry import held_for_processes, open_engine
+from tablestone.tables import storage_keys
+from tablestone.tables.catalog import read_record
+from tablestone.tables.storage_keys import partition_in_words
+from tablestone.tables.storage_migration import Comparison, Tell, compare, is_empty, move
+from tablestone.tools.progress import Reached, progress_for, shown_bytes
 
 if TYPE_CHECKING:
-    from tablestone.engines.cassandra.cluster_url import ClusterAddress
+    from types import ModuleType
+
+    from tablestone.engines.cassandra.connection import Connection
+    from tablestone.engines.cassandra.engine import CassandraEngine
+    from tablestone.engines.encryption_key import EncryptionKey
+
+CLUSTER_OPTIONS = (replace(ENGINE, help=f"The cluster: {FORM}.", default="none"),)
+
+
+def cluster_address(given: dict[str, Any]) -> ClusterAddress:
+    """The address in the options; `BrokenOption` if they name no cluster."""
+    # A directory in the environment is the one that was used before, and a key is that of the directory of `load` and
+    # `unload`: they are no options of the cluster.
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(KEY_VARIABLE) and name != DATA.variable
+    }
+    configuration = read_configuration(by_option_name(given), environment)
+    if EngineUrl.parse(configuration.engine).scheme != SCHEME:
+        raise BrokenOption(f"Say which cluster: --engine '{FORM}'.")
+    return parse_address(configuration.engine)
+
+
+def opening() -> ModuleType:
+    """The module that opens clusters; `EngineRefused` without the driver."""
+    from tablestone.engines.cassandra import kind  # noqa: PLC0415 - for these commands only
+
+    return kind.opening()
+
 
 FOUND_WRONG = 1
 
@@ -57,11 +118,6 @@ def check(**given: Any) -> int:
     return _report(cluster_address(given))
 
 
-cluster.add_command(load)
-cluster.add_command(unload)
-cluster.add_command(status)
-
-
 def _report(address: ClusterAddress) -> int:
     found = opening().examine_cluster(address, system_clock)
     _print("warning: ", found.warnings)
@@ -74,3 +130,409 @@ def _report(address: ClusterAddress) -> int:
 def _print(before: str, sentences: Sequence[str]) -> None:
     for sentence in sentences:
         print(before + sentence)
+
+
+DIFFERENT: Final = 1
+ROWS: Final = "rows"
+LEAVING_SECONDS_MAX: Final = 5.0
+"""For so long the nodes may still tell of the connections of a server that has stopped."""
+
+quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
+
+
+def _directory_option(flag: str, text: str) -> Callable[[Any], Any]:
+    return click.option(
+        flag,
+        "directory",
+        metavar="DIR",
+        required=True,
+        type=click.Path(path_type=Path),
+        help=text,
+    )
+
+
+@cluster.command(
+    epilog="Example: tablestone cluster load --from ./data "
+    "--engine 'cassandra://node1,node2,node3/tablestone?datacenter=dc1'"
+)
+@with_options(CLUSTER_OPTIONS)
+@_directory_option("--from", "The data directory; it must not be in use by a server.")
+@key_file_option("the data directory")
+@quiet_option
+def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **given: Any) -> int:
+    """Bring a data directory into a cluster.
+
+    Accounts, policies, service properties, roles, tables and entities come with their versions, so
+    ETags stay good. The keyspace must be new (`tablestone cluster init`), and no server can use
+    it until everything was compared. After an interruption, the same command continues.
+
+    Exit status: 0 if both hold the same, 1 if not or if it failed, 2 if it could not begin.
+    """
+    address = cluster_address(given)
+    source = LocalDirectory(directory, key_of_directory(encryption_key_file))
+    place = f"{DIRECTORY_SCHEME}:{directory}"
+    _require_there(place, source.key)
+    with _telling_how_to_go_on(), held_for_processes(place, source.key) as storage:
+        return asyncio.run(_load(address, storage, source, quiet=quiet))
+
+
+@cluster.command(
+    epilog="Example: tablestone cluster unload --to ./data "
+    "--engine 'cassandra://node1,node2,node3/tablestone?datacenter=dc1'"
+)
+@with_options(CLUSTER_OPTIONS)
+@_directory_option("--to", "The data directory to make; it must not exist, or be empty.")
+@key_file_option("the data directory")
+@quiet_option
+def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **given: Any) -> int:
+    """Bring the content of a cluster into a new data directory.
+
+    Everything comes with its versions, so ETags stay good. Stop every server first. DIR appears
+    when everything was compared. After an interruption, the same command continues.
+
+    Exit status: 0 if both hold the same, 1 if not or if it failed, 2 if it could not begin.
+    """
+    address = cluster_address(given)
+    target = LocalDirectory(directory, key_of_directory(encryption_key_file))
+    with _telling_how_to_go_on():
+        return asyncio.run(_unload(address, target, quiet=quiet))
+
+
+async def _load(
+    address: ClusterAddress, storage: StorageId, local: LocalDirectory, *, quiet: bool
+) -> int:
+    from tablestone.engines.sqlite.copies import count_rows  # noqa: PLC0415 - for this command only
+
+    directory, key = local
+    opened = opening()
+    target = opened.open_cassandra(address, system_clock, may_be_loading=True)
+    try:
+        if not opened.is_loading(target) and not await is_empty(target):
+            raise EngineRefused(
+                f"The keyspace {address.keyspace} holds data already: load into a new one."
+            )
+        await _require_alone(target, address)
+        source = open_engine(
+            f"{DIRECTORY_SCHEME}:{directory}", system_clock, shared=True, storage=storage, key=key
+        )
+        try:
+            rows = count_rows(directory, key)
+            filled = opened.begin_load(target, storage)
+            left = count_rows(directory, key, filled.reached)
+            with _told("load", left, quiet=quiet) as tell:
+                await move(source, filled, tell)
+            found = await _compared(source, target, rows, quiet=quiet)
+            if found.differences:
+                _print_differences(found)
+                print(
+                    f"The keyspace {address.keyspace} is not as {directory}: drop it, make it again, and repeat the "
+                    "load."
+                )
+                return DIFFERENT
+            await filled.finish()
+            print(
+                f"The keyspace {address.keyspace} holds what {directory} holds: {_counted(found)}."
+            )
+            return 0
+        finally:
+            await source.close()
+    finally:
+        await target.close()
+
+
+async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool) -> int:
+    from tablestone.engines.sqlite.copies import NewDirectory  # noqa: PLC0415 - for this command only
+
+    directory, key = local
+    opened = opening()
+    source = opened.open_cassandra(address, system_clock, read_only=True)
+    try:
+        await _require_alone(source, address)
+        with NewDirectory(directory, opened.storage_id(source.connection), key) as target:
+            with _told("unload", None, quiet=quiet) as tell:
+                await move(source, target, tell)
+            copy = open_engine(
+                f"{DIRECTORY_SCHEME}:{target.partial}", system_clock, read_only=True, key=key
+            )
+            try:
+                found = await _compared(source, copy, None, quiet=quiet)
+            finally:
+                await copy.close()
+            if found.differences:
+                _print_differences(found)
+                print(
+                    f"{address.keyspace} has changed meanwhile: stop every server, remove {target.partial}, and repeat "
+                    "the command."
+                )
+                return DIFFERENT
+            target.finish()
+        print(f"{directory} holds what the keyspace {address.keyspace} holds: {_counted(found)}.")
+        return 0
+    finally:
+        await source.close()
+
+
+async def _compared(source: Engine, target: Engine, rows: int | None, *, quiet: bool) -> Comparison:
+    with _told("compare", rows, quiet=quiet) as tell:
+        return await compare(source, target, tell)
+
+
+def _require_there(place: str, key: EncryptionKey | None) -> None:
+    """Refuse a directory without data: holding it would make it one."""
+    asyncio.run(open_engine(place, system_clock, read_only=True, key=key).close())
+
+
+async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:
+    """Refuse while a server is connected: it would change rows that have been read or written already."""
+    for datacenter in engine.connection.every_node.silent_datacenters():
+        print(
+            f"tablestone: No node of datacenter {datacenter} answers, so a server there would not be seen: make sure "
+            "that none runs.",
+            file=sys.stderr,
+        )
+    deadline = monotonic_seconds() + LEAVING_SECONDS_MAX
+    while clients := engine.connection.other_clients():
+        if monotonic_seconds() < deadline:  # a server that has just stopped
+            await asyncio.sleep(0.5)
+            continue
+        raise EngineRefused(
+            f"The keyspace {address.keyspace} is in use from {', '.join(clients)}: stop every server first."
+        )
+
+
+def _print_differences(found: Comparison) -> None:
+    for sentence in found.told:
+        print(sentence)
+    if found.differences > len(found.told):
+        print(f"… and {found.differences - len(found.told):,} more differences.")
+
+
+def _counted(found: Comparison) -> str:
+    counts = found.counts
+    numbers = {
+        "account": counts.accounts,
+        "table": counts.tables,
+        "entity": counts.entities,
+        "other row": counts.others,
+    }
+    plural = {"entity": "entities"}
+    parts = [
+        f"{number:,} {noun if number == 1 else plural.get(noun, noun + 's')}"
+        for noun, number in numbers.items()
+    ]
+    return f"{', '.join(parts)}, {shown_bytes(counts.size)}, every row compared"
+
+
+@contextmanager
+def _told(title: str, rows: int | None, *, quiet: bool) -> Iterator[Tell]:
+    progress = progress_for(title, quiet=quiet, counted=ROWS)
+
+    def tell(count: int, size: int) -> None:
+        progress.update(Reached(count, size, position=count, length=rows))
+
+    try:
+        yield tell
+    finally:
+        progress.close()
+
+
+@contextmanager
+def _telling_how_to_go_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\ntablestone: Stopped. The same command continues.", file=sys.stderr)
+        raise
+    except EngineUnavailable:
+        print(
+            "tablestone: This did not come to its end. The same command continues.", file=sys.stderr
+        )
+        raise
+
+
+LARGEST_SHOWN: Final = 10
+NO_SUCH_TABLE: Final = 1
+_HEAD: Final = ("node", "datacenter", "rack", "version", "state", "share", "partitions", "on disk")
+
+
+@cluster.command(
+    epilog="Example: tablestone cluster status --table Readings --partition-key EWR "
+    "--engine 'cassandra://node1,node2,node3/tablestone?datacenter=dc1'"
+)
+@with_options(CLUSTER_OPTIONS)
+@click.option(
+    "--count", "counts", is_flag=True, help="Count exactly; the nodes read all rows for it."
+)
+@click.option("--table", metavar="NAME", help="Show the nodes that hold a partition of this table.")
+@click.option("--partition-key", metavar="KEY", help="The PartitionKey of that partition.")
+@click.option(
+    "--account",
+    metavar="NAME",
+    default=DEVELOPMENT_ACCOUNT_NAME,
+    show_default=True,
+    help="The account of the table.",
+)
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+def status(
+    table: str | None,
+    partition_key: str | None,
+    account: str,
+    *,
+    counts: bool,
+    quiet: bool,
+    **given: Any,
+) -> int:
+    """Show the nodes and what each of them holds.
+
+    The nodes estimate their partitions and bytes from what is on disk, every few minutes. With
+    --count, everything is counted, and the largest partitions are listed.
+    """
+    if (table is None) != (partition_key is None):
+        raise BrokenOption("--table and --partition-key belong together.")
+    address = cluster_address(given)
+    opened = opening()
+    from tablestone.engines.cassandra import placement  # noqa: PLC0415 - needs the driver
+
+    try:
+        engine = opened.open_cassandra(address, system_clock, read_only=True, may_be_loading=True)
+    except EngineUnavailable:
+        _print_nodes_alone(placement, opened.connect(address))
+        raise
+    try:
+        if opened.is_loading(engine):
+            print(
+                "The keyspace is being loaded: servers refuse it until `cluster load` has ended.\n"
+            )
+        if table is not None and partition_key is not None:
+            return _print_nodes_of(placement, engine, account, table, partition_key)
+        _print_uses(placement, engine.connection)
+        if counts:
+            _print_counts(placement, engine, quiet=quiet)
+    finally:
+        asyncio.run(engine.close())
+    return 0
+
+
+def _print_nodes_alone(placement: ModuleType, connection: Connection) -> None:
+    """The nodes of a keyspace that cannot be read, each asked about itself."""
+    try:
+        _print_uses(placement, connection)
+    finally:
+        connection.close()
+
+
+def _print_uses(placement: ModuleType, connection: Connection) -> None:
+    uses = placement.node_uses(connection)
+    lines = [
+        (
+            *(use.address, use.datacenter, use.rack, use.version),
+            "up" if use.is_up else "down",
+            f"{use.share:.0%}",
+            "?" if use.partitions is None else f"about {use.partitions:,}",
+            "?" if use.size is None else shown_bytes(use.size),
+        )
+        for use in uses
+    ]
+    _print_columns([_HEAD, *lines])
+    largest = max((use.largest or 0 for use in uses), default=0)
+    if largest:
+        print(
+            f"By these figures, which are of compressed files, no partition is larger than {shown_bytes(largest)}."
+        )
+
+
+def _print_counts(placement: ModuleType, engine: CassandraEngine, *, quiet: bool) -> None:
+    connection = engine.connection
+    partitions_on: dict[str, int] = {}
+    rows_on: dict[str, int] = {}
+    largest: list[tuple[int, bytes]] = []
+    partitions = rows = seen = 0
+    progress = progress_for("count", quiet=quiet, counted="rows")
+
+    def tell(more: int) -> None:
+        nonlocal seen
+        seen += more
+        progress.update(Reached(seen, 0))
+
+    try:
+        for counted in placement.count_partitions(connection, tell):
+            partitions += 1
+            rows += counted.rows
+            copies_in = placement.nodes_of(connection, counted.partition)
+            for node in chain.from_iterable(copies_in.values()):
+                partitions_on[node] = partitions_on.get(node, 0) + 1
+                rows_on[node] = rows_on.get(node, 0) + counted.rows
+            entry = (counted.rows, counted.partition)
+            if len(largest) < LARGEST_SHOWN:
+                heapq.heappush(largest, entry)
+            else:
+                heapq.heappushpop(largest, entry)
+    finally:
+        progress.close()
+    print(
+        f"\n{partitions:,} partitions with {rows:,} rows, among them those of accounts and tables."
+    )
+    if not partitions:
+        return
+    print("\nThe copies on each node:")
+    _print_columns(
+        [
+            ("node", "partitions", "rows"),
+            *(
+                (node, f"{number:,}", f"{rows_on[node]:,}")
+                for node, number in sorted(partitions_on.items())
+            ),
+        ]
+    )
+    names = asyncio.run(_table_names(engine))
+    print("\nThe largest partitions, by rows:")
+    for number, partition in sorted(largest, reverse=True):
+        size = shown_bytes(number * placement.mean_row_size(connection, partition))
+        nodes = _copies_in_words(placement.nodes_of(connection, partition))
+        words = partition_in_words(partition, names)
+        print(f"  {number:,} rows, about {size}: {words}, on {nodes}")
+
+
+def _print_nodes_of(
+    placement: ModuleType, engine: CassandraEngine, account: str, table: str, partition_key: str
+) -> int:
+    stored = asyncio.run(engine.get(storage_keys.table_place(account, table)))
+    if stored is None:
+        print(f"tablestone: The account {account} has no table {table}.", file=sys.stderr)
+        return NO_SUCH_TABLE
+    partition = storage_keys.entity_partition(read_record(stored).table_id, partition_key)
+    copies_in = placement.nodes_of(engine.connection, partition)
+    if not asyncio.run(engine.scan(KeyRange.of_partition(partition), rows_max=1)):
+        print("No entity has this PartitionKey. These nodes would hold the partition:")
+    for datacenter, nodes in copies_in.items():
+        for node in nodes:
+            print(node if len(copies_in) == 1 else f"{node}  {datacenter}")
+    return 0
+
+
+def _copies_in_words(copies_in: Mapping[str, Sequence[str]]) -> str:
+    """The nodes of a partition, with their datacenters if there are several."""
+    if len(copies_in) == 1:
+        return ", ".join(*copies_in.values())
+    return "; ".join(f"{name}: {', '.join(nodes)}" for name, nodes in copies_in.items())
+
+
+async def _table_names(engine: Engine) -> dict[bytes, str]:
+    """The names of all tables with their accounts, by the ids of the tables."""
+    names: dict[bytes, str] = {}
+    rest = storage_keys.catalogs_after(b"")
+    while rows := await engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
+        for row in rows:
+            if storage_keys.is_table_row(row.row):
+                record = read_record(row.value)
+                account = storage_keys.account_of(row.partition)
+                names[record.table_id] = f"{record.name} of {account}"
+        rest = KeyRange(Key(rows[-1].partition, rows[-1].row + b"\0"), rest.end)
+    return names
+
+
+def _print_columns(lines: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(cells).rstrip())

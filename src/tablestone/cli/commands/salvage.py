@@ -13,11 +13,10 @@ from typing import Final
 
 import click
 
-from tablestone.cli import damage_in_words
-from tablestone.cli.backup_files import BackupFailed
-from tablestone.cli.encryption_keys import key_of_directory
-from tablestone.cli.local_directory import naming_denied_places, reason_of
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.commands.check import losses, lost_entities, name_of, pages
+from tablestone.cli.local_directory import BackupFailed, naming_denied_places, reason_of
+from tablestone.cli.option_sources import key_of_directory
+from tablestone.cli.options import BrokenOption
 from tablestone.cli.parameters import key_file_option
 from tablestone.engines.sqlite.salvage import damaged_storage
 from tablestone.tables.salvage import Salvaged, SalvagedTable
@@ -162,10 +161,8 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
         ) from None
     for table in salvaged.tables:
         if table.entities:
-            print(
-                f"{damage_in_words.name_of(table)}: {table.entities:,} entities in {named[table.table_id]}"
-            )
-    lost = damage_in_words.losses(salvaged)
+            print(f"{name_of(table)}: {table.entities:,} entities in {named[table.table_id]}")
+    lost = losses(salvaged)
     for line in lost:
         print(line)
     if salvaged.uncertain:
@@ -174,7 +171,5 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
         )
     if salvaged.lost:
         print(f"The keys of all lost entities: {files.lost}")
-    print(
-        f"{directory}: {damage_in_words.pages(salvaged)}, {damage_in_words.lost_entities(salvaged)}"
-    )
+    print(f"{directory}: {pages(salvaged)}, {lost_entities(salvaged)}")
     return LOST_SOMETHING if lost else 0

@@ -18,7 +18,7 @@ from tablestone.auth.shared_access_signature import (
     signed_sas,
 )
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.option_values import BrokenOption
+from tablestone.cli.options import BrokenOption
 from tablestone.cli.parameters import Command, by_option_name, with_options
 from tablestone.cli.stored_data import KEY_OPTIONS, endpoint_of, keys_of
 from tablestone.clock import TICKS_PER_SECOND, system_clock

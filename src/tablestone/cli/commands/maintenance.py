@@ -1,7 +1,4 @@
-"""`tablestone encrypt`, `rekey` and `decrypt`: write a data directory again, with a key, with another one, or without.
-
-Knows the options and the printed text; `engines.sqlite.reencryption` does the work.
-"""
+"""`tablestone compact`, `upgrade`, `encrypt`, `rekey` and `decrypt`: rewrite the data where it is."""
 
 from __future__ import annotations
 
@@ -11,23 +8,71 @@ from typing import Any, Final
 
 import click
 
-from tablestone.cli.backup_files import BackupFailed, ByteProgress
-from tablestone.cli.encryption_keys import KEY_VARIABLE, key_in_file
 from tablestone.cli.local_directory import (
+    BackupFailed,
+    ByteProgress,
     LocalDirectory,
     local_directory,
     naming_denied_places,
     reason_of,
 )
-from tablestone.cli.option_values import BrokenOption
-from tablestone.cli.options import CHANGE_OPTIONS, DATA, ENCRYPTION_KEY_FILE, ENGINE
+from tablestone.cli.option_sources import KEY_VARIABLE, key_in_file
+from tablestone.cli.options import CHANGE_OPTIONS, DATA, ENCRYPTION_KEY_FILE, ENGINE, BrokenOption
 from tablestone.cli.parameters import with_options
 from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.sqlite.compaction import compact as give_back
 from tablestone.engines.sqlite.data_directory import REENCRYPTED_NAME
 from tablestone.engines.sqlite.reencryption import reencrypt
+from tablestone.engines.sqlite.upgrade import upgrade as bring_up
 from tablestone.tools.progress import shown_bytes
 
-ON_SERVERS: Final = "A cluster encrypts its files by itself, or its disks do."
+
+@click.command()
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@with_options(CHANGE_OPTIONS)
+def compact(*, quiet: bool, **given: Any) -> None:
+    """Give free space back to the file system.
+
+    A server may use the directory at the same time. It gives most of the free space back by
+    itself; this command gives all of it. A database of an older version is written again as a
+    whole: writes wait until the end, and the disk needs room for two copies of the data.
+    """
+    directory, key = local_directory(
+        given, "A cluster compacts its files by itself; `nodetool compact` starts it."
+    )
+    progress = ByteProgress("compact", quiet=quiet)
+    try:
+        before, after, was_rewritten = give_back(directory, progress, key)
+    finally:
+        progress.close()
+    how = ", written again as a whole" if was_rewritten else ""
+    print(
+        f"{directory}: {shown_bytes(before.database_bytes)} before, {shown_bytes(after.database_bytes)} now{how}"
+    )
+
+
+@click.command()
+@with_options(CHANGE_OPTIONS)
+def upgrade(**given: Any) -> None:
+    """Bring a data directory to the newest format.
+
+    The server must be stopped. Make a backup first: older versions of Tablestone refuse a newer
+    format. A directory that has the newest format does not change.
+    """
+    directory, key = local_directory(
+        given,
+        "`tablestone cluster init` adds what a newer version needs, and `tablestone cluster check` says "
+        "whether something is missing.",
+    )
+    before, after, was_rewritten = bring_up(directory, key=key)
+    if before != after:
+        print(f"{directory}: upgraded from format {before} to format {after}")
+    elif was_rewritten:
+        print(f"{directory}: format {after}, written again so that free space can be given back")
+    else:
+        print(f"{directory}: format {after}, which is the newest")
+
+
 _PRESENT: Final = (
     *(option for option in CHANGE_OPTIONS if option.name in {DATA.name, ENGINE.name}),
     replace(ENCRYPTION_KEY_FILE, help="File with the present key.", default="none"),
@@ -99,7 +144,7 @@ def decrypt(*, quiet: bool, **given: Any) -> None:
 
 
 def _required_key(given: Mapping[str, Any]) -> LocalDirectory:
-    directory = local_directory(given, ON_SERVERS)
+    directory = local_directory(given, "A cluster encrypts its files by itself, or its disks do.")
     if directory.key is None:
         raise BrokenOption(
             f"There is no key: name its file with {ENCRYPTION_KEY_FILE.flag}, or set {KEY_VARIABLE}."
