@@ -24,7 +24,7 @@ import uvloop
 from bench.options import how_many
 from bench.steps import Load, ask, connections, table
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
-from tablestone.engines.encryption_key import KEY_BYTES, EncryptionKey
+from tablestone.engines.kind import KEY_BYTES, EncryptionKey
 from tablestone.server.application import Application
 
 READ = 1_000

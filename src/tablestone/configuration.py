@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tablestone.engines.contract import StorageId
-from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.kind import EncryptionKey
 from tablestone.tables.throughput_targets import SharedSlots
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.logs import TEXT

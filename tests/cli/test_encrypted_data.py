@@ -14,7 +14,7 @@ from cli.command_line import Ended, tablestone
 from cli.test_secrets_left_behind import Run, files_below, processes_of
 from server_process import NotReady, ServerProcess
 from tablestone.cli.main import main
-from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.kind import EncryptionKey
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.encryption import PageCipher
 

@@ -122,17 +122,17 @@ def test_the_guide_says_what_init_sets() -> None:
 
 def test_the_thresholds_of_the_guide_are_those_of_the_program() -> None:
     pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
-    from tablestone.engines.cassandra import examination  # noqa: PLC0415 - needs the driver
+    from tablestone.engines.cassandra import checks  # noqa: PLC0415 - needs the driver
 
     text = " ".join(GUIDE.split())
-    clocks = (examination.CLOCK_SECONDS_ADVISED, examination.CLOCK_SECONDS_MAX)
+    clocks = (checks.CLOCK_SECONDS_ADVISED, checks.CLOCK_SECONDS_MAX)
     sweep = (limits.SWEEP_ROWS_PER_STEP, PARTITIONS_AT_ONCE, NETWORK_PAUSE_SECONDS)
     for sentence, said, value in (
-        ("is below 8 MiB, the checks warn", 8 << 20, examination.MUTATION_BYTES_ADVISED),
+        ("is below 8 MiB, the checks warn", 8 << 20, checks.MUTATION_BYTES_ADVISED),
         ("clocks 1 s apart (warning), twelve hours (refused)", (1, 12 * 3600), clocks),
         ("Twelve hours off, a server refuses to start.", 12 * 3600, clocks[1]),
         ("500 rows and eight partitions at a time with a pause of 50 ms", (500, 8, 0.05), sweep),
-        ("less than three hours is refused", 3 * 3600, examination.GC_GRACE_SECONDS_MIN),
+        ("less than three hours is refused", 3 * 3600, checks.GC_GRACE_SECONDS_MIN),
     ):
         assert sentence in text
         assert said == value, sentence

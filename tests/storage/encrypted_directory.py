@@ -11,7 +11,7 @@ from storage.write_sets import committed, insert
 from tablestone.engines.contract import (
     Key,
 )
-from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.kind import EncryptionKey
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.engine import SqliteEngine

@@ -24,7 +24,7 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     Key,
 )
-from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.kind import EncryptionKey
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.salvage import StoredPages, damaged_storage
 

@@ -31,9 +31,9 @@ from tablestone.engines.contract import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tablestone.engines.cassandra.answers import Answer
     from tablestone.engines.cassandra.connection import Attempts, Call
     from tablestone.engines.cassandra.engine import CassandraEngine
+    from tablestone.engines.cassandra.session import Answer
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -203,15 +203,15 @@ async def test_a_partition_is_listed_before_its_first_row_and_taken_out_when_it_
     assert not await is_listed(engine, partition)
     [before] = await committed(engine, insert(partition, b"r"))
     assert await is_listed(other, partition)
-    assert not await other.emptied.clean(partition)
+    assert not await other.empty_partitions.clean(partition)
     await committed(engine, DELETION._replace(partition=partition))
     assert await is_listed(other, partition)
-    assert await other.emptied.clean(partition)
+    assert await other.empty_partitions.clean(partition)
     assert not await is_listed(engine, partition)
     [after] = await committed(other, insert(partition, b"r"))
     assert after > before
     assert await is_listed(engine, partition)
-    assert not await engine.emptied.clean(partition)
+    assert not await engine.empty_partitions.clean(partition)
 
 
 @pytest.mark.parametrize("moment", ["before it is marked", "before its entry is removed"])
@@ -230,7 +230,7 @@ async def test_a_writer_that_comes_while_a_partition_is_taken_out_is_listed_afte
         return await step(*arguments)
 
     setattr(part, name, write_first)
-    await cleaner.emptied.clean(partition)
+    await cleaner.empty_partitions.clean(partition)
     assert await is_listed(cleaner, partition)
     assert await value_at(cleaner, partition) == b"came between"
 
@@ -247,9 +247,9 @@ async def test_a_cleaning_that_was_cut_off_is_ended_by_the_next(
 
     cut_off.directory.remove = die  # type: ignore[assignment,method-assign]
     with suppress(EngineUnavailable):
-        await cut_off.emptied.clean(partition)
+        await cut_off.empty_partitions.clean(partition)
     assert await is_listed(other, partition)
-    assert await other.emptied.clean(partition)
+    assert await other.empty_partitions.clean(partition)
     assert not await is_listed(other, partition)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
-from tablestone.engines.cassandra.answers import Answer, Arrivals
+from tablestone.engines.cassandra.session import Answer, Arrivals
 
 PATIENCE_SECONDS = 5.0
 SEVEN = Answer.of(["number"], [(7,)])

@@ -25,11 +25,10 @@ from cassandra.protocol import (
     UnauthorizedErrorMessage,
 )
 
-from tablestone.engines.cassandra.answers import in_words
 from tablestone.engines.cassandra.cluster_url import parse_address
 from tablestone.engines.cassandra.connection import Connection, EveryNode, OutcomeInDoubt, _busy
 from tablestone.engines.cassandra.session import Nodes as NodesToAsk
-from tablestone.engines.cassandra.session import _cluster
+from tablestone.engines.cassandra.session import _cluster, in_words
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable, Key
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables.metadata import probe_storage

@@ -20,10 +20,10 @@ from tablestone.engines.contract import EngineUnavailable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from tablestone.engines.cassandra.answers import Answer
     from tablestone.engines.cassandra.cluster_url import ClusterAddress
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.directory import Directory
+    from tablestone.engines.cassandra.session import Answer
 
 pytestmark = [
     pytest.mark.asyncio,

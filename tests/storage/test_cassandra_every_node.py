@@ -16,8 +16,8 @@ pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassa
 from cassandra.cluster import NoHostAvailable
 
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
+from tablestone.engines.cassandra.checks import Examination, _examine_node
 from tablestone.engines.cassandra.connection import READ_SECONDS_MAX, Connection, EveryNode
-from tablestone.engines.cassandra.examination import Examination, _examine_node
 from tablestone.engines.cassandra.placement import node_uses, nodes_of
 from tablestone.engines.cassandra.session import Nodes
 

@@ -27,8 +27,8 @@ from tablestone.engines.contract import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tablestone.engines.cassandra.answers import Answer
     from tablestone.engines.cassandra.engine import CassandraEngine
+    from tablestone.engines.cassandra.session import Answer
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -162,7 +162,7 @@ async def test_a_snapshot_does_not_go_on_past_a_partition_that_was_emptied_and_t
     assert (rows.values, rows.next_key) == ([b"0"], (first, b"1"))
     deletions = [Change(row, PRESENT, DELETE) for row in (b"0", b"1")]
     await committed(other, WriteSet(first, deletions))
-    assert await other.emptied.clean(first)
+    assert await other.empty_partitions.clean(first)
     assert rows.next_key is not None
     with pytest.raises(MomentPassed):
         await snapshot.read([KeyRange(rows.next_key, end)], rows_max=10, bytes_max=1 << 20)
@@ -184,7 +184,7 @@ async def test_a_first_write_that_was_given_up_leaves_no_entry_for_ever(
         "SELECT ttl(mark) FROM rows WHERE partition = %s LIMIT 1", (partition,)
     )
     assert lifetime > 0
-    assert await other.emptied.clean(partition)
+    assert await other.empty_partitions.clean(partition)
     assert not await other.directory.holds(partition)
     await committed(engine, insert(partition, b"r"))
     assert await other.directory.holds(partition)

@@ -32,13 +32,12 @@ from tablestone.engines.contract import (
     Key,
     StorageId,
 )
-from tablestone.engines.encryption_key import FORM, EncryptionKey
-from tablestone.engines.kind import Opening
+from tablestone.engines.kind import FORM, EncryptionKey, Opening
 from tablestone.engines.registry import held_for_processes, open_engine
-from tablestone.engines.sqlite.compaction import compact
-from tablestone.engines.sqlite.copies import NewDirectory, copy_database, count_rows
+from tablestone.engines.sqlite.backup import NewDirectory, copy_database, count_rows
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES, DataDirectory
 from tablestone.engines.sqlite.encryption import PageCipher, name_of
+from tablestone.engines.sqlite.free_space import compact
 from tablestone.engines.sqlite.reencryption import reencrypt
 from tablestone.engines.sqlite.salvage import damaged_storage
 from tablestone.engines.sqlite.upgrade import upgrade

@@ -11,7 +11,7 @@ from cli.command_line import tablestone
 from tablestone.clock import system_clock
 from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId, StoredRow
 from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite.copies import NewDirectory
+from tablestone.engines.sqlite.backup import NewDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

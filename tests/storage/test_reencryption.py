@@ -27,7 +27,7 @@ from storage.encrypted_directory import (
 from storage.neighbours import neighbour
 from storage.write_sets import WHOLE, committed, insert
 from tablestone.engines.contract import EngineDamaged, EngineRefused, Key
-from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.kind import EncryptionKey
 from tablestone.engines.sqlite import reencryption
 from tablestone.engines.sqlite.data_directory import (
     PAGE_SIZE_BYTES,

@@ -15,7 +15,7 @@ from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import BrokenOption
 from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
 from tablestone.engines.contract import EngineRefused
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import (
     NoSuchEngine,
     capabilities_of,

@@ -21,16 +21,15 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     WriteSet,
 )
+from tablestone.engines.figures import HasSize
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite import engine as sqlite_engine
 from tablestone.engines.sqlite import free_space
 from tablestone.engines.sqlite.commit import SHORT_PAGES
-from tablestone.engines.sqlite.compaction import compact
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
 from tablestone.engines.sqlite.disk_room import RESERVE_BYTES, RESERVE_PART, DiskRoom
-from tablestone.engines.sqlite.free_space import KEPT_PAGES
-from tablestone.engines.storage_size import HasSize
+from tablestone.engines.sqlite.free_space import KEPT_PAGES, compact
 
 if TYPE_CHECKING:
     from pathlib import Path

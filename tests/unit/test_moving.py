@@ -25,7 +25,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
-from tablestone.engines.sqlite.copies import NewDirectory, count_rows
+from tablestone.engines.sqlite.backup import NewDirectory, count_rows
 from tablestone.tables import storage_keys, storage_migration
 
 if TYPE_CHECKING:

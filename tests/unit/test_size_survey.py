@@ -18,8 +18,8 @@ from tablestone.engines.contract import (
     Put,
     WriteSet,
 )
+from tablestone.engines.figures import CountsRows, PartitionRows
 from tablestone.engines.registry import open_engine
-from tablestone.engines.row_counts import CountsRows, PartitionRows
 from tablestone.insight.report import SizeSample, TableSize
 from tablestone.model.keys import EntityKey
 from tablestone.server.admin import size_survey

@@ -15,8 +15,7 @@ from tablestone.cli.options import BrokenOption
 from tablestone.cli.parameters import by_option_name
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.encryption_key import EncryptionKey
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EncryptionKey, EngineUrl
 from tablestone.engines.registry import capabilities_of
 from tablestone.engines.sqlite.disk_room import NO_ROOM
 from tablestone.tools.progress import shown_bytes

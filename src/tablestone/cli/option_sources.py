@@ -86,8 +86,7 @@ from tablestone.configuration import (
     TrustedIssuer,
 )
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.encryption_key import FORM, EncryptionKey
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import FORM, EncryptionKey, EngineUrl
 from tablestone.engines.registry import capabilities_of
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.logs import LOG_FORMATS

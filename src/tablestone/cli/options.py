@@ -29,7 +29,7 @@ from tablestone.configuration import (
     is_safe_address,
 )
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, forms, kind_of
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.server.tls_certificate import is_certifiable

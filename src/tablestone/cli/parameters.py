@@ -12,7 +12,7 @@ from tablestone.cli.option_sources import CONFIG_FLAG, CONFIG_VARIABLE
 from tablestone.cli.options import DATA, ENCRYPTION_KEY_FILE, ENGINE, Option
 from tablestone.configuration import Configuration
 from tablestone.engines.capabilities import StoredIn
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import capabilities_of
 
 Command = Callable[..., Any]

@@ -46,7 +46,7 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     NothingStored,
 )
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import capabilities_of, open_engine
 from tablestone.server.start import ON_THIS_MACHINE, authority
 from tablestone.tables.metadata import DocumentKind, Documents

@@ -1,16 +1,66 @@
-"""Figures of an engine for the operator: the names that a kind of engine declares, and the parts that count.
+"""What an engine can tell the operator: the figures that it counts, the sizes of its files, and numbers of rows.
 
-Counting is cheap and never stops. The figures of several workers become one: counters and distributions are added,
-gauges are of the storage that all workers share. Knows no engine and no form of output.
+`CountsRows`, `HasSize` and `MeasuredEngine` are asked for at run time, which a compiled class cannot be: so they are
+not in `contract.py`. Counting is cheap and never stops. The figures of several workers become one: counters and
+distributions are added, gauges are of the storage that all workers share.
 """
 
 from __future__ import annotations
 
 import enum
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from tablestone.engines.contract import Key, KeyRange
+
+
+class PartitionRows(NamedTuple):
+    """Some rows of a partition, or all: their number, and the bytes of their keys and values."""
+
+    partition: bytes
+    rows: int
+    bytes: int
+
+
+class RowsCounted(NamedTuple):
+    """The rows that were counted, by partition in key order, and the first row that was not; None if all were."""
+
+    partitions: Sequence[PartitionRows]
+    next_key: Key | None
+
+
+@runtime_checkable
+class CountsRows(Protocol):
+    """An engine that counts rows much faster than it reads them."""
+
+    def count_rows(self, key_range: KeyRange, rows_max: int) -> RowsCounted:
+        """Count the first `rows_max` rows of a range; some milliseconds for 10,000. Raises `EngineUnavailable`."""
+        ...
+
+
+class StorageSize(NamedTuple):
+    """The sizes of an engine's files, in bytes."""
+
+    database_bytes: int
+    """The data with its free pages. A log that is not copied yet may make the file shorter or longer than this."""
+    free_bytes: int
+    """The free pages in it, which later writes use or which are given back."""
+    log_bytes: int
+    """The file of the write-ahead log."""
+    page_bytes: int
+    """A page, the unit in which space is free."""
+
+
+@runtime_checkable
+class HasSize(Protocol):
+    """An engine that knows the sizes of its files; others keep them elsewhere."""
+
+    def size(self) -> StorageSize:
+        """The present sizes; some microseconds. Raises `EngineUnavailable`."""
+        ...
+
 
 Values = Mapping[str, float | list[float]]
 """Values by the names of figures; of a distribution, the list that `Distribution.numbers` returns."""

@@ -1,4 +1,4 @@
-"""A kind of engine, as the registry knows it: its capabilities, the forms of its URL, and the way to open it.
+"""A kind of engine, as the registry knows it: its capabilities, its URL, its encryption key, and the way to open it.
 
 Another package declares its engine with an entry point of the group `tablestone.engines`. The name of the entry point
 is the scheme of the URL, and its value names an `EngineKind`. Importing the module of a kind is cheap: a driver is
@@ -7,16 +7,94 @@ imported when an engine is opened. Knows no engine.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import enum
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from tablestone.clock import Clock
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import Engine, StorageId
-from tablestone.engines.encryption_key import EncryptionKey
 from tablestone.engines.figures import Figure
+
+
+class EngineUrl(NamedTuple):
+    """An engine's URL, taken apart."""
+
+    scheme: str
+    place: str | None
+    """The text after the colon; None without a colon."""
+
+    @classmethod
+    def parse(cls, text: str) -> EngineUrl:
+        """The parts of any text."""
+        scheme, colon, place = text.partition(":")
+        return cls(scheme, place if colon else None)
+
+    def __str__(self) -> str:
+        """The whole URL. It may hold a password: not for messages and logs."""
+        return self.scheme if self.place is None else f"{self.scheme}:{self.place}"
+
+    @property
+    def shown(self) -> str:
+        """The URL for messages and logs: without a password, and without what follows a question mark.
+
+        A password may have any character, so everything up to the last `@` may belong to it.
+        """
+        if self.place is None or not self.place.startswith("//"):
+            return str(self)
+        place = _PASSWORD.sub("//***@", self.place)
+        return f"{self.scheme}:{_REST.sub('', place)}"
+
+
+_PASSWORD: Final = re.compile(r"^//.*@", re.DOTALL)
+_REST: Final = re.compile(r"[?#].*", re.DOTALL)
+
+
+KEY_BYTES: Final = 32
+FORM: Final = "32 bytes in base64 or in hexadecimal digits"
+"""The two forms of a key, for messages."""
+
+
+class EncryptionKey:
+    """A key of `KEY_BYTES` bytes."""
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != KEY_BYTES:
+            raise ValueError(FORM)
+        self._secret = secret
+
+    @classmethod
+    def parse(cls, text: str) -> EncryptionKey:
+        """The key of a text, which may begin and end with white space; `ValueError` if it is in neither form."""
+        text = text.strip()
+        try:
+            if len(text) == 2 * KEY_BYTES:
+                return cls(binascii.unhexlify(text))
+            return cls(base64.b64decode(text, validate=True))
+        except ValueError:
+            raise ValueError(FORM) from None
+
+    @property
+    def secret(self) -> bytes:
+        """The bytes of the key, for a cipher."""
+        return self._secret
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EncryptionKey) and self._secret == other._secret
+
+    def __hash__(self) -> int:
+        return hash(self._secret)
+
+    def __repr__(self) -> str:
+        return "EncryptionKey(hidden)"
+
 
 ENTRY_POINTS = "tablestone.engines"
 """The group of entry points that name kinds of engines."""

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import EngineRefused
-from tablestone.engines.engine_url import EngineUrl
-from tablestone.engines.kind import ENTRY_POINTS, Encrypted, EngineKind, Opening
+from tablestone.engines.kind import ENTRY_POINTS, Encrypted, EngineKind, EngineUrl, Opening
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
     from tablestone.clock import Clock
     from tablestone.engines.contract import Engine, StorageId
-    from tablestone.engines.encryption_key import EncryptionKey
+    from tablestone.engines.kind import EncryptionKey
 
 OWN_KINDS: Final = {
     "sqlite": "tablestone.engines.sqlite.engine",

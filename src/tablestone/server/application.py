@@ -19,7 +19,7 @@ from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.clock import Clock, monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
 from tablestone.engines.contract import Engine
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import kind_of, open_engine
 from tablestone.insight.counts import Windows
 from tablestone.model.errors import StorageError

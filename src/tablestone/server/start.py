@@ -27,7 +27,7 @@ from tablestone.configuration import (
     WorkerSlot,
 )
 from tablestone.engines.contract import EngineRefused, StorageId
-from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.kind import EncryptionKey
 from tablestone.engines.registry import capabilities_of, held_for_processes
 from tablestone.server.application import create_application
 from tablestone.server.asgi import Message, Receive, Send

@@ -38,9 +38,9 @@ from tablestone.engines.contract import (
     Snapshot,
     WriteSet,
 )
-from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.figures import MeasuredEngine, Values
 from tablestone.engines.forwarding_engine import ForwardingEngine, ForwardingSnapshot
+from tablestone.engines.kind import EngineUrl
 from tablestone.model.operations import Operation, Result
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.service import TableService

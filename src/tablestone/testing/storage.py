@@ -24,7 +24,7 @@ from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT_NAME,
     Configuration,
 )
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EngineUrl
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import base_address, listen
 from tablestone.server.worker import admission_of, uvicorn_config

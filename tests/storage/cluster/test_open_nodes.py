@@ -50,7 +50,7 @@ def test_a_node_that_asks_for_no_password_is_found(
     authenticator: str | None, address: str, *, names_user: bool, is_warned: bool
 ) -> None:
     pytest.importorskip("cassandra.cluster", reason="the driver of Cassandra is not installed")
-    from tablestone.engines.cassandra.examination import is_open_to_all  # noqa: PLC0415 - as above
+    from tablestone.engines.cassandra.checks import is_open_to_all  # noqa: PLC0415 - as above
 
     settings = {"authenticator.class_name": authenticator}
     assert is_open_to_all(settings, address, names_user=names_user) == is_warned

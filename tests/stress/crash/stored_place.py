@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tablestone.cli.option_sources import key_in_file
-from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.kind import EncryptionKey
 
 
 class StoredPlace(NamedTuple):

@@ -20,10 +20,9 @@ from cassandra import ConsistencyLevel
 
 from stress.histories.planted_server import plant
 from tablestone.clock import system_clock
-from tablestone.engines.cassandra.answers import Answer
 from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.engine import CassandraEngine
-from tablestone.engines.cassandra.session import Nodes
+from tablestone.engines.cassandra.session import Answer, Nodes
 from tablestone.engines.contract import Key
 from tablestone.engines.figures import Distribution
 

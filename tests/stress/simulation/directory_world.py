@@ -156,7 +156,7 @@ class _DirectoryWorld:
         return server
 
     async def _clean_often(self, server: SimulatedServer, random: Random) -> None:
-        emptied = server.engine.emptied
+        emptied = server.engine.empty_partitions
         while server.engine.connection.is_open:
             await asyncio.sleep(random.uniform(0.01, 0.2))
             noted, emptied._noted = emptied._noted, {}

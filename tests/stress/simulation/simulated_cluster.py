@@ -36,8 +36,8 @@ from stress.simulation.replicas import (
     written,
 )
 from stress.simulation.statements import STATES, Statement
-from tablestone.engines.cassandra.answers import Answer
 from tablestone.engines.cassandra.connection import size_of
+from tablestone.engines.cassandra.session import Answer
 
 Call = tuple[Statement, Sequence[Any]]
 Tell = Callable[[Answer], None]

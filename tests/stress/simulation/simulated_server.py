@@ -17,11 +17,10 @@ from stress.simulation.simulated_cluster import Call, SimulatedCluster, no_answe
 from stress.simulation.simulated_loop import CURRENT, Process
 from stress.simulation.statements import parse
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.engines.cassandra.answers import Answer
 from tablestone.engines.cassandra.capabilities import LEASE_SECONDS
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.engine import CassandraEngine
-from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX
+from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX, Answer
 from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.leases import Leases
 from tablestone.tables import cache_invalidation
@@ -123,12 +122,12 @@ class SimulatedServer(Process):
         self._loop.create_task(self._clean(), context=self.context)
 
     async def _clean(self) -> None:
-        """As `Emptied.watch`, but soon and often at first: a simulation has no time to wait for it."""
+        """As `EmptyPartitions.watch`, but soon and often at first: a simulation has no time to wait for it."""
         pause = EMPTY_SECONDS
         while self.engine.connection.is_open:
             await asyncio.sleep(pause)
             pause *= 1.5
-            emptied = self.engine.emptied
+            emptied = self.engine.empty_partitions
             noted, emptied._noted = emptied._noted, {}
             for partition in noted:
                 with suppress(EngineUnavailable, OutcomeInDoubt):

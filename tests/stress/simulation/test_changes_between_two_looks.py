@@ -20,8 +20,8 @@ from tablestone.engines.cassandra.directory import FIRST, LEAF, Directory, Node
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tablestone.engines.cassandra.answers import Answer
     from tablestone.engines.cassandra.connection import Call
+    from tablestone.engines.cassandra.session import Answer
 
 NUMBER = 7
 """Of the join."""

@@ -37,9 +37,8 @@ from tablestone.engines.contract import (
     EngineRefused,
     EngineUnavailable,
 )
-from tablestone.engines.encryption_key import EncryptionKey
-from tablestone.engines.engine_url import EngineUrl
-from tablestone.engines.sqlite.copies import copy_database
+from tablestone.engines.kind import EncryptionKey, EngineUrl
+from tablestone.engines.sqlite.backup import copy_database
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, room_for_database
 from tablestone.engines.sqlite.flushed_files import flush_directory
 from tablestone.tools.progress import shown_bytes

@@ -22,8 +22,7 @@ from tablestone.cli.parameters import by_option_name, where, with_options
 from tablestone.clock import system_clock
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.contract import Engine, EngineBroken
-from tablestone.engines.encryption_key import EncryptionKey
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EncryptionKey, EngineUrl
 from tablestone.engines.registry import capabilities_of, open_engine
 from tablestone.engines.sqlite.salvage import LOG_DAMAGED, damaged_storage
 from tablestone.tables.integrity import check_rows

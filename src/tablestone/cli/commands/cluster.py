@@ -40,7 +40,7 @@ from tablestone.engines.contract import (
     KeyRange,
     StorageId,
 )
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import held_for_processes, open_engine
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import read_record
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.engine import CassandraEngine
-    from tablestone.engines.encryption_key import EncryptionKey
+    from tablestone.engines.kind import EncryptionKey
 
 CLUSTER_OPTIONS = (replace(ENGINE, help=f"The cluster: {FORM}.", default="none"),)
 
@@ -201,7 +201,7 @@ def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **g
 async def _load(
     address: ClusterAddress, storage: StorageId, local: LocalDirectory, *, quiet: bool
 ) -> int:
-    from tablestone.engines.sqlite.copies import count_rows  # noqa: PLC0415 - for this command only
+    from tablestone.engines.sqlite.backup import count_rows  # noqa: PLC0415 - for this command only
 
     directory, key = local
     opened = opening()
@@ -241,7 +241,7 @@ async def _load(
 
 
 async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool) -> int:
-    from tablestone.engines.sqlite.copies import NewDirectory  # noqa: PLC0415 - for this command only
+    from tablestone.engines.sqlite.backup import NewDirectory  # noqa: PLC0415 - for this command only
 
     directory, key = local
     opened = opening()

@@ -19,9 +19,9 @@ from tablestone.cli.local_directory import (
 from tablestone.cli.option_sources import KEY_VARIABLE, key_in_file
 from tablestone.cli.options import CHANGE_OPTIONS, DATA, ENCRYPTION_KEY_FILE, ENGINE, BrokenOption
 from tablestone.cli.parameters import with_options
-from tablestone.engines.encryption_key import EncryptionKey
-from tablestone.engines.sqlite.compaction import compact as give_back
+from tablestone.engines.kind import EncryptionKey
 from tablestone.engines.sqlite.data_directory import REENCRYPTED_NAME
+from tablestone.engines.sqlite.free_space import compact as give_back
 from tablestone.engines.sqlite.reencryption import reencrypt
 from tablestone.engines.sqlite.upgrade import upgrade as bring_up
 from tablestone.tools.progress import shown_bytes

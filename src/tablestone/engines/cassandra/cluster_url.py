@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tablestone.engines.contract import EngineRefused
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EngineUrl
 
 SCHEME: Final = "cassandra"
 FORM: Final = "cassandra://HOST[,HOST]/KEYSPACE?datacenter=DC"

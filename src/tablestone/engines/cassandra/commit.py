@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from tablestone.clock import Clock
-from tablestone.engines.cassandra.answers import Answer
 from tablestone.engines.cassandra.connection import (
     Attempts,
     Call,
@@ -24,6 +23,7 @@ from tablestone.engines.cassandra.connection import (
 )
 from tablestone.engines.cassandra.keyspace import ROWS
 from tablestone.engines.cassandra.read import Widths
+from tablestone.engines.cassandra.session import Answer
 from tablestone.engines.contract import (
     ABSENT,
     ANY,

@@ -14,25 +14,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+import cassandra
+from cassandra import ConsistencyLevel
 from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
-import cassandra
-from cassandra import ConsistencyLevel
 from tablestone.engines import request_time
-from tablestone.engines.cassandra.answers import (
+from tablestone.engines.cassandra.capabilities import REQUEST
+from tablestone.engines.cassandra.cluster_url import ClusterAddress
+from tablestone.engines.cassandra.session import (
     FROM_A_NODE,
     PASSING,
     REFUSED,
     Answer,
     Arrivals,
+    Nodes,
     Row,
     in_words,
+    open_far_session,
+    open_session,
     words_of_the_node,
 )
-from tablestone.engines.cassandra.capabilities import REQUEST
-from tablestone.engines.cassandra.cluster_url import ClusterAddress
-from tablestone.engines.cassandra.session import Nodes, open_far_session, open_session
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable
 from tablestone.engines.figures import Distribution
 

@@ -16,7 +16,6 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
 
 from tablestone.clock import UNIX_EPOCH_TICKS, Clock
-from tablestone.engines.cassandra.answers import Answer
 from tablestone.engines.cassandra.connection import (
     CALLS_MAX,
     Call,
@@ -26,6 +25,7 @@ from tablestone.engines.cassandra.connection import (
     pieces,
 )
 from tablestone.engines.cassandra.keyspace import DIRECTORY, DIRECTORY_NODES
+from tablestone.engines.cassandra.session import Answer
 from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavailable
 
 LEAF: Final = 0

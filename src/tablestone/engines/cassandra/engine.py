@@ -1,4 +1,4 @@
-"""The engine in Apache Cassandra: an `Engine` whose parts are `commit`, `read`, `directory` and `empty_partitions`.
+"""The engine in Apache Cassandra: an `Engine` of `commit`, `read` and `directory`, and the care for empty partitions.
 
 `check` compares every partition's state with the whole directory, a page at a time, and holds the list of partitions in
 memory.
@@ -7,15 +7,21 @@ memory.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Final
 
 from tablestone.clock import Clock
 from tablestone.engines.cassandra.capabilities import CAPABILITIES, LEASE_SECONDS, REQUEST
-from tablestone.engines.cassandra.commit import COMMIT_SECONDS_MAX, Commits
-from tablestone.engines.cassandra.connection import Attempts, Connection
+from tablestone.engines.cassandra.commit import (
+    COMMIT_SECONDS_MAX,
+    FORGOTTEN_SECONDS,
+    Commits,
+    State,
+)
+from tablestone.engines.cassandra.connection import Attempts, Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.empty_partitions import Emptied
 from tablestone.engines.cassandra.keyspace import ROWS
 from tablestone.engines.cassandra.read import PassingSnapshot, Reads, Widths
 from tablestone.engines.contract import (
@@ -32,6 +38,70 @@ from tablestone.engines.contract import (
 from tablestone.engines.figures import Values
 from tablestone.engines.leases import Leases
 from tablestone.engines.write_queues import WriteQueues
+
+log = logging.getLogger(__name__)
+
+KEPT_MAX: Final = 100_000
+"""Partitions that wait to be examined. Further ones are not noted; later reads find them again."""
+PAUSE_SECONDS: Final = 5.0
+"""The shortest time for which an empty partition stays listed: an emptied partition is often filled again."""
+
+
+class EmptyPartitions:
+    """Partitions that seem to have no rows, and what is done about them."""
+
+    def __init__(self, connection: Connection, directory: Directory, commits: Commits) -> None:
+        self._connection = connection
+        self._directory = directory
+        self._commits = commits
+        self._noted: dict[bytes, None] = {}
+        self._any_row = connection.prepare(
+            f"SELECT row FROM {ROWS} WHERE partition = ? LIMIT 1", serial=True
+        )
+
+    def note(self, partition: bytes) -> None:
+        """This partition may be empty."""
+        if len(self._noted) < KEPT_MAX:
+            self._noted[partition] = None
+
+    async def watch(self) -> None:
+        """Look after what is noted, one partition after the other, for as long as the server runs."""
+        while True:
+            await asyncio.sleep(PAUSE_SECONDS)
+            noted, self._noted = self._noted, {}
+            for partition in noted:
+                try:
+                    await self.clean(partition)
+                except (EngineUnavailable, OutcomeInDoubt) as error:
+                    log.info("an empty partition stays in the directory for now: %s", error)
+            try:
+                await self._directory.join_empty()
+            except (EngineUnavailable, OutcomeInDoubt) as error:
+                log.info("empty nodes of the directory stay for now: %s", error)
+
+    async def clean(self, partition: bytes) -> bool:
+        """Take the partition out of the directory if it is empty; whether it was taken out."""
+        state = await self._commits.state(partition)
+        if await self._has_row(partition):
+            return False
+        epoch = abs(state.listed)
+        if state.listed > 0 or (state.mark and not epoch):
+            # Without an epoch, the first write was given up after its partition had been listed.
+            epoch = epoch or max(self._directory.epoch_now(), 1)
+            # Every commit moves the mark: if the state is still the one that was read first, there is still no row.
+            unlisted = State(state.mark + 1, state.floor, -epoch)
+            if not await self._commits.change_state(partition, state, unlisted, FORGOTTEN_SECONDS):
+                return False
+        elif state.mark == 0:
+            # The server that began this died before the end, and the state has expired since.
+            epoch = self._directory.epoch_now() - FORGOTTEN_SECONDS * 1_000_000
+        await self._directory.remove(partition, epoch)
+        return True
+
+    async def _has_row(self, partition: bytes) -> bool:
+        """Whether there is a row, after every commit that was begun. A state without rows is a line without a row."""
+        answer = await self._connection.read(self._any_row, (partition,))
+        return bool(answer) and answer[0][0] is not None
 
 
 class CassandraEngine:
@@ -57,8 +127,8 @@ class CassandraEngine:
         self.directory = Directory(connection, clock, chance)
         widths = Widths(connection)
         self._commits = Commits(connection, self.directory, clock, seconds, writer, widths)
-        self.emptied = Emptied(connection, self.directory, self._commits)
-        self._reads = Reads(connection, self.directory, widths, self.emptied.note)
+        self.empty_partitions = EmptyPartitions(connection, self.directory, self._commits)
+        self._reads = Reads(connection, self.directory, widths, self.empty_partitions.note)
         self._leases = Leases(LEASE_SECONDS, moment_of=self._commits.moment)
 
     @property
@@ -99,7 +169,7 @@ class CassandraEngine:
         return await asyncio.shield(task)
 
     async def watch(self, *, logs_warnings: bool) -> None:  # noqa: ARG002 - every server looks after what it met
-        await self.emptied.watch()
+        await self.empty_partitions.watch()
 
     async def check(self) -> list[str]:
         self._require_open()
@@ -133,7 +203,7 @@ class CassandraEngine:
         finally:
             self._queues.end(partition)
         if any(change.mutation is DELETE for change in changes):
-            self.emptied.note(partition)
+            self.empty_partitions.note(partition)
         return outcome
 
     def _forget(self, done: asyncio.Task[Committed | Conflict]) -> None:

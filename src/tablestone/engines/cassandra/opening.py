@@ -10,6 +10,10 @@ import logging
 import secrets
 
 from tablestone.clock import Clock, elapsed_seconds, monotonic_seconds
+from tablestone.engines.cassandra.checks import (
+    Examination,
+    examine,
+)
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.connection import (
     SCHEMA_SECONDS_MAX,
@@ -18,10 +22,6 @@ from tablestone.engines.cassandra.connection import (
 )
 from tablestone.engines.cassandra.directory import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
-from tablestone.engines.cassandra.examination import (
-    Examination,
-    examine,
-)
 from tablestone.engines.cassandra.keyspace import (
     ABOUT,
     FROM_LAYOUT_1,

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+from cassandra import ConsistencyLevel
 from cassandra.cluster import ResultSet
 from cassandra.query import SimpleStatement
 
-from cassandra import ConsistencyLevel
 from tablestone.clock import monotonic_seconds
-from tablestone.engines.cassandra.answers import PASSING, Row
 from tablestone.engines.cassandra.connection import Connection
 from tablestone.engines.cassandra.keyspace import ROWS
+from tablestone.engines.cassandra.session import PASSING, Row
 
 PAGE_SECONDS_MAX: Final = 15.0
 """How long a page may take: longer than the nodes' own time-out for a part of the ring, 10 s, which says more."""

@@ -18,10 +18,10 @@ from contextlib import suppress
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TypeVar
 
-from tablestone.engines.cassandra.answers import Answer, Row
 from tablestone.engines.cassandra.connection import Attempts, Connection
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.keyspace import ROWS
+from tablestone.engines.cassandra.session import Answer, Row
 from tablestone.engines.contract import (
     EngineBusy,
     Hint,

@@ -27,8 +27,7 @@ from tablestone.engines.contract import (
     NothingStored,
     StorageId,
 )
-from tablestone.engines.encryption_key import EncryptionKey
-from tablestone.engines.kind import Opening
+from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
 from tablestone.engines.sqlite.disk_room import NO_ROOM

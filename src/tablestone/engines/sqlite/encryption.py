@@ -18,7 +18,7 @@ from typing import Final
 import apsw
 
 from tablestone.engines.contract import EngineRefused
-from tablestone.engines.encryption_key import EncryptionKey
+from tablestone.engines.kind import EncryptionKey
 
 _VFS_NAME: Final = "unix"
 

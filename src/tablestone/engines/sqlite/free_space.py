@@ -1,30 +1,25 @@
-"""Free pages of a database: giving them back to the file system beside a running server, and noticing a full disk.
-
-Deleted rows leave free pages. A step moves pages from the end of the file into some of them and cuts the file, as one
-commit under the commit lock, so it is as short as other commits. Some free pages are kept for later writes. One process
-gives pages back, after the deletions that freed them have ended; each process looks at the disk.
-"""
+"""Free pages of a database go back to the file system: some at a time while a server runs, all of them by `compact`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import apsw
 
 from tablestone.engines.contract import EngineUnavailable
-from tablestone.engines.sqlite.data_directory import INCREMENTAL
-from tablestone.engines.storage_size import StorageSize
+from tablestone.engines.figures import StorageSize
+from tablestone.engines.kind import EncryptionKey, Opening
+from tablestone.engines.sqlite.commit_lock import CommitLock
+from tablestone.engines.sqlite.data_directory import INCREMENTAL, LOG_NAME, DataDirectory
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tablestone.engines.sqlite.commit_lock import CommitLock
-    from tablestone.engines.sqlite.data_directory import DataDirectory
     from tablestone.engines.sqlite.disk_room import DiskRoom
 
 STEP_PAGES: Final = 64
@@ -224,3 +219,66 @@ class SpaceKeeper:
                 break
             await asyncio.sleep(STEP_PAUSE_SECONDS)
         await asyncio.to_thread(self._free_space.copy_log)
+
+
+READS_MS_MAX: Final = 5_000
+"""Milliseconds to wait for reads of other processes, after which the log keeps its length."""
+
+Told = Callable[[int, int], None]
+"""Takes the bytes that were given back, and all that can be."""
+
+
+class Compacted(NamedTuple):
+    """The result of a compaction."""
+
+    before: StorageSize
+    after: StorageSize
+    was_rewritten: bool
+
+
+def compact(path: Path, told: Told, key: EncryptionKey | None = None) -> Compacted:
+    """Give all free pages back. `key` is the one that encrypts the directory, if one does.
+
+    `EngineRefused` if the directory cannot be used, `EngineUnavailable` if a step fails; earlier steps stay done.
+    """
+    DataDirectory(
+        path, Opening.READ_ONLY, key=key
+    ).release()  # a directory without data is not to be created
+    directory = DataDirectory(path, Opening.SHARED, key=key)
+    free_space = FreeSpace(directory.connect_writer, CommitLock(path))
+    try:
+        with closing(directory.connect_reader()) as reader:
+            log = path / LOG_NAME
+            before = size_of(reader, log)
+            was_rewritten = not free_space.can_be_given_back()
+            if was_rewritten:
+                _rewrite(directory)
+            else:
+                _give_back(free_space, before, told)
+        with closing(directory.connect_writer()) as writer, closing(CommitLock(path)) as lock:
+            writer.set_busy_timeout(READS_MS_MAX)
+            with lock.held(), suppress(apsw.BusyError):
+                writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            return Compacted(before, size_of(writer, log), was_rewritten)
+    except apsw.Error as error:
+        raise EngineUnavailable(f"The space could not be given back: {error}.") from error
+    finally:
+        free_space.close()
+        directory.release()
+
+
+def _give_back(free_space: FreeSpace, before: StorageSize, told: Told) -> None:
+    free_space.copy_log()
+    left = before.free_bytes // before.page_bytes + 1
+    while left:
+        last, left = left, free_space.step(copies_log=True)
+        told(max(0, before.free_bytes - left * before.page_bytes), before.free_bytes)
+        if left >= last:  # other processes free as many
+            return
+
+
+def _rewrite(directory: DataDirectory) -> None:
+    # SQLite's temporary file has a copy of the data: it belongs on the same disk, and not in a common place.
+    os.environ.setdefault("SQLITE_TMPDIR", str(directory.path))
+    with closing(directory.connect_writer()) as writer, closing(CommitLock(directory.path)) as lock:
+        rewrite(writer, lock, READS_MS_MAX)

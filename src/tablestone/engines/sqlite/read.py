@@ -15,7 +15,7 @@ from tablestone.engines.contract import (
     Rows,
     StoredRow,
 )
-from tablestone.engines.row_counts import PartitionRows, RowsCounted
+from tablestone.engines.figures import PartitionRows, RowsCounted
 from tablestone.engines.sqlite.range_read import HintedReader, walk_of
 
 if TYPE_CHECKING:

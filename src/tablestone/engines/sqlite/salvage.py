@@ -19,8 +19,7 @@ import apsw
 
 from tablestone.engines.contract import EngineRefused, Key, StoredRow
 from tablestone.engines.damaged_storage import FoundRow
-from tablestone.engines.encryption_key import EncryptionKey
-from tablestone.engines.kind import Opening
+from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite import tree_pages
 from tablestone.engines.sqlite.data_directory import (
     DATABASE_NAME,

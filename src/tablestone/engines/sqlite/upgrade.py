@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
-from tablestone.engines.encryption_key import EncryptionKey
-from tablestone.engines.kind import Opening
+from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import (
     FORMAT_VERSION,

@@ -16,7 +16,7 @@ import orjson
 
 from tablestone import __version__, limits
 from tablestone.configuration import Configuration
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EngineUrl
 from tablestone.server.admin.readiness import Readiness
 from tablestone.server.asgi import Message, Receive, Send
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from tablestone.configuration import INSIGHT_KEYS, Configuration
 from tablestone.dns_rebinding import cannot_be_rebound
-from tablestone.engines.engine_url import EngineUrl
+from tablestone.engines.kind import EngineUrl
 from tablestone.insight.history import InsightHistory, Summary
 from tablestone.insight.report import InsightReport
 from tablestone.server.admin.admin_application import PageAnswer, PageRequest, text_answer

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from tablestone import __version__
 from tablestone.configuration import Configuration
-from tablestone.engines.engine_url import EngineUrl
 from tablestone.engines.figures import Figure, FigureKind
+from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import kind_of
 from tablestone.server.admin.admin_application import PageAnswer, PageRequest, text_answer
 from tablestone.server.admin.readiness import Readiness

@@ -21,7 +21,7 @@ from tablestone.engines.contract import (
     Key,
     KeyRange,
 )
-from tablestone.engines.row_counts import CountsRows, RowsCounted
+from tablestone.engines.figures import CountsRows, RowsCounted
 from tablestone.insight.counts import HASH_MARK, hash_of, shown_key
 from tablestone.insight.report import (
     DAY_BUCKET_SECONDS,

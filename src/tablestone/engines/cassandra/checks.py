@@ -14,8 +14,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 from cassandra import Unauthorized
+
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
-from tablestone.engines.cassandra.answers import FROM_A_NODE, in_words
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.keyspace import (
     COMPACTION,
@@ -30,6 +30,7 @@ from tablestone.engines.cassandra.keyspace import (
     require_own,
     too_many_copies,
 )
+from tablestone.engines.cassandra.session import FROM_A_NODE, in_words
 from tablestone.engines.contract import EngineRefused, EngineUnavailable
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ GC_GRACE_SECONDS_MIN: Final = 3 * 60 * 60
 """For so long, as delivered, a node gets what it missed by hints (`max_hint_window`)."""
 CLOCK_SECONDS_ADVISED: Final = 1.0
 CLOCK_SECONDS_MAX: Final = 12 * 60 * 60
-"""A quarter of the time for which the state of an empty partition is kept (`empty_partitions`)."""
+"""A quarter of the time for which the state of an empty partition is kept (`engine`)."""
 
 
 @dataclass

@@ -24,8 +24,7 @@ from tablestone.engines.contract import (
     StorageId,
     StoredRow,
 )
-from tablestone.engines.encryption_key import EncryptionKey
-from tablestone.engines.kind import Opening
+from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.data_directory import UNLOADED_NAME, DataDirectory, require_unloaded
 from tablestone.engines.sqlite.flushed_files import flush_directory, flush_file
