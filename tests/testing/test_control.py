@@ -18,9 +18,10 @@ from azure.data.tables import TableServiceClient
 from openapi_spec_validator import validate
 
 from controlled_process import ControlClient, Ready, served
+from server_process import clean_environment
 from tablestone.testing import SeedRefused, TableStorage
-from tablestone.testing.control_operations import Asked, ControlledStorage, seed
-from tablestone.testing.control_routes import RULE
+from tablestone.testing.control import Control
+from tablestone.testing.control_schema import RULE
 from tablestone.testing.fault_rules import Rule
 
 ENTITY = {"PartitionKey": "p", "RowKey": "r", "total": 5}
@@ -250,6 +251,22 @@ def test_without_the_option_nothing_of_it_is_there() -> None:
     assert loaded.stdout == b"[]\n"
 
 
+def test_without_starlette_its_extra_is_named() -> None:
+    hide = "import sys; sys.modules['starlette'] = sys.modules['starlette.applications'] = None; "
+    run = "from tablestone.cli.main import main; sys.exit(main())"
+    arguments = ["serve", "--port", "0", "--engine", "memory", "--control", "0"]
+    ended = subprocess.run(
+        [sys.executable, "-c", hide + run, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean_environment(),
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "--control needs starlette" in ended.stderr
+    assert "install Tablestone with its extra 'testing'." in ended.stderr
+
+
 def test_the_lines_for_people_name_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tablestone", "serve", "--engine", "memory", "--port", "0"]
     with (
@@ -390,10 +407,11 @@ def test_a_file_that_needs_a_missing_package_is_named_as_the_body(
     """The package reads CSV with pyarrow, which the server itself does not need."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "tablestone.tools.formats.csv_typed", raising=False)
-    asked = Asked({}, {"table": "Orders"}, {}, b"PartitionKey,RowKey\np,r\n", "text/csv")
     with TableStorage() as storage:
-        controlled = ControlledStorage(storage._running.service)
+        control = Control(storage._running.service, storage.address)
         with pytest.raises(
             SeedRefused, match=r"^The body needs pyarrow: install Tablestone with its extra 'tools'"
         ):
-            asyncio.run(seed(controlled, asked))
+            asyncio.run(
+                control.seed(table="Orders", body=b"PartitionKey\n", content_type="text/csv")
+            )

@@ -13,7 +13,7 @@ import pytest
 from azure.data.tables import TableClient, TableServiceClient
 
 from tablestone.testing import ExpectationRefused, TableStorage, TooExpensive, expectations
-from tablestone.testing.control_operations import Asked, judge_cost
+from tablestone.testing.control import Control
 from tablestone.testing.expectations import Budget, Expectation
 from tablestone.testing.recorded_requests import LastRequests
 
@@ -180,9 +180,8 @@ def test_the_requests_that_a_block_is_judged_by_are_limited(
 def test_over_http_only_the_last_thousand_requests_are_judged(since: int, is_whole: bool) -> None:  # noqa: FBT001
     requests = LastRequests()
     made(requests, 1001, "point")
-    storage: Any = SimpleNamespace(service=SimpleNamespace(requests=requests))
-    asked = Asked({}, {}, {"since": since, "scans": 0}, b"", "")
-    told = asyncio.run(judge_cost(storage, asked))["complaints"]
+    storage: Any = SimpleNamespace(requests=requests, faults=None, clock=None)
+    told = asyncio.run(Control(storage, "").judge_cost(since=since, scans=0))["complaints"]
     assert told == (
         [] if is_whole else ["more than 1000 requests since then: only the last ones were judged"]
     )

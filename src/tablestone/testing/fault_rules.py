@@ -68,11 +68,11 @@ class FaultRefused(ValueError):
     """A rule without a meaning, or with two at once; the text is one sentence."""
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -93,16 +93,16 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     **dict.fromkeys(
         ("nth", "count", "status", "retry_after", "truncate", "page_max"),
-        ("a whole number", _is_whole),
+        ("a whole number", is_whole),
     ),
-    **dict.fromkeys(("probability", "rate"), ("a number", _is_number)),
+    **dict.fromkeys(("probability", "rate"), ("a number", is_number)),
     **dict.fromkeys(
         ("committed", "conflict"), ("True or False", lambda value: isinstance(value, bool))
     ),
     "header": ("a dict of texts", _are_texts),
     "latency": (
         "a number of seconds, fixed(...), normal(...) or long_tail(...)",
-        lambda value: _is_number(value) or callable(value),
+        lambda value: is_number(value) or callable(value),
     ),
 }
 """The parts of a rule: each in words, and the function that knows its values."""
@@ -111,7 +111,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 def _require_seconds(latency: fixed | normal | long_tail) -> None:
     for part in fields(latency):
         value = getattr(latency, part.name)
-        if not _is_number(value) or value < 0:
+        if not is_number(value) or value < 0:
             raise FaultRefused(
                 f"{part.name} of {type(latency).__name__} is a number of seconds that is not negative, not {value!r}."
             )

@@ -163,15 +163,20 @@ def _run_under_control(
     configuration: Configuration, tell: Callable[[str, str | None, str], None]
 ) -> None:
     """Run the server with the control API of the test kit beside it."""
-    from tablestone.testing.control_server import ControlledServer  # noqa: PLC0415 - docs/decisions/0012-control.md
+    try:
+        from tablestone.testing.control import ControlledService  # noqa: PLC0415 - docs/decisions/0012-control.md
+    except ModuleNotFoundError as missing:
+        raise StartRefused(
+            f"{CONTROL.flag} needs {missing.name}: install Tablestone with its extra 'testing'."
+        ) from None
 
-    controlled = ControlledServer(configuration)
+    service = ControlledService(configuration)
 
     def begin(address: str, admin: str | None) -> None:
-        controlled.begin(address)
-        tell(address, admin, controlled.address)
+        service.begin_control(address)
+        tell(address, admin, service.control_address)
 
-    run_server(configuration, begin, controlled.create)
+    run_server(configuration, begin, lambda _configuration, _slot: service)
 
 
 class _Served:

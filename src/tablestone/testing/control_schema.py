@@ -1,0 +1,332 @@
+"""The schema of the control API: the members that its operations take, what they answer, and the OpenAPI document.
+
+Requests are checked and the document is written from the same values, so the two cannot differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any, Final, NamedTuple, get_args
+
+from tablestone import __version__
+from tablestone.model.errors import ERRORS
+from tablestone.testing.fault_rules import (
+    OPERATIONS,
+    PLANS,
+    Moment,
+    Share,
+    fixed,
+    is_number,
+    is_whole,
+    long_tail,
+    normal,
+)
+
+JSON: Final = "application/json"
+BYTES: Final = "application/octet-stream"
+LATENCIES: Final = {"fixed": fixed, "normal": normal, "long_tail": long_tail}
+
+Schema = dict[str, Any]
+
+
+class MemberRefused(ValueError):
+    """A member that an operation does not take, or a value of another type; the text is one sentence."""
+
+
+class Kind(NamedTuple):
+    """The values that a member may have: in words, as a JSON schema, and as a check."""
+
+    words: str
+    schema: Schema
+    accepts: Callable[[Any], bool]
+
+
+class Member(NamedTuple):
+    """A member of a request's JSON, or a parameter of its query."""
+
+    name: str
+    kind: Kind
+    text: str
+    is_required: bool = False
+
+
+class Operation(NamedTuple):
+    """An operation: `METHOD /path`, and what it takes and answers. `answer` is a name of `ANSWERS`, `BYTES` or None.
+
+    `members` is None for a JSON object with members of any names. `bodies` are content types of other bodies.
+    """
+
+    place: str
+    summary: str
+    answer: str | None = None
+    status: int = 200
+    members: tuple[Member, ...] | None = ()
+    query: tuple[Member, ...] = ()
+    bodies: tuple[str, ...] = ()
+
+    @property
+    def method(self) -> str:
+        return self.place.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        return self.place.partition(" ")[2]
+
+
+def _is_moment(value: Any) -> bool:
+    try:
+        return datetime.fromisoformat(value).tzinfo is not None
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_latency(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return is_number(value)
+    if len(value) != 1:
+        return False
+    ((name, numbers),) = value.items()
+    return (
+        name in LATENCIES
+        and isinstance(numbers, dict)
+        and set(numbers) == {part.name for part in fields(LATENCIES[name])}
+        and all(map(is_number, numbers.values()))
+    )
+
+
+def _object(properties: dict[str, Schema], required: list[str] | None = None) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties) if required is None else required,
+        "additionalProperties": False,
+    }
+
+
+def _array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _reference(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _one_of(values: Iterable[str]) -> Kind:
+    texts = sorted(values)
+    return Kind(f"one of {', '.join(texts)}", {"type": "string", "enum": texts}, texts.__contains__)
+
+
+_TEXT: Final[Schema] = {"type": "string"}
+_NUMBER: Final[Schema] = {"type": "number"}
+_WHOLE: Final[Schema] = {"type": "integer"}
+_MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
+TEXT: Final = Kind("a text", _TEXT, lambda value: isinstance(value, str))
+NUMBER: Final = Kind("a number", _NUMBER, is_number)
+WHOLE: Final = Kind("a whole number", _WHOLE, is_whole)
+TRUTH: Final = Kind("true or false", {"type": "boolean"}, lambda value: isinstance(value, bool))
+MOMENT: Final = Kind("a moment such as 2030-01-01T00:00:00Z", _MOMENT, _is_moment)
+SECONDS_OR_NULL: Final = Kind(
+    "a number of seconds, or null",
+    {"type": ["number", "null"], "minimum": 0},
+    lambda value: value is None or (is_number(value) and value >= 0),
+)
+HEADERS: Final = Kind(
+    "an object of texts",
+    {"type": "object", "additionalProperties": _TEXT},
+    lambda value: isinstance(value, dict) and all(isinstance(each, str) for each in value.values()),
+)
+LATENCY: Final = Kind(
+    'seconds, or an object such as {"long_tail": {"median": 0.01, "longest": 1}}',
+    {
+        "oneOf": [
+            _NUMBER,
+            *(
+                _object({name: _object({part.name: _NUMBER for part in fields(latency)})})
+                for name, latency in LATENCIES.items()
+            ),
+        ]
+    },
+    _is_latency,
+)
+
+ACCOUNT: Final = Member("account", TEXT, "The account; without it, the development account.")
+RULE: Final = (
+    Member("account", TEXT, "Only requests of this account."),
+    Member("table", TEXT, "Only requests to this table."),
+    Member("operation", _one_of(OPERATIONS), "Only this operation."),
+    Member("plan", _one_of(PLANS), "Only queries with this plan."),
+    Member("header", HEADERS, "Only requests whose headers contain these texts."),
+    Member("nth", WHOLE, "From this one of the requests on; alone, only this one."),
+    Member("count", WHOLE, "On so many requests."),
+    Member("probability", NUMBER, "On each request with this chance, up to 1."),
+    Member("error", _one_of(ERRORS), "Answer this error of the service."),
+    Member("status", WHOLE, "Answer an error with this status."),
+    Member("retry_after", WHOLE, "Seconds for the header Retry-After of the error."),
+    Member("committed", TRUTH, "Carry out the operation before the error is answered."),
+    Member("reset", _one_of(get_args(Moment)), "Reset the connection: before, within or after."),
+    Member("truncate", WHOLE, "End the connection after so many bytes of the body."),
+    Member("page_max", WHOLE, "At most so many entities in a page; 0 is an empty page."),
+    Member("conflict", TRUTH, "Another write changes the entity first."),
+    Member("rate", NUMBER, "ServerBusy above so many operations a second of a share."),
+    Member("share", _one_of(get_args(Share)), "The share that has the rate."),
+    Member("latency", LATENCY, "Wait before the operation."),
+)
+NAME: Final = (Member("name", TEXT, "Its name; without it, a new one."),)
+RESET: Final = (
+    Member("account", TEXT, "Only this account."),
+    Member("table", TEXT, "Only the entities of this table."),
+)
+FILE: Final = (ACCOUNT, Member("table", TEXT, "The table of a file."))
+SEED: Final = (Member("seed", WHOLE, "The random numbers begin again from this seed."),)
+BAD_HOUR: Final = (Member("seed", WHOLE, "The seed of the random numbers, 1 if none is given."),)
+BEHIND: Final = (Member("seconds", SECONDS_OR_NULL, "So far; null keeps its state.", True),)
+AT: Final = (Member("at", MOMENT, "The moment."),)
+TO: Final = (Member("to", MOMENT, "The moment.", True),)
+RATE: Final = (Member("rate", NUMBER, "Ticks for one of the machine's; 1 without it."),)
+SINCE: Final = (Member("since", WHOLE, "Those after the first so many."),)
+DURATION: Final = tuple(
+    Member(name, NUMBER, f"So many {name}.") for name in ("days", "hours", "minutes", "seconds")
+)
+BUDGET: Final = (
+    Member("since", WHOLE, "Judge the requests after the first so many."),
+    Member("scans", WHOLE, "At most so many queries that read a whole table."),
+    Member("requests", WHOLE, "At most so many requests."),
+    Member("rows_read", WHOLE, "At most so many entities read."),
+    Member("read_ratio", NUMBER, "At most so many entities read for each that a query returns."),
+    Member("account", TEXT, "Only requests of this account."),
+)
+REQUEST: Final = {
+    "number": _WHOLE,
+    "method": _TEXT,
+    "path": _TEXT,
+    "account": _TEXT,
+    "operation": _TEXT,
+    "table": _TEXT,
+    "plan": _TEXT,
+    "filter": _TEXT,
+    "partition": _TEXT,
+    "status": _WHOLE,
+    "error": _TEXT,
+    "fault": _TEXT,
+    "rows_read": _WHOLE,
+    "rows_returned": _WHOLE,
+}
+"""The parts of a recorded request that the API shows."""
+
+ANSWERS: Final[Mapping[str, Schema]] = {
+    "About": _object({"version": _TEXT, "address": _TEXT, "openapi": _TEXT}),
+    "Account": _object(dict.fromkeys(("name", "key", "endpoint", "connection_string"), _TEXT)),
+    "Accounts": _object({"accounts": _array(_TEXT)}),
+    "Stored": _object({"stored": _WHOLE}),
+    "Entities": {"type": "object", "additionalProperties": _array({"type": "object"})},
+    "Snapshot": _object({"id": _TEXT}),
+    "Snapshots": _object({"snapshots": _array(_TEXT)}),
+    "Rule": _object({"id": _TEXT, **{each.name: each.kind.schema for each in RULE}}, ["id"]),
+    "Faults": _object(
+        {
+            "seed": _WHOLE,
+            "rules": _array(_reference("Rule")),
+            "secondary": _object({"seconds": SECONDS_OR_NULL.schema}),
+        }
+    ),
+    "Clock": _object({"now": _MOMENT, "rate": _NUMBER}),
+    "Request": _object(REQUEST),
+    "Requests": _object({"count": _WHOLE, "requests": _array(_reference("Request"))}),
+    "Complaints": _object({"complaints": _array(_TEXT)}),
+    "Error": _object({"error": _TEXT}),
+}
+"""The answers by name, each with the schema of its JSON."""
+
+
+def checked(members: Collection[Member], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given members. Raises `MemberRefused` for an unknown one, a missing one, or a value of another type."""
+    by_name = {member.name: member for member in members}
+    for name, value in given.items():
+        if name not in by_name:
+            known = f"there are {', '.join(by_name)}" if by_name else "there is none"
+            raise MemberRefused(f"There is no member {name[:40]!r} here; {known}.")
+        if not by_name[name].kind.accepts(value):
+            raise MemberRefused(f"{name} is {by_name[name].kind.words}.")
+    for member in members:
+        if member.is_required and member.name not in given:
+            raise MemberRefused(f"{member.name} is missing: it is {member.kind.words}.")
+    return dict(given)
+
+
+def openapi(operations: Mapping[str, Operation], address: str) -> Schema:
+    """The OpenAPI document of these operations, by their names, at this address."""
+    done = {"description": "Done.", "content": {JSON: {"schema": {"type": "object"}}}}
+    this = {"summary": "This document.", "operationId": "openapi", "responses": {"200": done}}
+    paths: dict[str, Schema] = {"/openapi.json": {"get": this}}
+    for name, operation in operations.items():
+        described = _described(operation) | {"operationId": name}
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Control of a Tablestone server for tests",
+            "version": __version__,
+            "description": (
+                "State, faults and clock of a Tablestone server that was started with --control. It is for tests, and "
+                "only programs on the same machine reach it. Each error is one sentence."
+            ),
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "servers": [{"url": address}],
+        "paths": paths,
+        "components": {"schemas": dict(ANSWERS)},
+    }
+
+
+def _described(operation: Operation) -> Schema:
+    done: Schema = {"description": "Done."}
+    if operation.answer == BYTES:
+        done["content"] = {BYTES: {}}
+    elif operation.answer is not None:
+        done["content"] = {JSON: {"schema": _reference(operation.answer)}}
+    refused = {
+        "description": "Refused, in one sentence.",
+        "content": {JSON: {"schema": _reference("Error")}},
+    }
+    described: Schema = {
+        "summary": operation.summary,
+        "responses": {str(operation.status): done, "default": refused},
+    }
+    parameters: list[Schema] = [
+        {"name": name, "in": "path", "required": True, "schema": _TEXT}
+        for name in re.findall(r"\{(\w+)\}", operation.path)
+    ]
+    parameters += [
+        {
+            "name": member.name,
+            "in": "query",
+            "required": member.is_required,
+            "description": member.text,
+            "schema": member.kind.schema,
+        }
+        for member in operation.query
+    ]
+    if parameters:
+        described["parameters"] = parameters
+    content: dict[str, Schema] = {}
+    if operation.members is None:
+        content[JSON] = {"schema": _reference("Entities")}
+    elif operation.members:
+        content[JSON] = {"schema": _body(operation.members)}
+    for form in operation.bodies:
+        content[form] = {} if form == BYTES else {"schema": _TEXT}
+    if content:
+        members = operation.members
+        is_required = members is None or any(each.is_required for each in members)
+        described["requestBody"] = {"required": is_required, "content": content}
+    return described
+
+
+def _body(members: tuple[Member, ...]) -> Schema:
+    return _object(
+        {each.name: each.kind.schema | {"description": each.text} for each in members},
+        [each.name for each in members if each.is_required],
+    )
