@@ -39,10 +39,9 @@ async def by_acsylla(job: dict[str, Any]) -> Read:
 
 async def by_callbacks(job: dict[str, Any]) -> Read:
     """With cassandra-driver, or with its fork scylla-driver: their futures are no futures of asyncio."""
+    from cassandra import ConsistencyLevel
     from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
     from cassandra.policies import RoundRobinPolicy, TokenAwarePolicy
-
-    from cassandra import ConsistencyLevel
 
     profile = ExecutionProfile(
         load_balancing_policy=TokenAwarePolicy(RoundRobinPolicy()),

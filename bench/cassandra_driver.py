@@ -23,13 +23,13 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple
 
+from cassandra import ConsistencyLevel, ProtocolVersion
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
 from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, tuple_factory
 
 from bench import processes
 from bench.servers import ACCOUNT
-from cassandra import ConsistencyLevel, ProtocolVersion
 from tablestone.clock import system_clock
 from tablestone.engines.cassandra import opening
 from tablestone.engines.cassandra.cluster_url import ClusterAddress, parse_address

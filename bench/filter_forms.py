@@ -32,8 +32,8 @@ from bench.filter_in_sql import (
     opened,
 )
 from bench.options import how_many
-from tablestone.engines.sqlite import range_read
-from tablestone.engines.sqlite.range_read import Experience
+from tablestone.engines.sqlite import hinted_read
+from tablestone.engines.sqlite.hinted_read import Experience
 from tablestone.tables import storage_keys
 
 ENTITIES: Final = 20_000
@@ -89,7 +89,7 @@ def sql_of(form: str, connection: apsw.Connection) -> Callable[[], int]:
 
 FROM_THE_BEGINNING: Final = partial(mock.patch.object, Experience, "skipped", return_value=0)
 """A marker is searched from a value's first byte."""
-WALKING: Final = partial(mock.patch.object, range_read, "ROWS_TO_BEGIN", NEVER)
+WALKING: Final = partial(mock.patch.object, hinted_read, "ROWS_TO_BEGIN", NEVER)
 """No partition is large enough to seek in."""
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from storage.failing_disk import BROKEN, NO_ROOM, NOT_FLUSHED, NOT_OPENED, Disk, Plan, failing_disk
 from tablestone.cli.main import main
-from tablestone.engines.sqlite.disk_room import DiskRoom
+from tablestone.engines.sqlite.free_space import DiskRoom
 
 LINE_BYTES: Final = 64
 ERRORS: Final = {

@@ -18,7 +18,7 @@ from tablestone import limits
 from tablestone.cli.main import commands
 from tablestone.cli.options import PORT
 from tablestone.engines.cassandra.cluster_url import parse_address
-from tablestone.engines.cassandra.keyspace import (
+from tablestone.engines.cassandra.layout import (
     COMPACTION,
     GC_GRACE_SECONDS,
     SPECULATIVE_RETRY,

@@ -55,7 +55,7 @@ def address() -> Iterator[ClusterAddress]:
 async def connection(address: ClusterAddress) -> AsyncIterator[Connection]:
     """A connection to a directory without entries."""
     from tablestone.engines.cassandra.directory import make_root  # noqa: PLC0415
-    from tablestone.engines.cassandra.keyspace import DIRECTORY, DIRECTORY_NODES  # noqa: PLC0415
+    from tablestone.engines.cassandra.layout import DIRECTORY, DIRECTORY_NODES  # noqa: PLC0415
     from tablestone.engines.cassandra.opening import connect  # noqa: PLC0415
 
     connection = connect(address)

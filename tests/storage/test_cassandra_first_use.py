@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
-from tablestone.engines.cassandra.keyspace import LOADING, note_new, note_use, require_new
+from tablestone.engines.cassandra.layout import LOADING, note_new, note_use, require_new
 from tablestone.engines.cassandra.loading import TIMESTAMP, _begin
 from tablestone.engines.contract import EngineRefused, Key, StorageId
 

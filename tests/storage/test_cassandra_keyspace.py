@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tablestone.engines.cassandra.cluster_url import parse_address
-from tablestone.engines.cassandra.keyspace import (
+from tablestone.engines.cassandra.layout import (
     COLUMNS,
     LAYOUT,
     NODE_COLUMNS,

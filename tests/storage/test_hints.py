@@ -23,9 +23,14 @@ from tablestone.engines.contract import (
     TextAfter,
     WriteSet,
 )
-from tablestone.engines.sqlite import range_read
-from tablestone.engines.sqlite.hints import LARGE_VALUE_BYTES, bound, conditions_of
-from tablestone.engines.sqlite.range_read import SAMPLE_MARGIN, walk_of
+from tablestone.engines.sqlite import hinted_read
+from tablestone.engines.sqlite.hinted_read import (
+    LARGE_VALUE_BYTES,
+    SAMPLE_MARGIN,
+    bound,
+    conditions_of,
+    walk_of,
+)
 from tablestone.tables.reads import moment_for_a_page
 
 if TYPE_CHECKING:
@@ -229,7 +234,7 @@ async def test_places_of_markers_are_remembered_within_a_bound(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients name properties as they like."""
-    monkeypatch.setattr(range_read, "MARKERS_MAX", 3)
+    monkeypatch.setattr(hinted_read, "MARKERS_MAX", 3)
     engine = open_sqlite(data)
     value = b'{"z":1,"n":5}'
     await committed(engine, WriteSet(b"p", [Change(b"r", ANY, put(value))]))

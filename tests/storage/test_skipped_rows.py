@@ -26,10 +26,13 @@ from tablestone.engines.contract import (
     RowBetween,
     WriteSet,
 )
-from tablestone.engines.sqlite import range_read
+from tablestone.engines.sqlite import hinted_read
 from tablestone.engines.sqlite.data_directory import SCHEMA
-from tablestone.engines.sqlite.hints import LARGE_VALUE_BYTES
-from tablestone.engines.sqlite.range_read import PARTITIONS_BETWEEN, PARTITIONS_FROM
+from tablestone.engines.sqlite.hinted_read import (
+    LARGE_VALUE_BYTES,
+    PARTITIONS_BETWEEN,
+    PARTITIONS_FROM,
+)
 from tablestone.engines.sqlite.read import RowReader
 
 if TYPE_CHECKING:
@@ -100,9 +103,9 @@ def test_seeks_find_what_a_walk_finds(
     inside = [(key, value) for key, value in rows if key_range.start <= key < key_range.end]
     with (
         closing(_database(rows)) as connection,
-        mock.patch.object(range_read, "ROWS_TO_BEGIN", sizes[0]),
-        mock.patch.object(range_read, "ROWS_TO_GO_ON", sizes[1]),
-        mock.patch.object(range_read, "FIRST_STRIDE", sizes[2]),
+        mock.patch.object(hinted_read, "ROWS_TO_BEGIN", sizes[0]),
+        mock.patch.object(hinted_read, "ROWS_TO_GO_ON", sizes[1]),
+        mock.patch.object(hinted_read, "FIRST_STRIDE", sizes[2]),
     ):
         reader = RowReader(connection)
         next_key: Key | None = key_range.start

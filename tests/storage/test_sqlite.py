@@ -32,7 +32,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.sqlite.commit import LOG_PAGES_MAX, VERSION_OF
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
-from tablestone.engines.sqlite.range_read import walk_of
+from tablestone.engines.sqlite.hinted_read import walk_of
 from tablestone.engines.sqlite.read import SCAN
 
 VERSION = HeldClock().now

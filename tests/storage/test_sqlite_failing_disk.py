@@ -32,7 +32,7 @@ from tablestone.engines.contract import (
     OutcomeUnknown,
     WriteSet,
 )
-from tablestone.engines.sqlite.disk_room import DiskRoom
+from tablestone.engines.sqlite.free_space import DiskRoom
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,8 +28,13 @@ from tablestone.engines.sqlite import engine as sqlite_engine
 from tablestone.engines.sqlite import free_space
 from tablestone.engines.sqlite.commit import SHORT_PAGES
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES
-from tablestone.engines.sqlite.disk_room import RESERVE_BYTES, RESERVE_PART, DiskRoom
-from tablestone.engines.sqlite.free_space import KEPT_PAGES, compact
+from tablestone.engines.sqlite.free_space import (
+    KEPT_PAGES,
+    RESERVE_BYTES,
+    RESERVE_PART,
+    DiskRoom,
+    compact,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tablestone.engines.sqlite.hints import (
+from tablestone.engines.sqlite.hinted_read import (
     VALUES_LOOKED_INTO,
     Condition,
     Skipped,

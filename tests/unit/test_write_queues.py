@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tablestone.engines.contract import EngineBusy
-from tablestone.engines.write_queues import WriteQueues
+from tablestone.engines.request_time import WriteQueues
 
 pytestmark = pytest.mark.asyncio
 PATIENCE_SECONDS = 10.0

@@ -17,7 +17,7 @@ from tablestone.clock import monotonic_seconds
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.kind import EncryptionKey, EngineUrl
 from tablestone.engines.registry import capabilities_of
-from tablestone.engines.sqlite.disk_room import NO_ROOM
+from tablestone.engines.sqlite.data_directory import NO_ROOM
 from tablestone.tools.progress import shown_bytes
 
 DENIALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tablestone.engines.contract import Key, StoredRow
-from tablestone.engines.damaged_storage import DamagedStorage
+from tablestone.engines.contract import DamagedStorage, Key, StoredRow
 from tablestone.model.table_names import TABLE_NAME
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import read_record

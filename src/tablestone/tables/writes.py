@@ -28,7 +28,7 @@ from tablestone.engines.contract import (
     WriteSet,
     expectation_holds,
 )
-from tablestone.engines.write_queues import WriteQueues
+from tablestone.engines.request_time import WriteQueues
 from tablestone.model.entity_json import (
     entity_renderer,
     in_ordinal_order,

@@ -18,7 +18,7 @@ from storage.cluster.keyspaces import KEYSPACE, made_keyspace, on_a_cluster, tab
 from storage.cluster_engine import URL, drop_keyspace
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.engines.cassandra.cluster_url import ClusterAddress, parse_address
-from tablestone.engines.cassandra.keyspace import TABLES, keyspace_statement
+from tablestone.engines.cassandra.layout import TABLES, keyspace_statement
 from tablestone.engines.contract import EngineRefused
 
 if TYPE_CHECKING:

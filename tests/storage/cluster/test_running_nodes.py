@@ -17,7 +17,7 @@ from storage.cluster.guide import GUIDE, nodetool
 from storage.cluster.keyspaces import on_own_nodes, tablestone
 from storage.cluster.nodes import Cluster
 from tablestone.engines.cassandra.cluster_url import parse_address
-from tablestone.engines.cassandra.keyspace import TABLES
+from tablestone.engines.cassandra.layout import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,7 @@ from tablestone.configuration import SelfSigned, TrustedIssuer
 from tablestone.engines.contract import ANY, Change, Put, WriteSet
 from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
-from tablestone.engines.sqlite.generation import Generation
+from tablestone.engines.sqlite.commit_lock import Generation
 from tablestone.insight.report import DAY, HOUR
 from tablestone.server.requests.pipeline import request_ids
 from tablestone.server.self_signed_certificate import (

@@ -16,8 +16,8 @@ from storage.opened import open_sqlite
 from storage.write_sets import put
 from stress.power_loss.recorded_disk import Note, Recording, recorded_disk
 from tablestone.engines.contract import ABSENT, ANY, DELETE, Change, Committed, WriteSet
-from tablestone.engines.sqlite.disk_room import DiskRoom
 from tablestone.engines.sqlite.engine import SqliteEngine
+from tablestone.engines.sqlite.free_space import DiskRoom
 
 PARTITIONS: Final = (b"p1", b"p2", b"p3")
 ROUNDS: Final = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tablestone.engines.cassandra.capabilities import LEASE_SECONDS
+from tablestone.engines.cassandra.kind import LEASE_SECONDS
 from tablestone.engines.leases import Leases
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from stress.simulation.simulated_cluster import Call, SimulatedCluster, no_answe
 from stress.simulation.simulated_loop import CURRENT, Process
 from stress.simulation.statements import parse
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.engines.cassandra.capabilities import LEASE_SECONDS
 from tablestone.engines.cassandra.connection import Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.engine import CassandraEngine
+from tablestone.engines.cassandra.kind import LEASE_SECONDS
 from tablestone.engines.cassandra.session import REQUEST_SECONDS_MAX, Answer
 from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.leases import Leases

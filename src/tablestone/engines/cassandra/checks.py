@@ -17,7 +17,7 @@ from cassandra import Unauthorized
 
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
-from tablestone.engines.cassandra.keyspace import (
+from tablestone.engines.cassandra.layout import (
     COMPACTION,
     GC_GRACE_SECONDS,
     LAYOUT,

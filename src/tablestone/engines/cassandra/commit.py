@@ -21,7 +21,7 @@ from tablestone.engines.cassandra.connection import (
     OutcomeInDoubt,
     Statement,
 )
-from tablestone.engines.cassandra.keyspace import ROWS
+from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.read import Widths
 from tablestone.engines.cassandra.session import Answer
 from tablestone.engines.contract import (

@@ -20,8 +20,8 @@ from cassandra.cluster import NoHostAvailable, ResponseFuture, Session
 from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
 from tablestone.engines import request_time
-from tablestone.engines.cassandra.capabilities import REQUEST
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
+from tablestone.engines.cassandra.kind import REQUEST
 from tablestone.engines.cassandra.session import (
     FROM_A_NODE,
     PASSING,

@@ -24,7 +24,7 @@ from tablestone.engines.cassandra.connection import (
     Statement,
     pieces,
 )
-from tablestone.engines.cassandra.keyspace import DIRECTORY, DIRECTORY_NODES
+from tablestone.engines.cassandra.layout import DIRECTORY, DIRECTORY_NODES
 from tablestone.engines.cassandra.session import Answer
 from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavailable
 

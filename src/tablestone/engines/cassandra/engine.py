@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Final
 
 from tablestone.clock import Clock
-from tablestone.engines.cassandra.capabilities import CAPABILITIES, LEASE_SECONDS, REQUEST
 from tablestone.engines.cassandra.commit import (
     COMMIT_SECONDS_MAX,
     FORGOTTEN_SECONDS,
@@ -22,7 +21,8 @@ from tablestone.engines.cassandra.commit import (
 )
 from tablestone.engines.cassandra.connection import Attempts, Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.keyspace import ROWS
+from tablestone.engines.cassandra.kind import CAPABILITIES, LEASE_SECONDS, REQUEST
+from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.read import PassingSnapshot, Reads, Widths
 from tablestone.engines.contract import (
     DELETE,
@@ -37,7 +37,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.figures import Values
 from tablestone.engines.leases import Leases
-from tablestone.engines.write_queues import WriteQueues
+from tablestone.engines.request_time import WriteQueues
 
 log = logging.getLogger(__name__)
 

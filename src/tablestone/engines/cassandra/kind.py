@@ -1,18 +1,70 @@
-"""This kind of engine, as the registry knows it. The driver is imported when a cluster is opened, and not before."""
+"""The Cassandra engine as the registry knows it: what it can do, its figures, and how it is opened.
+
+The driver is imported when a cluster is opened, and not before.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
 from typing import Final
 
 from tablestone.clock import Clock, system_clock
-from tablestone.engines.cassandra.capabilities import CAPABILITIES, FIGURES
+from tablestone.engines.capabilities import Caching, Capabilities, Snapshots, StoredIn
 from tablestone.engines.cassandra.cluster_url import FORM, SCHEME, ClusterAddress, parse_address
 from tablestone.engines.contract import Engine, EngineRefused, EngineUnavailable, StorageId
+from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EngineKind, Opening
+
+LEASE_SECONDS: Final = 0.25
+"""A server asks five to eight times a second whether accounts and tables in use have changed; a change takes this much
+longer."""
+
+CAPABILITIES: Final = Capabilities(
+    stored_in=StoredIn.SERVERS,
+    processes=True,
+    hints=False,
+    snapshots=Snapshots.PASSING,
+    waits=True,
+    caching=Caching.FOR_A_LEASE,
+    versions_outlive_rows=True,
+)
+
+
+REQUEST: Final = Figure(
+    "cassandra_request_seconds",
+    FigureKind.DISTRIBUTION,
+    "Time of a statement or a batch, from its sending to its answer.",
+    (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+FIGURES: Final = (
+    REQUEST,
+    Figure(
+        "cassandra_request_failures",
+        FigureKind.COUNTER,
+        "Statements and batches that were not answered, or with an error.",
+    ),
+    Figure(
+        "cassandra_commits_in_doubt",
+        FigureKind.COUNTER,
+        "Commits without an answer, whose outcome had to be found out.",
+    ),
+    Figure(
+        "cassandra_commits_overtaken",
+        FigureKind.COUNTER,
+        "Attempts of a commit before which another server had written to the partition.",
+    ),
+    Figure("cassandra_nodes", FigureKind.GAUGE, "Nodes of the datacenter that the server asks."),
+    Figure(
+        "cassandra_nodes_up",
+        FigureKind.GAUGE,
+        "Nodes of that datacenter that the driver takes for running.",
+    ),
+)
+
 
 _IDENTIFIED: Final = b"i"
 _REFUSED: Final = b"r"
@@ -65,14 +117,13 @@ def _identify(module: ModuleType, address: ClusterAddress) -> bytes:
 def opening() -> ModuleType:
     """The module that opens clusters, which needs the driver; `EngineRefused` where that is not installed."""
     try:
-        from tablestone.engines.cassandra import opening as module  # noqa: PLC0415 - needs the driver
+        return import_module("tablestone.engines.cassandra.opening")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != SCHEME:
             raise
         raise EngineRefused(
             "The engine cassandra needs the driver of Apache Cassandra: install Tablestone with its extra 'cassandra'."
         ) from error
-    return module
 
 
 KIND: Final = EngineKind(CAPABILITIES, (FORM,), _open, _hold, FIGURES)

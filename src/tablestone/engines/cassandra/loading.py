@@ -18,7 +18,7 @@ from typing import Final
 from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.engines.cassandra.connection import Call, Connection, pieces
 from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.keyspace import (
+from tablestone.engines.cassandra.layout import (
     LOADING,
     LOADING_TABLE,
     ROWS,

@@ -22,7 +22,7 @@ from tablestone.engines.cassandra.connection import (
 )
 from tablestone.engines.cassandra.directory import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
-from tablestone.engines.cassandra.keyspace import (
+from tablestone.engines.cassandra.layout import (
     ABOUT,
     FROM_LAYOUT_1,
     LAYOUT,

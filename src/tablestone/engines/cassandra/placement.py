@@ -17,7 +17,7 @@ from cassandra.query import SimpleStatement
 
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.cassandra.connection import Connection
-from tablestone.engines.cassandra.keyspace import ROWS
+from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.session import PASSING, Row
 
 PAGE_SECONDS_MAX: Final = 15.0

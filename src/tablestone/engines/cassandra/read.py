@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from tablestone.engines.cassandra.connection import Attempts, Connection
 from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.keyspace import ROWS
+from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.session import Answer, Row
 from tablestone.engines.contract import (
     EngineBusy,

@@ -39,9 +39,8 @@ if TYPE_CHECKING:
 
     from tablestone.clock import Clock
     from tablestone.engines.contract import WriteSet
-    from tablestone.engines.sqlite.commit_lock import CommitLock
-    from tablestone.engines.sqlite.disk_room import DiskRoom
-    from tablestone.engines.sqlite.generation import Generation
+    from tablestone.engines.sqlite.commit_lock import CommitLock, Generation
+    from tablestone.engines.sqlite.free_space import DiskRoom
 
 COMMIT_GROUP: Final = Figure(
     "sqlite_commit_group_write_sets",

@@ -1,14 +1,15 @@
-"""The commit lock: it lets one process at a time commit into a directory.
+"""What the processes of a data directory share: the lock to commit, and the generation that says when caches are old.
 
 SQLite has a lock for writers too, but a writer that finds it locked polls; here the kernel wakes the process that
 waits. The lock is a `flock`, so the kernel releases it if the process dies. `flock` has no queue: a process that has
 just committed and commits again would often be first. Therefore a second lock lets one process wait as the *next* one,
-and no other can overtake it; only the processes behind it compete. Knows nothing of SQLite.
+and no other can overtake it; only the processes behind it compete.
 """
 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -81,3 +82,43 @@ def _lock_now(lock: int) -> bool:
     ):  # another process holds it; after another error, the call that waits raises it again
         return False
     return True
+
+
+_COUNTERS: Final = 2
+_LENGTH: Final = 8 * _COUNTERS
+_BEGUN, _ENDED = range(_COUNTERS)
+
+
+class Generation:
+    """The counters of one directory. Only the process that holds the commit lock calls `begin` and `end`."""
+
+    def __init__(self, path: Path) -> None:
+        """Raise `OSError` if the file can neither be opened nor made."""
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.ftruncate(file, _LENGTH)
+            if hasattr(os, "posix_fallocate"):  # not on macOS
+                # A full disk must fail here: writing into the mapped memory would kill the process.
+                os.posix_fallocate(file, 0, _LENGTH)
+            self._memory = mmap.mmap(file, _LENGTH)
+        finally:
+            os.close(file)
+        self._counters = memoryview(self._memory).cast("Q")
+
+    @property
+    def current(self) -> int | None:
+        """The generation; None while an invalidating commit is under way, or if one was when its process died."""
+        ended = self._counters[_ENDED]
+        return ended if self._counters[_BEGUN] == ended else None
+
+    def begin(self) -> None:
+        """Note that an invalidating commit is about to become visible: from now on no process uses its cache."""
+        self._counters[_BEGUN] += 1
+
+    def end(self) -> None:
+        """Note that it is visible, or failed. This also ends a commit that a dead process began."""
+        self._counters[_ENDED] = self._counters[_BEGUN]
+
+    def close(self) -> None:
+        self._counters.release()
+        self._memory.close()

@@ -8,6 +8,7 @@ its own format. Nothing here reads or writes a row.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -29,13 +30,13 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite import encryption
-from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock
-from tablestone.engines.sqlite.disk_room import NO_ROOM
+from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock, Generation
 from tablestone.engines.sqlite.encryption import is_special
 from tablestone.engines.sqlite.flushed_files import flush_directory, flush_file
-from tablestone.engines.sqlite.generation import Generation
 from tablestone.engines.sqlite.write_ahead_log import require_whole_log
 
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The errors of the system for a disk that is full, or for a quota that is used up."""
 LOCK_NAME: Final = "lock"
 
 

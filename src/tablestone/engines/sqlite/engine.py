@@ -21,8 +21,7 @@ from tablestone.engines.kind import Encrypted, EngineKind, Opening
 from tablestone.engines.sqlite.commit import COMMIT_GROUP, FLUSH, GroupCommit
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import LOG_NAME, DataDirectory
-from tablestone.engines.sqlite.disk_room import DiskRoom
-from tablestone.engines.sqlite.free_space import SpaceKeeper, size_of
+from tablestone.engines.sqlite.free_space import DiskRoom, SpaceKeeper, size_of
 from tablestone.engines.sqlite.read import RowReader, counted_rows, unavailable
 from tablestone.engines.sqlite.salvage import altered_files
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from tablestone.engines.figures import RowsCounted, StorageSize, Values
     from tablestone.engines.kind import EncryptionKey
     from tablestone.engines.leases import Leases
-    from tablestone.engines.sqlite.generation import Generation
+    from tablestone.engines.sqlite.commit_lock import Generation
 
 FIGURES: Final = (
     COMMIT_GROUP,

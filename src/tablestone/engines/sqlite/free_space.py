@@ -1,4 +1,10 @@
-"""Free pages of a database go back to the file system: some at a time while a server runs, all of them by `compact`."""
+"""Free space: noticing a full disk, and giving the free pages of a database back to the file system.
+
+While the disk is nearly full, the engine refuses writes that need room and goes on with deletes: what they free is
+given back. Deleted rows leave free pages. A step moves pages from the end of the file into some of them and cuts the
+file, as one commit under the commit lock, so it is as short as other commits. It keeps some for later writes.
+`compact` gives all of them back, beside a running server or without one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import apsw
 
@@ -19,8 +25,70 @@ from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import INCREMENTAL, LOG_NAME, DataDirectory
 
-if TYPE_CHECKING:
-    from tablestone.engines.sqlite.disk_room import DiskRoom
+RESERVE_BYTES: Final = 64 * 1024 * 1024
+"""The room that is left for deletes and for their log."""
+RESERVE_PART: Final = 16
+"""On a small disk, the reserve is a sixteenth of it."""
+
+LOOK_PAGES: Final = 128
+"""Pages that commits append to the log between two looks at the disk: a quick writer fills it quickly."""
+
+Statistics = Callable[[Path], os.statvfs_result]
+
+log = logging.getLogger(__name__)
+
+
+class DiskRoom:
+    """The room on the disk of one directory, as one process last saw it."""
+
+    def __init__(self, path: Path, statistics: Statistics = os.statvfs) -> None:
+        self._path = path
+        self._statistics = statistics
+        self._free_bytes = 0
+        self._pages_before = 0
+        self._pages_at_look = 0
+        self.is_short = False
+        """Whether writes that need room are to be refused."""
+        self.is_tight = False
+        """Whether the log is to be copied into the database soon, so that neither it nor its copy needs more room."""
+
+    def is_tight_after_commit(self, log_pages: int, page_bytes: int) -> bool:
+        """Return `is_tight`, after a look at the disk now and then. The log is `log_pages` pages long now.
+
+        A log that is shorter than after the commit before has started from its beginning, which is a moment to look:
+        while room is tight, it never gets as long as `LOOK_PAGES`.
+        """
+        has_restarted = log_pages < self._pages_before
+        self._pages_before = log_pages
+        if has_restarted or log_pages >= self._pages_at_look + LOOK_PAGES:
+            self._pages_at_look = log_pages
+            self.look(log_pages * page_bytes)
+        return self.is_tight
+
+    def look(self, log_bytes: int, free_bytes: int | None = None) -> bool:
+        """Look at the disk, and return `is_short`.
+
+        `log_bytes` is the length of the log that may have to be copied to the end of the database. `free_bytes` is the
+        free room inside the database, if it is known; otherwise it is as it was at the last look.
+        """
+        if free_bytes is not None:
+            self._free_bytes = free_bytes
+        try:
+            found = self._statistics(self._path)
+        except OSError:  # the directory is gone, which the engine notices by itself
+            return self.is_short
+        whole = found.f_blocks * found.f_frsize
+        if not whole:  # this file system does not say
+            return self.is_short
+        reserve = min(RESERVE_BYTES, whole // RESERVE_PART)
+        available = found.f_bavail * found.f_frsize
+        room = available + self._free_bytes
+        # More than the reserve ends a shortage, so that it does not begin and end again and again.
+        self.is_short = room < (reserve + reserve // 4 if self.is_short else reserve)
+        # Free pages inside the database are room for rows. The log cannot grow into them.
+        self.is_tight = self.is_short or available < reserve + log_bytes
+        return self.is_short
+
 
 STEP_PAGES: Final = 64
 """Free pages that one step gives back: half a megabyte, and some milliseconds in which no other process commits."""
@@ -142,8 +210,6 @@ def rewrite(connection: apsw.Connection, lock: CommitLock, wait_ms: int) -> None
 
 STEP_PAUSE_SECONDS: Final = 0.02
 """Seconds between two steps that give free pages back, for the commits of requests."""
-
-log = logging.getLogger(__name__)
 
 
 class SpaceKeeper:

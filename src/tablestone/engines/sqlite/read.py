@@ -16,7 +16,7 @@ from tablestone.engines.contract import (
     StoredRow,
 )
 from tablestone.engines.figures import PartitionRows, RowsCounted
-from tablestone.engines.sqlite.range_read import HintedReader, walk_of
+from tablestone.engines.sqlite.hinted_read import HintedReader, walk_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -126,7 +126,7 @@ class RowReader:
         if next(found, None) is None:
             return Rows(values, None)
         # While the first statement is unfinished, the second one sees the same moment. The first ends with its cursor,
-        # which nothing holds after this call; a cursor that is closed is never freed (`range_read.HintedReader`).
+        # which nothing holds after this call; a cursor that is closed is never freed (`hinted_read.HintedReader`).
         next_key = self._execute(walk.key, (*bounds, len(values))).get
         return Rows(values, Key(*next_key))
 

@@ -17,8 +17,7 @@ from typing import Final
 
 import apsw
 
-from tablestone.engines.contract import EngineRefused, Key, StoredRow
-from tablestone.engines.damaged_storage import FoundRow
+from tablestone.engines.contract import EngineRefused, FoundRow, Key, StoredRow
 from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite import tree_pages
 from tablestone.engines.sqlite.data_directory import (
