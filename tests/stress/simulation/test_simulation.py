@@ -29,7 +29,7 @@ SEEDS_WITH_A_BUG: Final = 25
 """So many at a time, until one fails or the minute of a search is over."""
 ROOT: Final = Path(__file__).parents[3]
 PRINT_DIGEST: Final = (
-    "import sys; from simulation.world import live; print(live(int(sys.argv[1])).digest)"
+    "import sys; from stress.simulation.world import live; print(live(int(sys.argv[1])).digest)"
 )
 
 

@@ -41,10 +41,10 @@ class Node(NamedTuple):
     """The bounds of a node: `high` is None at the right edge, and equals the low of a node that was taken over."""
 
     high: bytes | None
-    split: bytes | None = None
+    split: bytes | None
     """Where it is being split."""
-    cleared: int | None = None
-    """No entry beyond the bound was deleted with a later timestamp. None: made by layout 1, which knew no limit."""
+    cleared: int
+    """No entry beyond the bound was deleted with a later timestamp."""
     epoch_min: int | None = None
     """Entries need at least this epoch: what was deleted beyond an earlier bound cannot hide them then."""
     takes: int | None = None
@@ -178,7 +178,7 @@ class Joins:
         if not await self._tree.is_empty(low, node.high) or await self._tree.is_node(LEAF + 1, low):
             return False
         left_low, left = await self._tree.left_of(low)
-        if left.high != low or left.cleared is None:
+        if left.high != low:
             return False
         if left.takes is not None:
             # Another server is at it now, or died at it: whichever it was, the next attempt finds the leaf free.
@@ -226,7 +226,6 @@ class Joins:
 
     def _giving_up(self, left_low: bytes, left: Node) -> Call:
         """Takes the announcement in a left leaf back. `cleared` grows, so that no late announcement of it fits."""
-        assert left.cleared is not None
         parameters = (left.cleared + 1, LEAF, left_low, left.takes, left.cleared)
         return self._statements.give_up_taking, parameters
 
@@ -580,16 +579,15 @@ class Directory:
         if node.split == split:
             latest = await self._copy(level, low, split, node.high)
             await self._connection.ensure(self._statements.make_node, (level, split, node.high))
-            cleared = None if node.cleared is None else max(node.cleared + 1, latest)
+            cleared = max(node.cleared + 1, latest)
             await self._connection.ensure(
                 self._statements.end_split, (split, cleared, level, low, split)
             )
             node = await self.node(level, low, exactly=True)
         if node.high is not None:
             # Bound and timestamp are of one moment: a later join asks for later epochs than this timestamp.
-            at = LAST_TIMESTAMP if node.cleared is None else node.cleared
             await self._connection.repeatable(
-                self._statements.remove_from, (at, level, low, node.high)
+                self._statements.remove_from, (node.cleared, level, low, node.high)
             )
         await self._tell_parent(level, split)
         if level == LEAF:

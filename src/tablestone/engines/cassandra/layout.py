@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from tablestone.engines.cassandra.connection import Connection
 
 LAYOUT: Final = 2
-"""The version of the layout, in `about`. Layout 1 had no `NODE_COLUMNS`: its directory grew, and its leaves stayed."""
+"""The version of the layout, in `about`. It is the first that a release has."""
+STEPS: Final[Mapping[int, str]] = {}
+"""For each older layout, the statement that makes the next one of it. It may be repeated."""
 
 ROWS: Final = "rows"
 DIRECTORY: Final = "directory"
@@ -48,14 +50,12 @@ _OPTIONS: Final = (
     f"AND read_repair = 'BLOCKING' AND speculative_retry = '{SPECULATIVE_RETRY}'"
 )
 
-NODE_COLUMNS: Final = "cleared bigint, epoch_min bigint, takes bigint, taken bigint"
-"""The columns that a join of two leaves needs (`directory.Joins`)."""
-
 COLUMNS: Final[Mapping[str, str]] = {
     ROWS: "partition blob, row blob, version bigint, value blob, mark bigint static, floor bigint static, "
     "listed bigint static, widest int static, writers map<bigint, bigint> static",
     DIRECTORY: "level tinyint, low blob, entry blob, epoch bigint",
-    DIRECTORY_NODES: f"level tinyint, low blob, high blob, split blob, {NODE_COLUMNS}",
+    DIRECTORY_NODES: "level tinyint, low blob, high blob, split blob, cleared bigint, epoch_min bigint, takes bigint, "
+    "taken bigint",
     ABOUT: "name text, number bigint",
     LOADING: "id tinyint, source blob, begun bigint, partition blob, row blob",
 }
@@ -76,8 +76,6 @@ TABLES: Final[Mapping[str, str]] = {
         WITH comment = 'Tablestone: the version of the layout' AND {_OPTIONS}""",
 }
 
-
-FROM_LAYOUT_1: Final = f"ALTER TABLE {DIRECTORY_NODES} ADD IF NOT EXISTS ({NODE_COLUMNS})"
 
 LOADING_TABLE: Final = f"""
     CREATE TABLE IF NOT EXISTS {LOADING} ({COLUMNS[LOADING]}, PRIMARY KEY (id))
@@ -273,8 +271,6 @@ def require_own(connection: Connection, keyspace: Any) -> Layout:
     if theirs and (missing or number is None):
         raise EngineRefused(_by_another(name, f"has the table {theirs[0]!r}"))
     for table, columns in COLUMNS.items():
-        if table == DIRECTORY_NODES and number == 1:
-            columns = columns.removesuffix(f", {NODE_COLUMNS}")  # noqa: PLW2901 - of the first layout
         if table in tables and not _has_columns(tables[table], columns):
             raise EngineRefused(
                 _by_another(name, f"has a table {table!r} with other columns than Tablestone's")

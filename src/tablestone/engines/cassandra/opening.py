@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Mapping
 
 from tablestone.clock import Clock, elapsed_seconds, monotonic_seconds
 from tablestone.engines.cassandra.checks import (
@@ -24,9 +25,9 @@ from tablestone.engines.cassandra.directory import make_root
 from tablestone.engines.cassandra.engine import CassandraEngine
 from tablestone.engines.cassandra.layout import (
     ABOUT,
-    FROM_LAYOUT_1,
     LAYOUT,
     ROWS,
+    STEPS,
     TABLES,
     held_copies,
     keyspace_statement,
@@ -133,10 +134,11 @@ def examine_cluster(address: ClusterAddress, clock: Clock) -> Examination:
         connection.close()
 
 
-def initialize(address: ClusterAddress) -> bool:
+def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> bool:
     """Create the keyspace and its tables, unless they exist. Returns whether the keyspace was created.
 
-    Raises `EngineRefused`, also for a keyspace of another program or of a newer version, before anything is made.
+    A keyspace of an older layout is brought to the present one by `steps`. `EngineRefused`, also for a keyspace of
+    another program or of a newer version, before anything is made.
     """
     connection = connect(address, in_keyspace=False)
     try:
@@ -159,27 +161,33 @@ def initialize(address: ClusterAddress) -> bool:
         connection.execute(
             f"INSERT INTO {ABOUT} (name, number) VALUES ('layout', %s) IF NOT EXISTS", (LAYOUT,)
         )
-        _upgrade(connection)
+        _upgrade(connection, steps)
         asyncio.run(_make_directory(connection))
         return keyspace is None
     finally:
         connection.close()
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, steps: Mapping[int, str]) -> None:
     """Bring a keyspace of an older layout to the present one; `EngineRefused` while a server uses it."""
     [(layout,)] = connection.execute(f"SELECT number FROM {ABOUT} WHERE name = 'layout'")
-    if layout >= LAYOUT:
+    older = range(layout, LAYOUT)
+    if not older:
         return
+    if missing := [each for each in older if each not in steps]:
+        raise EngineRefused(
+            f"The keyspace {connection.keyspace} has layout {missing[0]}, which cannot be upgraded."
+        )
     if users := connection.other_clients():
         raise EngineRefused(
             f"The keyspace {connection.keyspace} has layout {layout} and is in use by {', '.join(users)}: stop the "
             "servers, and run `tablestone cluster init` again."
         )
-    connection.define(FROM_LAYOUT_1)
-    connection.execute(
-        f"UPDATE {ABOUT} SET number = %s WHERE name = 'layout' IF number = %s", (LAYOUT, layout)
-    )
+    for each in older:
+        connection.define(steps[each])
+        connection.execute(
+            f"UPDATE {ABOUT} SET number = %s WHERE name = 'layout' IF number = %s", (each + 1, each)
+        )
 
 
 async def _make_directory(connection: Connection) -> None:
