@@ -16,6 +16,7 @@ from tablestone.auth.permissions import (
     NEEDS,
     SERVICE,
     TABLES,
+    is_met,
 )
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import Operation
@@ -169,6 +170,6 @@ class RoleHolder:
         held = self._everywhere
         if self._tables and (table := getattr(operation, "table", None)) is not None:
             held = held.union(self._tables.get(table.lower(), ()))
-        if any(alternative <= held for alternative in needed):
+        if is_met(needed, held):
             return operation
         raise StorageError("AuthorizationPermissionMismatch")

@@ -1,8 +1,9 @@
 """Shared access signatures: of an account (auth 2), of a table (auth 3), and of a table by a user's key (auth 3.11).
 
-All three are read, verified and limited by the same steps, in the order of auth 2.5. Values are used as they are after
-the URL is decoded; they are never re-ordered or normalised (auth 2.1). A stored access policy, or the secret and the
-roles behind a user's key, are read by the caller of this module and passed in.
+Every kind takes the same steps, in the order of auth 2.5: read the parameters, find the key that signed them, check the
+time, the address and the protocol. `_Kind` says how the parameters differ. Values are used as they are after the URL is
+decoded; they are never re-ordered or normalised (auth 2.1). What depends on stored data (a stored access policy; the
+secret and the roles behind a user's key) is read by the caller of this module and passed to `completed`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from typing import Final, NamedTuple, TypeVar
 from tablestone.auth.account import Account, SigningKey, decode_key
 from tablestone.auth.permissions import NEEDS, is_met
 from tablestone.auth.roles import Assignments, RoleHolder
-from tablestone.auth.user_delegation_key import SIGNED_SERVICE, DelegationFields, delegating_holder
+from tablestone.auth.user_delegation_key import (
+    SIGNED_SERVICE,
+    DelegationFields,
+    delegating_holder,
+)
 from tablestone.model.errors import ERRORS, StorageError
 from tablestone.model.keys import KeyBounds
 from tablestone.model.operations import (
@@ -33,19 +38,47 @@ from tablestone.wire.instants import parse_instant
 from tablestone.wire.messages import RawRequest
 from tablestone.wire.versions import ServedVersions
 
-VERSION_OF_CONDITIONS = "2015-04-05"
+VERSION_OF_TABLE_SAS: Final = "2012-02-12"
+"""The first version with table SAS (auth 3.1)."""
+VERSION_OF_CONDITIONS: Final = "2015-04-05"
 """From this version on, signatures can restrict address and protocol (auth 3.1), and account SAS exist (auth 2.1)."""
+_VERSION_OF_SERVICE_PREFIX: Final = "2015-02-21"
+"""From this version on the signed resource begins with `/table` (auth 3.2)."""
+_VERSION_OF_SCOPE: Final = "2020-12-06"
+"""From this version on the encryption scope is signed too; it has no meaning for tables (auth 2.2)."""
 
-_NAMES: Final = frozenset(
-    (
-        *("sv", "ss", "srt", "tn", "sp", "st", "se", "si", "sip", "spr", "ses", "sig"),
-        *("spk", "srk", "epk", "erk"),
-        *("skoid", "sktid", "skt", "ske", "sks", "skv", "skdutid", "sduoid"),
-    )
+
+class _Kind(NamedTuple):
+    """A kind of signature: its first version, its parameters in the order of signing, and those it must have."""
+
+    name: str
+    version_min: str
+    signed: tuple[str, ...]
+    required: tuple[str, ...]
+
+
+_BOUNDS: Final = ("spk", "srk", "epk", "erk")
+_OF_KEY: Final = ("skoid", "sktid", "skt", "ske", "sks", "skv")
+_ACCOUNT: Final = _Kind(
+    "an account SAS",
+    VERSION_OF_CONDITIONS,
+    ("sp", "ss", "srt", "st", "se", "sip", "spr", "sv", "ses"),
+    ("ss", "srt", "sp"),
 )
-"""All parameters of all kinds of signatures (auth 2.1, 3.1, 3.11)."""
-
-_IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+_TABLE: Final = _Kind(
+    "a table SAS",
+    VERSION_OF_TABLE_SAS,
+    ("sp", "st", "se", "tn", "si", "sip", "spr", "sv", *_BOUNDS),
+    ("tn",),
+)
+# The layout of queues, followed by the range of keys, as the Python SDK signs from 12.8.0b1 on (auth 3.11).
+_DELEGATED: Final = _Kind(
+    "a user delegation SAS",
+    "2025-07-05",
+    ("sp", "st", "se", "tn", *_OF_KEY, "skdutid", "sduoid", "sip", "spr", "sv", *_BOUNDS),
+    ("sp", "tn", *_OF_KEY),
+)
+_NAMES: Final = frozenset((*_ACCOUNT.signed, *_TABLE.signed, *_DELEGATED.signed, "sig"))
 
 
 def refused(reason: str, detail: str | None = None) -> StorageError:
@@ -63,36 +96,34 @@ def require_single(repeated: frozenset[str]) -> None:
         raise refused(f"{', '.join(sorted(found))} came twice")
 
 
-def require_well_formed(
-    parameters: Parameters, signed: Iterable[str], version_min: str, versions: ServedVersions
-) -> str:
-    """The version of the signature; raises for one that is not served, and for a value with a line feed.
+# Reading the parameters.
+
+
+def _require_well_formed(kind: _Kind, parameters: Parameters, versions: ServedVersions) -> None:
+    """Raise for a value with a line feed, a version that is not served, and a parameter that is missing or empty.
 
     Versions are compared as texts, so one later than the latest known has the form of the latest.
     """
-    for name in signed:
+    for name in kind.signed:
         if "\n" in parameters.get(name, ""):
             raise refused(f"{name} has a line feed")
     version = parameters.get("sv", "")
-    if versions.rules_for(version) is None or version < version_min:
+    if versions.rules_for(version) is None or version < kind.version_min:
         raise refused("sv is no version of such a signature", repr(version))
-    return version
+    for name in kind.required:
+        if not parameters.get(name):
+            raise refused(f"{kind.name} without {name}")
 
 
-def has_signed(parameters: Parameters, string_to_sign: str, key: SigningKey) -> bool:
-    """Whether the key gives the signature in `sig`. A blank in `sig` is a plus that was not encoded (auth 2.1)."""
-    given = parameters["sig"].replace(" ", "+").encode("utf-8")
-    return hmac.compare_digest(key.signature(string_to_sign.encode("utf-8")), given)
-
-
-def require_signature(
-    parameters: Parameters, string_to_sign: str, keys: Iterable[SigningKey]
-) -> None:
-    """Return if one of the keys gives the signature in `sig`, else raise."""
-    for key in keys:
-        if has_signed(parameters, string_to_sign, key):
-            return
-    raise refused("no key of the account gives the signature", repr(string_to_sign))
+def _instant_or_none(parameters: Parameters, name: str) -> int | None:
+    """A date in ticks, or None if the parameter is missing or empty; the string to sign treats both the same."""
+    text = parameters.get(name)
+    if not text:
+        return None
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise refused(f"{name} is no date", repr(text)) from error
 
 
 class Validity(NamedTuple):
@@ -109,15 +140,16 @@ class Validity(NamedTuple):
             raise refused("the signature has expired")
 
 
-def instant_or_none(parameters: Parameters, name: str) -> int | None:
-    """A date in ticks, or None if the parameter is missing or empty; the string to sign treats both the same."""
-    text = parameters.get(name)
-    if not text:
-        return None
-    try:
-        return parse_instant(text)
-    except ValueError as error:
-        raise refused(f"{name} is no date", repr(text)) from error
+def _parse_validity(
+    kind: _Kind, parameters: Parameters, start: str = "st", expiry: str = "se"
+) -> Validity:
+    until = _instant_or_none(parameters, expiry)
+    if until is None:
+        raise refused(f"{kind.name} without {expiry}")
+    return Validity(_instant_or_none(parameters, start), until)
+
+
+_IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Conditions(NamedTuple):
@@ -176,34 +208,113 @@ def _is_between(client: str, start: _IPAddress, end: _IPAddress) -> bool:
     return address.version == start.version and int(start) <= int(address) <= int(end)
 
 
-VERSION_OF_TABLE_SAS: Final = "2012-02-12"
-"""The first version with table SAS (auth 3.1)."""
-_VERSION_OF_SERVICE_PREFIX: Final = "2015-02-21"
-"""From this version on the resource begins with `/table` (auth 3.2)."""
-BOUNDS: Final = ("spk", "srk", "epk", "erk")
-"""The parameters of the range of keys, in the order in which they are signed (auth 3.2)."""
-_SIGNED_OF_TABLE: Final = ("sp", "st", "se", "tn", "si", "sip", "spr", "sv", *BOUNDS)
+def _parse_bounds(parameters: Parameters) -> KeyBounds | None:
+    """The range of keys, None for all keys; a row key without its partition key is refused (auth 3.5).
+
+    An empty value means the same as a missing one: the string to sign does not distinguish the two.
+    """
+    given = [parameters.get(name) or None for name in _BOUNDS]
+    if not any(given):
+        return None
+    bounds = KeyBounds(*given)
+    if bounds.start_partition_key is None and bounds.start_row_key is not None:
+        raise refused("srk without spk")
+    if bounds.end_partition_key is None and bounds.end_row_key is not None:
+        raise refused("erk without epk")
+    return bounds
 
 
-def canonicalized_table(account: str, table: str, version: str) -> str:
-    """The table in the string to sign: its name in lower case (auth 3.2)."""
-    prefix = "/table" if version >= _VERSION_OF_SERVICE_PREFIX else ""
-    return f"{prefix}/{account}/{table.lower()}"
+# Finding the key that signed.
+
+
+def string_to_sign_account_sas(account: str, parameters: Parameters) -> str:
+    """The account and the values, each followed by a line feed (auth 2.2)."""
+    names = (
+        _ACCOUNT.signed if parameters.get("sv", "") >= _VERSION_OF_SCOPE else _ACCOUNT.signed[:-1]
+    )
+    return "".join([f"{account}\n", *[f"{parameters.get(name, '')}\n" for name in names]])
 
 
 def string_to_sign_table_sas(account: str, parameters: Parameters) -> str:
     """The values, joined with line feeds and without one at the end (auth 3.2)."""
-    given = parameters.get
-    version = given("sv", "")
-    values = [
-        *[given(name, "") for name in ("sp", "st", "se")],
-        canonicalized_table(account, given("tn", ""), version),
-        given("si", ""),
-        *([given("sip", ""), given("spr", "")] if version >= VERSION_OF_CONDITIONS else []),
-        version,
-        *[given(name, "") for name in BOUNDS],
-    ]
-    return "\n".join(values)
+    names: Iterable[str] = _TABLE.signed
+    if parameters.get("sv", "") < VERSION_OF_CONDITIONS:
+        names = [name for name in names if name not in ("sip", "spr")]
+    return _joined(account, names, parameters)
+
+
+def string_to_sign_user_delegation_sas(account: str, parameters: Parameters) -> str:
+    """The same, with eight lines about the key instead of the policy (auth 3.11)."""
+    return _joined(account, _DELEGATED.signed, parameters)
+
+
+def _joined(account: str, names: Iterable[str], parameters: Parameters) -> str:
+    """The values on a line each; the table is signed in lower case and with its account (auth 3.2)."""
+    prefix = "/table" if parameters.get("sv", "") >= _VERSION_OF_SERVICE_PREFIX else ""
+    resource = f"{prefix}/{account}/{parameters.get('tn', '').lower()}"
+    return "\n".join([resource if name == "tn" else parameters.get(name, "") for name in names])
+
+
+def _has_signed(parameters: Parameters, string_to_sign: str, key: SigningKey) -> bool:
+    """Whether the key gives the signature in `sig`. A blank in `sig` is a plus that was not encoded (auth 2.1)."""
+    given = parameters["sig"].replace(" ", "+").encode("utf-8")
+    return hmac.compare_digest(key.signature(string_to_sign.encode("utf-8")), given)
+
+
+def _require_account_key(parameters: Parameters, string_to_sign: str, account: Account) -> None:
+    if not any(_has_signed(parameters, string_to_sign, key) for key in account.keys):
+        raise refused("no key of the account gives the signature", repr(string_to_sign))
+
+
+def signed_sas(account: str, key: str, parameters: Mapping[str, str]) -> dict[str, str]:
+    """The parameters and `sig`, with a key in base64: of a table SAS if they name a table (`tn`), else of an account.
+
+    Raises `ValueError` for a key that is not base64.
+    """
+    given = dict(parameters)
+    text = string_to_sign_table_sas if "tn" in given else string_to_sign_account_sas
+    signature = SigningKey(decode_key(key)).signature(text(account, given).encode("utf-8"))
+    return {**given, "sig": signature.decode("ascii")}
+
+
+# The kinds, and what their holders may do.
+
+
+class AccountSas:
+    """The holder of an account SAS, limited to its resource types and permissions (auth 2.4)."""
+
+    def __init__(self, resource_types: str, permissions: str) -> None:
+        self._resource_types = resource_types
+        self._permissions = frozenset(permissions)
+
+    def permit(self, operation: Operation) -> Operation:
+        """The operation itself, or the error for a missing resource type or permission, in this order."""
+        need = NEEDS[type(operation)]
+        if need.resource_type is None:
+            raise StorageError("AuthorizationFailure")
+        if need.resource_type not in self._resource_types:
+            raise StorageError("AuthorizationResourceTypeMismatch")
+        if not is_met(need.account_sas, self._permissions):
+            raise StorageError("AuthorizationPermissionMismatch")
+        return operation
+
+
+def authenticate_account_sas(
+    request: RawRequest,
+    account: Account,
+    parameters: Parameters,
+    now: int,
+    versions: ServedVersions,
+) -> AccountSas:
+    """The caller, or the error of the first check that fails (auth 2.5). `now` is in ticks."""
+    _require_well_formed(_ACCOUNT, parameters, versions)
+    validity, conditions = _parse_validity(_ACCOUNT, parameters), parse_conditions(parameters)
+    _require_account_key(parameters, string_to_sign_account_sas(account.name, parameters), account)
+    validity.require(now)
+    conditions.require(request)
+    if "t" not in parameters["ss"]:
+        raise StorageError("AuthorizationServiceMismatch")
+    return AccountSas(parameters["srt"], parameters["sp"])
 
 
 class TableSas:
@@ -255,17 +366,25 @@ class TableSasOfPolicy:
                 break
         else:
             raise refused("the table has no such policy", repr(self.identifier))
-        policy = identifier.policy or _NO_POLICY
+        policy = identifier.policy or AccessPolicy(None, None, None)
         stated = self._stated
-        effective = AccessPolicy(
-            _one_of("st", stated.start, policy.start),
-            _one_of("se", stated.expiry, policy.expiry),
-            _one_of("sp", stated.permission, policy.permission),
+        return self.holder(
+            AccessPolicy(
+                _one_of("st", stated.start, policy.start),
+                _one_of("se", stated.expiry, policy.expiry),
+                _one_of("sp", stated.permission, policy.permission),
+            ),
+            request,
+            now,
         )
-        return _caller(self.table, effective, self._bounds, self._conditions, request, now)
 
-
-_NO_POLICY: Final = AccessPolicy(None, None, None)
+    def holder(self, effective: AccessPolicy, request: RawRequest, now: int) -> TableSas:
+        """The caller under this policy, which is that of the signature and of the stored policy together."""
+        if effective.expiry is None or effective.permission is None:
+            raise refused("se or sp is neither in the signature nor in its policy")
+        Validity(effective.start, effective.expiry).require(now)
+        self._conditions.require(request)
+        return TableSas(self.table, effective.permission, self._bounds)
 
 
 _Value = TypeVar("_Value", int, str)
@@ -286,147 +405,20 @@ def authenticate_table_sas(
     versions: ServedVersions,
 ) -> TableSas | TableSasOfPolicy:
     """The caller, or the error of the first check that fails (auth 2.5). `now` is in ticks."""
-    version = require_well_formed(parameters, _SIGNED_OF_TABLE, VERSION_OF_TABLE_SAS, versions)
+    _require_well_formed(_TABLE, parameters, versions)
+    version = parameters["sv"]
     if version < VERSION_OF_CONDITIONS and (parameters.get("sip") or parameters.get("spr")):
         raise refused("sip and spr are not signed in this version", version)
-    table = parameters.get("tn", "")
-    if not table:
-        raise refused("a table SAS without tn")
     stated = AccessPolicy(
-        instant_or_none(parameters, "st"),
-        instant_or_none(parameters, "se"),
+        _instant_or_none(parameters, "st"),
+        _instant_or_none(parameters, "se"),
         parameters.get("sp") or None,
     )
-    bounds, conditions = parse_bounds(parameters), parse_conditions(parameters)
+    bounds, conditions = _parse_bounds(parameters), parse_conditions(parameters)
     identifier = parameters.get("si", "")
-    if not identifier and (stated.expiry is None or stated.permission is None):
-        raise refused("a table SAS without se or sp, and without a policy")
-    require_signature(parameters, string_to_sign_table_sas(account.name, parameters), account.keys)
-    if identifier:
-        return TableSasOfPolicy(table, identifier, stated, bounds, conditions)
-    return _caller(table, stated, bounds, conditions, request, now)
-
-
-def _caller(
-    table: str,
-    effective: AccessPolicy,
-    bounds: KeyBounds | None,
-    conditions: Conditions,
-    request: RawRequest,
-    now: int,
-) -> TableSas:
-    if effective.expiry is None or effective.permission is None:
-        raise refused("se or sp is neither in the signature nor in its policy")
-    Validity(effective.start, effective.expiry).require(now)
-    conditions.require(request)
-    return TableSas(table, effective.permission, bounds)
-
-
-def parse_bounds(parameters: Parameters) -> KeyBounds | None:
-    """The range of keys, None for all keys; a row key without its partition key is refused (auth 3.5).
-
-    An empty value means the same as a missing one: the string to sign does not distinguish the two.
-    """
-    bounds = KeyBounds(*[parameters.get(name) or None for name in BOUNDS])
-    if bounds == _NO_BOUNDS:
-        return None
-    if bounds.start_partition_key is None and bounds.start_row_key is not None:
-        raise refused("srk without spk")
-    if bounds.end_partition_key is None and bounds.end_row_key is not None:
-        raise refused("erk without epk")
-    return bounds
-
-
-_NO_BOUNDS: Final = KeyBounds(None, None, None, None)
-
-
-_SIGNED_OF_ACCOUNT: Final = ("sp", "ss", "srt", "st", "se", "sip", "spr", "sv", "ses")
-_VERSION_OF_SCOPE: Final = "2020-12-06"
-"""From this version on the encryption scope is signed too; it has no meaning for tables (auth 2.2)."""
-
-
-def string_to_sign_account_sas(account: str, parameters: Parameters) -> str:
-    """The account and the values, each followed by a line feed (auth 2.2)."""
-    names = (
-        _SIGNED_OF_ACCOUNT
-        if parameters.get("sv", "") >= _VERSION_OF_SCOPE
-        else _SIGNED_OF_ACCOUNT[:-1]
-    )
-    return "".join([f"{account}\n", *[f"{parameters.get(name, '')}\n" for name in names]])
-
-
-class AccountSas:
-    """The holder of an account SAS, limited to its resource types and permissions (auth 2.4)."""
-
-    def __init__(self, resource_types: str, permissions: str) -> None:
-        self._resource_types = resource_types
-        self._permissions = frozenset(permissions)
-
-    def permit(self, operation: Operation) -> Operation:
-        """The operation itself, or the error for a missing resource type or permission, in this order."""
-        need = NEEDS[type(operation)]
-        if need.resource_type is None:
-            raise StorageError("AuthorizationFailure")
-        if need.resource_type not in self._resource_types:
-            raise StorageError("AuthorizationResourceTypeMismatch")
-        if not is_met(need.account_sas, self._permissions):
-            raise StorageError("AuthorizationPermissionMismatch")
-        return operation
-
-
-def authenticate_account_sas(
-    request: RawRequest,
-    account: Account,
-    parameters: Parameters,
-    now: int,
-    versions: ServedVersions,
-) -> AccountSas:
-    """The caller, or the error of the first check that fails (auth 2.5). `now` is in ticks."""
-    require_well_formed(parameters, _SIGNED_OF_ACCOUNT, VERSION_OF_CONDITIONS, versions)
-    for name in ("ss", "srt", "sp"):
-        if not parameters.get(name):
-            raise refused(f"an account SAS without {name}")
-    start, expiry = instant_or_none(parameters, "st"), instant_or_none(parameters, "se")
-    if expiry is None:
-        raise refused("an account SAS without se")
-    conditions = parse_conditions(parameters)
-    require_signature(
-        parameters, string_to_sign_account_sas(account.name, parameters), account.keys
-    )
-    Validity(start, expiry).require(now)
-    conditions.require(request)
-    if "t" not in parameters["ss"]:
-        raise StorageError("AuthorizationServiceMismatch")
-    return AccountSas(parameters["srt"], parameters["sp"])
-
-
-def signed_sas(account: str, key: str, parameters: Mapping[str, str]) -> dict[str, str]:
-    """The parameters and `sig`, with a key in base64: of a table SAS if they name a table (`tn`), else of an account.
-
-    Raises `ValueError` for a key that is not base64.
-    """
-    given = dict(parameters)
-    text = string_to_sign_table_sas if "tn" in given else string_to_sign_account_sas
-    signature = SigningKey(decode_key(key)).signature(text(account, given).encode("utf-8"))
-    return {**given, "sig": signature.decode("ascii")}
-
-
-VERSION_OF_DELEGATION: Final = "2025-07-05"
-"""The first version with user delegation SAS of tables (auth 3.11)."""
-_OF_KEY: Final = ("skoid", "sktid", "skt", "ske", "sks", "skv")
-_AFTER_RESOURCE: Final = (*_OF_KEY, "skdutid", "sduoid", "sip", "spr", "sv", *BOUNDS)
-_SIGNED_OF_DELEGATION: Final = ("sp", "st", "se", "tn", *_AFTER_RESOURCE)
-
-
-def string_to_sign_user_delegation_sas(account: str, parameters: Parameters) -> str:
-    """The values joined with line feeds: those of a table SAS, with eight lines about the key instead of the policy."""
-    given = parameters.get
-    values = [
-        *[given(name, "") for name in ("sp", "st", "se")],
-        canonicalized_table(account, given("tn", ""), given("sv", "")),
-        *[given(name, "") for name in _AFTER_RESOURCE],
-    ]
-    return "\n".join(values)
+    _require_account_key(parameters, string_to_sign_table_sas(account.name, parameters), account)
+    signature = TableSasOfPolicy(parameters["tn"], identifier, stated, bounds, conditions)
+    return signature if identifier else signature.holder(stated, request, now)
 
 
 class DelegatedTableSas:
@@ -456,17 +448,15 @@ class UserDelegationSas:
         self, secret: bytes | None, assignments: Assignments, request: RawRequest, now: int
     ) -> DelegatedTableSas:
         """The caller, given the secret (None: no user ever had a key) and the current roles; `now` is in ticks."""
-        given = self._parameters.get
         user: RoleHolder | None = None
         if secret is not None:
-            fields = DelegationFields(*[given(name, "") for name in _OF_KEY])
             text = string_to_sign_user_delegation_sas(self._account.name, self._parameters)
             user = delegating_holder(
                 secret,
                 self._account.identity,
-                fields,
+                DelegationFields(*[self._parameters[name] for name in _OF_KEY]),
                 assignments,
-                lambda key: has_signed(self._parameters, text, SigningKey(key)),
+                lambda key: _has_signed(self._parameters, text, SigningKey(key)),
             )
         if user is None:
             raise refused("no key of this user gives the signature")
@@ -480,10 +470,7 @@ def parse_user_delegation_sas(
     account: Account, parameters: Parameters, versions: ServedVersions
 ) -> UserDelegationSas:
     """The signature in a URL, not verified yet; raises if its parameters are invalid."""
-    require_well_formed(parameters, _SIGNED_OF_DELEGATION, VERSION_OF_DELEGATION, versions)
-    for name in ("sp", "tn", *_OF_KEY):
-        if not parameters.get(name):
-            raise refused(f"a user delegation SAS without {name}")
+    _require_well_formed(_DELEGATED, parameters, versions)
     if parameters["sks"] != SIGNED_SERVICE or versions.rules_for(parameters["skv"]) is None:
         raise refused("the key is of another service, or of no version")
     if parameters.get("si"):
@@ -494,15 +481,8 @@ def parse_user_delegation_sas(
     return UserDelegationSas(
         account,
         parameters,
-        _validity(parameters, "skt", "ske"),
-        _validity(parameters, "st", "se"),
+        _parse_validity(_DELEGATED, parameters, "skt", "ske"),
+        _parse_validity(_DELEGATED, parameters),
         parse_conditions(parameters),
-        TableSas(parameters["tn"], parameters["sp"], parse_bounds(parameters)),
+        TableSas(parameters["tn"], parameters["sp"], _parse_bounds(parameters)),
     )
-
-
-def _validity(parameters: Parameters, start: str, expiry: str) -> Validity:
-    until = instant_or_none(parameters, expiry)
-    if until is None:
-        raise refused(f"a user delegation SAS without {expiry}")
-    return Validity(instant_or_none(parameters, start), until)
