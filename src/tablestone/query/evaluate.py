@@ -129,27 +129,27 @@ def _compile_membership(name: str, wanted: frozenset[str]) -> Predicate:
     return matches
 
 
-def _is_string_equality(node: FilterNode) -> bool:
-    return (
-        isinstance(node, Comparison)
-        and node.operator is ComparisonOperator.EQUAL
-        and node.literal.type is EdmType.STRING
-    )
-
-
 def _memberships(terms: tuple[FilterNode, ...]) -> tuple[list[Predicate], list[FilterNode]]:
     """The terms that compare one property with many strings, as one function for each property; and all other terms."""
     texts: dict[str, list[str]] = {}
+    others: list[FilterNode] = []
+    equalities: list[Comparison] = []
     for term in terms:
-        if isinstance(term, Comparison) and _is_string_equality(term):
+        if (
+            isinstance(term, Comparison)
+            and term.operator is ComparisonOperator.EQUAL
+            and term.literal.type is EdmType.STRING
+        ):
             texts.setdefault(term.name, []).append(str(term.literal.value))
-    many = {name: found for name, found in texts.items() if len(found) >= _MEMBERSHIP_MIN}
-    others = [
-        term
-        for term in terms
-        if not (isinstance(term, Comparison) and term.name in many and _is_string_equality(term))
-    ]
-    return [_compile_membership(name, frozenset(found)) for name, found in many.items()], others
+            equalities.append(term)
+        else:
+            others.append(term)
+    others += [term for term in equalities if len(texts[term.name]) < _MEMBERSHIP_MIN]
+    return [
+        _compile_membership(name, frozenset(found))
+        for name, found in texts.items()
+        if len(found) >= _MEMBERSHIP_MIN
+    ], others
 
 
 def _all_of(predicates: list[Predicate]) -> Predicate:

@@ -1,10 +1,8 @@
 """The plan of a query: the key ranges to read, and the residual filter for what the keys cannot express.
 
 The ranges contain every entity that matches. For an entity inside the ranges, `residual` is true exactly if the filter
-is. Knows keys as bytes and the two key properties; does not read anything.
-
-Both keys of an entity always exist and are strings. So the negation of a comparison of keys is the inverse comparison;
-for any other property it is not (wire 6.4). Therefore negations are first moved to the leaves of the tree.
+is. Each term of the filter gives a set of keys, `and` and `or` combine the sets, and the result becomes ranges; then
+the terms that the ranges already express are removed. Keys are bytes of `encode_key`, whose order is the service's.
 """
 
 from __future__ import annotations
@@ -31,17 +29,57 @@ from tablestone.model.filter_tree import (
 )
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, encode_key
 
+
+class PlanKind(enum.Enum):
+    """The kinds of plans, by name."""
+
+    NOTHING = "nothing"
+    """No key: the filter contradicts itself."""
+    POINT = "point"
+    """One key."""
+    POINTS = "points"
+    """Several single keys."""
+    ROW_RANGE = "row range"
+    """A range of rows of one partition."""
+    PARTITION = "partition"
+    """One whole partition."""
+    PARTITION_RANGE = "partition range"
+    """A range of partitions."""
+    RANGES = "ranges"
+    """Several ranges of any kind."""
+    TABLE = "table"
+    """The whole table."""
+
+
+class KeyInterval(NamedTuple):
+    """All keys with `start <= (partition, row) < end`, as bytes of `encode_key`. Without `end`, to the table's end."""
+
+    start: tuple[bytes, bytes]
+    end: tuple[bytes, bytes] | None
+
+
+class Plan(NamedTuple):
+    """Key ranges, ascending and disjoint, and the residual filter; None if the ranges alone express the filter."""
+
+    kind: PlanKind
+    ranges: tuple[KeyInterval, ...]
+    residual: FilterNode | None
+
+
+# Sets of keys, and their union and intersection. A set is an ascending, disjoint sequence of slabs. Every set has one
+# form only, because adjacent slabs with equal rows are merged.
+
 END: Final = b"\xff"
 """A byte string after every key: no encoded key contains this byte."""
-
 SIZE_MAX: Final = 16 * limits.FILTER_KEY_RANGES_MAX
-"""The number of intervals in one set, over all slabs. A plan may have fewer: an enclosing `and` can reduce a set."""
+"""The number of intervals in one set, over all slabs: sets can grow as products (partitions times rows). Beyond it, a
+simpler set that contains more keys takes its place. A plan may have fewer: an enclosing `and` can reduce a set."""
+PAIRWISE_MAX: Final = 2 * limits.FILTER_KEY_RANGES_MAX
+"""The number of sets that are combined exactly; of more sets, only their hulls are combined."""
 
 Interval = tuple[bytes, bytes]
 Rows = tuple[Interval, ...]
-
-PAIRWISE_MAX: Final = 2 * limits.FILTER_KEY_RANGES_MAX
-"""The number of sets that are combined exactly; of more sets, only their hulls are combined."""
+"""Ascending, disjoint intervals of row keys."""
 
 
 class Slab(NamedTuple):
@@ -277,46 +315,7 @@ def union(bounds: list[Bounds]) -> Bounds:
     return Bounds(tuple([Slab(start, end, ALL_ROWS) for start, end in partitions]), exact=False)
 
 
-def common(first: KeySet, second: KeySet) -> KeySet | None:
-    """The keys in both sets; None if the result is too large."""
-    return _intersect(first, second)
-
-
-class PlanKind(enum.Enum):
-    """The kinds of plans, by name."""
-
-    NOTHING = "nothing"
-    """No key: the filter contradicts itself."""
-    POINT = "point"
-    """One key."""
-    POINTS = "points"
-    """Several single keys."""
-    ROW_RANGE = "row range"
-    """A range of rows of one partition."""
-    PARTITION = "partition"
-    """One whole partition."""
-    PARTITION_RANGE = "partition range"
-    """A range of partitions."""
-    RANGES = "ranges"
-    """Several ranges of any kind."""
-    TABLE = "table"
-    """The whole table."""
-
-
-class KeyInterval(NamedTuple):
-    """All keys with `start <= (partition, row) < end`, as bytes of `encode_key`. Without `end`, to the table's end."""
-
-    start: tuple[bytes, bytes]
-    end: tuple[bytes, bytes] | None
-
-
-class Plan(NamedTuple):
-    """Key ranges, ascending and disjoint, and the residual filter; None if the ranges alone express the filter."""
-
-    kind: PlanKind
-    ranges: tuple[KeyInterval, ...]
-    residual: FilterNode | None
-
+# From a filter to its set of keys.
 
 SIMPLIFY_STEPS_MAX: Final = 50_000
 """The steps that simplifying a filter may take. Terms that are not reached stay: correct, but slower to evaluate."""
@@ -333,7 +332,7 @@ class _Node(NamedTuple):
 _ANYTHING: Final = Bounds(EVERYTHING, exact=False)
 
 
-def _intervals(operator: ComparisonOperator, key: bytes) -> Rows:
+def rows_where(operator: ComparisonOperator, key: bytes) -> Rows:
     """The keys for which the comparison is true."""
     match operator:
         case ComparisonOperator.EQUAL:
@@ -352,14 +351,18 @@ def _intervals(operator: ComparisonOperator, key: bytes) -> Rows:
 
 def _of_keys(node: Comparison) -> KeySet:
     assert isinstance(node.literal.value, str)  # the caller has checked the type
-    intervals = _intervals(node.operator, encode_key(node.literal.value))
+    found = rows_where(node.operator, encode_key(node.literal.value))
     if node.name == PARTITION_KEY:
-        return tuple(Slab(start, end, ALL_ROWS) for start, end in intervals)
-    return (Slab(b"", END, intervals),) if intervals else NOTHING
+        return tuple(Slab(start, end, ALL_ROWS) for start, end in found)
+    return (Slab(b"", END, found),) if found else NOTHING
 
 
 def _analyse(node: FilterNode, *, negated: bool) -> _Node:
-    """The node, or its negation, with negations moved to the leaves."""
+    """The node, or its negation, with negations moved to the leaves.
+
+    Both keys of an entity always exist and are strings. So the negation of a comparison of keys is the inverse
+    comparison; for any other property it is not (wire 6.4).
+    """
     while isinstance(node, Not):
         node, negated = node.term, not negated
     if isinstance(node, Comparison):
@@ -383,6 +386,9 @@ def _analyse(node: FilterNode, *, negated: bool) -> _Node:
     if isinstance(node, And) is not negated:
         return _Node(And(parts), intersection(bounds), tuple(children))
     return _Node(Or(parts), union(bounds), tuple(children))
+
+
+# From the set to ranges.
 
 
 def _linear(keys: KeySet) -> tuple[list[KeyInterval], KeySet]:
@@ -437,6 +443,9 @@ def _ranges(keys: KeySet) -> tuple[list[KeyInterval], KeySet]:
     return ranges, covered
 
 
+# The residual filter, and the plan.
+
+
 class _Simplifier:
     """Removes the terms of a filter that are the same for every key in the ranges."""
 
@@ -451,7 +460,7 @@ class _Simplifier:
             self._steps += self._size + size(keys)
             if self._steps > SIMPLIFY_STEPS_MAX:
                 return node.filter
-            shared = common(self._covered, keys)
+            shared = _intersect(self._covered, keys)
             if not shared and shared is not None:
                 return Constant(value=False)
             if exact and shared == self._covered:

@@ -35,6 +35,7 @@ from tablestone.model.filter_tree import (
 )
 from tablestone.model.keys import ROW_KEY, encode_key
 from tablestone.model.typed_json import annotated_name_part, name_part, value_text
+from tablestone.query.plan import END, rows_where
 
 COMPARISONS_MAX: Final = 8
 """Comparisons of a hint at most: more of them cost the engine about as much as they save."""
@@ -130,18 +131,9 @@ _NUMBERS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
 
 
 def _of_row_key(operator: ComparisonOperator, row_key: str) -> Hint:
-    row = encode_key(row_key)
-    match operator:
-        case ComparisonOperator.EQUAL:
-            return RowBetween(row, row + b"\0")
-        case ComparisonOperator.GREATER_THAN:
-            return RowBetween(row + b"\0", None)
-        case ComparisonOperator.GREATER_THAN_OR_EQUAL:
-            return RowBetween(row, None)
-        case ComparisonOperator.LESS_THAN:
-            return RowBetween(b"", row)
-        case _:
-            return RowBetween(b"", row + b"\0")
+    for start, end in rows_where(operator, encode_key(row_key)):
+        return RowBetween(start, None if end == END else end)
+    return RowBetween(b"", b"")  # no row key is less than the empty one
 
 
 def _of_number(node: Comparison, value: float) -> Hint | None:
