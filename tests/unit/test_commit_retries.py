@@ -9,6 +9,7 @@ import pytest
 from tablestone import limits
 from tablestone.engines.contract import ABSENT, Committed, Conflict, WriteSet
 from tablestone.engines.memory import MemoryEngine
+from tablestone.engines.write_queues import WriteQueues
 from tablestone.model.entity import Entity
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import IF_MATCH_ANY, InsertEntity, MergeEntity
@@ -16,7 +17,7 @@ from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.metadata import DocumentKind, Documents
-from tablestone.tables.writes import Overtaken, commit_writes, entity_queues, one_more_conflict
+from tablestone.tables.writes import Overtaken, commit_writes, one_more_conflict
 
 OWNER = Named("account")
 TABLE_ID = b"\0" * storage_keys.TABLE_ID_LENGTH
@@ -37,7 +38,7 @@ class OvertakenEngine(MemoryEngine):
 
 async def _merge(engine: MemoryEngine) -> None:
     await commit_writes(
-        engine, entity_queues(), TABLE_ID, [MergeEntity("table", ENTITY, IF_MATCH_ANY)]
+        engine, WriteQueues("entity"), TABLE_ID, [MergeEntity("table", ENTITY, IF_MATCH_ANY)]
     )
 
 
@@ -77,7 +78,7 @@ async def test_a_commit_that_is_always_overtaken_gives_up(
 ) -> None:
     engine = OvertakenEngine(lambda: 1_000)
     await _catalog(engine).create(OWNER, "table")
-    await commit_writes(engine, entity_queues(), TABLE_ID, [InsertEntity("table", ENTITY)])
+    await commit_writes(engine, WriteQueues("entity"), TABLE_ID, [InsertEntity("table", ENTITY)])
     engine.conflicts = 0
     with pytest.raises(Overtaken) as overtaken:
         await attempt(engine)

@@ -16,7 +16,7 @@ from tablestone.model.entity import Entity
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import IF_MATCH_ANY, InsertEntity, MergeEntity
 from tablestone.tables import storage_keys
-from tablestone.tables.writes import commit_writes, entity_queues
+from tablestone.tables.writes import commit_writes
 
 pytestmark = pytest.mark.asyncio
 TABLE_ID = b"\0" * storage_keys.TABLE_ID_LENGTH
@@ -56,7 +56,7 @@ class Table:
 
     def __init__(self) -> None:
         self.engine = SlowEngine()
-        self.queues: WriteQueues[Key] = entity_queues()
+        self.queues: WriteQueues[Key] = WriteQueues("entity")
 
     async def fill(self) -> None:
         for row in "ab":

@@ -34,7 +34,6 @@ from tablestone.server.requests.body import (
 )
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.server.worker_reporter import WorkerMeasures, WorkerReporter
-from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tables.sweeping import Sweeper
@@ -153,13 +152,12 @@ class Application:
         clock, seconds = self._parts.clock, self._parts.seconds
         service = self._open_service()
         assert self._engine is not None
-        documents = Documents(self._engine)
         identities = Identities(
-            documents, configuration.tokens, seconds, logs_warnings=self._slot.worker == 0
+            service.documents, configuration.tokens, seconds, logs_warnings=self._slot.worker == 0
         )
         accounts = KnownAccounts(
             configuration.accounts,
-            documents,
+            service.documents,
             (DEVELOPMENT_ACCOUNT,) if configuration.has_development_account else (),
             service.catalog.incarnations,
         )
@@ -190,9 +188,7 @@ class Application:
             self._background.append(asyncio.create_task(sweeper.run()))
         if self._slot.reports is not None and self._counts is not None:
             figures = kind_of(EngineUrl.parse(configuration.engine).scheme).figures
-            self._measures = WorkerMeasures(
-                self._counts, self._engine, figures, service, documents, sweeper
-            )
+            self._measures = WorkerMeasures(self._counts, self._engine, figures, service, sweeper)
             reporter = WorkerReporter(
                 self._slot.reports,
                 self._slot.worker,

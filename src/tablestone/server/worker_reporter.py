@@ -14,7 +14,6 @@ from tablestone.clock import monotonic_seconds, unix_seconds
 from tablestone.engines.contract import Engine
 from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
 from tablestone.insight.counts import Windows
-from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
 from tablestone.tables.sweeping import Sweeper
 from tablestone.telemetry.request_counts import RequestCounts
@@ -30,17 +29,12 @@ class WorkerMeasures:
         engine: Engine,
         figures: Iterable[Figure],
         service: TableService,
-        documents: Documents,
         sweeper: Sweeper | None,
     ) -> None:
         self._counts = counts
         self._engine = engine
         self._gauges = {figure.name for figure in figures if figure.kind is FigureKind.GAUGE}
-        self._caches = (
-            *service.catalog.caches,
-            *service.properties.caches,
-            *documents.caches,
-        )
+        self._caches = service.caches
         self._sweeper = sweeper
         self._connections: Sized = ()
         self._accepted: Callable[[], int] = int

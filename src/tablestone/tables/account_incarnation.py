@@ -48,22 +48,17 @@ class Incarnations:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._rows = CachedRows(engine)
-
-    @property
-    def caches(self) -> tuple[CachedRows, ...]:
-        """Its cached rows, for their counts."""
-        return (self._rows,)
+        self.rows = CachedRows(engine)
 
     async def current(self, account: str) -> int:
         """The current incarnation of the name, for an account that is created under it."""
         place = Key(storage_keys.catalog_partition(account), storage_keys.INCARNATION_ROW)
-        return await self._rows.get(place, read_incarnation) or ABSENT
+        return await self.rows.get(place, read_incarnation) or ABSENT
 
     async def known(self, account: str) -> tuple[int, int | None]:
         """The same, and the generation for which it stays current; None if it may change at any time."""
         incarnation = await self.current(account)
-        return incarnation, self._rows.kept_at
+        return incarnation, self.rows.kept_at
 
     async def require(self, owner: Owner) -> None:
         """Raise `ResourceNotFound`, as for any account that does not exist, if the owner was deleted.

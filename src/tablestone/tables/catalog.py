@@ -9,7 +9,7 @@ forgets the table.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -129,22 +129,17 @@ class Catalog:
         self._clock = clock
         self._fresh_id = fresh_id
         self._deletion_ticks = deletion_seconds * TICKS_PER_SECOND
-        self._rows = CachedRows(engine, absence_by_lease=False)
+        self.rows = CachedRows(engine, absence_by_lease=False)
         self._is_shared = engine.leases is not None
         self.incarnations = Incarnations(engine)
-
-    @property
-    def caches(self) -> tuple[CachedRows, ...]:
-        """Its cached rows, for their counts."""
-        return (self._rows, *self.incarnations.caches)
 
     async def find(self, owner: Owner, table: str) -> TableRecord | None:
         """The owner's table of this name, in any case, if there is one."""
         if len(table) > limits.TABLE_NAME_LENGTH_MAX:
             return None  # no table has such a name, and its place is not cached
-        record = await self._rows.get(_table_place(owner.name, table), read_record)
+        record = await self.rows.get(_table_place(owner.name, table), read_record)
         if owner.incarnation is not None and (
-            owner.known_at is None or owner.known_at != self._rows.read_at
+            owner.known_at is None or owner.known_at != self.rows.read_at
         ):
             await self.incarnations.require(owner)
         return record
@@ -309,6 +304,16 @@ class Catalog:
             rest = [] if next_key is None else storage_keys.ranges_from(rest, next_key)
         await self.incarnations.require(owner)
         return records[:tables_max], records[tables_max] if len(records) > tables_max else None
+
+
+async def every_table(engine: Engine) -> AsyncIterator[tuple[str, TableRecord]]:
+    """The tables of all accounts, known or not, each with its account."""
+    rest = storage_keys.catalogs_after(b"")
+    while rows := await engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
+        for row in rows:
+            if storage_keys.is_table_row(row.row):
+                yield storage_keys.account_of(row.partition), read_record(row.value)
+        rest = storage_keys.after(rest, rows[-1])
 
 
 async def query_tables(

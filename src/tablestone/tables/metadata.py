@@ -69,12 +69,7 @@ class Documents:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._rows = CachedRows(engine)
-
-    @property
-    def caches(self) -> tuple[CachedRows, ...]:
-        """Its cached rows, for their counts."""
-        return (self._rows,)
+        self.rows = CachedRows(engine)
 
     async def get(
         self, kind: DocumentKind, name: str, read: Callable[[Members], Found]
@@ -84,11 +79,11 @@ class Documents:
         A kind must always be read with the same function.
         """
         place = storage_keys.document_place(kind.value, name)
-        return await self._rows.get(place, lambda value: read(read_document(value)[1]))
+        return await self.rows.get(place, lambda value: read(read_document(value)[1]))
 
     def kept(self, place: Key) -> Any:
         """The result of `get` for the document at this place if it is cached and valid; else `NOT_KEPT`."""
-        return self._rows.kept(place)
+        return self.rows.kept(place)
 
     async def names(self, kind: DocumentKind) -> list[str]:
         """The names of all documents of a kind, in order."""
@@ -178,7 +173,6 @@ class PropertiesOfAccounts:
         self._documents = documents
         self._incarnations = incarnations
         self._places: dict[str, Key] = {}
-        self.caches = documents.caches
 
     def kept(self, account: str) -> ServiceProperties | NotKept | None:
         """The result of `get` if it is in the cache. Every request calls this, so it has to be very fast."""

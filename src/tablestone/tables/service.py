@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turns
-from tablestone.engines.contract import Engine
+from tablestone.engines.contract import Engine, Key
+from tablestone.engines.write_queues import WriteQueues
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import (
     CreateTable,
@@ -49,7 +50,7 @@ from tablestone.tables.catalog import Catalog, query_tables
 from tablestone.tables.metadata import Documents, PropertiesOfAccounts
 from tablestone.tables.reads import query_entities, require_conditions
 from tablestone.tables.throughput_targets import Throughput
-from tablestone.tables.writes import commit_writes, entity_queues
+from tablestone.tables.writes import commit_writes
 
 
 class TableService:
@@ -73,9 +74,12 @@ class TableService:
         self._seconds = seconds
         self._turns = Turns(seconds)
         self._throughput = throughput
-        self._queues = entity_queues()
+        self._queues = WriteQueues[Key]("entity")
         self.catalog = Catalog(engine, clock, fresh_id, deletion_seconds=table_deletion_seconds)
-        self.properties = PropertiesOfAccounts(Documents(engine), self.catalog.incarnations)
+        incarnations = self.catalog.incarnations
+        self.documents = Documents(engine)
+        self.properties = PropertiesOfAccounts(self.documents, incarnations)
+        self.caches = (self.catalog.rows, incarnations.rows, self.documents.rows)
 
     async def execute(self, owner: Owner, operation: Operation) -> Result:
         """Carry the operation out, or raise the `StorageError` that is its answer.

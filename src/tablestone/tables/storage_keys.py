@@ -123,14 +123,6 @@ def is_table_row(row: bytes) -> bool:
     return row.startswith(_TABLE_ROW)
 
 
-def named_table(row: bytes) -> str | None:
-    """The name in lower case of the table that a catalog row is about; None for a row without a name."""
-    row = row.removeprefix(_TAKEN_ROW)
-    if not is_table_row(row):
-        return None
-    return row.removeprefix(_TABLE_ROW).decode("utf-8", "replace")
-
-
 def is_deleted_row(row: bytes) -> bool:
     """True for the catalog row of a table that is being swept."""
     return row.startswith(_DELETED_ROW)
@@ -259,34 +251,47 @@ def _after_prefix(prefix: bytes) -> bytes:
     return stripped[:-1] + bytes((stripped[-1] + 1,))
 
 
+# Keys in words, for messages.
+
 Tables = dict[bytes, str]
 """Names of the tables that were found so far, by their ids."""
 
 
 def in_words(key: Key, tables: Tables) -> str:
     """A place in storage in the words of the service, if the service has words for it."""
-    if key.partition.startswith(ENTITIES):
+    partition, row = key
+    if partition.startswith(ENTITIES):
         try:
             partition_key, row_key = entity_key(key)
         except UnicodeDecodeError:
             return _row(key)
-        table_id = key.partition[1 : 1 + TABLE_ID_LENGTH]
-        table = tables.get(table_id, f"of id {table_id.hex()}")
+        table = _table(partition, tables)
         return f"the entity PartitionKey={partition_key!r}, RowKey={row_key!r} of table {table}"
     if is_for_leases(key):
-        kind = "first row" if key.row == SENTINEL_ROW else "mark of a change"
-        return f"the {kind} in {partition_in_words(key.partition, tables)}"
-    if key.partition.startswith(CATALOG):
-        account = key.partition[1:].decode("ascii", "replace")
-        return f"{_catalog_row(key.row)} of account {account}"
-    if key.partition.startswith(DOCUMENTS):
-        kind = key.partition.removeprefix(DOCUMENTS).decode("ascii", "replace")
-        known = _DOCUMENTS.get(kind)
-        name = key.row.decode("ascii", "replace")
+        kind = "first row" if row == SENTINEL_ROW else "mark of a change"
+        return f"the {kind} in {partition_in_words(partition, tables)}"
+    if partition.startswith(CATALOG):
+        return f"{_catalog_row(row)} of account {_name(partition)}"
+    if partition.startswith(DOCUMENTS):
+        known = _DOCUMENTS.get(_name(partition))
+        name = row.decode("ascii", "replace")
         if known is None or not name.isprintable():
-            return f"the document {_shown(key.row)} of kind {kind!r}"
+            return f"the document {_shown(row)} of kind {_name(partition)!r}"
         return known.format(name)
     return _row(key)
+
+
+def partition_in_words(partition: bytes, tables: Tables) -> str:
+    """A partition in the words of the service, if the service has words for it."""
+    if partition.startswith(ENTITIES):
+        try:
+            key = entity_key(Key(partition, b""))
+        except UnicodeDecodeError:
+            return f"partition {_shown(partition)}"
+        return f"PartitionKey {key.partition_key!r} of table {_table(partition, tables)}"
+    if partition.startswith(CATALOG):
+        return f"the catalog of account {_name(partition)}"
+    return f"documents of kind {_name(partition)!r}"
 
 
 _DOCUMENTS: Final = {
@@ -301,13 +306,25 @@ _DOCUMENTS: Final = {
 
 def _catalog_row(row: bytes) -> str:
     """A row of an account's catalog; tables have their names in lower case there."""
-    name = named_table(row)
-    if name is None and is_deleted_row(row):
+    if is_deleted_row(row):
         return "the note of a deleted table"
-    if name is None:
-        return "the incarnation" if row == INCARNATION_ROW else f"row {_shown(row)}"
+    if row == INCARNATION_ROW:
+        return "the incarnation"
     what = "the reserved name" if is_taken_row(row) else "the description of table"
-    return f"{what} {name}"
+    table = row.removeprefix(_TAKEN_ROW)
+    if not is_table_row(table):
+        return f"row {_shown(row)}"
+    return f"{what} {table.removeprefix(_TABLE_ROW).decode('utf-8', 'replace')}"
+
+
+def _table(partition: bytes, tables: Tables) -> str:
+    table_id = table_id_of(partition)
+    return tables.get(table_id, f"of id {table_id.hex()}")
+
+
+def _name(partition: bytes) -> str:
+    """The account of a catalog, or the kind of documents."""
+    return partition[1:].decode("ascii", "replace")
 
 
 def _row(key: Key) -> str:
@@ -318,18 +335,3 @@ def _shown(raw: bytes) -> str:
     """Bytes for a message: as text if they are text, else in hexadecimal."""
     text = raw.decode("ascii", "replace")
     return f"'{text}'" if raw.isascii() and text.isprintable() else raw.hex()
-
-
-def partition_in_words(partition: bytes, tables: Tables) -> str:
-    """A partition in the words of the service, if the service has words for it."""
-    if partition.startswith(ENTITIES):
-        try:
-            key = entity_key(Key(partition, b""))
-        except UnicodeDecodeError:
-            return f"partition {_shown(partition)}"
-        table_id = partition[1 : 1 + TABLE_ID_LENGTH]
-        table = tables.get(table_id, f"of id {table_id.hex()}")
-        return f"PartitionKey {key.partition_key!r} of table {table}"
-    if partition.startswith(CATALOG):
-        return f"the catalog of account {partition[1:].decode('ascii', 'replace')}"
-    return f"documents of kind {partition[1:].decode('ascii', 'replace')!r}"

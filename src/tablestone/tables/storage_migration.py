@@ -38,20 +38,16 @@ class RowTarget(Protocol):
     @property
     def at_once(self) -> int:
         """The calls of `write` that may be under way at the same time."""
-        ...
 
     @property
     def reached(self) -> Key | None:
         """An interrupted move has stored every row up to this key; None if this is the first attempt."""
-        ...
 
     async def write(self, rows: Sequence[StoredRow]) -> None:
         """Store rows durably. Rows that are stored already may come again, as they were."""
-        ...
 
     async def reach(self, key: Key) -> None:
         """Every row up to this key has been written: the next attempt may begin after it."""
-        ...
 
 
 @dataclass(slots=True)
@@ -78,8 +74,7 @@ class Counts:
         partition = row.partition
         self.size += len(partition) + len(row.row) + len(row.value)
         if partition.startswith(storage_keys.ENTITIES):
-            table_id = partition[1 : 1 + storage_keys.TABLE_ID_LENGTH]
-            if table_id in self.names:
+            if storage_keys.table_id_of(partition) in self.names:
                 self.entities += 1
             else:
                 self.others += 1
@@ -111,10 +106,7 @@ class Comparison:
 
 async def is_empty(engine: Engine) -> bool:
     """Whether the engine stores no row that `move` would bring."""
-    async for rows in _everything(engine, None):
-        if rows:
-            return False
-    return True
+    return await anext(_rows(engine), None) is None
 
 
 async def move(source: Engine, target: RowTarget, tell: Tell) -> None:
@@ -150,48 +142,40 @@ async def compare(source: Engine, target: Engine, tell: Tell) -> Comparison:
     """Read both sides in the order of keys, and compare every row with its version."""
     found = Comparison()
     counts = found.counts
-    mine, theirs = _Walk(source), _Walk(target)
-    row, other = await mine.next(), await theirs.next()
+    mine, theirs = _rows(source), _rows(target)
+    row, other = await anext(mine, None), await anext(theirs, None)
     while row is not None or other is not None:
         if other is None or (row is not None and row[:2] < other[:2]):
             assert row is not None
             found.differs(row, "is missing")
-            row = await mine.next()
+            row = await anext(mine, None)
         elif row is None or other[:2] < row[:2]:
             found.differs(other, "has no counterpart")
-            other = await theirs.next()
+            other = await anext(theirs, None)
         else:
             if row != other:
                 found.differs(row, "differs")
             counts.count(row)
-            row, other = await mine.next(), await theirs.next()
+            row, other = await anext(mine, None), await anext(theirs, None)
             if counts.rows % ROWS_PER_READ_MAX == 0:
                 tell(counts.rows, counts.size)
     return found
 
 
-class _Walk:
-    """The rows of an engine one by one."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._reads = _everything(engine, None)
-        self._rows: deque[StoredRow] = deque()
-
-    async def next(self) -> StoredRow | None:
-        while not self._rows:
-            rows = await anext(self._reads, None)
-            if rows is None:
-                return None
-            self._rows.extend(rows)
-        return self._rows.popleft()
+async def _rows(engine: Engine) -> AsyncIterator[StoredRow]:
+    async for rows in _everything(engine, None):
+        for row in rows:
+            yield row
 
 
 async def _everything(engine: Engine, after: Key | None) -> AsyncIterator[list[StoredRow]]:
     """All rows of data after a key, in order, in lists of some MiB at most."""
-    start = Key(b"", b"") if after is None else Key(after.partition, after.row + b"\0")
+    rest = KeyRange(Key(b"", b""), _END)
+    if after is not None:
+        rest = storage_keys.after(rest, after)
     rows_max = 16
-    while rows := await engine.scan(KeyRange(start, _END), rows_max=rows_max):
+    while rows := await engine.scan(rest, rows_max=rows_max):
         yield [row for row in rows if not storage_keys.is_for_leases(Key(row.partition, row.row))]
         widest = max(len(row.value) for row in rows) + 1
         rows_max = min(2 * rows_max, ROWS_PER_READ_MAX, max(BYTES_PER_READ // widest, 1))
-        start = Key(rows[-1].partition, rows[-1].row + b"\0")
+        rest = storage_keys.after(rest, rows[-1])

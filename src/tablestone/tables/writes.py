@@ -121,8 +121,7 @@ def _decide_merge(
     texts: dict[str, str] = {}
     version = ABSENT
     if current is not None:
-        texts = split_members(current)
-        version = version_of(current)
+        texts, version = split_members(current), version_of(current)
     if isinstance(write, MergeEntity) and not expectation_holds(
         _expectation(write.if_match), version
     ):
@@ -178,16 +177,13 @@ class EntityGroup:
         self.writes.append(write)
 
 
-def entity_queues() -> WriteQueues[Key]:
-    """The queues that all calls of `commit_writes` for one engine share."""
-    return WriteQueues("entity")
-
-
 async def commit_writes(
     engine: Engine, queues: WriteQueues[Key], table_id: bytes, writes: Sequence[EntityWrite]
 ) -> list[WriteResult]:
-    """Apply all writes (of one partition, each entity once) or none.
+    """Apply all writes (of one partition, each entity once) or none. All calls for one engine share the queues.
 
+    A merge that another write came before queues at the entity, and later merges of the entity queue behind it:
+    otherwise each round would let one of many merges through, and the others would have asked storage in vain.
     Raises the error of the first operation that fails, with its index as `operation_index`.
     """
     partition = storage_keys.entity_partition(table_id, entity_key(writes[0]).partition_key)

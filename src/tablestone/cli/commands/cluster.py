@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tablestone import limits
 from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
 from tablestone.cli.local_directory import LocalDirectory
 from tablestone.cli.option_sources import KEY_VARIABLE, key_of_directory, read_configuration
@@ -36,14 +35,13 @@ from tablestone.engines.contract import (
     Engine,
     EngineRefused,
     EngineUnavailable,
-    Key,
     KeyRange,
     StorageId,
 )
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import held_for_processes, open_engine
 from tablestone.tables import storage_keys
-from tablestone.tables.catalog import read_record
+from tablestone.tables.catalog import every_table, read_record
 from tablestone.tables.storage_keys import partition_in_words
 from tablestone.tables.storage_migration import Comparison, Tell, compare, is_empty, move
 from tablestone.tools.progress import Reached, progress_for, shown_bytes
@@ -519,16 +517,10 @@ def _copies_in_words(copies_in: Mapping[str, Sequence[str]]) -> str:
 
 async def _table_names(engine: Engine) -> dict[bytes, str]:
     """The names of all tables with their accounts, by the ids of the tables."""
-    names: dict[bytes, str] = {}
-    rest = storage_keys.catalogs_after(b"")
-    while rows := await engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
-        for row in rows:
-            if storage_keys.is_table_row(row.row):
-                record = read_record(row.value)
-                account = storage_keys.account_of(row.partition)
-                names[record.table_id] = f"{record.name} of {account}"
-        rest = KeyRange(Key(rows[-1].partition, rows[-1].row + b"\0"), rest.end)
-    return names
+    return {
+        record.table_id: f"{record.name} of {account}"
+        async for account, record in every_table(engine)
+    }
 
 
 def _print_columns(lines: Sequence[tuple[str, ...]]) -> None:

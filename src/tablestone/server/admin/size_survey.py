@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tablestone import limits
 from tablestone.engines.contract import (
     Engine,
     EngineRefused,
@@ -33,7 +32,7 @@ from tablestone.insight.report import (
 )
 from tablestone.server.admin.readiness import StorageProbe
 from tablestone.tables import storage_keys
-from tablestone.tables.catalog import read_record
+from tablestone.tables.catalog import every_table
 
 logger = logging.getLogger(__name__)
 
@@ -216,13 +215,7 @@ async def _can_count(engine: Engine) -> bool:
 
 async def _tables(engine: Engine) -> list[_Counted]:
     """The tables of all accounts."""
-    found: list[_Counted] = []
-    rest = storage_keys.catalogs_after(b"")
-    while rows := await engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
-        for row in rows:
-            if storage_keys.is_table_row(row.row):
-                record = read_record(row.value)
-                account = storage_keys.account_of(row.partition)
-                found.append(_Counted(account, record.name, record.table_id))
-        rest = KeyRange(Key(rows[-1].partition, rows[-1].row + b"\0"), rest.end)
-    return found
+    return [
+        _Counted(account, record.name, record.table_id)
+        async for account, record in every_table(engine)
+    ]
