@@ -76,30 +76,19 @@ def _read_identifier(raw: dict[str, Any]) -> SignedIdentifier:
     return SignedIdentifier(raw["id"], None if policy is None else AccessPolicy(**policy))
 
 
-def _record_renderer(name: str, table_id: bytes) -> Callable[[int], bytes]:
-    """The value of a catalog row. Its version is also the time of the creation or deletion."""
-
-    def render(version: int) -> bytes:
-        return orjson.dumps(
-            {"name": name, "id": table_id.hex(), "ticks": version, "version": version}
-        )
-
-    return render
-
-
-def _identifiers_renderer(
-    record: TableRecord, identifiers: tuple[SignedIdentifier, ...]
+def record_renderer(
+    name: str, table_id: bytes, ticks: int | None = None, **more: Any
 ) -> Callable[[int], bytes]:
-    """The value of a table's row with these policies."""
+    """The value of a catalog row. Without `ticks`, its version is also the time of the creation or deletion."""
 
     def render(version: int) -> bytes:
         return orjson.dumps(
             {
-                "name": record.name,
-                "id": record.table_id.hex(),
-                "ticks": record.ticks,
+                "name": name,
+                "id": table_id.hex(),
+                "ticks": version if ticks is None else ticks,
                 "version": version,
-                "identifiers": identifiers,
+                **more,
             }
         )
 
@@ -154,7 +143,7 @@ class Catalog:
     async def create(self, owner: Owner, table: str) -> None:
         """Create the table, or raise `TableAlreadyExists` or `TableBeingDeleted`."""
         row = storage_keys.table_row(table)
-        creation = Change(row, ABSENT, Put(_record_renderer(table, self._fresh_id())))
+        creation = Change(row, ABSENT, Put(record_renderer(table, self._fresh_id())))
         conflicts = 0
         async with self._change(owner) as change:
             while True:
@@ -207,7 +196,7 @@ class Catalog:
                 deleted += len(records)
 
     def _deletion(self, record: TableRecord, conflicts: int) -> tuple[Change, ...]:
-        note = Put(_record_renderer(record.name, record.table_id))
+        note = Put(record_renderer(record.name, record.table_id))
         # Storage that is shared may have to read past deleted notes: they use the same few rows again while those last.
         slots = storage_keys.deleted_slots(record.table_id) if self._is_shared else ()
         noted = (
@@ -225,7 +214,9 @@ class Catalog:
         """Replace the stored access policies of a table, or raise `TableNotFound`; the next request sees them."""
 
         def replacement(record: TableRecord, _conflicts: int) -> tuple[Change, ...]:
-            render = _identifiers_renderer(record, identifiers)
+            render = record_renderer(
+                record.name, record.table_id, record.ticks, identifiers=identifiers
+            )
             return (Change(storage_keys.table_row(table), record.version, Put(render)),)
 
         async with self._change(owner) as change:

@@ -16,8 +16,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import groupby
 from typing import Final
 
-import orjson
-
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, Clock
 from tablestone.engines.contract import (
@@ -36,7 +34,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.tables import storage_keys
 from tablestone.tables.cache_invalidation import remove_old_marks
-from tablestone.tables.catalog import TableRecord, read_record
+from tablestone.tables.catalog import TableRecord, read_record, record_renderer
 from tablestone.tables.metadata import DocumentKind
 
 log = logging.getLogger(__name__)
@@ -220,7 +218,8 @@ class Sweeper:
         if name != self._name and until > now:
             return None
         claim = (self._name, now + CLAIM_SECONDS * TICKS_PER_SECOND)
-        change = Change(note.row, table.version, Put(_claimed(table, claim)))
+        render = record_renderer(table.name, table.table_id, table.ticks, claim=claim)
+        change = Change(note.row, table.version, Put(render))
         outcome = await self._engine.commit(WriteSet(note.partition, (change,)))
         return outcome.versions[0] if isinstance(outcome, Committed) else None
 
@@ -267,20 +266,3 @@ class Sweeper:
             changes.append(Change(row, taken.version, DELETE))
         await self._engine.commit(WriteSet(partition, changes))
         self._swept.pop(table.table_id, None)
-
-
-def _claimed(table: TableRecord, claim: tuple[str, int]) -> Callable[[int], bytes]:
-    """The note of a deleted table with a claim; the time of its deletion stays."""
-
-    def render(version: int) -> bytes:
-        return orjson.dumps(
-            {
-                "name": table.name,
-                "id": table.table_id.hex(),
-                "ticks": table.ticks,
-                "version": version,
-                "claim": claim,
-            }
-        )
-
-    return render
