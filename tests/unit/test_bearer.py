@@ -18,10 +18,12 @@ from tablestone.auth.bearer_tokens import (
     Token,
     TokenRefused,
     TokenTrust,
+    issue_token,
+    make_issuer,
+    own_issuer,
     read_keys,
 )
 from tablestone.auth.roles import DATA_CONTRIBUTOR, DATA_READER
-from tablestone.auth.token_issuer import issue_token, make_issuer, own_issuer
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tokens import (
     AUDIENCE,

@@ -9,7 +9,7 @@ import pytest
 from tablestone import limits
 from tablestone.engines.contract import ABSENT, Committed, Conflict, WriteSet
 from tablestone.engines.memory import MemoryEngine
-from tablestone.engines.write_queues import WriteQueues
+from tablestone.engines.request_time import WriteQueues
 from tablestone.model.entity import Entity
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import IF_MATCH_ANY, InsertEntity, MergeEntity

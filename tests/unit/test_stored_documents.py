@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from tablestone.accounts.stored_accounts import DOCUMENT_READERS
+from tablestone.auth.bearer_tokens import make_issuer
 from tablestone.auth.roles import DATA_READER
-from tablestone.auth.token_issuer import make_issuer
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.clock import system_clock
 from tablestone.engines.contract import ANY, Change, Put, WriteSet

@@ -67,28 +67,25 @@ class Identities:
         """The secret from which user delegation keys are derived; None if no key was ever issued."""
         return await self._documents.get(DocumentKind.SECRETS, DELEGATION, read_secret)
 
-    async def make_delegation_secret(self) -> bytes:
-        """The same secret; it is created if there is none."""
-        found = await self.delegation_secret()
-        if found is not None:
-            return found
-        fresh = {"secret": base64.b64encode(secrets.token_bytes(SECRET_LENGTH)).decode("ascii")}
-        await self._documents.change(
-            DocumentKind.SECRETS, DELEGATION, lambda members: members or fresh
-        )
-        made = await self.delegation_secret()
-        assert made is not None
-        return made
-
     async def user_delegation_key(
         self, identity: str, caller: Caller, asked: GetUserDelegationKey, version: str, now: int
     ) -> UserDelegationKey:
-        """A user delegation key for the holder of a token. Refused to other callers, which have no identity."""
+        """A user delegation key for the holder of a token. Refused to other callers, which have no identity.
+
+        The first one makes the secret.
+        """
         if not isinstance(caller, RoleHolder):
             raise StorageError(
                 "AuthenticationFailed", reason="a user delegation key without a token"
             )
-        secret = await self.make_delegation_secret()
+        secret = await self.delegation_secret()
+        if secret is None:
+            text = base64.b64encode(secrets.token_bytes(SECRET_LENGTH)).decode("ascii")
+            await self._documents.change(
+                DocumentKind.SECRETS, DELEGATION, lambda members: members or {"secret": text}
+            )
+            secret = await self.delegation_secret()
+            assert secret is not None
         return issue_key(secret, identity, caller, asked, version, now)
 
     def _bearer_tokens(self) -> BearerTokens:

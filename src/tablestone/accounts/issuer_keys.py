@@ -20,8 +20,15 @@ from typing import IO, Any, Final
 import orjson
 
 from tablestone.auth.authenticate import PresentedToken
-from tablestone.auth.bearer_tokens import Issuer, Keys, Token, TokenRefused, TokenTrust, read_keys
-from tablestone.auth.token_issuer import own_issuer
+from tablestone.auth.bearer_tokens import (
+    Issuer,
+    Keys,
+    Token,
+    TokenRefused,
+    TokenTrust,
+    own_issuer,
+    read_keys,
+)
 from tablestone.configuration import LOCAL_DOMAIN, TokenRules, TrustedIssuer, is_safe_address
 from tablestone.tables.metadata import OWN_KEY, DocumentKind, Documents, Members
 

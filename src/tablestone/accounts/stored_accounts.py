@@ -225,7 +225,7 @@ def _read_secrets(name: str, members: Members) -> None:
         if len(read_secret(members)) != SECRET_LENGTH:
             raise ValueError("its secret has another length")
     elif name == OWN_KEY:
-        from tablestone.auth.token_issuer import require_whole  # noqa: PLC0415 - cryptography loads slowly
+        from tablestone.auth.bearer_tokens import require_whole  # noqa: PLC0415 - cryptography loads slowly
 
         require_whole(members)
     else:

@@ -1,23 +1,30 @@
-"""Bearer tokens: whether a token is accepted, and what it says about its holder (auth 4).
+"""Bearer tokens: the keys of issuers, whether a token is accepted and what it says of its holder, and issuing tokens.
 
 A token is accepted if a trusted issuer signed it with a key that the issuer publishes, if its audience is this service,
-and if it is valid now. A verified token is cached until the trusted keys change; its times and its audience are checked
-each time. Values only: keys are arguments, and the permissions of a holder follow from `roles`.
+and if it is valid now (auth 4). The server is an issuer too, so that code that uses tokens can be tried without a
+cloud. Values only: keys are arguments, and the permissions of a holder follow from `roles`.
 """
 
 from __future__ import annotations
 
 import base64
 import re
+import secrets
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import jwt
 import orjson
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWK, PyJWS
+from jwt.algorithms import RSAAlgorithm
 from jwt.exceptions import PyJWTError
 
 from tablestone import limits
@@ -276,3 +283,73 @@ def _instant(claims: dict[str, Any], name: str) -> int:
     if not isfinite(seconds) or not 0 <= seconds <= _SECONDS_MAX:
         raise TokenRefused(f"its {name} is not a time")
     return int(seconds * TICKS_PER_SECOND) + UNIX_EPOCH_TICKS
+
+
+ALGORITHM: Final = "RS256"
+
+Members = Mapping[str, Any]
+
+
+def make_issuer() -> dict[str, Any]:
+    """A new issuer in its stored form. Its name is unique, so that tokens of another server are not accepted."""
+    private = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS_MIN)
+    public = RSAAlgorithm.to_jwk(private.public_key(), as_dict=True)
+    pem = private.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    kid = secrets.token_hex(16)
+    return {
+        "issuer": f"urn:tablestone:{uuid.uuid4()}",
+        "keys": [{**public, "kid": kid, "use": "sig", "alg": ALGORITHM}],
+        "private": {"kid": kid, "pem": pem.decode("ascii")},
+    }
+
+
+def own_issuer(members: Members) -> Issuer:
+    """The stored issuer as a trusted issuer, for tokens of any tenant."""
+    return Issuer(members["issuer"], None, read_keys(orjson.dumps({"keys": members["keys"]})))
+
+
+def require_whole(members: Members) -> None:
+    """Raise `ValueError` if tokens of a stored issuer could not be accepted; the error quotes no part of the keys."""
+    if not isinstance(members["issuer"], str):
+        raise ValueError("its name is not a text")  # noqa: TRY004 - a broken document, not our mistake
+    issuer = own_issuer(members)
+    private = members["private"]
+    kid, pem = private["kid"], str(private["pem"]).encode("utf-8")
+    try:
+        public = serialization.load_pem_private_key(pem, None).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ValueError("its private key cannot be read") from None
+    if kid not in issuer.keys or issuer.keys[kid].key != public:
+        raise ValueError("its private key belongs to none of its public keys")
+
+
+def issue_token(
+    members: Members,
+    *,
+    principal: str,
+    roles: Iterable[str],
+    tenant: str,
+    audience: str,
+    lifetime_seconds: int,
+    now: int,
+) -> str:
+    """A token of the stored issuer, valid from `now` (ticks) on, with the claims of Entra ID's tokens."""
+    issued_at = (now - UNIX_EPOCH_TICKS) // TICKS_PER_SECOND
+    claims = {
+        "iss": members["issuer"],
+        "aud": audience,
+        "iat": issued_at,
+        "nbf": issued_at,
+        "exp": issued_at + lifetime_seconds,
+        "oid": principal,
+        "sub": principal,
+        "tid": tenant,
+        "roles": list(roles),
+        "ver": "1.0",
+    }
+    private = members["private"]
+    return jwt.encode(claims, private["pem"], ALGORITHM, {"kid": private["kid"]})

@@ -76,29 +76,28 @@ def not_implemented() -> StorageError:
     return StorageError("NotImplemented", early=True)
 
 
+def invalid_input(message: str | None = None) -> StorageError:
+    """The error for a filter that is wrong."""
+    return StorageError("InvalidInput", message, early=True)
+
+
 def syntax_error(text: str, end: int) -> StorageError:
     """`end` is just after the wrong token. Positions are counted in UTF-16 units, as in .NET (wire 6.5)."""
-    position = utf16_length(text[:end])
-    return StorageError(
-        "InvalidInput", f"Syntax error at position {position} in '{text}'.", early=True
-    )
+    return invalid_input(f"Syntax error at position {utf16_length(text[:end])} in '{text}'.")
 
 
 def unterminated_string(text: str) -> StorageError:
     """The error for a quote that is never closed; its position is the end of the text (wire 6.5)."""
-    return StorageError(
-        "InvalidInput",
-        f"There is an unterminated string literal at position {utf16_length(text)} in '{text}'.",
-        early=True,
+    position = utf16_length(text)
+    return invalid_input(
+        f"There is an unterminated string literal at position {position} in '{text}'."
     )
 
 
 def _unrecognized(kind: EdmType, literal: str, text: str, start: int) -> StorageError:
     position = utf16_length(text[:start])
-    return StorageError(
-        "InvalidInput",
-        f"Unrecognized '{kind.value}' literal '{literal}' at '{position}' in '{text}'.",
-        early=True,
+    return invalid_input(
+        f"Unrecognized '{kind.value}' literal '{literal}' at '{position}' in '{text}'."
     )
 
 

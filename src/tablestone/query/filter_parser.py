@@ -34,7 +34,7 @@ from tablestone.model.filter_tree import (
 )
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query import filter_lexer as lexer
-from tablestone.query.filter_lexer import Token, not_implemented, syntax_error
+from tablestone.query.filter_lexer import Token, invalid_input, not_implemented, syntax_error
 
 ENTITY_PROPERTIES: Final[Mapping[str, EdmType]] = MappingProxyType(
     {PARTITION_KEY: EdmType.STRING, ROW_KEY: EdmType.STRING, TIMESTAMP: EdmType.DATE_TIME}
@@ -84,11 +84,9 @@ class _Level:
 
 
 def _mismatch(left: EdmType, right: EdmType, kind: str) -> StorageError:
-    return StorageError(
-        "InvalidInput",
+    return invalid_input(
         "A binary operator with incompatible types was detected. Found operand types "
-        f"'{left.value}' and '{right.value}' for operator kind '{kind}'.",
-        early=True,
+        f"'{left.value}' and '{right.value}' for operator kind '{kind}'."
     )
 
 
@@ -181,14 +179,12 @@ class _Parser:
     def _deeper(self) -> None:
         self._depth += 1
         if self._depth > limits.FILTER_DEPTH_MAX:
-            raise StorageError("InvalidInput", early=True)
+            raise invalid_input()
 
     def _refuse_function(self, name: str) -> None:
         if _FUNCTION.fullmatch(name):
             raise not_implemented()
-        raise StorageError(
-            "InvalidInput", f"An unknown function with name '{name}' was found.", early=True
-        )
+        raise invalid_input(f"An unknown function with name '{name}' was found.")
 
     def _defer(self, error: StorageError) -> None:
         if self._type_error is None:
@@ -229,11 +225,9 @@ class _Parser:
         found = self._type_of(operand)
         if found is not EdmType.BOOLEAN:
             self._defer(
-                StorageError(
-                    "InvalidInput",
+                invalid_input(
                     "A unary operator with an incompatible type was detected. Found operand type "
-                    f"'{found.value}' for operator kind 'Not'.",
-                    early=True,
+                    f"'{found.value}' for operator kind 'Not'."
                 )
             )
         node = self._condition(operand)
@@ -262,11 +256,7 @@ class _Parser:
     def _whole(self, operand: _Operand) -> FilterNode:
         if self._type_of(operand) is not EdmType.BOOLEAN:
             self._defer(
-                StorageError(
-                    "InvalidInput",
-                    "The $filter expression must evaluate to a single boolean value.",
-                    early=True,
-                )
+                invalid_input("The $filter expression must evaluate to a single boolean value.")
             )
         return self._condition(operand)
 
@@ -284,24 +274,22 @@ class _Parser:
         if isinstance(operand, EdmValue):
             return Constant(operand.value is True)
         if isinstance(operand, _Null):
-            self._defer(StorageError("InvalidInput", early=True))
+            self._defer(invalid_input())
             return Constant(value=False)
         return operand
 
     def _compare(self, left: _Operand, operator: ComparisonOperator, right: _Operand) -> FilterNode:
         """A comparison of one property with one constant, in either order; the service has no other (wire 6.1)."""
         if isinstance(left, _Name) and isinstance(right, _Name):
-            left, right = (
-                lexer.PYTHON_DOUBLES.get(left, left),
-                lexer.PYTHON_DOUBLES.get(right, right),
-            )
+            doubles = lexer.PYTHON_DOUBLES
+            left, right = doubles.get(left, left), doubles.get(right, right)
         if isinstance(left, _Name) and isinstance(right, EdmValue):
             name, literal, upright = left, right, True
         elif isinstance(left, EdmValue) and isinstance(right, _Name):
             name, literal, upright = right, left, False
         else:
             null = isinstance(left, _Null) or isinstance(right, _Null)
-            self._defer(StorageError("InvalidInput", early=True) if null else not_implemented())
+            self._defer(invalid_input() if null else not_implemented())
             return Constant(value=False)
         expected = self._declared.get(name)
         if expected is not None and expected is not literal.type:

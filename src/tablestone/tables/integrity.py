@@ -1,20 +1,32 @@
-"""Verification of stored data: every row is read and checked against the rules of the storage format.
+"""Integrity: every stored row is checked against the rules of the storage format, and damaged storage is salvaged.
 
 Keys must parse, the content of a row must name the row's own key and version, entities must have the form of the wire,
 and every entity must belong to a table that exists or is being swept. The findings are sentences for the operator.
-Changes nothing.
+Salvage takes the entities that pass, sorted by their tables, and names those that are lost. Changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import orjson
 
 from tablestone import limits
-from tablestone.engines.contract import Engine, EngineUnavailable, Key, KeyRange, StoredRow
+from tablestone.engines.contract import (
+    DamagedStorage,
+    Engine,
+    EngineUnavailable,
+    Key,
+    KeyRange,
+    StoredRow,
+)
 from tablestone.model.edm import format_date_time
 from tablestone.model.entity_json import entity_renderer, key_of, read_raw, typed_properties
+from tablestone.model.table_names import TABLE_NAME
 from tablestone.model.typed_json import members
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import read_incarnation
@@ -57,22 +69,39 @@ def _why(error: Exception) -> str:
     return str(error) or "it is not in the form that the server writes"
 
 
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, AssertionError)
+"""The errors of reading a row that is not in the form that the server writes."""
+
+
 def _check_row(row: StoredRow, tables: Tables, readers: DocumentReaders) -> list[str]:
-    place = in_words(Key(row.partition, row.row), tables)
+    key = Key(row.partition, row.row)
     if row.version <= 0:
-        return [f"{place}: version {row.version} is not positive"]
-    try:
-        if storage_keys.is_for_leases(Key(row.partition, row.row)):
-            return []
-        if row.partition.startswith(storage_keys.CATALOG):
-            return [f"{place}: {text}" for text in _check_catalog_row(row, tables)]
-        if row.partition.startswith(storage_keys.ENTITIES):
-            return [f"{place}: {text}" for text in _check_entity(row, tables)]
-        if row.partition.startswith(storage_keys.DOCUMENTS):
-            return [f"{place}: {text}" for text in _check_document(row, readers)]
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
-        return [f"{place}: unreadable: {_why(error)}"]
-    return [f"{place}: neither a catalog row, an entity nor a document"]
+        wrong = [f"version {row.version} is not positive"]
+    elif storage_keys.is_for_leases(key):
+        wrong = []
+    else:
+        try:
+            wrong = _faults(row, tables, readers)
+        except _UNREADABLE as error:
+            wrong = [f"unreadable: {_why(error)}"]
+    place = in_words(key, tables)
+    return [f"{place}: {fault}" for fault in wrong]
+
+
+def _faults(row: StoredRow, tables: Tables, readers: DocumentReaders) -> list[str]:
+    if row.partition.startswith(storage_keys.CATALOG):
+        return _check_catalog_row(row, tables)
+    if row.partition.startswith(storage_keys.DOCUMENTS):
+        return _check_document(row, readers)
+    if not row.partition.startswith(storage_keys.ENTITIES):
+        return ["neither a catalog row, an entity nor a document"]
+    table_id = storage_keys.table_id_of(row.partition)
+    if table_id in tables:
+        return _check_entity(row)
+    return [
+        f"belongs to table id {table_id.hex()}, which is neither a table nor being swept",
+        *_check_entity(row),
+    ]
 
 
 def _check_catalog_row(row: StoredRow, tables: Tables) -> list[str]:
@@ -120,25 +149,8 @@ def _check_document(row: StoredRow, readers: DocumentReaders) -> list[str]:
     return wrong
 
 
-def entity_faults(row: StoredRow) -> list[str]:
+def _check_entity(row: StoredRow) -> list[str]:
     """The faults of an entity by itself, whatever its table; empty if it is as the server writes it."""
-    try:
-        return _check_content(row)
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
-        return [f"unreadable: {_why(error)}"]
-
-
-def _check_entity(row: StoredRow, tables: Tables) -> list[str]:
-    wrong = []
-    table_id = storage_keys.table_id_of(row.partition)
-    if table_id not in tables:
-        wrong.append(
-            f"belongs to table id {table_id.hex()}, which is neither a table nor being swept"
-        )
-    return wrong + _check_content(row)
-
-
-def _check_content(row: StoredRow) -> list[str]:
     wrong = []
     table_id = storage_keys.table_id_of(row.partition)
     raw = read_raw(row.value)
@@ -150,3 +162,139 @@ def _check_content(row: StoredRow) -> list[str]:
     if entity_renderer(key, members(typed_properties(raw)).values())(row.version) != row.value:
         wrong.append("is not written in the form that the server writes")
     return wrong
+
+
+Store = Callable[[bytes, bytes], None]
+"""Takes the id of a table and an entity as JSON."""
+
+_ACCOUNT_NAME: Final = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
+
+
+class LostEntity(NamedTuple):
+    """An entity that exists and cannot be read."""
+
+    partition_key: str
+    row_key: str
+    reason: str
+
+
+@dataclass
+class SalvagedTable:
+    """A table, as far as it is known. Without an account and a name if its catalog row is lost."""
+
+    table_id: bytes
+    account: str | None = None
+    name: str | None = None
+    is_deleted: bool = False
+    """Its entities were being removed, so they do not come out."""
+    entities: int = 0
+    lost: list[LostEntity] = field(default_factory=list)
+
+
+@dataclass
+class Salvaged:
+    """The result of a salvage."""
+
+    tables: list[SalvagedTable]
+    other_losses: list[str]
+    """Rows that are no entities and cannot be read, each in words: tables, policies, accounts."""
+    pages: int
+    damaged_pages: Collection[int]
+    is_complete: bool
+    """Whether every lost entity has its place in `tables`."""
+    lost_writes: bool
+    """Whether acknowledged writes are lost of which nothing is known, not even their keys."""
+    uncertain: int
+    """Entities that may have been deleted before."""
+
+    @property
+    def lost(self) -> int:
+        """The number of entities that are known to be lost."""
+        return sum(len(table.lost) for table in self.tables)
+
+
+def salvage(storage: DamagedStorage, store: Store) -> Salvaged:
+    """Hand every entity that can be read to `store`, and return what was found and what was not."""
+    return _Salvage(store).run(storage)
+
+
+class _Salvage:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tables: dict[bytes, SalvagedTable] = {}
+        self._refused: dict[int, tuple[Key, str]] = {}
+        """The rows whose content is damaged, by their place: the key that was read, and the reason."""
+
+    def run(self, storage: DamagedStorage) -> Salvaged:
+        for place, row in storage.rows():
+            wrong = self._take(row)
+            if wrong:
+                self._refused[place] = (Key(row.partition, row.row), wrong)
+        for table in self._tables.values():
+            if table.is_deleted:
+                table.entities = 0
+        other = [self._lose(key, reason) for key, reason in self._losses(storage)]
+        found = [table for table in self._tables.values() if not table.is_deleted]
+        return Salvaged(
+            tables=sorted(found, key=lambda table: (table.account or "~", table.name or "")),
+            other_losses=sorted({words for words in other if words}),
+            pages=storage.pages,
+            damaged_pages=storage.damaged_pages,
+            is_complete=storage.is_complete,
+            lost_writes=storage.lost_writes,
+            uncertain=storage.uncertain_rows,
+        )
+
+    def _losses(self, storage: DamagedStorage) -> Iterator[tuple[Key, str]]:
+        for key in storage.lost_keys():
+            yield key, "its page is damaged"
+        by_index = storage.keys_at(self._refused)
+        for place, (key, reason) in self._refused.items():
+            yield by_index.get(place, key), reason
+
+    def _take(self, row: StoredRow) -> str:
+        """Take a row; returns its fault, in words, or nothing."""
+        try:
+            if row.partition.startswith(storage_keys.CATALOG):
+                self._take_catalog_row(row)
+            elif row.partition.startswith(storage_keys.ENTITIES):
+                return self._take_entity(row)
+        except _UNREADABLE:
+            return "it is not in the form that the server writes"
+        return ""
+
+    def _take_catalog_row(self, row: StoredRow) -> None:
+        is_table = storage_keys.is_table_row(row.row)
+        if not is_table and not storage_keys.is_deleted_row(row.row):
+            return
+        record = read_record(row.value)
+        table = self._table(record.table_id)
+        table.is_deleted = not is_table
+        account = storage_keys.account_of(row.partition)
+        # The names become names of files.
+        if _ACCOUNT_NAME.fullmatch(account) and TABLE_NAME.fullmatch(record.name):
+            table.account, table.name = account, record.name
+
+    def _take_entity(self, row: StoredRow) -> str:
+        try:
+            faults = _check_entity(row)
+        except _UNREADABLE as error:
+            return f"unreadable: {_why(error)}"
+        if faults:
+            return faults[0]
+        table = self._table(storage_keys.table_id_of(row.partition))
+        table.entities += 1
+        self._store(table.table_id, row.value)
+        return ""
+
+    def _lose(self, key: Key, reason: str) -> str | None:
+        """Note a lost entity; returns words for a row of another kind."""
+        if key.partition.startswith(storage_keys.ENTITIES):
+            table = self._table(storage_keys.table_id_of(key.partition))
+            with suppress(UnicodeDecodeError):
+                table.lost.append(LostEntity(*storage_keys.entity_key(key), reason))
+                return None
+        return in_words(key, {})
+
+    def _table(self, table_id: bytes) -> SalvagedTable:
+        return self._tables.setdefault(table_id, SalvagedTable(table_id))

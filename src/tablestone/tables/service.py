@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turns
 from tablestone.engines.contract import Engine, Key
-from tablestone.engines.write_queues import WriteQueues
+from tablestone.engines.request_time import WriteQueues
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import (
     CreateTable,

@@ -25,8 +25,6 @@ from tablestone.model.operations import (
 )
 from tablestone.query.plan import PlanKind, plan_query
 
-Kept = tuple[float, float]
-"""The entities that a share has left, which may be below 0, and the moment at which it had them."""
 SLOTS: Final = 65_536
 """Shares that are kept apart. Two that meet in one slot share it: this is rare and only costs time."""
 _SLOT_NUMBERS: Final = 2
@@ -45,16 +43,8 @@ class SharedSlots:
 
     def __init__(self) -> None:
         memory = mmap.mmap(-1, SLOTS * _SLOT_NUMBERS * _NUMBER_BYTES)
-        self._numbers = memoryview(memory).cast("d")
-
-    def get(self, share: Hashable, default: Kept) -> Kept:
-        place = _SLOT_NUMBERS * (hash(share) % SLOTS)
-        since = self._numbers[place + 1]
-        return (self._numbers[place], since) if since else default
-
-    def __setitem__(self, share: Hashable, kept: Kept) -> None:
-        place = _SLOT_NUMBERS * (hash(share) % SLOTS)
-        self._numbers[place], self._numbers[place + 1] = kept
+        self.numbers = memoryview(memory).cast("d")
+        """Two for each slot: the entities that are left, which may be below 0, and the moment at which they were."""
 
 
 class Allowances:
@@ -63,22 +53,22 @@ class Allowances:
     def __init__(self, rate: float, seconds: Callable[[], float], kept: SharedSlots) -> None:
         self._rate = rate
         self._seconds = seconds
-        self._kept = kept
+        self._numbers = kept.numbers
 
-    def spend(self, share: Hashable, number: int = 1) -> bool:
-        """Take so many from the share if it has one left; True if it had. It may then be below 0."""
+    def spend(self, share: Hashable, number: int = 1, *, needs_one: bool = True) -> bool:
+        """Take so many from the share if it has one left; True if it had. The rest may be below 0."""
+        # Without `needs_one`, always: what is read is known only afterwards.
         now = self._seconds()
-        left, since = self._kept.get(share, (self._rate, now))
-        left = min(self._rate, left + (now - since) * self._rate)
+        slot = _SLOT_NUMBERS * (hash(share) % SLOTS)
+        since = self._numbers[slot + 1]
+        left = self._rate
+        if since:  # 0 in a slot that was never used
+            left = min(left, self._numbers[slot] + (now - since) * self._rate)
         has_one = left >= 1
-        self._kept[share] = (left - number if has_one else left, now)
+        if has_one or not needs_one:
+            left -= number
+        self._numbers[slot], self._numbers[slot + 1] = left, now
         return has_one
-
-    def owe(self, share: Hashable, number: int) -> None:
-        """Take so many from the share, whether it has them or not."""
-        now = self._seconds()
-        left, since = self._kept.get(share, (self._rate, now))
-        self._kept[share] = (min(self._rate, left + (now - since) * self._rate) - number, now)
 
 
 class Throughput:
@@ -106,11 +96,11 @@ class Throughput:
         """Take the entities of a page, of which the first is paid."""
         number = max(0, len(page.stored) - 1)
         if self._account is not None:
-            self._account.owe((account,), number)
+            self._account.spend((account,), number, needs_one=False)
         if self._partition is not None:
             partition = partition_of(account, query)
             if partition is not None:
-                self._partition.owe(partition, number)
+                self._partition.spend(partition, number, needs_one=False)
 
     def _busy(self, target: str) -> StorageError:
         self.refused[target] = self.refused.get(target, 0) + 1

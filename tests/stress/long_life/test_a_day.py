@@ -21,8 +21,14 @@ from jwt.algorithms import RSAAlgorithm
 
 from tablestone.accounts import issuer_keys
 from tablestone.accounts.issuer_keys import KEPT_SECONDS_MAX, IssuerKeys
-from tablestone.auth.bearer_tokens import VERIFIED_KEPT_MAX, TokenRefused, TokenTrust
-from tablestone.auth.token_issuer import issue_token, make_issuer, own_issuer
+from tablestone.auth.bearer_tokens import (
+    VERIFIED_KEPT_MAX,
+    TokenRefused,
+    TokenTrust,
+    issue_token,
+    make_issuer,
+    own_issuer,
+)
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.configuration import SelfSigned, TrustedIssuer
 from tablestone.engines.contract import ANY, Change, Put, WriteSet

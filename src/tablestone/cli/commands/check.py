@@ -25,8 +25,7 @@ from tablestone.engines.contract import Engine, EngineBroken
 from tablestone.engines.kind import EncryptionKey, EngineUrl
 from tablestone.engines.registry import capabilities_of, open_engine
 from tablestone.engines.sqlite.salvage import LOG_DAMAGED, damaged_storage
-from tablestone.tables.integrity import check_rows
-from tablestone.tables.salvage import LostEntity, Salvaged, SalvagedTable, salvage
+from tablestone.tables.integrity import LostEntity, Salvaged, SalvagedTable, check_rows, salvage
 
 NOTHING_READABLE: Final = (
     "the database is so damaged that nothing in it can be recognized: restore a backup"

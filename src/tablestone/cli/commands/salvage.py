@@ -19,8 +19,8 @@ from tablestone.cli.option_sources import key_of_directory
 from tablestone.cli.options import BrokenOption
 from tablestone.cli.parameters import key_file_option
 from tablestone.engines.sqlite.salvage import damaged_storage
-from tablestone.tables.salvage import Salvaged, SalvagedTable
-from tablestone.tables.salvage import salvage as read_all
+from tablestone.tables.integrity import Salvaged, SalvagedTable
+from tablestone.tables.integrity import salvage as read_all
 
 BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of entities in memory, of all tables together: there may be more tables than files that can be open."""

@@ -66,7 +66,7 @@ def token(
     It is signed with the server's own key, which is created at first use and stored with the data.
     Servers accept bearer tokens over TLS only, and SDKs send them over TLS only.
     """
-    from tablestone.auth.token_issuer import issue_token  # noqa: PLC0415 - cryptography loads slowly
+    from tablestone.auth.bearer_tokens import issue_token  # noqa: PLC0415 - cryptography loads slowly
 
     configuration = stored_configuration(given, "The key that signs tokens")
     for flag, text in (("--audience", audience), ("--principal", principal)):
@@ -103,7 +103,7 @@ def unknown_role(source: str, text: str) -> BrokenOption:
 
 
 async def _own_key(documents: Documents) -> Members:
-    from tablestone.auth.token_issuer import make_issuer  # noqa: PLC0415 - as above
+    from tablestone.auth.bearer_tokens import make_issuer  # noqa: PLC0415 - as above
 
     stored = await documents.get(DocumentKind.SECRETS, OWN_KEY, dict)
     if stored is None:
