@@ -59,7 +59,9 @@ DENIED = {
 AS_ANOTHER_USER = """
 import os, sys
 import apsw, tablestone.engines.sqlite.engine
-from tablestone.cli import main, server_commands
+from tablestone.cli import command_list, main
+for command in command_list.SERVER_COMMANDS:
+    command_list.load(command)
 if os.geteuid() == 0:
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)

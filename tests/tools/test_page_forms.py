@@ -26,7 +26,7 @@ from pyarrow import parquet
 
 from explorer.test_page_guard import COOKIE, send
 from server_process import ServerProcess, start_server
-from tablestone.cli.data_commands import DATA_COMMANDS
+from tablestone.cli.command_list import DATA_TOOLS
 from tablestone.explorer import application, tables
 from tablestone.explorer.page_templates import PART_HEADER
 from tablestone.tools import copying, exporting
@@ -260,7 +260,7 @@ COMMANDS = [
 """Every command that reads pages, in each way in which it reads them."""
 WITHOUT_PAGES = {
     *("get", "put", "merge", "delete-entity"),
-    *("explore", "profile", "insight", "completion"),
+    *("explore", "profile", "completion"),
 }
 
 
@@ -311,7 +311,7 @@ def test_the_service_refuses_what_is_blank_or_was_never_given(target: str) -> No
 
 def test_every_command_has_its_case() -> None:
     named = {case.words.partition(" ")[0] for case in COMMANDS}
-    assert named == {command.name for command in DATA_COMMANDS} - WITHOUT_PAGES
+    assert named == {command.name for command in DATA_TOOLS} - WITHOUT_PAGES
 
 
 @pytest.mark.slow

@@ -10,8 +10,7 @@ import click
 import pytest
 
 from server_process import clean_environment
-from tablestone.cli.data_commands import DATA_COMMANDS, DataCommand, load
-from tablestone.cli.server_commands import COMMANDS
+from tablestone.cli.command_list import COMMANDS, ListedCommand, load
 from tools.data_tools import DataTools
 
 OF_THE_TOOLS = {
@@ -24,6 +23,7 @@ OF_THE_TOOLS = {
     "yaml",
     "zstandard",
 }
+WITH_EXTRA = [command for command in COMMANDS.values() if command.extra]
 SCREEN_COLUMNS, SCREEN_LINES = 80, 40
 """A small window of a terminal. click leaves two columns free."""
 IMPORTED = """
@@ -119,7 +119,7 @@ def without_the_extras(
 
 def test_help_needs_no_extra(tools: DataTools) -> None:
     """The help of each tool, and of a command of one, is the same without its packages."""
-    lines = [[command.name, "--help"] for command in DATA_COMMANDS] + [["profile", "add", "-h"]]
+    lines = [[command.name, "--help"] for command in WITH_EXTRA] + [["profile", "add", "-h"]]
     ended = without_the_extras(*lines)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.count("Usage: tablestone ") == len(lines)
@@ -147,14 +147,17 @@ def test_without_its_packages_a_tool_does_nothing(
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("command", DATA_COMMANDS, ids=lambda command: command.name)
-def test_the_list_of_commands_says_what_each_says_itself(command: DataCommand) -> None:
-    assert load(command).get_short_help_str(limit=100) == command.summary
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)
+def test_the_list_of_commands_says_what_each_says_itself(command: ListedCommand) -> None:
+    loaded = load(command)
+    assert (loaded.name, loaded.hidden) == (command.name, command.hidden)
+    if not command.hidden:
+        assert loaded.get_short_help_str(limit=100) == command.summary
 
 
 def every_command() -> list[tuple[str, click.Command]]:
     found = []
-    for data_command in DATA_COMMANDS:
+    for data_command in WITH_EXTRA:
         command = load(data_command)
         found.append((data_command.name, command))
         if isinstance(command, click.Group):
@@ -176,9 +179,8 @@ def test_a_help_fits_a_screen_and_has_an_example(name: str, command: click.Comma
 
 def test_every_command_is_in_the_help(tools: DataTools) -> None:
     told = tools.run("--help").stdout
-    assert all(f"  {command.name} " in told for command in DATA_COMMANDS)
-    assert all(f"'{command.extra}'" in told for command in DATA_COMMANDS)
-    assert all(f"  {command.name} " in told for command in COMMANDS if not command.hidden)
+    assert all(f"  {command.name} " in told for command in COMMANDS.values() if not command.hidden)
+    assert all(f"'{command.extra}'" in told for command in COMMANDS.values() if command.extra)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -2,7 +2,7 @@
 
 Exit statuses: 0 done; 1 the command found a problem or failed; 2 the command could not start, or could not print its
 result; 130 and 141 as if SIGINT or SIGPIPE had ended it.
-The commands are in `server_commands` and `data_commands`; neither is loaded for a command of the other.
+The commands are in `command_list`, which loads the one that runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tablestone import __version__, limits
-from tablestone.cli.data_commands import SERVER_COMMANDS, Commands
+from tablestone.cli.command_list import Commands
 from tablestone.tools.refusals import TransferFailed, TransferRefused
 
 if TYPE_CHECKING:
@@ -157,21 +157,38 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except Exception as error:
-        # Failures first: EngineFull is an EngineRefused too.
-        if isinstance(error, (TransferFailed, *_of_the_server("FAILURES"))):
-            # The text of an engine may have words of a library, which are for a log.
-            return _refuse(getattr(error, "sentence", str(error)), FAILED)
-        if isinstance(error, (TransferRefused, *_of_the_server("REFUSALS"))):
-            return _refuse(str(error))
-        raise
+        status = _status_of(error)
+        if status is None:
+            raise
+        # The text of an engine may have words of a library, which are for a log.
+        return _refuse(getattr(error, "sentence", str(error)), status)
     return status if isinstance(status, int) else 0
 
 
-def _of_the_server(name: str) -> tuple[type[Exception], ...]:
-    """The errors of the server's commands; none if no such command was loaded."""
-    loaded = sys.modules.get(SERVER_COMMANDS)
-    found: tuple[type[Exception], ...] = getattr(loaded, name, ())
-    return found
+def _status_of(error: Exception) -> int | None:
+    """The exit status for an error whose text is one sentence; None for any other error."""
+    if isinstance(error, TransferFailed):
+        return FAILED
+    if isinstance(error, TransferRefused):
+        return NOT_STARTED
+    # The server's errors: a data tool does not wait for their modules.
+    from tablestone.accounts.stored_accounts import AccountRefused  # noqa: PLC0415 - as above
+    from tablestone.cli.local_directory import BackupFailed  # noqa: PLC0415 - as above
+    from tablestone.cli.options import BrokenOption  # noqa: PLC0415 - as above
+    from tablestone.engines.contract import (  # noqa: PLC0415 - as above
+        EngineFull,
+        EngineRefused,
+        EngineUnavailable,
+        OutcomeUnknown,
+    )
+    from tablestone.server.worker import StartRefused  # noqa: PLC0415 - as above
+
+    # Failures first: EngineFull is an EngineRefused too.
+    if isinstance(error, BackupFailed | EngineFull | EngineUnavailable | OutcomeUnknown):
+        return FAILED
+    if isinstance(error, BrokenOption | StartRefused | AccountRefused | EngineRefused):
+        return NOT_STARTED
+    return None
 
 
 def _refuse(sentence: str, status: int = NOT_STARTED) -> int:

@@ -4,6 +4,7 @@ Tables are listed, made and deleted by the SDK's own methods. Entities go and co
 pipeline but not through its models, for two reasons: the models lose a digit of a time and the type of some values,
 and they cost more than the server does (bench/README.md has the profile). One attempt a call; `retrying` decides what
 is tried again. Knows the forms of requests and answers; does not know files, journals or progress.
+The SDK is imported when an endpoint is opened: the help of a command that opens one needs no extra.
 """
 
 from __future__ import annotations
@@ -11,21 +12,10 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode
-
-from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
-from azure.core.exceptions import (
-    AzureError,
-    ClientAuthenticationError,
-    DeserializationError,
-    HttpResponseError,
-    ResourceExistsError,
-    ServiceResponseError,
-)
-from azure.core.rest import HttpRequest, HttpResponse
-from azure.data.tables import TableServiceClient
 
 from tablestone import __version__, limits
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
@@ -42,7 +32,11 @@ from tablestone.tools.service_errors import (
     read_json,
     service_error,
 )
-from tablestone.tools.transport import AnswerLimits, transport_of
+
+if TYPE_CHECKING:
+    from azure.core.exceptions import AzureError
+    from azure.core.rest import HttpResponse
+    from azure.data.tables import TableServiceClient
 
 Answer = TypeVar("Answer")
 RawEntity = dict[str, Any]
@@ -79,14 +73,6 @@ _OF_METHODS: Final = {
     "MERGE": _WRITING,
     "DELETE": _READING,
 }
-_OF_ANOTHER_SERVICE: Final = (
-    DeserializationError,
-    TypeError,
-    AttributeError,
-    KeyError,
-    RecursionError,
-)
-"""The errors with which the SDK fails at an answer of another service."""
 _PART_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n")
 _NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
 _NEXT: Final = ("NextPartitionKey", "NextRowKey")
@@ -160,6 +146,10 @@ class TableEndpoint:
     def __init__(
         self, connection: Connection, *, is_asked_once: bool = False, agent: str = "tablestone"
     ) -> None:
+        from azure.data.tables import TableServiceClient  # noqa: PLC0415 - an extra
+
+        from tablestone.tools.transport import AnswerLimits, transport_of  # noqa: PLC0415 - as above
+
         self.connection = connection
         limits = AnswerLimits()
         if is_asked_once:
@@ -189,7 +179,7 @@ class TableEndpoint:
 
     def table_names(self) -> Iterator[str]:
         """The names of all tables, in the service's order."""
-        try:
+        with self._errors_of_the_sdk():
             pages = self._service.list_tables().by_page()
             walk = Walk()
             for page in pages:
@@ -202,16 +192,26 @@ class TableEndpoint:
                         f"{self.connection.name} answered with a continuation token that it gave before, so its list "
                         "of tables has no end."
                     )
-        except AzureError as error:
-            raise self._told(error) from None
-        except _OF_ANOTHER_SERVICE:
-            raise self._stranger() from None
 
     def ask(self, request: Callable[[TableServiceClient], Answer]) -> Answer:
         """The answer of the SDK's own client, for what is no entity; its errors become ours."""
-        try:
+        with self._errors_of_the_sdk():
             return request(self._service)
-        except _OF_ANOTHER_SERVICE:
+
+    @contextmanager
+    def _errors_of_the_sdk(self) -> Iterator[None]:
+        """The SDK's errors as ours; it fails in several ways at an answer of another service."""
+        from azure.core.exceptions import AzureError, DeserializationError  # noqa: PLC0415 - an extra
+
+        try:
+            yield
+        except (
+            DeserializationError,
+            TypeError,
+            AttributeError,
+            KeyError,
+            RecursionError,
+        ):
             raise self._stranger() from None
         except (AzureError, ValueError) as error:
             raise self._told(error) from None
@@ -221,16 +221,15 @@ class TableEndpoint:
 
     def create_table(self, name: str) -> bool:
         """Create a table; False where it was there."""
-        try:
-            self._service.create_table(name)
-        except ResourceExistsError as error:
-            if code_of(error) == "TableBeingDeleted":
-                raise self._told(error) from None
-            return False
-        except _OF_ANOTHER_SERVICE:
-            raise self._stranger() from None
-        except (AzureError, ValueError) as error:
-            raise self._told(error) from None
+        from azure.core.exceptions import ResourceExistsError  # noqa: PLC0415 - an extra
+
+        with self._errors_of_the_sdk():
+            try:
+                self._service.create_table(name)
+            except ResourceExistsError as error:
+                if code_of(error) == "TableBeingDeleted":
+                    raise
+                return False
         return True
 
     def table_exists(self, name: str) -> bool:
@@ -378,6 +377,9 @@ class TableEndpoint:
         headers: Mapping[str, str] | None = None,
         retries: Mapping[str, int] = _NO_RETRIES,
     ) -> tuple[HttpResponse, bytes]:
+        from azure.core.exceptions import AzureError  # noqa: PLC0415 - an extra
+        from azure.core.rest import HttpRequest  # noqa: PLC0415 - as above
+
         request = HttpRequest(
             method,
             self.connection.url + target,
@@ -395,6 +397,12 @@ class TableEndpoint:
 
     def _told(self, error: AzureError | ValueError) -> Exception:
         """The SDK's error as one of ours."""
+        from azure.core.exceptions import (  # noqa: PLC0415 - an extra
+            ClientAuthenticationError,
+            HttpResponseError,
+            ServiceResponseError,
+        )
+
         if isinstance(error, HttpResponseError) and error.status_code is not None:
             return ServiceError(error.status_code, code_of(error), first_line(error))
         if isinstance(error, ValueError):
@@ -424,6 +432,8 @@ def _credential(connection: Connection) -> Any:
                 "An Entra login needs azure-identity: install Tablestone with its extras 'tools,entra', or give --sas."
             ) from None
         return DefaultAzureCredential()
+    from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential  # noqa: PLC0415 - an extra
+
     assert connection.secret is not None
     if connection.scheme is Scheme.ACCOUNT_KEY:
         return AzureNamedKeyCredential(connection.account, connection.secret)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import html
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from azure.core.exceptions import HttpResponseError
-from azure.core.rest import HttpResponse
+
+if TYPE_CHECKING:
+    from azure.core.exceptions import HttpResponseError
+    from azure.core.rest import HttpResponse
 
 _XML_CODE: Final = re.compile(rb"<(?:\w+:)?code>([^<]+)<", re.IGNORECASE)
 _XML_MESSAGE: Final = re.compile(rb"<(?:\w+:)?message[^>]*>([^<]+)<", re.IGNORECASE)
