@@ -29,10 +29,9 @@ from tablestone.insight.counts import Windows
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import GetEntity
 from tablestone.server.application import Application
-from tablestone.server.worker_reporter import WorkerReporter
 from tablestone.telemetry.request_counts import DURATION_BOUNDS, RequestCounts
 from tablestone.telemetry.request_record import RequestRecord
-from tablestone.telemetry.worker_reports import WorkerReports
+from tablestone.telemetry.worker_reports import WorkerReporter, WorkerReports
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,9 +14,8 @@ from tablestone.insight.history import Bucket, bucket_of, merged
 from tablestone.insight.report import Activity
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import GetEntity
-from tablestone.server.worker_reporter import resident_bytes
 from tablestone.telemetry.request_counts import RequestCounts
-from tablestone.telemetry.worker_reports import REPORT_BYTES_MAX
+from tablestone.telemetry.worker_reports import REPORT_BYTES_MAX, resident_bytes
 from unit.test_insight_counts import counted, get
 
 

@@ -33,6 +33,7 @@ from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.metadata import DocumentKind, Documents
 from tablestone.tables.service import TableService
+from tablestone.telemetry.request_record import RequestRecord
 from tablestone.wire.messages import RawRequest, single_headers
 from tablestone.wire.versions import UnknownVersions
 
@@ -195,7 +196,7 @@ class ServiceUnderTest:
         async def read_body() -> bytes:
             return body
 
-        response = self._loop.run(self._pipeline.answer(request, read_body))
+        response = self._loop.run(self._pipeline.answer(request, read_body, RequestRecord(0.0)))
         assert all(name == name.lower() for name, _ in response.headers), response.headers
         found = {
             name.decode("latin-1").lower(): value.decode("latin-1")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tablestone import limits
 from tablestone.accounts.identities import Identities
@@ -19,6 +19,7 @@ from tablestone.accounts.known_accounts import KnownAccounts
 from tablestone.clock import Clock, monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
 from tablestone.engines.contract import Engine
+from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import kind_of, open_engine
 from tablestone.insight.counts import Windows
@@ -33,7 +34,11 @@ from tablestone.server.requests.body import (
     is_worth_discarding,
 )
 from tablestone.server.requests.pipeline import Pipeline
+<<<<<<< HEAD
 from tablestone.server.worker_reporter import WorkerMeasures, WorkerReporter
+=======
+from tablestone.tables.metadata import Documents
+>>>>>>> 4656dc0 (Give every request a record, and order the pipeline as it runs)
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tables.sweeping import Sweeper
@@ -42,6 +47,7 @@ from tablestone.telemetry.access_log import AccessLog
 from tablestone.telemetry.refused_callers import RefusedCallers
 from tablestone.telemetry.request_counts import RequestCounts
 from tablestone.telemetry.request_record import RequestDetails, RequestRecord
+from tablestone.telemetry.worker_reports import WorkerReporter
 from tablestone.wire.messages import RawRequest, RawResponse, single_headers
 
 log = logging.getLogger(__name__)
@@ -49,6 +55,8 @@ log = logging.getLogger(__name__)
 _LENGTHLESS = frozenset((204, 304))
 """Statuses without a body: their Content-Length, if any, comes with the answer."""
 
+_PLAIN_TEXT = (b"content-type", b"text/plain; charset=utf-8")
+_TOO_LONG = b"The headers of a request have at most %d bytes." % limits.HEADERS_BYTES_MAX
 EXPORT_SECONDS_MAX = 5.0
 """Seconds that a stop waits for the last traces to be exported."""
 TELL_SECONDS = 5.0
@@ -135,7 +143,7 @@ class Application:
             )
         )
         self._is_watched = self._counts is not None
-        """Whether requests have a record, for metrics, an access log or traces."""
+        """Whether metrics, an access log or traces want the records of requests."""
         self._wants_details = False
         self._spare: RequestRecord | None = None
         """A record that is not in use."""
@@ -188,12 +196,19 @@ class Application:
             self._background.append(asyncio.create_task(sweeper.run()))
         if self._slot.reports is not None and self._counts is not None:
             figures = kind_of(EngineUrl.parse(configuration.engine).scheme).figures
+<<<<<<< HEAD
             self._measures = WorkerMeasures(self._counts, self._engine, figures, service, sweeper)
+=======
+            self._measures = WorkerMeasures(
+                self._counts, self._engine, figures, service, documents, sweeper
+            )
+            windows = self._windows
+>>>>>>> 4656dc0 (Give every request a record, and order the pipeline as it runs)
             reporter = WorkerReporter(
                 self._slot.reports,
                 self._slot.worker,
                 self._measures,
-                self._windows,
+                None if windows is None else lambda: windows.content(unix_seconds()),
                 self._slot.insight,
             )
             reporter.report()  # before the server says that it is ready
@@ -280,24 +295,20 @@ class Application:
         except StorageError as error:
             by_name, duplicated = dict(headers), error
         if len(b"".join(by_name)) + len(b"".join(by_name.values())) > limits.HEADERS_BYTES_MAX:
-            await _refuse_headers(send)
+            await _send_and_close(send, RawResponse(431, [_PLAIN_TEXT], _TOO_LONG))
             return
         request = request_of(scope, by_name, duplicated)
         body = RequestBody(receive, by_name, self._body_time_limit)
-        if self._is_watched:
-            record = self._new_record(request)
-            if self._tracing is None:
-                response = await self._pipeline.answer(request, body.read, record)
-                if request.method != "GET":  # its body is not read
-                    record.bytes_in = body.size
-                self._note(record, response)
-                if record.details is None:
-                    record.forget()
-                    self._spare = record
-            else:
-                response = await self._answer_traced(self._tracing, request, body, record)
+        record = self._new_record(request)
+        if self._tracing is None:
+            response = await self._pipeline.answer(request, body.read, record)
+            record.bytes_in = body.size
+            self._note(record, response)
+            if record.details is None:
+                record.forget()
+                self._spare = record
         else:
-            response = await self._pipeline.answer(request, body.read)
+            response = await self._answer_traced(self._tracing, request, body, record)
         if not body.is_whole and has_body(by_name):
             if not body.is_read and is_worth_discarding(by_name):
                 await body.discard()
@@ -330,16 +341,10 @@ class Application:
         details = RequestDetails(scope["method"], _address(scope["client"]))
         record = RequestRecord(monotonic_seconds(), details)
         response = self._pipeline.refusal(headers, REASONS[scope["limit"]], record)
-        if self._is_watched:
-            self._note(record, response)
+        self._note(record, response)
         if is_worth_discarding(headers):
             await RequestBody(receive, headers, self._body_time_limit).discard()
-        length = b"%d" % len(response.body)
-        response.headers += ((b"content-length", length), (b"connection", b"close"))
-        await send(
-            {"type": "http.response.start", "status": response.status, "headers": response.headers}
-        )
-        await send({"type": "http.response.body", "body": response.body})
+        await _send_and_close(send, response)
 
     def _new_record(self, request: RawRequest) -> RequestRecord:
         """A record for a request that begins; mostly the one of the last request, which costs less than a new one."""
@@ -356,6 +361,8 @@ class Application:
 
     def _note(self, record: RequestRecord, response: RawResponse) -> None:
         """Tell the operator of a request whose answer is ready."""
+        if not self._is_watched:
+            return
         record.ended = monotonic_seconds()
         record.status = response.status
         record.bytes_out = len(response.body)
@@ -392,16 +399,72 @@ def _address(client: tuple[str, int] | None) -> str:
     return client[0].removeprefix("::ffff:") if client else ""
 
 
-async def _refuse_headers(send: Send) -> None:
-    """Answer a request whose headers are too long, which is not looked at, and close its connection."""
-    body = b"The headers of a request have at most %d bytes." % limits.HEADERS_BYTES_MAX
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": 431, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+async def _send_and_close(send: Send, response: RawResponse) -> None:
+    """Send an answer with which the connection ends."""
+    length = b"%d" % len(response.body)
+    headers = [*response.headers, (b"content-length", length), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+class WorkerMeasures:
+    """What a worker reports. `figures` are those of the kind of its engine; one of several workers has a sweeper."""
+
+    def __init__(
+        self,
+        counts: RequestCounts,
+        engine: Engine,
+        figures: Iterable[Figure],
+        service: TableService,
+        documents: Documents,
+        sweeper: Sweeper | None,
+    ) -> None:
+        self._counts = counts
+        self._engine = engine
+        self._gauges = {figure.name for figure in figures if figure.kind is FigureKind.GAUGE}
+        self._caches = (
+            *service.catalog.caches,
+            *service.properties.caches,
+            *documents.caches,
+        )
+        self._sweeper = sweeper
+        self._connections: Sized = ()
+        self._accepted: Callable[[], int] = int
+        self._refused: Iterable[Mapping[str, int]] = ()
+
+    def count_connections(
+        self,
+        connections: Sized,
+        accepted: Callable[[], int],
+        refused: Iterable[Mapping[str, int]],
+    ) -> None:
+        """Count these open connections from now on, those that were accepted, and requests refused by each limit."""
+        self._refused = refused
+        self._connections = connections
+        self._accepted = accepted
+
+    def __call__(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The counts since the start of the worker, and the present values."""
+        values: Values = {}
+        if isinstance(self._engine, MeasuredEngine):
+            values = self._engine.measure()
+        totals = {
+            **self._counts.totals(),
+            "cache_hits": sum(cache.hits for cache in self._caches),
+            "cache_misses": sum(cache.misses for cache in self._caches),
+            "swept_rows": 0 if self._sweeper is None else self._sweeper.swept_rows,
+            "accepted": self._accepted(),
+            "refused_by_limit": {
+                limit: number for counts in self._refused for limit, number in counts.items()
+            },
+            "engine": {name: each for name, each in values.items() if name not in self._gauges},
+        }
+        now = {
+            "connections": len(self._connections),
+            "sweeping": int(self._sweeper is not None and self._sweeper.is_busy),
+            "engine": {name: each for name, each in values.items() if name in self._gauges},
+        }
+        return totals, now
 
 
 def create_application(configuration: Configuration, slot: WorkerSlot) -> Application:

@@ -1,24 +1,30 @@
 """The reports of worker processes: each worker leaves its newest in memory that all processes of a server share.
 
-A report is a JSON object, left about once a second. Its reader never waits for a worker, so it learns of a worker that
-is busy or stuck from the age of its report. A worker that replaces another finds the last report of that one, so counts
-go on. The memory is made before the fork. Knows nothing of the content of a report but its time and its process.
+A report is a JSON object, left about once a second. Its reader never waits for a worker: the age of the report tells
+whether the worker is busy or stuck. A worker that replaces another goes on from the counts in its last report. The
+memory is made before the fork.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import mmap
+import os
+import resource
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-Totals = float | list[float] | Mapping[str, Any]
-"""A number, a list of numbers, or totals by name."""
+from tablestone.clock import monotonic_seconds
+
+logger = logging.getLogger(__name__)
 
 
 def added(one: Any, other: Any) -> Any:
@@ -95,3 +101,66 @@ class WorkerReports:
 
 def _place(slot: int, number: int) -> int:
     return slot + _HEAD_BYTES + number % 2 * REPORT_BYTES_MAX
+
+
+REPORT_SECONDS: Final = 1.0
+"""Seconds between two reports."""
+
+
+class WorkerReporter:
+    """Leaves the reports of a worker. `measure` gives its counts since the start, as totals, and its present values.
+
+    The totals of the worker that this one replaces go on. What `windows` returns goes into the reports `insight`.
+    """
+
+    def __init__(
+        self,
+        reports: WorkerReports,
+        worker: int,
+        measure: Callable[[], tuple[dict[str, Any], dict[str, Any]]],
+        windows: Callable[[], dict[str, Any]] | None = None,
+        insight: WorkerReports | None = None,
+    ) -> None:
+        self._reports = reports
+        self._worker = worker
+        self._measure = measure
+        self._windows = windows
+        self._insight = insight
+        before = reports.newest(worker)
+        self._before: dict[str, Any] = {} if before is None else before.content["totals"]
+
+    def report(self, lag: float = 0.0) -> None:
+        """Leave a report now; `lag` is its delay in seconds."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        totals, now = self._measure()
+        totals["cpu_seconds"] = used.ru_utime + used.ru_stime
+        now |= {"resident_bytes": resident_bytes(), "lag_seconds": lag}
+        content = {"totals": added(self._before, totals), "now": now}
+        self._leave(self._reports, content, "Metrics are")
+        if self._windows is not None and self._insight is not None:
+            self._leave(self._insight, self._windows(), "Insight is")
+
+    def _leave(self, reports: WorkerReports, content: dict[str, Any], what: str) -> None:
+        try:
+            reports.leave(self._worker, WorkerReport(os.getpid(), monotonic_seconds(), content))
+        except ValueError as error:
+            logger.error("%s out of date: %s.", what, error)  # noqa: TRY400 - the sentence says it all
+
+    async def run(self) -> None:
+        """Report until this is cancelled. A report that fails does not end the next one."""
+        while True:
+            due = monotonic_seconds() + REPORT_SECONDS
+            await asyncio.sleep(REPORT_SECONDS)
+            try:
+                self.report(max(0.0, monotonic_seconds() - due))
+            except Exception:
+                logger.exception("A report of this worker failed.")
+
+
+def resident_bytes() -> int:
+    """The memory that this process has now; where the system does not tell, the most that it ever had."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return pages * resource.getpagesize()

@@ -36,6 +36,7 @@ from tablestone.tables.integrity import check_rows
 from tablestone.tables.metadata import Documents
 from tablestone.tables.service import TableService
 from tablestone.tables.sweeping import Sweeper
+from tablestone.telemetry.request_record import RequestRecord
 from tablestone.wire.messages import RawRequest
 from wire.service_under_test import KEY, Clock, Headers, default_headers
 
@@ -181,7 +182,7 @@ class Door:
             return request.body
 
         raw = RawRequest(request.method, path, query, by_name)
-        response = await self._pipeline.answer(raw, read_body)
+        response = await self._pipeline.answer(raw, read_body, RequestRecord(0.0))
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in response.headers

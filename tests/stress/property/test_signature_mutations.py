@@ -58,6 +58,7 @@ from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.metadata import DELEGATION, DocumentKind, Documents
 from tablestone.tables.service import TableService
+from tablestone.telemetry.request_record import RequestRecord
 from tablestone.wire.address import parse_query_string
 from tablestone.wire.instants import parse_instant
 from tablestone.wire.messages import RawRequest
@@ -167,7 +168,7 @@ def test_none_gets_through_the_pipeline() -> None:
     async def status(request: Request) -> int:
         raw = _raw(request)
         raw.headers = {b"x-ms-version": b"2019-02-02", b"host": b"127.0.0.1", **request.headers}
-        return (await pipeline.answer(raw, read_body)).status
+        return (await pipeline.answer(raw, read_body, RequestRecord(0.0))).status
 
     async def run() -> None:
         await service.catalog.create(Named(ACCOUNT), "tab")

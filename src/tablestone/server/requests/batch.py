@@ -95,7 +95,7 @@ class BatchCollector:
         stamp: Stamp,
         clock: Clock,
         turns: Turns,
-        record: RequestRecord | None = None,
+        record: RequestRecord,
     ) -> None:
         self._service = service
         self._account = found.account
@@ -219,7 +219,7 @@ class BatchCollector:
             group.add(operation)
         except StorageError as error:
             head = self._heads.get(id(part.request))
-            if self._record is not None and head is not None and head.address.table:
+            if head is not None and head.address.table:
                 self._record.refused = RefusedTable(head.address.table, is_found=False)
             # The error of the 101st operation has the index 99, as recorded (wire 7.3).
             raise error.at(min(index, limits.CHANGE_SET_OPERATIONS_MAX - 1)) from error
@@ -250,8 +250,6 @@ class BatchCollector:
         return format_part(answer, part.content_id)
 
     async def _execute(self, operation: Operation) -> Result:
-        if self._record is None:
-            return await self._service.execute(self._account, operation)
         self._record.operation = operation
         result = await self._service.execute(self._account, operation)
         self._record.result = result
@@ -259,15 +257,13 @@ class BatchCollector:
 
     async def _answered(self, error: StorageError) -> StorageError:
         """The error to answer: that of a missing table, if this error presumes the table; else itself (wire 2.2)."""
-        if self._record is not None:
-            self._record.failure = error
+        self._record.failure = error
         if error.table is not None and self._caller is OWNER:
             try:
                 await self._service.catalog.require(self._account, error.table)
             except StorageError as absent:
                 return absent.at(0)
-            if self._record is not None:
-                self._record.refused = RefusedTable(error.table, is_found=True)
+            self._record.refused = RefusedTable(error.table, is_found=True)
         return error
 
 

@@ -82,6 +82,267 @@ from tablestone.wire.service_resources import (
 )
 from tablestone.wire.versions import VERSION_LATEST, VERSIONS, ServedVersions, UnknownVersions
 
+log = logging.getLogger("tablestone")
+
+
+ReadBody = Callable[[], Awaitable[bytes]]
+"""Reads the request's body; raises `StorageError` if it is too large or does not arrive."""
+
+_BODILESS = frozenset(("GET", "HEAD", "DELETE"))
+_READS = frozenset(("GET", "HEAD"))
+"""Methods that the secondary answers (wire 1.1). Of a batch, the collector knows whether it only reads."""
+
+
+class Authenticated(NamedTuple):
+    """A request after authentication: the caller is known, the operation is not known yet."""
+
+    request: RawRequest
+    found: FoundAccount
+    parameters: Parameters
+    caller: Caller
+    form: Form
+    stamp: Stamp
+    read_body: ReadBody
+    record: RequestRecord
+
+
+class Pipeline:
+    """One server's addresses and tables behind the steps of a request. `clock` is in ticks.
+
+    `unknown_versions` says which versions that are not known are served. `refused` is told of every request that fails.
+    """
+
+    def __init__(
+        self,
+        service: TableService,
+        addresses: Addresses,
+        identities: Identities,
+        clock: Clock,
+        *,
+        https_only: bool = False,
+        unknown_versions: UnknownVersions = UnknownVersions.LATER,
+        refused: RefusedCallers | None = None,
+    ) -> None:
+        self._service = service
+        self._properties = service.properties
+        self._identities = identities
+        self._https_only = https_only
+        self._versions = ServedVersions(unknown_versions)
+        self._addresses = addresses
+        self._clock = clock
+        self._request_ids = request_ids()
+        self._turns = Turns(monotonic_seconds)
+        self._refused = refused or RefusedCallers(monotonic_seconds)
+
+    async def answer(
+        self, request: RawRequest, read_body: ReadBody, record: RequestRecord
+    ) -> RawResponse:
+        """The response to a request; never raises. `record` notes what the request was."""
+        request_time.begin()
+        client_request_id = request.headers.get(b"x-ms-client-request-id")
+        if client_request_id and len(client_request_id) > limits.CLIENT_REQUEST_ID_LENGTH_MAX:
+            client_request_id = None
+        request_id = next(self._request_ids)
+        details = record.details
+        if details is not None:
+            details.request_id, details.client_request_id = request_id, client_request_id
+        version = account = ""
+        answer_form: Form | None = None
+        speaks_xml = False
+        cors_rules: tuple[CorsRule, ...] = ()
+        found: FoundAccount | None = None
+        try:
+            parameters, repeated, unreadable = _read_parameters(request.query_string)
+            host = request.headers.get(b"host", b"")
+            found = await self._addresses.find(request.raw_path, host)
+            account = record.account = found.account.name
+            properties = self._properties.kept(account)
+            if properties is NOT_KEPT:
+                properties = await self._properties.get(account)
+            if properties is not None:
+                # From here on, scripts of other origins may read the errors too (auth 8.4).
+                cors_rules = properties.cors
+            _require_sound(request, https_only=self._https_only)
+            if request.method == "OPTIONS":
+                unversioned = Stamp(request_id, client_request_id, version)
+                return answer_preflight(cors_rules, request, unversioned)
+            version = version_of(request, parameters, properties, self._versions)
+            stamp = Stamp(request_id, client_request_id, version)
+            now = self._clock()
+            caller = authenticate(
+                request, found.account, parameters, version, now, repeated, self._versions
+            )
+            if caller is not OWNER and isinstance(caller, PendingCaller):
+                caller = await self._completed(caller, request, found.account, now)
+            if details is not None:
+                details.caller = caller_kind(caller, request)
+                details.authenticated_at = monotonic_seconds()
+            answer_form = _form(request, found, parameters, version, now)
+            step = Authenticated(
+                request, found, parameters, caller, answer_form, stamp, read_body, record
+            )
+            speaks_xml = bool(parameters) and is_service_request(parameters)
+            if unreadable is not None:  # only an authenticated caller gets this error
+                raise unreadable  # noqa: TRY301 - an answer like the parse errors of the next steps
+            if speaks_xml:
+                response = await self._carry_out_on_service(step)
+            else:
+                response = respond(await self._carry_out(step), stamp)
+            if cors_rules:
+                add_cors_headers(cors_rules, request, response)
+        except StorageError as error:
+            failure = self._noted(error, request.client, account, request_id)
+        except Exception as fault:  # noqa: BLE001 - every request gets an answer
+            failure = failure_of(fault, request_id, request.method)
+        else:
+            return response
+        _note_failure(record, failure, found)
+        form: Form | Literal["xml"] | None = "xml" if speaks_xml else answer_form
+        stamp = Stamp(request_id, client_request_id, version)
+        response = _respond_with_error(failure, request, form, stamp, self._clock())
+        if cors_rules:
+            add_cors_headers(cors_rules, request, response)
+        return response
+
+    async def _completed(
+        self, caller: PendingCaller, request: RawRequest, account: Account, now: int
+    ) -> Caller:
+        """The caller, by the policies, keys and roles of this moment (auth 3.9, 3.11, 4)."""
+        if isinstance(caller, PresentedToken):
+            return await self._identities.caller(caller, account.name, now)
+        if isinstance(caller, TableSasOfPolicy):
+            identifiers = await self._service.signed_identifiers(account, caller.table)
+            return caller.completed(identifiers, request, now)
+        secret = await self._identities.delegation_secret()
+        assignments = await self._identities.assignments(account.name)
+        return caller.completed(secret, assignments, request, now)
+
+    async def _carry_out(self, step: Authenticated) -> Answer:
+        """The steps from the resource on: decode the operation of an authenticated request, and answer it."""
+        request, found, parameters, caller, answer_form, _, read_body, record = step
+        method = request.method
+        asked: Operation | StorageError
+        address: Address | None = None
+        try:
+            address = parse_resource(found.resource, found.account.name)
+            if method != "GET" or b"x-http-method" in request.headers:
+                method = effective_method(request)
+            if address.kind is AddressKind.BATCH:
+                return await self._carry_out_batch(step, method)
+            _require_writable(method, found)
+            require_answerable(method, parameters, answer_form.negotiated.refusal)
+            body = b"" if method in _BODILESS else await read_body()
+            decoded = DecodedRequest(request, address, parameters, body, step.stamp.version)
+            asked = record.operation = decode_operation(method, decoded)
+        except StorageError as error:
+            asked = error  # nothing is awaited inside an `except`: decision 7
+        if isinstance(asked, StorageError):
+            if address is not None and address.table:
+                record.refused = RefusedTable(address.table, is_found=False)
+            if asked.table is not None and caller is OWNER:
+                await self._service.catalog.require(found.account, asked.table)
+                record.refused = RefusedTable(asked.table, is_found=True)
+            raise asked
+        operation = asked if caller is OWNER else caller.permit(asked)
+        result = await self._service.execute(found.account, operation)
+        if not isinstance(operation, GetEntity):
+            record.result = result  # an entity is not kept: its memory serves the answer
+        if isinstance(result, EntitiesPage):
+            assert isinstance(operation, QueryEntities)
+            record.is_look = request.headers.get(b"user-agent", b"").startswith(LOOK_AGENTS)
+            return await answer_page(operation, result, answer_form, self._turns)
+        return encode_result(operation, result, answer_form)
+
+    async def _carry_out_batch(self, step: Authenticated, method: str) -> Answer:
+        if method != "POST":
+            raise StorageError("MethodNotAllowed", early=True)
+        step.record.is_batch = True
+        body = await step.read_body()
+        collector = BatchCollector(
+            self._service,
+            step.found,
+            step.caller,
+            step.form,
+            step.stamp,
+            self._clock,
+            self._turns,
+            step.record,
+        )
+        return await collector.answer(step.request, body)
+
+    async def _carry_out_on_service(self, step: Authenticated) -> RawResponse:
+        """The same steps for operations whose requests and answers are XML."""
+        request, found, parameters, caller, _, stamp, read_body, record = step
+        address = parse_resource(found.resource, found.account.name)
+        method = effective_method(request)
+        _require_writable(method, found)
+        body = b"" if method in _BODILESS else await read_body()
+        decoded = DecodedRequest(request, address, parameters, body, stamp.version)
+        asked = record.operation = decode_service_operation(method, decoded)
+        operation = caller.permit(asked)
+        if isinstance(operation, GetServiceStats) and not found.is_secondary and not found.prefix:
+            # In path style, an SDK can only ask the primary. In host style, it can ask the secondary (auth 9).
+            raise StorageError("InvalidQueryParameterValue", early=True)
+        result: Result
+        if isinstance(operation, GetUserDelegationKey):
+            result = await self._identities.user_delegation_key(
+                found.account.identity, caller, operation, stamp.version, self._clock()
+            )
+        else:
+            result = await self._service.execute(found.account, operation)
+        return respond_with_xml(operation, result, stamp)
+
+    def _noted(
+        self, error: StorageError, client: str, account: str, request_id: str
+    ) -> StorageError:
+        """The error, with the challenge that goes with it; the operator learns of it."""
+        if error.status == 401:
+            error.headers = (self._identities.challenge,)
+        log_reason(error, request_id)
+        self._refused.note(client, account, request_id, error)
+        return error
+
+    def refusal(self, headers: Headers, reason: str, record: RequestRecord) -> RawResponse:
+        """The front door's answer to a request that is not looked at, because a limit is reached (wire 8.3)."""
+        client_request_id = headers.get(b"x-ms-client-request-id", b"")
+        is_echoed = 0 < len(client_request_id) <= limits.CLIENT_REQUEST_ID_LENGTH_MAX
+        stamp = Stamp(next(self._request_ids), client_request_id if is_echoed else None, "")
+        accept = headers.get(b"accept", b"")
+        busy = StorageError("ServerBusy", reason=reason, headers=RETRY_AFTER)
+        record.failure = busy
+        if record.details is not None:
+            record.details.request_id = stamp.request_id
+        return respond_at_front_door(busy, accept, stamp, self._clock())
+
+
+def request_ids() -> Iterator[str]:
+    """Lower-case GUIDs as the service writes them: random per server, counted per request (wire 2.2)."""
+    start = uuid.uuid4().hex
+    prefix = f"{start[:8]}-{start[8:12]}-{start[12:16]}-{start[16:20]}-"
+    for number in count(1):
+        yield f"{prefix}{number:012x}"
+
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+def _read_parameters(raw: bytes) -> tuple[Parameters, frozenset[str], StorageError | None]:
+    """The parameters, the names that occur twice, and the error of a query string that cannot be read, or None."""
+    try:
+        return parse_query_string(raw), _NONE, None
+    except StorageError as error:
+        return *readable_parameters(raw), error
+
+
+def _require_sound(request: RawRequest, *, https_only: bool) -> None:
+    """Raise for HTTP where HTTPS is required, for headers that contradict each other, and without a Host."""
+    if https_only and request.scheme != "https":
+        raise StorageError("AccountRequiresHttps")  # wire 1.1
+    if not request.headers.get(b"host"):  # also without credentials (RFC 9112 3.2)
+        raise StorageError("HostInformationNotPresent")
+    if request.duplicated is not None:
+        raise request.duplicated
+
 
 def version_of(
     request: RawRequest,
@@ -123,7 +384,7 @@ CALLER_KINDS: Final[dict[type, str]] = {
 """A key of the account has two schemes; its kind is told by the scheme that the request names."""
 
 
-def kind_of(caller: Caller, request: RawRequest) -> str:
+def caller_kind(caller: Caller, request: RawRequest) -> str:
     """The kind of a caller that was authenticated with this request."""
     if caller is not OWNER:
         return CALLER_KINDS.get(type(caller), "other")
@@ -131,21 +392,23 @@ def kind_of(caller: Caller, request: RawRequest) -> str:
     return "shared-key-lite" if is_lite else "shared-key"
 
 
-_ENCODED_QUERY: Final = re.compile(r"%(?:25)*3f.*", re.IGNORECASE | re.DOTALL)
-_SIGNATURE: Final = re.compile(r"(sig(?:=|%(?:25)*3d))[^&\s'\"]+", re.IGNORECASE)
+def _form(
+    request: RawRequest, found: FoundAccount, parameters: Parameters, version: str, now: int
+) -> Form:
+    host = request.headers[b"host"]
+    form = form_for(
+        f"{request.scheme}://{host.decode('latin-1')}/{found.prefix}",
+        found.account.name,
+        negotiate(request.headers, parameters, version),
+        preference(request.headers, version),
+    )
+    return form if form.dated is None else form.at(now)
 
 
-def loggable_path(raw_path: bytes) -> str:
-    """A path up to an encoded question mark, because the client meant the rest as a query string."""
-    return without_signatures(_ENCODED_QUERY.sub("%3F...", raw_path.decode("latin-1")))
-
-
-def without_signatures(text: str) -> str:
-    """A text without the values of parameters that have the name of a signature in a URL."""
-    return _SIGNATURE.sub(r"\1...", text)
-
-
-log = logging.getLogger("tablestone")
+def _require_writable(method: str, found: FoundAccount) -> None:
+    """Raise for a write at the secondary (wire 1.1)."""
+    if found.is_secondary and method not in _READS:
+        raise StorageError("InsufficientAccountPermissions")
 
 
 def failure_of(fault: Exception, request_id: str, method: str) -> StorageError:
@@ -175,257 +438,18 @@ def log_reason(error: StorageError, request_id: str) -> None:
     log.debug("request %s: %s: %s", request_id, error.code, without_signatures(reason))
 
 
-ReadBody = Callable[[], Awaitable[bytes]]
-"""Reads the request's body; raises `StorageError` if it is too large or does not arrive."""
-
-_BODILESS = frozenset(("GET", "HEAD", "DELETE"))
-_READS = frozenset(("GET", "HEAD"))
-"""Methods that the secondary answers (wire 1.1). Of a batch, the collector knows whether it only reads."""
+_ENCODED_QUERY: Final = re.compile(r"%(?:25)*3f.*", re.IGNORECASE | re.DOTALL)
+_SIGNATURE: Final = re.compile(r"(sig(?:=|%(?:25)*3d))[^&\s'\"]+", re.IGNORECASE)
 
 
-def request_ids() -> Iterator[str]:
-    """Lower-case GUIDs as the service writes them: random per server, counted per request (wire 2.2)."""
-    start = uuid.uuid4().hex
-    prefix = f"{start[:8]}-{start[8:12]}-{start[12:16]}-{start[16:20]}-"
-    for number in count(1):
-        yield f"{prefix}{number:012x}"
+def loggable_path(raw_path: bytes) -> str:
+    """A path up to an encoded question mark, because the client meant the rest as a query string."""
+    return without_signatures(_ENCODED_QUERY.sub("%3F...", raw_path.decode("latin-1")))
 
 
-class Authenticated(NamedTuple):
-    """A request after authentication: the caller is known, the operation is not known yet."""
-
-    request: RawRequest
-    found: FoundAccount
-    parameters: Parameters
-    caller: Caller
-    form: Form
-    stamp: Stamp
-    read_body: ReadBody
-    record: RequestRecord | None
-
-
-class Pipeline:
-    """One server's addresses and tables behind the steps of a request. `clock` is in ticks.
-
-    `unknown_versions` says which versions that are not known are served. `refused` is told of every request that fails.
-    """
-
-    def __init__(
-        self,
-        service: TableService,
-        addresses: Addresses,
-        identities: Identities,
-        clock: Clock,
-        *,
-        https_only: bool = False,
-        unknown_versions: UnknownVersions = UnknownVersions.LATER,
-        refused: RefusedCallers | None = None,
-    ) -> None:
-        self._service = service
-        self._properties = service.properties
-        self._identities = identities
-        self._https_only = https_only
-        self._versions = ServedVersions(unknown_versions)
-        self._addresses = addresses
-        self._clock = clock
-        self._request_ids = request_ids()
-        self._turns = Turns(monotonic_seconds)
-        self._refused = refused
-
-    async def answer(
-        self, request: RawRequest, read_body: ReadBody, record: RequestRecord | None = None
-    ) -> RawResponse:
-        """The response to a request; never raises. `record` notes what the request was."""
-        request_time.begin()
-        client_request_id = request.headers.get(b"x-ms-client-request-id")
-        if client_request_id and len(client_request_id) > limits.CLIENT_REQUEST_ID_LENGTH_MAX:
-            client_request_id = None
-        request_id = next(self._request_ids)
-        details = None if record is None else record.details
-        if details is not None:
-            details.request_id, details.client_request_id = request_id, client_request_id
-        version = account = ""
-        answer_form: Form | None = None
-        speaks_xml = False
-        cors_rules: tuple[CorsRule, ...] = ()
-        found: FoundAccount | None = None
-        try:
-            parameters, repeated, unreadable = _read_parameters(request.query_string)
-            host = request.headers.get(b"host", b"")
-            found = await self._addresses.find(request.raw_path, host)
-            account = found.account.name
-            if record is not None:
-                record.account = account
-            properties = self._properties.kept(account)
-            if properties is NOT_KEPT:
-                properties = await self._properties.get(account)
-            if properties is not None:
-                # From here on, scripts of other origins may read the errors too (auth 8.4).
-                cors_rules = properties.cors
-            _require_sound(request, https_only=self._https_only)
-            if request.method == "OPTIONS":
-                unversioned = Stamp(request_id, client_request_id, version)
-                return answer_preflight(cors_rules, request, unversioned)
-            version = version_of(request, parameters, properties, self._versions)
-            stamp = Stamp(request_id, client_request_id, version)
-            now = self._clock()
-            caller = authenticate(
-                request, found.account, parameters, version, now, repeated, self._versions
-            )
-            if caller is not OWNER and isinstance(caller, PendingCaller):
-                caller = await self._completed(caller, request, found.account, now)
-            if details is not None:
-                details.caller = kind_of(caller, request)
-                details.authenticated_at = monotonic_seconds()
-            answer_form = _form(request, found, parameters, version, now)
-            step = Authenticated(
-                request, found, parameters, caller, answer_form, stamp, read_body, record
-            )
-            speaks_xml = bool(parameters) and is_service_request(parameters)
-            if unreadable is not None:  # only an authenticated caller gets this error
-                raise unreadable  # noqa: TRY301 - an answer like the parse errors of the next steps
-            if speaks_xml:
-                response = await self._carry_out_on_service(step)
-            else:
-                response = respond(await self._carry_out(step), stamp)
-            if cors_rules:
-                add_cors_headers(cors_rules, request, response)
-        except StorageError as error:
-            failure = self._noted(error, request.client, account, request_id)
-        except Exception as fault:  # noqa: BLE001 - every request gets an answer
-            failure = failure_of(fault, request_id, request.method)
-        else:
-            return response
-        if record is not None:
-            _note_failure(record, failure, found)
-        form: Form | Literal["xml"] | None = "xml" if speaks_xml else answer_form
-        stamp = Stamp(request_id, client_request_id, version)
-        response = _respond_with_error(failure, request, form, stamp, self._clock())
-        if cors_rules:
-            add_cors_headers(cors_rules, request, response)
-        return response
-
-    def _noted(
-        self, error: StorageError, client: str, account: str, request_id: str
-    ) -> StorageError:
-        """The error, with the challenge that goes with it; the operator learns of it."""
-        if error.status == 401:
-            error.headers = (self._identities.challenge,)
-        log_reason(error, request_id)
-        if self._refused is not None:
-            self._refused.note(client, account, request_id, error)
-        return error
-
-    def refusal(
-        self, headers: Headers, reason: str, record: RequestRecord | None = None
-    ) -> RawResponse:
-        """The front door's answer to a request that is not looked at, because a limit is reached (wire 8.3)."""
-        client_request_id = headers.get(b"x-ms-client-request-id", b"")
-        is_echoed = 0 < len(client_request_id) <= limits.CLIENT_REQUEST_ID_LENGTH_MAX
-        stamp = Stamp(next(self._request_ids), client_request_id if is_echoed else None, "")
-        accept = headers.get(b"accept", b"")
-        busy = StorageError("ServerBusy", reason=reason, headers=RETRY_AFTER)
-        if record is not None:
-            record.failure = busy
-            if record.details is not None:
-                record.details.request_id = stamp.request_id
-        return respond_at_front_door(busy, accept, stamp, self._clock())
-
-    async def _completed(
-        self, caller: PendingCaller, request: RawRequest, account: Account, now: int
-    ) -> Caller:
-        """The caller, by the policies, keys and roles of this moment (auth 3.9, 3.11, 4)."""
-        if isinstance(caller, PresentedToken):
-            return await self._identities.caller(caller, account.name, now)
-        if isinstance(caller, TableSasOfPolicy):
-            identifiers = await self._service.signed_identifiers(account, caller.table)
-            return caller.completed(identifiers, request, now)
-        secret = await self._identities.delegation_secret()
-        assignments = await self._identities.assignments(account.name)
-        return caller.completed(secret, assignments, request, now)
-
-    async def _carry_out(self, step: Authenticated) -> Answer:
-        """The steps from the resource on: decode the operation of an authenticated request, and answer it."""
-        request, found, parameters, caller, answer_form, _, read_body, record = step
-        method = request.method
-        asked: Operation | StorageError
-        address: Address | None = None
-        try:
-            address = parse_resource(found.resource, found.account.name)
-            if method != "GET" or b"x-http-method" in request.headers:
-                method = effective_method(request)
-            if address.kind is AddressKind.BATCH:
-                return await self._carry_out_batch(step, method)
-            _require_writable(method, found)
-            require_answerable(method, parameters, answer_form.negotiated.refusal)
-            body = b"" if method in _BODILESS else await read_body()
-            decoded = DecodedRequest(request, address, parameters, body, step.stamp.version)
-            asked = decode_operation(method, decoded)
-            if record is not None:
-                record.operation = asked
-        except StorageError as error:
-            asked = error  # nothing is awaited inside an `except`: decision 7
-        if isinstance(asked, StorageError):
-            if record is not None and address is not None and address.table:
-                record.refused = RefusedTable(address.table, is_found=False)
-            if asked.table is not None and caller is OWNER:
-                await self._service.catalog.require(found.account, asked.table)
-                if record is not None:
-                    record.refused = RefusedTable(asked.table, is_found=True)
-            raise asked
-        operation = asked if caller is OWNER else caller.permit(asked)
-        result = await self._service.execute(found.account, operation)
-        if record is not None and not isinstance(operation, GetEntity):
-            record.result = result  # an entity is not kept: its memory serves the answer
-        if isinstance(result, EntitiesPage):
-            assert isinstance(operation, QueryEntities)
-            if record is not None:
-                agent = request.headers.get(b"user-agent", b"")
-                record.is_look = agent.startswith(LOOK_AGENTS)
-            return await answer_page(operation, result, answer_form, self._turns)
-        return encode_result(operation, result, answer_form)
-
-    async def _carry_out_on_service(self, step: Authenticated) -> RawResponse:
-        """The same steps for operations whose requests and answers are XML."""
-        request, found, parameters, caller, _, stamp, read_body, record = step
-        address = parse_resource(found.resource, found.account.name)
-        method = effective_method(request)
-        _require_writable(method, found)
-        body = b"" if method in _BODILESS else await read_body()
-        decoded = DecodedRequest(request, address, parameters, body, stamp.version)
-        operation = decode_service_operation(method, decoded)
-        if record is not None:
-            record.operation = operation
-        operation = caller.permit(operation)
-        if isinstance(operation, GetServiceStats) and not found.is_secondary and not found.prefix:
-            # In path style, an SDK can only ask the primary. In host style, it can ask the secondary (auth 9).
-            raise StorageError("InvalidQueryParameterValue", early=True)
-        result: Result
-        if isinstance(operation, GetUserDelegationKey):
-            result = await self._identities.user_delegation_key(
-                found.account.identity, caller, operation, stamp.version, self._clock()
-            )
-        else:
-            result = await self._service.execute(found.account, operation)
-        return respond_with_xml(operation, result, stamp)
-
-    async def _carry_out_batch(self, step: Authenticated, method: str) -> Answer:
-        if method != "POST":
-            raise StorageError("MethodNotAllowed", early=True)
-        if step.record is not None:
-            step.record.is_batch = True
-        body = await step.read_body()
-        collector = BatchCollector(
-            self._service,
-            step.found,
-            step.caller,
-            step.form,
-            step.stamp,
-            self._clock,
-            self._turns,
-            step.record,
-        )
-        return await collector.answer(step.request, body)
+def without_signatures(text: str) -> str:
+    """A text without the values of parameters that have the name of a signature in a URL."""
+    return _SIGNATURE.sub(r"\1...", text)
 
 
 def _note_failure(record: RequestRecord, failure: StorageError, found: FoundAccount | None) -> None:
@@ -439,36 +463,6 @@ def _note_failure(record: RequestRecord, failure: StorageError, found: FoundAcco
         return
     if address.table:
         record.refused = RefusedTable(address.table, is_found=False)
-
-
-_NONE: Final[frozenset[str]] = frozenset()
-
-
-def _read_parameters(raw: bytes) -> tuple[Parameters, frozenset[str], StorageError | None]:
-    """The parameters, the names that occur twice, and the error of a query string that cannot be read, or None."""
-    try:
-        return parse_query_string(raw), _NONE, None
-    except StorageError as error:
-        return *readable_parameters(raw), error
-
-
-def _require_writable(method: str, found: FoundAccount) -> None:
-    """Raise for a write at the secondary (wire 1.1)."""
-    if found.is_secondary and method not in _READS:
-        raise StorageError("InsufficientAccountPermissions")
-
-
-def _form(
-    request: RawRequest, found: FoundAccount, parameters: Parameters, version: str, now: int
-) -> Form:
-    host = request.headers[b"host"]
-    form = form_for(
-        f"{request.scheme}://{host.decode('latin-1')}/{found.prefix}",
-        found.account.name,
-        negotiate(request.headers, parameters, version),
-        preference(request.headers, version),
-    )
-    return form if form.dated is None else form.at(now)
 
 
 def _respond_with_error(
@@ -485,13 +479,3 @@ def _respond_with_error(
     if form == "xml":
         return respond_with_xml_error(failure, stamp, now)
     return respond(encode_error(failure, form, stamp, now), stamp)
-
-
-def _require_sound(request: RawRequest, *, https_only: bool) -> None:
-    """Raise for HTTP where HTTPS is required, for headers that contradict each other, and without a Host."""
-    if https_only and request.scheme != "https":
-        raise StorageError("AccountRequiresHttps")  # wire 1.1
-    if not request.headers.get(b"host"):  # also without credentials (RFC 9112 3.2)
-        raise StorageError("HostInformationNotPresent")
-    if request.duplicated is not None:
-        raise request.duplicated
