@@ -34,11 +34,6 @@ from tablestone.server.requests.body import (
     is_worth_discarding,
 )
 from tablestone.server.requests.pipeline import Pipeline
-<<<<<<< HEAD
-from tablestone.server.worker_reporter import WorkerMeasures, WorkerReporter
-=======
-from tablestone.tables.metadata import Documents
->>>>>>> 4656dc0 (Give every request a record, and order the pipeline as it runs)
 from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tables.sweeping import Sweeper
@@ -196,14 +191,8 @@ class Application:
             self._background.append(asyncio.create_task(sweeper.run()))
         if self._slot.reports is not None and self._counts is not None:
             figures = kind_of(EngineUrl.parse(configuration.engine).scheme).figures
-<<<<<<< HEAD
             self._measures = WorkerMeasures(self._counts, self._engine, figures, service, sweeper)
-=======
-            self._measures = WorkerMeasures(
-                self._counts, self._engine, figures, service, documents, sweeper
-            )
             windows = self._windows
->>>>>>> 4656dc0 (Give every request a record, and order the pipeline as it runs)
             reporter = WorkerReporter(
                 self._slot.reports,
                 self._slot.worker,
@@ -416,17 +405,12 @@ class WorkerMeasures:
         engine: Engine,
         figures: Iterable[Figure],
         service: TableService,
-        documents: Documents,
         sweeper: Sweeper | None,
     ) -> None:
         self._counts = counts
         self._engine = engine
         self._gauges = {figure.name for figure in figures if figure.kind is FigureKind.GAUGE}
-        self._caches = (
-            *service.catalog.caches,
-            *service.properties.caches,
-            *documents.caches,
-        )
+        self._caches = service.caches
         self._sweeper = sweeper
         self._connections: Sized = ()
         self._accepted: Callable[[], int] = int
