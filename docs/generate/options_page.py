@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Final
 
 from tablestone.cli.option_sources import (
+    AZURITE_VARIABLE,
+)
+from tablestone.cli.options import (
     ADDRESS_FORM,
     ANY_VERSION_FORM,
-    AZURITE_VARIABLE,
     CONFIG_FLAG,
     CONFIG_VARIABLE,
     EXPLORER_FORM,
     NUMBER_FORM,
+    SERVER_OPTIONS,
     TRUTH_FORM,
     FileForm,
-    file_form,
+    Option,
 )
-from tablestone.cli.options import SERVER_OPTIONS, Option
 
 PAGE: Final = Path(__file__).parents[1] / "options.md"
 
@@ -151,7 +153,7 @@ def page() -> str:
 
 def _of_form(form: FileForm) -> str:
     """The line that names all options of a form."""
-    *first, last = (f"`{option.name}`" for option in SERVER_OPTIONS if file_form(option) is form)
+    *first, last = (f"`{option.name}`" for option in SERVER_OPTIONS if option.form is form)
     names = f"{', '.join(first)} and {last}" if first else last
     words = form.words.replace("'", '"')  # TOML's quotation marks
     return f"- {words[0].upper()}{words[1:]}: {names}."

@@ -168,7 +168,7 @@ def test_a_broken_variable() -> None:
     assert run_command("serve", environment={"TABLESTONE_LOG_LEVEL": "loud"}) == (
         2,
         "",
-        "tablestone: TABLESTONE_LOG_LEVEL must be one of critical, error, warning, info, debug, "
+        "tablestone: TABLESTONE_LOG_LEVEL must be critical, error, warning, info or debug, "
         "not 'loud'.\n",
     )
 

@@ -18,12 +18,10 @@ import options_page
 import tablestone
 from document_links import ROOT_PAGES, anchors, is_relative, targets
 from tablestone.cli.option_sources import (
-    CONFIG_FLAG,
-    CONFIG_VARIABLE,
     read_configuration,
     read_option_file,
 )
-from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
+from tablestone.cli.options import CONFIG_FLAG, CONFIG_VARIABLE, SERVER_OPTIONS, BrokenOption
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tablestone"

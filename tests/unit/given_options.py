@@ -48,7 +48,8 @@ def configuration_of(given: Given | Refused, tmp_path: Path) -> Configuration:
         path = tmp_path / "tablestone.toml"
         path.write_text(given.file, encoding="utf-8")
         environment["TABLESTONE_CONFIG"] = str(path)
-    return read_configuration(given.command_line, environment)
+    typed = {name.replace("-", "_"): value for name, value in given.command_line.items()}
+    return read_configuration(typed, environment)
 
 
 def seen_from(directory: Path, value: Any) -> Any:

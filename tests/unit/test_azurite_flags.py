@@ -35,7 +35,7 @@ STORED = {"engine": "sqlite", "data": "/w/__tablestone__"}
 OF_TABLES_ONLY = "Only tables are served, no blobs and no queues"
 
 LINES = {
-    "nothing but the workspace": Line({"location": "/w"}, STORED | {"access-log": "text"}),
+    "nothing but the workspace": Line({"location": "/w"}, STORED | {"access_log": "text"}),
     "silent": Line(QUIET, STORED),
     "an access log that the environment names": Line(
         {"location": "/w"}, STORED, environment={"TABLESTONE_ACCESS_LOG": "json"}
@@ -56,20 +56,20 @@ LINES = {
     "a workspace counts before the environment": Line(
         QUIET, STORED, environment={"TABLESTONE_DATA": "/data"}
     ),
-    "versions": Line(QUIET | {"skipApiVersionCheck": True}, STORED | {"any-version": "true"}),
+    "versions": Line(QUIET | {"skipApiVersionCheck": True}, STORED | {"any_version": "true"}),
     "versions by Azurite's variable": Line(
-        QUIET, STORED | {"any-version": "true"}, {"AZURITE_SKIP_API_VERSION_CHECK": "true"}
+        QUIET, STORED | {"any_version": "true"}, {"AZURITE_SKIP_API_VERSION_CHECK": "true"}
     ),
     "versions by another value of the variable": Line(
         QUIET, STORED, {"AZURITE_SKIP_API_VERSION_CHECK": "True"}
     ),
     "PEM": Line(
         QUIET | {"cert": "c.pem", "key": "k.pem"},
-        STORED | {"tls-certificate": "c.pem", "tls-key": "k.pem"},
+        STORED | {"tls_certificate": "c.pem", "tls_key": "k.pem"},
     ),
     "PEM with a password": Line(
         QUIET | {"cert": "c.pem", "key": "k.pem", "pwd": "x"},
-        STORED | {"tls-certificate": "c.pem", "tls-key": "k.pem"},
+        STORED | {"tls_certificate": "c.pem", "tls_key": "k.pem"},
         remarks=("--pwd is ignored: nothing changes with it here.",),
     ),
     "one flag without a meaning": Line(

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tablestone.cli.option_sources import read_configuration
+from tablestone.cli.option_sources import read_configuration, where
 from tablestone.cli.options import SERVER_OPTIONS, BrokenOption
-from tablestone.cli.parameters import where
 from tablestone.configuration import AccountKeys, AdminAddress, Configuration
 from tablestone.wire.versions import UnknownVersions
 from unit.given_options import (
@@ -242,6 +241,10 @@ REFUSED = {
     "port negative": Refused(
         "port in FILE must be a number from 0 to 65535, not '-1'.", file="port = -1"
     ),
+    "port of too many digits": Refused(
+        f"--port must be a number from 0 to 65535, not '{'0' * 20}80000'.",
+        command_line={"port": f"{'0' * 20}80000"},
+    ),
     "port in other digits": Refused(
         "--port must be a number from 0 to 65535, not '٣'.", command_line={"port": "٣"}
     ),
@@ -266,7 +269,7 @@ REFUSED = {
         command_line={"table-deletion-seconds": "86401"},
     ),
     "log level": Refused(
-        "--log-level must be one of critical, error, warning, info, debug, not 'loud'.",
+        "--log-level must be critical, error, warning, info or debug, not 'loud'.",
         command_line={"log-level": "loud"},
     ),
     "account name too short": Refused(

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, TextIO
 
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import BrokenOption
-from tablestone.cli.parameters import by_option_name
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.kind import EncryptionKey, EngineUrl
@@ -67,7 +66,7 @@ def local_directory(given: Mapping[str, Any], on_servers: str) -> LocalDirectory
 
     `on_servers` says, as a sentence, what does the same for an engine that keeps its rows in other servers.
     """
-    configuration = read_configuration(by_option_name(dict(given)), os.environ)
+    configuration = read_configuration(given, os.environ)
     engine = EngineUrl.parse(configuration.engine)
     stored_in = capabilities_of(configuration.engine).stored_in
     if stored_in is StoredIn.PROCESS:

@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tablestone.cli.options import (
     ACCESS_LOG,
     ACCOUNT,
     ADMIN,
     ANY_VERSION,
+    CONFIG_VARIABLE,
     CONTROL,
     CUSTOM_DOMAIN,
     DATA,
@@ -60,20 +61,10 @@ from tablestone.cli.options import (
     Option,
     checked_account,
     is_loopback,
-    parse_admin,
-    parse_any_version,
-    parse_control_port,
-    parse_deletion_seconds,
-    parse_explorer,
-    parse_limit,
-    parse_port,
-    parse_truth,
-    parse_workers,
 )
 from tablestone.configuration import (
     BUFFERED_MEBIBYTES_MIN,
     CONNECTIONS_MIN,
-    EXPLORER_READ_ONLY,
     INSIGHT_HASHED,
     INSIGHT_KEYS,
     AccountKeys,
@@ -91,7 +82,6 @@ from tablestone.engines.registry import capabilities_of
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.logs import LOG_FORMATS
 from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
-from tablestone.wire.versions import UnknownVersions
 
 KEY_FILE_LENGTH_MAX: Final = 1024
 """Characters of a key file that are read: a device may be endless."""
@@ -186,43 +176,9 @@ def _instead(keys: tuple[str, ...], unknown: str) -> str:
 def _file_value(option: Option, value: object, source: str) -> Any:
     if option.repeatable and isinstance(value, list) and all(type(one) is str for one in value):
         return parsed(option, tuple(value), source)
-    form = file_form(option)
-    if type(value) not in form.kinds:
-        raise BrokenOption(f"{source} must be {form.words}.")
+    if type(value) not in option.form.kinds:
+        raise BrokenOption(f"{source} must be {option.form.words}.")
     return parsed(option, (str(value),), source)
-
-
-class FileForm(NamedTuple):
-    """The form of an option in the file: the types of its TOML value, and the words for messages and documents."""
-
-    kinds: tuple[type, ...]
-    words: str
-
-
-TEXT_FORM: Final = FileForm((str,), "a string")
-LIST_FORM: Final = FileForm((str,), "a string or a list of strings")
-NUMBER_FORM: Final = FileForm((int,), "a number")
-TRUTH_FORM: Final = FileForm((bool,), "true or false")
-ADDRESS_FORM: Final = FileForm((int, str), "a number or a string")
-EXPLORER_FORM: Final = FileForm((bool, str), f"true, false or {EXPLORER_READ_ONLY!r}")
-ANY_VERSION_FORM: Final = FileForm((bool, str), f"true, false or {UnknownVersions.LATER.value!r}")
-_FORMS: Final[Mapping[Callable[[str], Any], FileForm]] = {
-    parse_port: NUMBER_FORM,
-    parse_workers: NUMBER_FORM,
-    parse_control_port: NUMBER_FORM,
-    parse_deletion_seconds: NUMBER_FORM,
-    parse_limit: NUMBER_FORM,
-    parse_truth: TRUTH_FORM,
-    parse_admin: ADDRESS_FORM,
-    parse_explorer: EXPLORER_FORM,
-    parse_any_version: ANY_VERSION_FORM,
-}
-"""The forms by the function that reads the text of an option; all other options are strings."""
-
-
-def file_form(option: Option) -> FileForm:
-    """The form of an option in the file."""
-    return LIST_FORM if option.repeatable else _FORMS.get(option.parse, TEXT_FORM)
 
 
 def _beside(path: Path, key: str, value: Any) -> Any:
@@ -327,17 +283,24 @@ LEAST_OF_A_WORKER: Final = (
 
 def admission_limits(given: Mapping[str, Any], workers: int) -> AdmissionLimits:
     """The limits of what the server takes on at a time. Those with which no client could be served are refused."""
-    usual = AdmissionLimits()
     for option, least in LEAST_OF_A_WORKER:
         if given.get(option.name, least * workers) < least * workers:
             raise BrokenOption(
                 f"{option.flag} must be {least} for each worker at least: {least * workers} for {workers}."
             )
     return AdmissionLimits(
-        given.get(MAX_CONNECTIONS.name, usual.connections_max),
-        given.get(MAX_REQUESTS.name, usual.requests_max),
-        given.get(MAX_BUFFERS.name, usual.buffered_mebibytes_max),
+        **_fields(
+            given,
+            connections_max=MAX_CONNECTIONS,
+            requests_max=MAX_REQUESTS,
+            buffered_mebibytes_max=MAX_BUFFERS,
+        )
     )
+
+
+def _fields(given: Mapping[str, Any], **options: Option) -> dict[str, Any]:
+    """The values that are given, by the fields that hold them; any other field has its own default."""
+    return {field: given[option.name] for field, option in options.items() if option.name in given}
 
 
 def without_service_links(
@@ -363,8 +326,6 @@ def without_service_links(
 _SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://")
 
 
-CONFIG_FLAG = "--config"
-CONFIG_VARIABLE = "TABLESTONE_CONFIG"
 LIST_SEPARATOR = ";"
 """The separator of the values of a repeatable option in its variable."""
 AZURITE_VARIABLE = "AZURITE_ACCOUNTS"
@@ -377,7 +338,7 @@ DEFAULT_WORKERS_MAX = 4
 """The largest default number of worker processes: docs/decisions/0004-workers.md says why."""
 
 CommandLine = Mapping[str, str | tuple[str, ...] | None]
-"""The typed values by option name; None, an empty tuple or no entry for an option that was not given."""
+"""The typed values by `Option.parameter`; None, an empty tuple or no entry for an option that was not given."""
 Named = Callable[[Option], str]
 """Returns the name of a given option in its source: the flag, the variable, or the key in the file."""
 
@@ -394,7 +355,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
     }
 
     def named(option: Option) -> str:
-        if command_line.get(option.name):
+        if command_line.get(option.parameter):
             return option.flag
         return option.variable if environment.get(option.variable) else f"{option.name} in {path}"
 
@@ -416,34 +377,40 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
         accounts=accounts or (),
         log_level=given.get(LOG_LEVEL.name, LOG_LEVEL.default),
         tls=_tls(given, host, data_directory, named),
-        https_only=given.get(HTTPS_ONLY.name, False),
-        trusted_proxies=given.get(TRUSTED_PROXY.name, ()),
         workers=_workers(given.get(WORKERS.name), engine),
         tokens=TokenRules(
-            issuers=given.get(TOKEN_ISSUER.name, ()),
-            audiences=given.get(TOKEN_AUDIENCE.name, ()),
-            tenant=given.get(TOKEN_TENANT.name, TOKEN_TENANT.default),
-            authority=given.get(TOKEN_AUTHORITY.name, TOKEN_AUTHORITY.default),
-            domains=given.get(DOMAIN.name, ()),
-            custom_domains=given.get(CUSTOM_DOMAIN.name, ()),
+            **_fields(
+                given,
+                issuers=TOKEN_ISSUER,
+                audiences=TOKEN_AUDIENCE,
+                tenant=TOKEN_TENANT,
+                authority=TOKEN_AUTHORITY,
+                domains=DOMAIN,
+                custom_domains=CUSTOM_DOMAIN,
+            )
         ),
         has_development_account=accounts is None,
-        domains=given.get(DOMAIN.name, ()),
-        custom_domains=given.get(CUSTOM_DOMAIN.name, ()),
         warnings=warnings,
-        table_deletion_seconds=given.get(TABLE_DELETION_SECONDS.name, 0),
-        log_format=given.get(LOG_FORMAT.name, LOG_FORMAT.default),
         access_log=_access_log(given),
         admin=_admin(given, named),
-        explorer=given.get(EXPLORER.name),
-        any_version=given.get(ANY_VERSION.name, UnknownVersions.LATER),
         control_port=_control_port(given, host, engine, named),
-        ready_form=given.get(PRINT.name, PRINT.default),
         realism=_realism(given, named),
-        metrics_tables=given.get(METRICS_TABLES.name, False),
         insight=_insight(given),
         admission=admission_limits(given, _workers(given.get(WORKERS.name), engine)),
-        targets=given.get(TARGETS.name),
+        **_fields(
+            given,
+            https_only=HTTPS_ONLY,
+            trusted_proxies=TRUSTED_PROXY,
+            domains=DOMAIN,
+            custom_domains=CUSTOM_DOMAIN,
+            table_deletion_seconds=TABLE_DELETION_SECONDS,
+            log_format=LOG_FORMAT,
+            explorer=EXPLORER,
+            any_version=ANY_VERSION,
+            ready_form=PRINT,
+            metrics_tables=METRICS_TABLES,
+            targets=TARGETS,
+        ),
     )
 
 
@@ -657,7 +624,7 @@ def _first_given(
     environment: Mapping[str, str],
     file: Mapping[str, Any],
 ) -> Any:
-    typed = command_line.get(option.name)
+    typed = command_line.get(option.parameter)
     if typed:
         texts = typed if isinstance(typed, tuple) else (typed,)
         return parsed(option, texts, option.flag)
@@ -668,3 +635,10 @@ def _first_given(
         texts = tuple(filter(None, text.split(LIST_SEPARATOR))) if option.repeatable else (text,)
         return parsed(option, texts, option.variable)
     return file.get(option.name)
+
+
+def where(configuration: Configuration) -> str:
+    """The place of the data, as a text for a person."""
+    if capabilities_of(configuration.engine).stored_in is StoredIn.PROCESS:
+        return "memory, lost when the server stops"
+    return str(configuration.data_directory or EngineUrl.parse(configuration.engine).shown)

@@ -1,15 +1,22 @@
-"""The options of `tablestone`: one table, read by the command line, the environment, the file and the documentation."""
+"""The options of `tablestone`: one table, read by the command line, the environment, the file and the documentation.
+
+Each has the function that makes its value of a text. The function raises `BrokenOption` with the end of a sentence;
+`option_sources` knows where the text came from, and puts that before it.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import shlex
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
+
+import click
 
 from tablestone.auth.account import KEYS_MAX, decode_key, is_account_name
 from tablestone.configuration import (
@@ -41,9 +48,8 @@ LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 PORT_MAX = 65535
 ADMIN_HOST = "127.0.0.1"
 """The host of an admin address that names none: only this machine can connect."""
-DELETION_SECONDS_MAX = 24 * 60 * 60
-WORKERS_MAX = 64
 LIMIT_MAX = 1_000_000
+DIGITS_MAX = 20
 TARGETS_OF_AZURE = "azure"
 
 
@@ -57,25 +63,49 @@ def parse_text(text: str) -> str:
     return text
 
 
-def parse_port(text: str) -> int:
-    if not _is_port(text):
-        raise BrokenOption(f"must be a number from 0 to {PORT_MAX}, not {text!r}")
-    return int(text)
+def number(least: int, most: int) -> Callable[[str], int]:
+    """The function for an option that is a number in this range."""
+
+    def parse(text: str) -> int:
+        # Python refuses to read a number of thousands of digits.
+        is_number = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
+        if not is_number or not least <= int(text) <= most:
+            raise BrokenOption(f"must be a number from {least} to {most}, not {text!r}")
+        return int(text)
+
+    return parse
+
+
+def one_of(words: Sequence[str]) -> Callable[[str], str]:
+    """The function for an option that is one of these words, in letters of any case."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            *first, last = words
+            raise BrokenOption(f"must be {', '.join(first)} or {last}, not {text!r}")
+        return text.lower()
+
+    return parse
+
+
+parse_port = number(0, PORT_MAX)
+parse_limit = number(1, LIMIT_MAX)
+_parse_target = number(0, LIMIT_MAX)
 
 
 def parse_admin(text: str) -> AdminAddress:
     """`PORT` or `HOST:PORT`; an IPv6 address stands in brackets."""
     host, colon, port = text.rpartition(":")
     is_bare = host.startswith("[") == host.endswith("]") == (":" in host)
-    if (colon and not host.strip("[]")) or not is_bare or not _is_port(port):
-        raise BrokenOption(
-            f"must be PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003, not {text!r}"
-        )
-    return AdminAddress(host.strip("[]") or ADMIN_HOST, int(port))
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) <= PORT_MAX
+    refused = BrokenOption(
+        f"must be PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003, not {text!r}"
+    )
+    if (colon and not host.strip("[]")) or not is_bare:
+        raise refused
+    try:
+        return AdminAddress(host.strip("[]") or ADMIN_HOST, parse_port(port))
+    except BrokenOption:
+        raise refused from None
 
 
 def parse_control_port(text: str) -> int:
@@ -84,20 +114,6 @@ def parse_control_port(text: str) -> int:
             f"must be a port of the loopback address, without a host, not {text!r}: other machines must not reach it"
         )
     return parse_port(text)
-
-
-def parse_ready_form(text: str) -> str:
-    if text.lower() not in READY_FORMS:
-        raise BrokenOption(f"must be {' or '.join(READY_FORMS)}, not {text!r}")
-    return text.lower()
-
-
-def parse_insight(text: str) -> str:
-    if text.lower() not in INSIGHT_FORMS:
-        raise BrokenOption(
-            f"must be {', '.join(INSIGHT_FORMS[:-1])} or {INSIGHT_FORMS[-1]}, not {text!r}"
-        )
-    return text.lower()
 
 
 def is_loopback(host: str) -> bool:
@@ -109,50 +125,16 @@ def is_loopback(host: str) -> bool:
     return address == "::1" or str(address).startswith("127.")
 
 
-def parse_deletion_seconds(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > DELETION_SECONDS_MAX:
-        raise BrokenOption(f"must be a number from 0 to {DELETION_SECONDS_MAX}, not {text!r}")
-    return int(text)
-
-
-def parse_workers(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= WORKERS_MAX:
-        raise BrokenOption(f"must be a number from 1 to {WORKERS_MAX}, not {text!r}")
-    return int(text)
-
-
-def parse_limit(text: str) -> int:
-    return _number(text, 1, LIMIT_MAX)
-
-
-def _number(text: str, least: int, most: int) -> int:
-    if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
-        raise BrokenOption(f"must be a number from {least} to {most}, not {text!r}")
-    return int(text)
-
-
 def parse_targets(text: str) -> ThroughputTargets:
     """`azure`, or the entities a second of an account and of a partition; 0 is no target."""
     if text.lower() == TARGETS_OF_AZURE:
         return ThroughputTargets(ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET)
     account, _, partition = text.partition(",")
     try:
-        return ThroughputTargets(_number(account, 0, LIMIT_MAX), _number(partition, 0, LIMIT_MAX))
+        return ThroughputTargets(_parse_target(account), _parse_target(partition))
     except BrokenOption:
         form = f"{TARGETS_OF_AZURE} or two numbers from 0 to {LIMIT_MAX}, such as 20000,2000"
         raise BrokenOption(f"must be {form}, not {text!r}") from None
-
-
-def parse_log_level(text: str) -> str:
-    if text.lower() not in LOG_LEVELS:
-        raise BrokenOption(f"must be one of {', '.join(LOG_LEVELS)}, not {text!r}")
-    return text.lower()
-
-
-def parse_log_format(text: str) -> str:
-    if text.lower() not in LOG_FORMATS:
-        raise BrokenOption(f"must be {' or '.join(LOG_FORMATS)}, not {text!r}")
-    return text.lower()
 
 
 def parse_engine(text: str) -> str:
@@ -305,6 +287,24 @@ SELF_SIGNED = "self-signed"
 
 
 VARIABLE_PREFIX = "TABLESTONE_"
+CONFIG_FLAG = "--config"
+CONFIG_VARIABLE = "TABLESTONE_CONFIG"
+
+
+class FileForm(NamedTuple):
+    """The form of an option in the file: the types of its TOML value, and the words for messages and documents."""
+
+    kinds: tuple[type, ...]
+    words: str
+
+
+TEXT_FORM: Final = FileForm((str,), "a string")
+LIST_FORM: Final = FileForm((str,), "a string or a list of strings")
+NUMBER_FORM: Final = FileForm((int,), "a number")
+TRUTH_FORM: Final = FileForm((bool,), "true or false")
+ADDRESS_FORM: Final = FileForm((int, str), "a number or a string")
+EXPLORER_FORM: Final = FileForm((bool, str), f"true, false or {EXPLORER_READ_ONLY!r}")
+ANY_VERSION_FORM: Final = FileForm((bool, str), f"true, false or {UnknownVersions.LATER.value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +319,14 @@ class Option:
     repeatable: bool = False
     bare: str | None = None
     """The value of the option if it stands on the command line without one; None if it must have one."""
+    form: FileForm = TEXT_FORM
     once: tuple[str, Callable[[Any], str]] | None = None
     """For a repeatable option: the part that no two values may share, as its name in messages and a function for it."""
+
+    @property
+    def parameter(self) -> str:
+        """The name of the argument that a command gets."""
+        return self.name.replace("-", "_")
 
     @property
     def shown_metavar(self) -> str:
@@ -337,7 +343,9 @@ class Option:
 
 
 HOST = Option("host", "ADDRESS", "Address to listen on.", "127.0.0.1", parse_text)
-PORT = Option("port", "PORT", "Port to listen on; 0 takes a free port.", "10002", parse_port)
+PORT = Option(
+    "port", "PORT", "Port to listen on; 0 takes a free port.", "10002", parse_port, form=NUMBER_FORM
+)
 DATA = Option(
     "data",
     "DIR",
@@ -367,6 +375,7 @@ ACCOUNT = Option(
     "devstoreaccount1 with its well-known key",
     parse_account,
     repeatable=True,
+    form=LIST_FORM,
     once=("account", lambda account: account.name),
 )
 DOMAIN = Option(
@@ -376,6 +385,7 @@ DOMAIN = Option(
     "localhost, which is always included",
     parse_domain,
     repeatable=True,
+    form=LIST_FORM,
 )
 CUSTOM_DOMAIN = Option(
     "custom-domain",
@@ -384,6 +394,7 @@ CUSTOM_DOMAIN = Option(
     "none",
     parse_custom_domain,
     repeatable=True,
+    form=LIST_FORM,
     once=("host", lambda custom_domain: custom_domain[0]),
 )
 TLS = Option(
@@ -400,6 +411,7 @@ TLS_NAME = Option(
     "localhost, its addresses, the host and the domains",
     parse_certified_name,
     repeatable=True,
+    form=LIST_FORM,
 )
 TLS_CERTIFICATE = Option(
     "tls-certificate",
@@ -421,6 +433,7 @@ HTTPS_ONLY = Option(
     "Refuse requests over plain HTTP, as supportsHttpsTrafficOnly does.",
     "false",
     parse_truth,
+    form=TRUTH_FORM,
     bare="true",
 )
 TRUSTED_PROXY = Option(
@@ -430,6 +443,7 @@ TRUSTED_PROXY = Option(
     "none",
     parse_network,
     repeatable=True,
+    form=LIST_FORM,
 )
 ANY_VERSION = Option(
     "any-version",
@@ -438,6 +452,7 @@ ANY_VERSION = Option(
     "before them: those later than all known ones (later), any (true), or none (false).",
     UnknownVersions.LATER.value,
     parse_any_version,
+    form=ANY_VERSION_FORM,
     bare=UnknownVersions.ALL.value,
 )
 WORKERS = Option(
@@ -445,7 +460,8 @@ WORKERS = Option(
     "N",
     "Number of worker processes.",
     "one for each processor, at most 4; one with the memory engine",
-    parse_workers,
+    number(1, 64),
+    form=NUMBER_FORM,
 )
 TOKEN_ISSUER = Option(
     "token-issuer",
@@ -455,6 +471,7 @@ TOKEN_ISSUER = Option(
     "only the server itself",
     parse_issuer,
     repeatable=True,
+    form=LIST_FORM,
     once=("issuer", lambda issuer: issuer.name),
 )
 TOKEN_AUDIENCE = Option(
@@ -464,6 +481,7 @@ TOKEN_AUDIENCE = Option(
     "the audiences of Azure Storage",
     parse_text,
     repeatable=True,
+    form=LIST_FORM,
 )
 TOKEN_TENANT = Option(
     "token-tenant",
@@ -484,7 +502,8 @@ TABLE_DELETION_SECONDS = Option(
     "N",
     "Seconds for which a deleted table's name stays reserved (409 TableBeingDeleted); on Azure 40 or more.",
     "0",
-    parse_deletion_seconds,
+    number(0, 24 * 60 * 60),
+    form=NUMBER_FORM,
 )
 _LIMITS = AdmissionLimits()
 MAX_CONNECTIONS = Option(
@@ -494,6 +513,7 @@ MAX_CONNECTIONS = Option(
     "503 ServerBusy.",
     str(_LIMITS.connections_max),
     parse_limit,
+    form=NUMBER_FORM,
 )
 MAX_REQUESTS = Option(
     "max-requests",
@@ -501,6 +521,7 @@ MAX_REQUESTS = Option(
     "Requests under way at a time; above it, the answer is 503 ServerBusy.",
     str(_LIMITS.requests_max),
     parse_limit,
+    form=NUMBER_FORM,
 )
 MAX_BUFFERS = Option(
     "max-buffers",
@@ -509,6 +530,7 @@ MAX_BUFFERS = Option(
     "ServerBusy.",
     str(_LIMITS.buffered_mebibytes_max),
     parse_limit,
+    form=NUMBER_FORM,
 )
 TARGETS = Option(
     "targets",
@@ -522,14 +544,14 @@ LOG_LEVEL = Option(
     "LEVEL",
     f"Least severe messages that are logged, on standard error: {', '.join(LOG_LEVELS)}.",
     "info",
-    parse_log_level,
+    one_of(LOG_LEVELS),
 )
 LOG_FORMAT = Option(
     "log-format",
     "|".join(LOG_FORMATS),
     "Form of the messages on standard error, and of an access log in a file.",
     TEXT,
-    parse_log_format,
+    one_of(LOG_FORMATS),
 )
 ACCESS_LOG = Option(
     "access-log",
@@ -544,13 +566,14 @@ ADMIN = Option(
     "Second address, for the operator: health, metrics and version; on 127.0.0.1 unless HOST is given.",
     "none",
     parse_admin,
+    form=ADDRESS_FORM,
 )
 PRINT = Option(
     "print",
     "|".join(READY_FORMS),
     "Form of the lines that say that the server is ready; json is one line with its addresses and ports.",
     READY_TEXT,
-    parse_ready_form,
+    one_of(READY_FORMS),
 )
 CONTROL = Option(
     "control",
@@ -559,6 +582,7 @@ CONTROL = Option(
     "the loopback address; 0 takes a free port. Needs --engine memory.",
     "none",
     parse_control_port,
+    form=NUMBER_FORM,
 )
 REALISM = Option(
     "realism",
@@ -567,6 +591,7 @@ REALISM = Option(
     "end with partition ranges, the secondary is behind.",
     "false",
     parse_truth,
+    form=TRUTH_FORM,
     bare="true",
 )
 EXPLORER = Option(
@@ -576,6 +601,7 @@ EXPLORER = Option(
     "127.0.0.1. With read-only it refuses every change.",
     "false",
     parse_explorer,
+    form=EXPLORER_FORM,
     bare="true",
 )
 METRICS_TABLES = Option(
@@ -584,6 +610,7 @@ METRICS_TABLES = Option(
     "Let metrics count by account and table too, with their names.",
     "false",
     parse_truth,
+    form=TRUTH_FORM,
     bare="true",
 )
 
@@ -592,7 +619,7 @@ INSIGHT = Option(
     "|".join(INSIGHT_FORMS),
     "How the admin address tells of partitions: by their keys, by hashes of their keys, or not at all.",
     "keys if --admin is on a loopback address, else hashed",
-    parse_insight,
+    one_of(INSIGHT_FORMS),
 )
 
 CHECK_OPTIONS = (
@@ -618,3 +645,59 @@ SERVER_OPTIONS = (
     *(ADMIN, EXPLORER, METRICS_TABLES, INSIGHT, PRINT, CONTROL, REALISM),
 )
 """The options of `tablestone serve`; their names are the keys of the file."""
+
+Command = Callable[..., Any]
+
+
+def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
+    """The options, and `--config`, on a command; it receives them as keyword arguments."""
+
+    def decorate(command: Command) -> Command:
+        command = click.option(
+            CONFIG_FLAG,
+            metavar="FILE",
+            type=str,
+            help=f"TOML file with any of these options.  [env: {CONFIG_VARIABLE}]",
+        )(command)
+        for option in reversed(options):
+            # Behind an option that may stand alone, a word that begins with a hyphen is the next option.
+            alone: dict[str, Any] = (
+                {} if option.bare is None else {"is_flag": False, "flag_value": option.bare}
+            )
+            command = click.option(
+                option.flag,
+                option.parameter,
+                metavar=option.shown_metavar,
+                multiple=option.repeatable,
+                type=str,
+                help=_help(option),
+                **alone,
+            )(command)
+        return command
+
+    return decorate
+
+
+def key_file_option(what: str) -> Callable[[Command], Command]:
+    """The key file of a directory that is not the one of `--data`; the command receives `encryption_key_file`."""
+    option = ENCRYPTION_KEY_FILE
+    return click.option(
+        option.flag,
+        option.parameter,
+        metavar=option.metavar,
+        help=f"File with the key of {what}, if it is encrypted.  [env: {option.variable}]",
+    )
+
+
+def _help(option: Option) -> str:
+    repeats = " Can be repeated." if option.repeatable else ""
+    return f"{option.help}{repeats}  [env: {option.variable}; default: {option.default}]"
+
+
+def same_place(given: Mapping[str, Any]) -> str:
+    """The options that name the storage, as they were typed, for the end of another command that a person can paste."""
+    options = (DATA, ENGINE, ENCRYPTION_KEY_FILE)
+    flags = {option.parameter: option.flag for option in options}
+    flags["config"] = CONFIG_FLAG
+    typed = ((flag, given.get(name)) for name, flag in flags.items())
+    return "".join(f" {flag} {shlex.quote(value)}" for flag, value in typed if value)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from tablestone.accounts.known_accounts import StoredAccount
 from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts
-from tablestone.cli.option_sources import read_configuration
+from tablestone.cli.option_sources import read_configuration, where
 from tablestone.cli.options import (
     ACCOUNT,
     CHECK_OPTIONS,
@@ -30,7 +30,6 @@ from tablestone.cli.options import (
     TLS_CERTIFICATE,
     BrokenOption,
 )
-from tablestone.cli.parameters import by_option_name, where
 from tablestone.clock import system_clock
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT,
@@ -56,7 +55,7 @@ Answer = TypeVar("Answer")
 
 def stored_configuration(given: dict[str, Any], what: str) -> Configuration:
     """The configuration of a command that stores something; refuses an engine that stores nothing."""
-    configuration = read_configuration(by_option_name(given), os.environ)
+    configuration = read_configuration(given, os.environ)
     if capabilities_of(configuration.engine).stored_in is StoredIn.PROCESS:
         scheme = EngineUrl.parse(configuration.engine).scheme
         raise BrokenOption(f"{what} cannot be stored: the engine {scheme} stores nothing.")

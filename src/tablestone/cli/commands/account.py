@@ -23,8 +23,10 @@ from tablestone.cli.options import (
     DATA_OPTIONS,
     NO_ACCOUNT,
     BrokenOption,
+    Command,
+    same_place,
+    with_options,
 )
-from tablestone.cli.parameters import Command, by_option_name, same_place, with_options
 from tablestone.cli.stored_data import (
     KEY_OPTIONS,
     connection_string,
@@ -127,7 +129,7 @@ def show(name: str, *, with_keys: bool, as_connection_string: bool, **given: Any
     if with_keys and as_connection_string:
         raise BrokenOption("--keys and --connection-string exclude each other: give one of them.")
     if as_connection_string:
-        configuration = read_configuration(by_option_name(given), os.environ)
+        configuration = read_configuration(given, os.environ)
         endpoint = endpoint_of(configuration, name)
         print(connection_string(name, keys_of(configuration, name)[0], endpoint))
         return

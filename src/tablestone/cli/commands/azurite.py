@@ -28,9 +28,9 @@ from tablestone.cli.options import (
     TLS_CERTIFICATE,
     TLS_KEY,
     BrokenOption,
+    Command,
     parse_port,
 )
-from tablestone.cli.parameters import Command
 from tablestone.clock import monotonic_seconds
 from tablestone.server.worker import StartRefused
 from tablestone.telemetry.logs import TEXT, LogFile, formatter_of
@@ -122,16 +122,16 @@ def meaning_of(given: Given, extra: Iterable[str], environment: Mapping[str, str
     texts = {name: value for name, value in given.items() if isinstance(value, str)}
     options, rest = _storage(given, texts, environment)
     if "tableHost" in texts:
-        options[HOST.name] = texts["tableHost"]
+        options[HOST.parameter] = texts["tableHost"]
     if "tablePort" in texts:
-        options[PORT.name] = _port(texts["tablePort"])
+        options[PORT.parameter] = _port(texts["tablePort"])
     if not given.get("silent") and not environment.get(ACCESS_LOG.variable):
-        options[ACCESS_LOG.name] = TEXT
+        options[ACCESS_LOG.parameter] = TEXT
     if given.get("skipApiVersionCheck") or environment.get(SKIP_VERSION_CHECK_VARIABLE) == "true":
-        options[ANY_VERSION.name] = UnknownVersions.ALL.value
+        options[ANY_VERSION.parameter] = UnknownVersions.ALL.value
     pfx = None
     if "cert" in texts and "key" in texts:
-        options |= {TLS_CERTIFICATE.name: texts["cert"], TLS_KEY.name: texts["key"]}
+        options |= {TLS_CERTIFICATE.parameter: texts["cert"], TLS_KEY.parameter: texts["key"]}
     elif "cert" in texts and "pwd" in texts:
         pfx = (Path(texts["cert"]), texts["pwd"])
     elif "cert" in texts or "key" in texts:
@@ -160,12 +160,12 @@ def _storage(
     if given.get("inMemoryPersistence"):
         if location is not None:
             raise BrokenOption("--inMemoryPersistence and --location exclude each other.")
-        return {ENGINE.name: "memory"}, rest
+        return {ENGINE.parameter: "memory"}, rest
     if location is None and (environment.get(DATA.variable) or environment.get(ENGINE.variable)):
         return {}, dict(environment)
     workspace = Path.cwd() if location is None else Path(location)
     place = workspace if (workspace / OWN_DATA).exists() else workspace / DATA_DIRECTORY
-    return {ENGINE.name: "sqlite", DATA.name: str(place)}, rest
+    return {ENGINE.parameter: "sqlite", DATA.parameter: str(place)}, rest
 
 
 def _remarks(given: Given, texts: Mapping[str, str], extra: Iterable[str]) -> Iterable[str]:
@@ -285,7 +285,7 @@ def _serve(listening: str, given: dict[str, Any], other_words: list[str]) -> Non
     with ExitStack() as files:
         options = dict(meaning.options)
         if meaning.pfx is not None:
-            options[TLS_CERTIFICATE.name] = str(files.enter_context(as_pem(*meaning.pfx)))
+            options[TLS_CERTIFICATE.parameter] = str(files.enter_context(as_pem(*meaning.pfx)))
         configuration = read_configuration(options, meaning.environment)
         _log(configuration.log_format, configuration.log_level.upper(), meaning.debug_log)
         for remark in meaning.remarks:

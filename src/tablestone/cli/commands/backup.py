@@ -27,8 +27,7 @@ from tablestone.cli.local_directory import (
     reason_of,
 )
 from tablestone.cli.option_sources import require_utf8
-from tablestone.cli.options import CHECK_OPTIONS, DATA_OPTIONS, BrokenOption
-from tablestone.cli.parameters import with_options
+from tablestone.cli.options import CHECK_OPTIONS, DATA_OPTIONS, BrokenOption, with_options
 from tablestone.clock import unix_seconds
 from tablestone.engines.contract import (
     EngineBroken,

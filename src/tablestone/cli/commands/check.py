@@ -16,9 +16,8 @@ import click
 
 from tablestone.accounts.stored_accounts import DOCUMENT_READERS
 from tablestone.cli.local_directory import SCHEME
-from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.options import CHECK_OPTIONS, BrokenOption
-from tablestone.cli.parameters import by_option_name, where, with_options
+from tablestone.cli.option_sources import read_configuration, where
+from tablestone.cli.options import CHECK_OPTIONS, BrokenOption, with_options
 from tablestone.clock import system_clock
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.contract import Engine, EngineBroken
@@ -178,7 +177,7 @@ def check(**given: Any) -> int:
     Reads all data, changes nothing, and may run while a server uses the directory. Exit status: 0
     if the data is healthy, 1 if there are problems, 2 if it cannot be checked.
     """
-    configuration = read_configuration(by_option_name(given), os.environ)
+    configuration = read_configuration(given, os.environ)
     if capabilities_of(configuration.engine).stored_in is StoredIn.PROCESS:
         raise BrokenOption(f"There is nothing to check: {configuration.engine} stores nothing.")
     try:

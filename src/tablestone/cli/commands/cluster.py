@@ -21,8 +21,7 @@ import click
 from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
 from tablestone.cli.local_directory import LocalDirectory
 from tablestone.cli.option_sources import KEY_VARIABLE, key_of_directory, read_configuration
-from tablestone.cli.options import DATA, ENGINE, BrokenOption
-from tablestone.cli.parameters import by_option_name, key_file_option, with_options
+from tablestone.cli.options import DATA, ENGINE, BrokenOption, key_file_option, with_options
 from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
 from tablestone.engines.cassandra.cluster_url import (
@@ -65,7 +64,7 @@ def cluster_address(given: dict[str, Any]) -> ClusterAddress:
         for name, value in os.environ.items()
         if not name.startswith(KEY_VARIABLE) and name != DATA.variable
     }
-    configuration = read_configuration(by_option_name(given), environment)
+    configuration = read_configuration(given, environment)
     if EngineUrl.parse(configuration.engine).scheme != SCHEME:
         raise BrokenOption(f"Say which cluster: --engine '{FORM}'.")
     return parse_address(configuration.engine)

@@ -17,8 +17,14 @@ from tablestone.cli.local_directory import (
     reason_of,
 )
 from tablestone.cli.option_sources import KEY_VARIABLE, key_in_file
-from tablestone.cli.options import CHANGE_OPTIONS, DATA, ENCRYPTION_KEY_FILE, ENGINE, BrokenOption
-from tablestone.cli.parameters import with_options
+from tablestone.cli.options import (
+    CHANGE_OPTIONS,
+    DATA,
+    ENCRYPTION_KEY_FILE,
+    ENGINE,
+    BrokenOption,
+    with_options,
+)
 from tablestone.engines.kind import EncryptionKey
 from tablestone.engines.sqlite.data_directory import REENCRYPTED_NAME
 from tablestone.engines.sqlite.free_space import compact as give_back

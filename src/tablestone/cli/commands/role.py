@@ -11,8 +11,13 @@ from tablestone.accounts.stored_accounts import StoredAccounts
 from tablestone.auth.account import is_account_name
 from tablestone.auth.roles import NO_ASSIGNMENTS, Assignment, Assignments, find_role
 from tablestone.cli.commands.token import unknown_role
-from tablestone.cli.options import CHANGE_OPTIONS, CHECK_OPTIONS, DATA_OPTIONS, BrokenOption
-from tablestone.cli.parameters import with_options
+from tablestone.cli.options import (
+    CHANGE_OPTIONS,
+    CHECK_OPTIONS,
+    DATA_OPTIONS,
+    BrokenOption,
+    with_options,
+)
 from tablestone.cli.stored_data import stored_configuration, with_documents, with_engine
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration

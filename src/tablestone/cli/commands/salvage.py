@@ -16,8 +16,7 @@ import click
 from tablestone.cli.commands.check import losses, lost_entities, name_of, pages
 from tablestone.cli.local_directory import BackupFailed, naming_denied_places, reason_of
 from tablestone.cli.option_sources import key_of_directory
-from tablestone.cli.options import BrokenOption
-from tablestone.cli.parameters import key_file_option
+from tablestone.cli.options import BrokenOption, key_file_option
 from tablestone.engines.sqlite.salvage import damaged_storage
 from tablestone.tables.integrity import Salvaged, SalvagedTable
 from tablestone.tables.integrity import salvage as read_all

@@ -18,8 +18,7 @@ from tablestone.auth.shared_access_signature import (
     signed_sas,
 )
 from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.options import BrokenOption
-from tablestone.cli.parameters import Command, by_option_name, with_options
+from tablestone.cli.options import BrokenOption, Command, with_options
 from tablestone.cli.stored_data import KEY_OPTIONS, endpoint_of, keys_of
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time
@@ -146,9 +145,9 @@ def table_sas(
 
 
 def _print(name: str, parameters: dict[str, str], resource: str, given: dict[str, Any]) -> None:
-    options = {option.name.replace("-", "_") for option in KEY_OPTIONS} | {"config"}
+    options = {option.parameter for option in KEY_OPTIONS} | {"config"}
     configuration = read_configuration(
-        by_option_name({key: value for key, value in given.items() if key in options}), os.environ
+        {key: value for key, value in given.items() if key in options}, os.environ
     )
     for parameter, value in parameters.items():
         if "\n" in value or not value:

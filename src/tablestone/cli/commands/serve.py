@@ -19,9 +19,15 @@ from typing import Any, Final
 import click
 
 from tablestone import __version__
-from tablestone.cli.option_sources import read_configuration
-from tablestone.cli.options import CONTROL, EXPLORER, SERVER_OPTIONS, BrokenOption, is_loopback
-from tablestone.cli.parameters import by_option_name, where, with_options
+from tablestone.cli.option_sources import read_configuration, where
+from tablestone.cli.options import (
+    CONTROL,
+    EXPLORER,
+    SERVER_OPTIONS,
+    BrokenOption,
+    is_loopback,
+    with_options,
+)
 from tablestone.cli.sigint import SigintEndsProcess
 from tablestone.cli.stored_data import (
     connection_string,
@@ -128,7 +134,7 @@ def serve(**given: Any) -> None:
     with SigintEndsProcess():
         # The options import the modules of the engine. A socket that is given the name of a host imports this one.
         import_module("encodings.idna")
-        configuration = read_configuration(by_option_name(given), os.environ)
+        configuration = read_configuration(given, os.environ)
     errors = logging.StreamHandler(sys.stderr)
     errors.setFormatter(formatter_of(configuration.log_format))
     logging.basicConfig(level=configuration.log_level.upper(), handlers=[errors])

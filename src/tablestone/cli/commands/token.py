@@ -8,8 +8,7 @@ from typing import Any, Final
 import click
 
 from tablestone.auth.roles import DATA_CONTRIBUTOR, ROLES, find_role
-from tablestone.cli.options import DATA_OPTIONS, TOKEN_TENANT, BrokenOption
-from tablestone.cli.parameters import with_options
+from tablestone.cli.options import DATA_OPTIONS, TOKEN_TENANT, BrokenOption, with_options
 from tablestone.cli.stored_data import stored_configuration, with_documents
 from tablestone.clock import system_clock
 from tablestone.tables.metadata import OWN_KEY, DocumentKind, Documents, Members
