@@ -25,7 +25,7 @@ from bench.options import how_many
 from bench.steps import Load, ask, connections, cpu_of
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, Configuration, WorkerSlot
-from tablestone.insight.counts import Windows
+from tablestone.insight.counts import InsightCounts
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import GetEntity
 from tablestone.server.application import Application
@@ -126,7 +126,7 @@ async def measure(directory: Path, rounds: int) -> None:
         for way in (*ways[first:], *ways[:first]):
             # There is no other way to measure all in one process.
             application._is_watched = way.startswith("metrics")  # noqa: SLF001
-            counts._insight = windows.counts if way == "metrics and insight" else None  # noqa: SLF001
+            counts._insight = windows if way == "metrics and insight" else None  # noqa: SLF001
             taken[way].append((await cpu_of(load, connection))[0])
     print(
         f"Tablestone {HOW_IT_RUNS}; µs of CPU for a point read without sockets, {rounds} rounds:\n"
@@ -147,7 +147,7 @@ async def measure(directory: Path, rounds: int) -> None:
     library = counting_us(ClientLibraryCounts(shared).count, 100)
     print(f"| the same with prometheus_client | {library:.2f} |")
     for partitions in (1, 1_000, 4_000, 100_000):
-        count = RequestCounts(insight=Windows(0.0).counts).count
+        count = RequestCounts(insight=InsightCounts(0.0)).count
         us = counting_us(count, 100 if partitions == 1 else 5, partitions)
         print(f"| counting one with insight, {partitions:,} partitions in turn | {us:.2f} |")
     print(f"| the report of a worker, once a second | {reporting_us(application, reports):.0f} |")
@@ -171,8 +171,8 @@ def reporting_us(application: Application, reports: WorkerReports) -> float:
 
 def insight_us(partitions: int) -> float:
     """Microseconds of the report of insight of one worker, the median of 20."""
-    windows = Windows(0.0)
-    counts = RequestCounts(insight=windows.counts)
+    windows = InsightCounts(0.0)
+    counts = RequestCounts(insight=windows)
     for number in range(partitions):
         counts.count(a_point_read(f"partition{number}"))
 

@@ -12,10 +12,11 @@ from tablestone.insight.counts import (
     SHAPES_MAX,
     SPANS_MAX,
     TABLES_MAX,
-    Windows,
+    InsightCounts,
+    WindowCounts,
+    read_window,
     shown_key,
 )
-from tablestone.insight.history import Bucket, bucket_of
 from tablestone.insight.report import Activity
 from tablestone.model.entity import Entity
 from tablestone.model.errors import StorageError
@@ -62,14 +63,14 @@ def get(partition: str = "p", table: str = "Readings") -> RequestRecord:
     return record_of(GetEntity(table, EntityKey(partition, "r"), None))
 
 
-def counted(*records: RequestRecord) -> Bucket:
+def counted(*records: RequestRecord) -> WindowCounts:
     """The window of a worker, read from its report."""
-    windows = Windows(0.0)
-    counts = RequestCounts(insight=windows.counts)
+    windows = InsightCounts(0.0)
+    counts = RequestCounts(insight=windows)
     for record in records:
         counts.count(record)
     content = orjson.loads(orjson.dumps(windows.content(0.0)))
-    return bucket_of(content["present"])
+    return read_window(content["present"])
 
 
 def stored(partition: str) -> bytes:
@@ -149,35 +150,35 @@ ROWS = {
         Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
         partitions=(),
         plans=("table",),
-        spans=((b"", None, 40),),
+        spans=(("", None, 40),),
     ),
     "a later page of a scan": Row(
         record_of(query(None, token="d"), page("table", 40, "ef", token="g")),
         Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
         partitions=(),
         plans=("table",),
-        spans=((b"d", b"g", 40),),
+        spans=(("d", "g", 40),),
     ),
     "a range of partitions": Row(
         record_of(query("PartitionKey ge 'a'"), page("partition range", 40, "cde")),
         Activity(reads=1, entities_read=40, entities_returned=3, **BYTES),
         partitions=(),
         plans=("partition range",),
-        spans=((b"c", b"e", 40),),
+        spans=(("c", "e", 40),),
     ),
     "a range of partitions, with entities of one": Row(
         record_of(query("PartitionKey ge 'a'"), page("partition range", 40, "pp")),
         Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
         partitions=(),
         plans=("partition range",),
-        spans=((b"p", b"p", 40),),
+        spans=(("p", "p", 40),),
     ),
     "a page of a scan inside one partition": Row(
         record_of(query("a gt 1", token="p"), page("table", 40, "pp", token="p")),
         Activity(reads=1, entities_read=40, entities_returned=2, **BYTES),
         partitions=(),
         plans=("table",),
-        spans=((b"p", b"p", 40),),
+        spans=(("p", "p", 40),),
     ),
     "a partition that is named by its bounds": Row(
         record_of(
@@ -198,18 +199,21 @@ def test_a_request(row: Row) -> None:
     """It comes after one that shows that the table is there."""
     found = counted(record_of(INSERT, EntityWritten(5)), row.record)
     (table,) = found.tables.values()
-    before = counted(record_of(INSERT, EntityWritten(5))).tables["weather", "readings"].numbers
-    added = Activity(*(one - other for one, other in zip(table.numbers, before, strict=True)))
+    (inserted,) = counted(record_of(INSERT, EntityWritten(5))).tables.values()
+    before = inserted.whole().numbers()
+    added = Activity(
+        *(one - other for one, other in zip(table.whole().numbers(), before, strict=True))
+    )
     assert added == row.table
     expected = {"p"} if row.partitions else set()
     changed = {
         key
         for key, partition in table.partitions.items()
-        if partition.numbers != (before if key == "p" else [])
+        if partition.numbers() != (before if key == "p" else [])
     }
     assert changed == expected
     assert table.plans == dict.fromkeys(row.plans, 1)
-    assert tuple((span.first, span.last, span.read) for span in table.spans) == row.spans
+    assert tuple((*span, read) for span, read in table.spans.items()) == row.spans
 
 
 def test_a_table_is_named_once_it_was_found() -> None:
@@ -224,8 +228,8 @@ def test_a_table_is_named_once_it_was_found() -> None:
     assert {key: table.name for key, table in found.tables.items()} == {
         ("weather", "readings"): "Readings"
     }
-    assert Activity(*found.tables["weather", "readings"].numbers).reads == 2
-    assert Activity(*found.other).refused == 2
+    assert Activity(*found.tables["weather", "readings"].whole().numbers()).reads == 2
+    assert Activity(*found.other.rest.numbers()).refused == 2
 
 
 def refused(code: str, table: str, *, is_found: bool = False) -> RequestRecord:
@@ -237,31 +241,31 @@ def refused(code: str, table: str, *, is_found: bool = False) -> RequestRecord:
 
 def test_a_request_that_is_refused_counts_for_the_table_of_its_address() -> None:
     """Also if it is the only one of its minute. A table that no request has found may be made up."""
-    windows = Windows(59.0)
-    counts = RequestCounts(insight=windows.counts)
+    windows = InsightCounts(59.0)
+    counts = RequestCounts(insight=windows)
     counts.count(get())
     windows.content(60.0)
     for code in ("InvalidInput", "RequestBodyTooLarge", "AuthenticationFailed"):
         counts.count(refused(code, "READINGS"))
         counts.count(refused(code, "MadeUp"))
     counts.count(refused("InvalidInput", "Found", is_found=True))
-    present = bucket_of(orjson.loads(orjson.dumps(windows.content(61.0)))["present"])
-    tables = {key[1]: Activity(*table.numbers) for key, table in present.tables.items()}
+    present = read_window(orjson.loads(orjson.dumps(windows.content(61.0)))["present"])
+    tables = {key[1]: Activity(*table.whole().numbers()) for key, table in present.tables.items()}
     assert tables == {
         "readings": Activity(refused=3, bytes_in=30, bytes_out=1500),
         "found": Activity(refused=1, bytes_in=10, bytes_out=500),
     }
-    assert Activity(*present.other).refused == 3
+    assert Activity(*present.other.rest.numbers()).refused == 3
 
 
 def test_a_table_that_is_gone_is_no_longer_known() -> None:
-    windows = Windows(0.0)
-    counts = RequestCounts(insight=windows.counts)
+    windows = InsightCounts(0.0)
+    counts = RequestCounts(insight=windows)
     counts.count(get())
     counts.count(record_of(GetEntity("Readings", KEY, None), None, "TableNotFound"))
     windows.content(60.0)
     counts.count(refused("InvalidInput", "Readings"))
-    present = bucket_of(orjson.loads(orjson.dumps(windows.content(61.0)))["present"])
+    present = read_window(orjson.loads(orjson.dumps(windows.content(61.0)))["present"])
     assert not present.tables
 
 
@@ -318,7 +322,7 @@ def test_everything_has_a_bound() -> None:
     many = 3 * TABLES_MAX
     tables = counted(*(get(table=f"T{number}") for number in range(many)))
     assert len(tables.tables) == TABLES_MAX
-    assert Activity(*tables.other).reads == many - TABLES_MAX
+    assert Activity(*tables.other.rest.numbers()).reads == many - TABLES_MAX
     queries = counted(
         *(record_of(query(f"a{number} gt 1"), page("table", 1)) for number in range(2 * SHAPES_MAX))
     )
@@ -333,23 +337,23 @@ def test_everything_has_a_bound() -> None:
     )
     (table,) = scans.tables.values()
     assert len(table.spans) <= SPANS_MAX
-    assert sum(span.read for span in table.spans) == 100
-    assert min(span.first for span in table.spans) == b"k000"
+    assert sum(table.spans.values()) == 100
+    assert min(first for first, _ in table.spans) == "k000"
 
 
 def test_a_window_is_a_minute() -> None:
-    windows = Windows(59.0)
-    counts = RequestCounts(insight=windows.counts)
+    windows = InsightCounts(59.0)
+    counts = RequestCounts(insight=windows)
     counts.count(get("a"))
     assert windows.content(59.9)["ended"] is None
     content = orjson.loads(orjson.dumps(windows.content(60.1)))
     assert (content["ended"]["minute"], content["present"]["minute"]) == (0, 1)
-    assert bucket_of(content["ended"]).tables
-    assert not bucket_of(content["present"]).tables
+    assert read_window(content["ended"]).tables
+    assert not read_window(content["present"]).tables
     counts.count(get("b"))
     later = orjson.loads(orjson.dumps(windows.content(61.0)))
     assert later["ended"] == content["ended"]
-    assert list(bucket_of(later["present"]).tables["weather", "readings"].partitions) == ["b"]
+    assert list(read_window(later["present"]).tables["weather", "readings"].partitions) == ["b"]
 
 
 LONG = "k" * 400

@@ -8,9 +8,16 @@ from collections import Counter
 import orjson
 import pytest
 
-from tablestone.insight.counts import PARTITIONS_MAX, RANGES_MAX, Windows, window_content
-from tablestone.insight.history import PARTITIONS_MAX as BUCKET_PARTITIONS_MAX
-from tablestone.insight.history import Bucket, bucket_of, merged
+from tablestone.insight.counts import (
+    COUNTED_PARTITIONS_MAX,
+    MERGED_PARTITIONS_MAX,
+    RANGES_MAX,
+    InsightCounts,
+    WindowCounts,
+    merged,
+    read_window,
+    window_content,
+)
 from tablestone.insight.report import Activity
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import GetEntity
@@ -19,7 +26,7 @@ from tablestone.telemetry.worker_reports import REPORT_BYTES_MAX, resident_bytes
 from unit.test_insight_counts import counted, get
 
 
-def of_many(total: int, partitions: int, seed: int) -> tuple[Bucket, Counter[str]]:
+def of_many(total: int, partitions: int, seed: int) -> tuple[WindowCounts, Counter[str]]:
     """Point reads in more partitions than have room, a few of them hot; and the true counts."""
     chance = random.Random(seed)
     keys = [
@@ -27,27 +34,27 @@ def of_many(total: int, partitions: int, seed: int) -> tuple[Bucket, Counter[str
         for _ in range(total)
     ]
     records = {key: get(key) for key in set(keys)}
-    windows = Windows(0.0)
-    counts = RequestCounts(insight=windows.counts)
+    windows = InsightCounts(0.0)
+    counts = RequestCounts(insight=windows)
     for key in keys:
         counts.count(records[key])
-    assert len(windows.counts.window.tables["weather", "readings"].partitions) <= PARTITIONS_MAX
-    content = orjson.loads(orjson.dumps(window_content(windows.counts.window)))
-    return bucket_of(content), Counter(keys)
+    assert len(windows.window.tables["weather", "readings"].partitions) <= COUNTED_PARTITIONS_MAX
+    content = orjson.loads(orjson.dumps(window_content(windows.window)))
+    return read_window(content), Counter(keys)
 
 
-def require_stated_error(found: Bucket, true: Counter[str]) -> None:
+def require_stated_error(found: WindowCounts, true: Counter[str]) -> None:
     """No count is too high, none is lower than it says, and a partition without a count is small."""
     (table,) = found.tables.values()
     for key, count in true.items():
         partition = table.partitions.get(key)
         if partition is None:
-            assert count <= found.unlisted
+            assert count <= found.missed
         else:
-            reads = Activity(*partition.numbers).reads
+            reads = Activity(*partition.numbers()).reads
             assert reads <= count <= reads + partition.missed
-    assert Activity(*table.numbers).reads == true.total()
-    apart = sum(Activity(*each.numbers).reads for each in table.partitions.values())
+    assert Activity(*table.whole().numbers()).reads == true.total()
+    apart = sum(Activity(*each.numbers()).reads for each in table.partitions.values())
     assert apart + sum(each.read for each in table.ranges) == true.total()
     assert len(table.ranges) <= RANGES_MAX
 
@@ -55,11 +62,12 @@ def require_stated_error(found: Bucket, true: Counter[str]) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_error_is_stated(seed: int) -> None:
     found, true = of_many(40_000, 20_000, seed)
-    assert len(true) > 2 * PARTITIONS_MAX
+    assert len(true) > 2 * COUNTED_PARTITIONS_MAX
     require_stated_error(found, true)
     (table,) = found.tables.values()
     assert (
-        max(each.missed for each in table.partitions.values()) <= 2 * true.total() / PARTITIONS_MAX
+        max(each.missed for each in table.partitions.values())
+        <= 2 * true.total() / COUNTED_PARTITIONS_MAX
     )
     hottest = max(true, key=lambda key: true[key])
     assert table.partitions[hottest].missed == 0
@@ -69,7 +77,7 @@ def test_partitions_that_are_counted_and_not_listed() -> None:
     found, true = of_many(20_000, 1_000, 1)
     require_stated_error(found, true)
     (table,) = found.tables.values()
-    assert len(table.partitions) < len(true) <= PARTITIONS_MAX
+    assert len(table.partitions) < len(true) <= COUNTED_PARTITIONS_MAX
     assert all(each.missed == 0 for each in table.partitions.values())
 
 
@@ -93,26 +101,26 @@ def test_more_partitions_than_a_bucket_has_room_for() -> None:
         buckets.append(counted(*(get(key) for key in keys.elements())))
         true += keys
     found = merged(buckets)
-    assert len(found.tables["weather", "readings"].partitions) == BUCKET_PARTITIONS_MAX
+    assert len(found.tables["weather", "readings"].partitions) == MERGED_PARTITIONS_MAX
     require_stated_error(found, true)
 
 
 @pytest.mark.slow
 def test_a_million_partitions_take_little_memory() -> None:
     """A unique PartitionKey for each entity: the counts of the table and of its key ranges stay exact."""
-    windows = Windows(0.0)
+    windows = InsightCounts(0.0)
     before = resident_bytes()
     total = 1_000_000
     record = get()
     for number in range(total):
         key = EntityKey(f"{number * 7919 % total:06}-{'x' * 30}", "r")
-        windows.counts.count_point_read(record, GetEntity("Readings", key, None))
+        windows.count_point_read(record, GetEntity("Readings", key, None))
     assert resident_bytes() - before < 32 * 1024 * 1024
     written = orjson.dumps(windows.content(0.0))
     assert len(written) < REPORT_BYTES_MAX // 4
-    found = bucket_of(orjson.loads(written)["present"])
+    found = read_window(orjson.loads(written)["present"])
     (table,) = found.tables.values()
-    assert Activity(*table.numbers).reads == total
-    assert found.unlisted <= 2 * total / PARTITIONS_MAX
+    assert Activity(*table.whole().numbers()).reads == total
+    assert found.missed <= 2 * total / COUNTED_PARTITIONS_MAX
     largest = max(each.read for each in table.ranges)
     assert largest < total / 8  # even keys are in even ranges

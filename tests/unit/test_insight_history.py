@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tablestone.insight.counts import PAGE_BOUNDS, Windows
+from tablestone.insight.counts import PAGE_BOUNDS, InsightCounts
 from tablestone.insight.history import OPEN_SECONDS, InsightHistory, Summary, quantile_ms
 from tablestone.insight.report import (
     DAY,
@@ -33,8 +33,8 @@ class Worker:
 
     def __init__(self, reports: WorkerReports, number: int, process: int, now: float) -> None:
         self._reports, self._number, self._process = reports, number, process
-        self._windows = Windows(now)
-        self.counts = RequestCounts(insight=self._windows.counts)
+        self._windows = InsightCounts(now)
+        self.counts = RequestCounts(insight=self._windows)
         self.leave(now)
 
     def leave(self, now: float) -> None:
@@ -68,10 +68,7 @@ class Server:
     def report(self, **options: Any) -> InsightReport:
         history = self.history
         sizes = options.pop("sizes", {})
-        summary = Summary(
-            *(self.now, history.started, history.minutes(), history.quarters(), sizes), **options
-        )
-        made = summary.report(history.workers, "")
+        made = Summary(self.now, history, sizes, **options).report("")
         assert InsightReport.from_json(made.to_json()) == made
         return made
 

@@ -64,4 +64,4 @@ def test_an_update_that_came_too_late_is_no_insert_of_an_entity_that_is_there() 
         record_of(DeleteEntity("Readings", KEY, 5), None, "UpdateConditionNotSatisfied"),
     )
     (table,) = found.tables.values()
-    assert (Activity(*table.numbers).conflicts, table.lost_updates) == (3, 2)
+    assert (Activity(*table.whole().numbers()).conflicts, table.lost_updates) == (3, 2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tablestone.insight.counts import CountedRange, grouped, joined
+from tablestone.insight.counts import CountedRange, joined
 
 KEYS = st.binary(max_size=2)
 COUNTS = st.integers(0, 1000)
@@ -48,16 +48,12 @@ def points(*counts: int) -> list[CountedRange]:
         ((1, 1, 1), 3, ["00-00", "01-01", "02-02"]),
         ((1, 1, 1, 1, 900, 1, 1, 1, 1), 4, ["00-03", "04-04", "05-08"]),
         ((100,) * 9, 4, ["00-05", "06-08"]),
+        ((*(1,) * 5, 500, *(1,) * 14), 4, ["00-04", "05-05", "06-19"]),
     ],
-    ids=["there is room", "a hot key stays alone", "even counts"],
+    ids=["there is room", "a hot key stays alone", "even counts", "many keys beside a hot one"],
 )
 def test_neighbours_are_joined(
     counts: tuple[int, ...], ranges_max: int, expected: list[str]
 ) -> None:
     found = joined(points(*counts), ranges_max)
     assert [f"{each.first.decode()}-{each.last.decode()}" for each in found] == expected
-
-
-def test_keys_in_groups() -> None:
-    keys = [(b"%02d" % number, 500 if number == 5 else 1) for number in range(20)]
-    assert grouped(keys, 4) == [(b"00", b"04"), (b"05", b"05"), (b"06", b"19")]

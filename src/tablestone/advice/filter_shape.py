@@ -6,6 +6,7 @@ Queries that differ only in their values have one shape.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -27,6 +28,7 @@ from tablestone.model.filter_tree import (
 from tablestone.model.keys import PARTITION_KEY
 from tablestone.query.filter_parser import parse_filter
 
+VALUE: Final = "?"
 ShapeKey = tuple[object, ...]
 """Equal for filters of one shape: (name, operator, type) of a comparison, (kind, ...) of any other node."""
 
@@ -75,75 +77,66 @@ def _key_of_terms(word: str, terms: tuple[FilterNode, ...]) -> ShapeKey:
     return (word, *keys)
 
 
-def shape_text(key: ShapeKey) -> str:
-    """The filter with `?` for each value; empty without a filter."""
-    text = _text(key)
+def shape_text(node: FilterNode | None) -> str:
+    """The filter with `?` for each value, not too long; empty without a filter."""
+    text = "" if node is None else _text(node, TERMS_MAX)
     return text if len(text) <= TEXT_LENGTH_MAX else f"{text[:TEXT_LENGTH_MAX]}{_MORE}"
 
 
-def _text(key: ShapeKey) -> str:
-    if not key:
-        return ""
-    kind = key[0]
-    if len(key) < 2:
-        return _MORE
-    operator = key[1]
-    if isinstance(operator, ComparisonOperator):  # first, because a property may have any name
-        return f"{kind} {operator.value} ?"
-    if kind == _CONSTANT:
-        return "true" if operator else "false"
-    if kind == _BOOLEAN:
-        return str(operator)
-    if kind == _NOT:
-        return f"not ({_text(_inner(operator))})"
-    parts = []
-    for each in key[1:]:
-        inner = _inner(each)
-        text = _text(inner)
-        parts.append(f"({text})" if _is_joined(inner) else text)
-    return f" {kind} ".join(parts)
+def shape_of(node: FilterNode | None) -> str:
+    """The same, however long."""
+    return "" if node is None else _text(node, sys.maxsize)
 
 
-def shape_terms(key: ShapeKey) -> tuple[list[list[str]], str]:
+def _text(node: FilterNode, terms_max: int) -> str:
+    if isinstance(node, Comparison):
+        return f"{node.name} {node.operator.value} {VALUE}"
+    if isinstance(node, BooleanProperty):
+        return node.name
+    if isinstance(node, Constant):
+        return "true" if node.value else "false"
+    if isinstance(node, Not):
+        return f"not ({_text(node.term, terms_max)})"
+    parts: list[str] = []
+    for term in node.terms:
+        text = _text(term, terms_max)
+        part = f"({text})" if isinstance(term, And | Or) else text
+        # Two equal terms say that there are several values; more of them say nothing new.
+        if parts.count(part) < 2:
+            if len(parts) == terms_max:
+                parts.append(_MORE)
+                break
+            parts.append(part)
+    return (" and " if isinstance(node, And) else " or ").join(parts)
+
+
+def shape_terms(node: FilterNode | None) -> tuple[list[list[str]], str]:
     """The comparisons of a shape, each once, as property, operator and EDM type; and how they are joined.
 
     That is "and", "or", "" for one comparison or none, or "mixed" for anything else.
     """
     terms: dict[tuple[str, str, str], None] = {}
     words: set[str] = set()
-    _collect(key, terms, words)
+    if node is not None:
+        _collect(node, terms, words)
     joined = words.pop() if len(words) == 1 else "mixed" if words else ""
-    shown = [list(term) for term in terms][: 2 * TERMS_MAX]
-    return shown, "mixed" if joined == _NOT else joined
+    return [list(term) for term in terms][: 2 * TERMS_MAX], "mixed" if joined == _NOT else joined
 
 
-def _collect(key: ShapeKey, terms: dict[tuple[str, str, str], None], words: set[str]) -> None:
-    if len(key) < 2:  # no filter, or more of it
-        return
-    operator = key[1]
-    if isinstance(operator, ComparisonOperator):
-        kind = key[2]
-        assert isinstance(kind, EdmType)
-        terms[(str(key[0]), str(operator.value), str(kind.value))] = None
-        return
-    if isinstance(operator, str):
-        terms[(operator, "eq", "Edm.Boolean")] = None
-        return
-    if isinstance(operator, bool):
-        return
-    words.add(str(key[0]))
-    for each in key[1:]:
-        _collect(_inner(each), terms, words)
-
-
-def _inner(value: object) -> ShapeKey:
-    assert isinstance(value, tuple)
-    return value
-
-
-def _is_joined(key: ShapeKey) -> bool:
-    """Whether it is an `and` or `or`, and no comparison of a property of that name."""
-    return key[0] in (_AND, _OR) and not isinstance(key[1], ComparisonOperator)
+def _collect(node: FilterNode, terms: dict[tuple[str, str, str], None], words: set[str]) -> None:
+    if isinstance(node, Comparison):
+        terms[node.name, node.operator.value, node.literal.type.value] = None
+    elif isinstance(node, BooleanProperty):
+        terms[node.name, "eq", EdmType.BOOLEAN.value] = None
+    elif isinstance(node, Not):
+        words.add(_NOT)
+        _collect(node.term, terms, words)
+    elif isinstance(node, And | Or):
+        words.add(_AND if isinstance(node, And) else _OR)
+        most = len(terms) + TERMS_MAX
+        for term in node.terms:
+            if len(terms) < most:
+                _collect(term, terms, words)
 
 
 def partition_of(node: FilterNode | None) -> str | None:
@@ -162,35 +155,8 @@ def partition_of(node: FilterNode | None) -> str | None:
     return None
 
 
-VALUE: Final = "?"
-
-
 class NoShape(ValueError):
     """A text that is no shape of a filter; the text says why."""
-
-
-def shape_of(node: FilterNode | None) -> str:
-    """The shape of a filter; empty without a filter. Equal terms of an `or` or `and` are written once."""
-    return "" if node is None else _print(node)
-
-
-def _print(node: FilterNode) -> str:
-    if isinstance(node, Comparison):
-        return f"{node.name} {node.operator.value} {VALUE}"
-    if isinstance(node, BooleanProperty):
-        return node.name
-    if isinstance(node, Constant):
-        return "true" if node.value else "false"
-    if isinstance(node, Not):
-        return f"not ({_print(node.term)})"
-    is_and = isinstance(node, And)
-    parts = []
-    for term in node.terms:
-        text = _print(term)
-        parts.append(f"({text})" if isinstance(term, And | Or) else text)
-    # Two equal terms say that there are several values; more of them say nothing new.
-    kept = [part for place, part in enumerate(parts) if parts[:place].count(part) < 2]
-    return (" and " if is_and else " or ").join(kept)
 
 
 _QUESTION: Final = re.compile(r"'(?:[^']|'')*'|\?")

@@ -1,16 +1,17 @@
-"""Counts of the requests of one worker by table, partition and query shape, in windows of a minute.
+"""What insight counts of requests, by table, partition and query shape, and how such counts are merged.
 
-Memory is bounded: if there are too many partitions, the counts of those with the fewest entities are dropped. They stay
-in those of the table and its key ranges, and a partition that comes later says how many entities it may have missed.
-A request costs a look-up and some additions.
+A worker counts each request in the window of the present minute and reports its windows about once a second; the
+process of the admin address reads and merges them. Memory is bounded: the counts of the partitions with the fewest
+entities are dropped. They stay in those of the table and its key ranges, and a partition that comes later says how many
+entities it may have missed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -23,7 +24,6 @@ from tablestone.advice.filter_shape import (
 )
 from tablestone.model.entity import entity_size
 from tablestone.model.entity_json import key_of, read_raw, typed_properties
-from tablestone.model.errors import StorageError
 from tablestone.model.keys import decode_key, encode_key
 from tablestone.model.operations import (
     DeleteEntity,
@@ -39,6 +39,54 @@ from tablestone.model.operations import (
 )
 from tablestone.telemetry.request_record import RequestRecord
 
+MINUTE_SECONDS: Final = 60
+"""Seconds of a window; windows begin at whole minutes since 1970."""
+TABLES_MAX: Final = 256
+"""Tables that have counts of their own in a window."""
+COUNTED_PARTITIONS_MAX: Final = 4096
+"""Partitions that a worker counts apart in a window, of all tables."""
+REPORTED_PARTITIONS_MAX: Final = 256
+"""Partitions of all tables in a worker's report."""
+MERGED_PARTITIONS_MAX: Final = 512
+"""Partitions of all tables in merged windows."""
+KEPT_OF_TABLE: Final = 16
+"""Partitions that each of the `BUSY_TABLES` busiest tables keeps beyond these limits, in reports and merged windows."""
+BUSY_TABLES: Final = 16
+SHAPES_MAX: Final = 256
+"""Query shapes in a window, of all tables."""
+RANGES_MAX: Final = 64
+"""Key ranges of a table, for the partitions that are not counted apart."""
+RANGES_OF_OTHERS: Final = 2
+"""The same in a worker's report, of tables that are not among the `BUSY_TABLES`."""
+SPANS_MAX: Final = 16
+"""Spans of keys that scans of a table passed; with more, all are counted as the span around them."""
+PAGE_BOUNDS: Final[tuple[float, ...]] = (
+    *(0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
+    *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 30.0),
+)
+"""Bounds of the histogram of the time of a page, in seconds: narrower than those of metrics."""
+LARGE_BODY_BYTES: Final = 256 * 1024
+"""The body from which its entities are measured: half of the largest entity has no shorter text."""
+KEY_LENGTH_MAX: Final = 128
+"""Characters of a PartitionKey in a report; a longer one is cut, and a hash of the whole key follows."""
+HASH_MARK: Final = "#"
+"""Before the hash of a key. No key of an entity contains it (wire 1.3)."""
+
+TableKey = tuple[str, str]
+"""An account, and a table's name in lower case."""
+ShapeName = tuple[str, bool, str, bool]
+"""The text of a shape, whether there is a `$select`, the kind of plan, and whether a tool only looks at the table."""
+_OTHER_SHAPES: Final[ShapeKey] = ("...",)
+_OF_ONE_PARTITION: Final = ("point", "row range", "partition")
+"""Kinds of plans (`query.plan.PlanKind`) of queries that read one partition alone."""
+_OF_A_TABLE_THAT_IS_THERE: Final = frozenset(
+    ("EntityAlreadyExists", "UpdateConditionNotSatisfied", "ConditionNotMet", "ResourceNotFound")
+)
+"""Errors of operations whose table was found. Clients can make up the tables of other errors."""
+_UPSERTS: Final = (InsertOrReplaceEntity, InsertOrMergeEntity)
+_WITH_ENTITY: Final = (InsertEntity, UpdateEntity, MergeEntity, *_UPSERTS)
+"""The types of writes that have an entity."""
+
 
 class CountedRange:
     """Keys from `first` to `last`, inclusive, and the entities read and written in them."""
@@ -50,17 +98,13 @@ class CountedRange:
         self.written = written
 
 
-def _first_of(counted: CountedRange) -> bytes:
-    return counted.first
-
-
 def joined(ranges: Iterable[CountedRange], ranges_max: int) -> list[CountedRange]:
     """The ranges, ascending and disjoint, and at most `ranges_max` (2 or more) of them, as new values.
 
     Ranges that overlap become one, since the place of their counts is not known. A range with a large share is not
     joined with its neighbours.
     """
-    ordered = sorted(ranges, key=_first_of)
+    ordered = sorted(ranges, key=lambda each: each.first)
     total = 0
     for each in ordered:
         total += each.read + each.written + 1
@@ -99,103 +143,13 @@ def with_points(
     return joined([*ranges, *outside], ranges_max) if outside else ranges
 
 
-def grouped(keys: Sequence[tuple[bytes, int]], groups_max: int) -> list[tuple[bytes, bytes]]:
-    """The first and the last key of each of at most `groups_max` groups of keys, of about the same weight.
-
-    `keys` are ascending and distinct, each with its weight. A key with a large share is alone.
-    """
-    ranges = [CountedRange(key, key, weight, 0) for key, weight in keys]
-    return [(each.first, each.last) for each in joined(ranges, groups_max)]
-
-
-LARGE_BODY_BYTES: Final = 256 * 1024
-"""The body from which its entities are measured: half of the largest entity has no shorter text."""
-UPSERTS: Final = (InsertOrReplaceEntity, InsertOrMergeEntity)
-"""The types of writes of an entity that may be there or not; no answer tells which it was."""
-WITH_ENTITY: Final = (*(InsertEntity, UpdateEntity, MergeEntity), *UPSERTS)
-"""The types of writes that have an entity."""
-
-
-def place_of(operation: object) -> tuple[str, str | None] | None:
-    """The table and the PartitionKey of an operation on entities; None for any other operation."""
-    if isinstance(operation, GetEntity | DeleteEntity):
-        return operation.table, operation.key.partition_key
-    if isinstance(operation, QueryEntities):
-        return operation.table, partition_of(operation.filter)
-    if isinstance(operation, EntityGroupTransaction):
-        return operation.table, operation.partition_key
-    if isinstance(operation, WITH_ENTITY):
-        return operation.table, operation.entity.key.partition_key
-    return None
-
-
-def span_of(query: QueryEntities, page: EntitiesPage) -> tuple[str, str | None]:
-    """The first and the last PartitionKey that a page of a scan passed; "" and None for the ends of the table."""
-    reads_all = page.plan == "table"
-    first, last = "", None
-    if query.token is not None:
-        first = query.token.next_partition_key
-    elif page.stored and not reads_all:
-        first = key_of(read_raw(page.stored[0])).partition_key
-    if page.token is not None:
-        last = page.token.next_partition_key
-    elif page.stored and not reads_all:
-        last = key_of(read_raw(page.stored[-1])).partition_key
-    return first, last
-
-
-def is_answer(operation: object, failure: StorageError) -> bool:
-    """Whether the error only says that there is nothing to read, or nothing new: no fault of the request."""
-    return isinstance(operation, GetEntity) and (
-        failure.code == "ResourceNotFound" or failure.status == 304
-    )
-
-
-def largest_entity(operation: object) -> int:
-    """The bytes of the largest entity that is written, by the documented formula (wire 9)."""
-    writes = operation.writes if isinstance(operation, EntityGroupTransaction) else (operation,)
-    most = 0
-    for write in writes:
-        if isinstance(write, WITH_ENTITY):
-            members = write.entity.members.values()
-            if (
-                sum(map(len, members)) > most // 4
-            ):  # a text has at least a quarter of the bytes that it stands for
-                raw = read_raw(f"{{{','.join(members)}}}".encode("utf-8", "surrogatepass"))
-                most = max(most, entity_size(write.entity.key, typed_properties(raw)))
-    return most
-
-
-MINUTE_SECONDS: Final = 60
-"""Seconds of a window; windows begin at whole minutes since 1970."""
-PARTITIONS_MAX: Final = 4096
-"""Partitions that a worker counts apart in a window, of all tables."""
-TABLES_MAX: Final = 256
-"""Tables that a worker counts apart in a window."""
-SHAPES_MAX: Final = 256
-"""Query shapes that a worker counts apart in a window, of all tables."""
-RANGES_MAX: Final = 64
-"""Key ranges of the partitions of a table that are not counted apart any more."""
-SPANS_MAX: Final = 16
-"""Spans of keys that scans of a table passed; further ones are counted as the span around all."""
-PAGE_BOUNDS: Final[tuple[float, ...]] = (
-    *(0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
-    *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 30.0),
-)
-"""Bounds of the histogram of the time of a page, in seconds: narrower than those of metrics."""
-_NOT_APART: Final[ShapeKey] = ("...",)
-_OF_ONE_PARTITION: Final = ("point", "row range", "partition")
-"""Kinds of plans (`query.plan.PlanKind`) of queries that read one partition alone."""
-_OF_A_TABLE_THAT_IS_THERE: Final = frozenset(
-    ("EntityAlreadyExists", "UpdateConditionNotSatisfied", "ConditionNotMet", "ResourceNotFound")
-)
-"""Errors of operations whose table was found. Clients can make up the tables of other errors."""
-
-
 class Counts:
-    """The counts of a partition, or of the rest of a table. `points` are point reads that found their entity.
+    """The counts of a partition, or of several together.
 
-    A partition may have `missed` so many more entities.
+    `points` are point reads that found their entity: one read, one entity read and one returned each. The members with
+    `other_` have all other reads. Up to `missed` more entities were read or written, before the partition had counts.
+    `peak` is the most entities in any second, and `busiest` and `busiest_writes` are those of its busiest minutes:
+    only the history finds these three.
     """
 
     def __init__(self, missed: int) -> None:
@@ -210,9 +164,12 @@ class Counts:
         self.refused = 0
         self.failed = 0
         self.missed = missed
+        self.peak = 0.0
+        self.busiest = 0
+        self.busiest_writes = 0
 
     def numbers(self) -> list[int]:
-        """In the order of the members of `insight_report.Activity`."""
+        """In the order of the members of `insight.report.Activity`."""
         points = self.points
         return [
             *(points + self.other_reads, self.writes),
@@ -221,17 +178,8 @@ class Counts:
             *(self.conflicts, self.refused, self.failed),
         ]
 
-    def read(self) -> int:
-        """Entities that were read."""
-        return self.points + self.other_read
-
-    def upper(self) -> int:
-        """Not less than the entities read or written, nor than the requests."""
-        reads = self.points + max(self.other_reads, self.other_read)
-        return reads + self.writes + self.conflicts + self.refused + self.failed + self.missed
-
     def add(self, other: Counts) -> None:
-        """Add the counts of a partition that are dropped."""
+        """Add other counts, but not what these missed."""
         self.points += other.points
         self.other_reads += other.other_reads
         self.writes += other.writes
@@ -242,38 +190,71 @@ class Counts:
         self.conflicts += other.conflicts
         self.refused += other.refused
         self.failed += other.failed
+        self.peak = max(self.peak, other.peak)
+        self.busiest = max(self.busiest, other.busiest)
+        self.busiest_writes = max(self.busiest_writes, other.busiest_writes)
+
+    def read(self) -> int:
+        """Entities that were read."""
+        return self.points + self.other_read
+
+    def entities(self) -> int:
+        """Entities that were read or written."""
+        return self.points + self.other_read + self.writes
+
+    def operations(self) -> int:
+        """Operations, as an account's target counts them: each page of a query, and each write of a transaction."""
+        reads = self.points + self.other_reads
+        return reads + self.writes + self.conflicts + self.refused + self.failed
+
+    def upper(self) -> int:
+        """Not less than the entities read or written, nor than the operations."""
+        reads = self.points + max(self.other_reads, self.other_read)
+        return reads + self.writes + self.conflicts + self.refused + self.failed + self.missed
 
 
 class ShapeCounts:
     """The counts of the queries of one shape, with or without `$select`, that have one kind of plan.
 
-    `is_look`: they are of tools that look at tables, and not of a program.
+    `terms` and `joined` are those of `shape_terms`. `ended` are pages that were the last of their query.
     """
 
-    def __init__(self, shape: ShapeKey, plan: str, *, names_select: bool, is_look: bool) -> None:
-        self.shape = shape
-        self.plan = plan
-        self.names_select = names_select
-        self.is_look = is_look
+    def __init__(self, name: ShapeName, terms: list[list[str]], joined: str) -> None:
+        self.name = name
+        self.terms = terms
+        self.joined = joined
         self.queries = 0
         self.pages = 0
         self.ended = 0
-        """Pages that were the last of their query."""
         self.read = 0
         self.returned = 0
         self.seconds = 0.0
         self.durations = [0] * (len(PAGE_BOUNDS) + 1)
 
+    def add(self, other: ShapeCounts) -> None:
+        self.queries += other.queries
+        self.pages += other.pages
+        self.ended += other.ended
+        self.read += other.read
+        self.returned += other.returned
+        self.seconds += other.seconds
+        self.durations = [
+            one + more for one, more in zip(self.durations, other.durations, strict=True)
+        ]
+
 
 class TableCounts:
-    """The counts of one table: by partition, and of the rest in sums. `plans` lacks the point reads of `Counts`."""
+    """The counts of one table: those of partitions, and of the `rest` together. `name` is as a client wrote it."""
 
     def __init__(self, account: str, name: str) -> None:
         self.account = account
         self.name = name
         self.partitions: dict[str, Counts] = {}
         self.rest = Counts(0)
+        self.peak = 0.0
+        """The most entities in any second: only the history finds it."""
         self.plans: dict[str, int] = {}
+        """Reads by the kind of their plan, without the `points`."""
         self.writes: dict[str, int] = {}
         """Writes that were carried out, by their kind."""
         self.write_requests = 0
@@ -287,8 +268,62 @@ class TableCounts:
         self.ranges: list[CountedRange] = []
         """Where the partitions were whose counts are in the rest."""
         self.spans: dict[tuple[str, str | None], int] = {}
-        """Entities read by scans, by the keys that they passed: from the first to the last, None for the end."""
-        self.shapes: dict[tuple[ShapeKey, str, bool, bool], ShapeCounts] = {}
+        """Entities read by scans, by the PartitionKeys that they passed: the first and the last, None for the end."""
+        self.shapes: dict[tuple[object, ...], ShapeCounts] = {}
+        """By their names; a worker, which finds a `ShapeKey` more quickly than its text, has that in its place."""
+
+    def whole(self) -> Counts:
+        """The counts of the whole table."""
+        whole = Counts(0)
+        whole.add(self.rest)
+        for counts in self.partitions.values():
+            whole.add(counts)
+        return whole
+
+    def add(self, other: TableCounts, missed: int) -> None:
+        """Add the counts of the same table in another window. Of partitions, add what they missed beyond `missed`."""
+        self.add_rest(other)
+        for key, counts in other.partitions.items():
+            present = self.partitions.get(key)
+            if present is None:
+                present = self.partitions[key] = Counts(0)
+            present.add(counts)
+            present.missed += counts.missed - missed
+
+    def add_rest(self, other: TableCounts) -> None:
+        """Add all counts but those of partitions."""
+        self.rest.add(other.rest)
+        self.peak = max(self.peak, other.peak)
+        _add_by_name(self.plans, other.plans)
+        _add_by_name(self.writes, other.writes)
+        self.write_requests += other.write_requests
+        self.lost_updates += other.lost_updates
+        self.properties_max = max(self.properties_max, other.properties_max)
+        self.entity_bytes_max = max(self.entity_bytes_max, other.entity_bytes_max)
+        self.ranges += other.ranges
+        for (first, last), read in other.spans.items():
+            self.add_span(first, last, read)
+        for each in other.shapes.values():
+            self.add_shape(each)
+
+    def add_shape(self, counts: ShapeCounts) -> None:
+        present = self.shapes.get(counts.name)
+        if present is None:
+            present = ShapeCounts(counts.name, counts.terms, counts.joined)
+            self.shapes[counts.name] = present
+        present.add(counts)
+
+    def add_span(self, first: str, last: str | None, read: int) -> None:
+        span = (first, last)
+        if span not in self.spans and len(self.spans) >= SPANS_MAX:
+            spans = [*self.spans, span]
+            lasts = [key for _, key in spans if key is not None]
+            around = (
+                min([key for key, _ in spans], key=encode_key),
+                max(lasts, key=encode_key) if len(lasts) == len(spans) else None,
+            )
+            self.spans = {around: sum(self.spans.values())}
+        self.spans[span] = self.spans.get(span, 0) + read
 
     def add_write(self, write: object) -> None:
         kind = "update"
@@ -297,64 +332,261 @@ class TableCounts:
         else:
             if isinstance(write, InsertEntity):
                 kind = "insert"
-            elif isinstance(write, UPSERTS):
+            elif isinstance(write, _UPSERTS):
                 kind = "upsert"
-            assert isinstance(write, WITH_ENTITY)
+            assert isinstance(write, _WITH_ENTITY)
             self.properties_max = max(self.properties_max, len(write.entity.members))
         self.writes[kind] = self.writes.get(kind, 0) + 1
 
-    def add_span(self, first: str, last: str | None, read: int) -> None:
-        span = (first, last)
-        if span not in self.spans and len(self.spans) >= SPANS_MAX:
-            firsts = [key for key, _ in self.spans]
-            lasts = [key for _, key in self.spans]
-            whole = sum(self.spans.values())
-            around = (
-                min([*firsts, first], key=encode_key),
-                None
-                if None in lasts
-                else max([key for key in lasts if key is not None], key=encode_key),
-            )
-            self.spans = {around: whole}
-        self.spans[span] = self.spans.get(span, 0) + read
+
+def _add_by_name(sums: dict[str, int], counts: Mapping[str, int]) -> None:
+    for name, count in counts.items():
+        sums[name] = sums.get(name, 0) + count
 
 
 class WindowCounts:
-    """The counts of one window, which began at the minute `minute` since 1970."""
+    """The counts of the minute `minute` since 1970; merged, of several minutes or workers."""
 
-    def __init__(self, minute: int) -> None:
+    def __init__(self, minute: int = 0) -> None:
         self.minute = minute
-        self.tables: dict[tuple[str, str], TableCounts] = {}
+        self.tables: dict[TableKey, TableCounts] = {}
         self.other = TableCounts("", "")
         """Requests of tables that have no room, or of which it is not known whether they are there."""
         self.missed = 0
         """The most entities that a partition can have had without being counted apart."""
+        self.account_peaks: dict[str, float] = {}
+        """The most operations of each account in any second: only the history finds them."""
         self.partitions = 0
         self.shapes = 0
 
+    def uppers(self) -> list[int]:
+        """The upper bounds of the counts of all partitions, ascending."""
+        found = [
+            counts.upper() for table in self.tables.values() for counts in table.partitions.values()
+        ]
+        found.sort()
+        return found
+
+    def drop_partitions(self, most: int, equals: int, kept: int) -> None:
+        """Drop the partitions with fewer entities than `most`, and `equals` of those that have as many.
+
+        Each of the busiest tables keeps `kept` partitions. The counts of the others go to the rest of their tables.
+        """
+        tables = list(self.tables.values())
+        if kept and len(tables) > BUSY_TABLES:
+            tables.sort(key=lambda table: table.whole().upper(), reverse=True)
+        for place, table in enumerate(tables):
+            dropped: list[tuple[str, Counts]] = []
+            for key, counts in table.partitions.items():
+                upper = counts.upper()
+                if upper < most:
+                    dropped.append((key, counts))
+                elif upper == most and equals > 0:
+                    equals -= 1
+                    dropped.append((key, counts))
+            more = kept - len(table.partitions) + len(dropped)
+            if place < BUSY_TABLES and more > 0:
+                dropped.sort(key=lambda each: each[1].upper())
+                del dropped[-more:]
+            points: list[CountedRange] = []
+            for key, counts in dropped:
+                del table.partitions[key]
+                table.rest.add(counts)
+                encoded = encode_key(key)
+                points.append(CountedRange(encoded, encoded, counts.read(), counts.writes))
+            if points:
+                table.ranges = with_points(table.ranges, points, RANGES_MAX)
+                self.partitions -= len(points)
+                self.missed = max(self.missed, most)
+
+    def limit_partitions(self, partitions_max: int) -> None:
+        """Drop the partitions with the fewest entities, until so many are left."""
+        uppers = self.uppers()
+        excess = len(uppers) - partitions_max
+        if excess > 0:
+            most = uppers[excess - 1]
+            self.drop_partitions(most, excess - bisect_left(uppers, most), KEPT_OF_TABLE)
+
+
+def merged(windows: Iterable[WindowCounts]) -> WindowCounts:
+    """All windows together, as new values, with room for the tables, partitions and shapes that have most entities."""
+    whole = WindowCounts()
+    for window in windows:
+        whole.other.rest.add(window.other.rest)
+        for account, peak in window.account_peaks.items():
+            whole.account_peaks[account] = max(peak, whole.account_peaks.get(account, 0.0))
+        for key, table in window.tables.items():
+            present = whole.tables.get(key)
+            if present is None:
+                present = whole.tables[key] = TableCounts(table.account, table.name)
+            present.add(table, window.missed)
+        # A partition that the window does not count apart may have so many entities in it.
+        whole.missed += window.missed
+    for table in whole.tables.values():
+        for counts in table.partitions.values():
+            counts.missed += whole.missed
+        table.ranges = joined(table.ranges, RANGES_MAX)
+    if len(whole.tables) > TABLES_MAX:
+        ordered = sorted(whole.tables.items(), key=lambda item: item[1].whole().entities())
+        for key, table in ordered[:-TABLES_MAX]:
+            whole.other.rest.add(table.whole())
+            for counts in table.partitions.values():
+                whole.missed = max(whole.missed, counts.upper())
+            del whole.tables[key]
+    whole.limit_partitions(MERGED_PARTITIONS_MAX)
+    shapes = [
+        (shape.read, table, name)
+        for table in whole.tables.values()
+        for name, shape in table.shapes.items()
+    ]
+    if len(shapes) > SHAPES_MAX:
+        shapes.sort(key=lambda each: each[0])
+        for _, table, name in shapes[:-SHAPES_MAX]:
+            del table.shapes[name]
+    return whole
+
+
+def window_content(window: WindowCounts) -> dict[str, object]:
+    """The window as a JSON object for the report of a worker, with the busiest partitions."""
+    reported = WindowCounts()
+    reported.missed = window.missed
+    for key, table in window.tables.items():
+        copy = reported.tables[key] = TableCounts(table.account, table.name)
+        copy.add_rest(table)
+        copy.ranges = joined(table.ranges, RANGES_MAX)
+        copy.partitions = dict(table.partitions)
+    reported.limit_partitions(REPORTED_PARTITIONS_MAX)
+    tables = sorted(reported.tables.values(), key=lambda table: -table.whole().upper())
+    return {
+        "minute": window.minute,
+        "unlisted": reported.missed,
+        "other": window.other.rest.numbers(),
+        "tables": [
+            _content_of_table(table, RANGES_MAX if place < BUSY_TABLES else RANGES_OF_OTHERS)
+            for place, table in enumerate(tables)
+        ],
+    }
+
+
+def _content_of_table(table: TableCounts, ranges_max: int) -> dict[str, object]:
+    plans = dict(table.plans)
+    points = table.whole().points
+    if points:
+        plans["point"] = plans.get("point", 0) + points
+    return {
+        "account": table.account,
+        "table": table.name,
+        "rest": table.rest.numbers(),
+        "plans": plans,
+        "writes": table.writes,
+        "write_requests": table.write_requests,
+        "lost_updates": table.lost_updates,
+        "properties_max": table.properties_max,
+        "entity_bytes_max": table.entity_bytes_max,
+        "partitions": [
+            [shown_key(key), counts.missed, counts.numbers()]
+            for key, counts in table.partitions.items()
+        ],
+        "ranges": [
+            [
+                shown_key(decode_key(each.first)),
+                shown_key(decode_key(each.last)),
+                each.read,
+                each.written,
+            ]
+            for each in joined(table.ranges, ranges_max)
+        ],
+        "spans": [
+            [shown_key(first), None if last is None else shown_key(last), read]
+            for (first, last), read in table.spans.items()
+        ],
+        "shapes": [
+            [
+                *(each.name, each.terms, each.joined),
+                *(each.queries, each.pages, each.ended, each.read, each.returned),
+                *(each.seconds, each.durations),
+            ]
+            for each in table.shapes.values()
+        ],
+    }
+
+
+def read_window(content: Mapping[str, Any]) -> WindowCounts:
+    """The window of such an object."""
+    window = WindowCounts(content["minute"])
+    window.missed = content["unlisted"]
+    window.other.rest = _counts_of(content["other"], 0)
+    for each in content["tables"]:
+        table = TableCounts(each["account"], each["table"])
+        table.rest = _counts_of(each["rest"], 0)
+        table.plans = each["plans"]
+        table.writes = each["writes"]
+        table.write_requests = each["write_requests"]
+        table.lost_updates = each["lost_updates"]
+        table.properties_max = each["properties_max"]
+        table.entity_bytes_max = each["entity_bytes_max"]
+        for key, missed, numbers in each["partitions"]:
+            table.partitions[key] = _counts_of(numbers, missed)
+        for first, last, read, written in each["ranges"]:
+            table.ranges.append(CountedRange(encode_key(first), encode_key(last), read, written))
+        for first, last, read in each["spans"]:
+            table.spans[first, last] = read
+        for name, terms, joined_by, *numbers in each["shapes"]:
+            shape = ShapeCounts(tuple(name), terms, joined_by)
+            shape.queries, shape.pages, shape.ended, shape.read, shape.returned = numbers[:5]
+            shape.seconds, shape.durations = numbers[5:]
+            table.add_shape(shape)
+        window.tables[table.account, table.name.lower()] = table
+    return window
+
+
+def _counts_of(numbers: Sequence[int], missed: int) -> Counts:
+    counts = Counts(missed)
+    counts.other_reads, counts.writes, counts.other_read, counts.other_returned = numbers[:4]
+    counts.bytes_in, counts.bytes_out = numbers[4:6]
+    counts.conflicts, counts.refused, counts.failed = numbers[6:]
+    return counts
+
+
+def shown_key(key: str) -> str:
+    """The key as text that any program can read, and not too long."""
+    if not key.isascii():
+        key = key.encode("utf-8", "replace").decode("utf-8")
+    if len(key) <= KEY_LENGTH_MAX:
+        return key
+    return f"{key[:KEY_LENGTH_MAX]}{hash_of(key)}"
+
+
+def hash_of(key: str) -> str:
+    """A hash that stands for a key: the same in every worker."""
+    return HASH_MARK + blake2b(key.encode("utf-8", "replace"), digest_size=6).hexdigest()
+
 
 class InsightCounts:
-    """The counts of one worker. `minute` is the present one, since 1970."""
+    """Counts the requests of one worker, each in the window of its minute. `now` is in seconds since 1970."""
 
-    def __init__(self, minute: int) -> None:
-        self.window = WindowCounts(minute)
+    def __init__(self, now: float) -> None:
+        self.window = WindowCounts(int(now) // MINUTE_SECONDS)
+        self._ended: orjson.Fragment | None = None
         self._by_name: dict[tuple[str, str], TableCounts] = {}
         """The tables of the window by their names as clients write them."""
-        self._known: set[tuple[str, str]] = set()
+        self._known: set[TableKey] = set()
         """Tables that were found, in any window: a request that is refused may be the only one of a minute."""
         self._account = ""
         self._name = ""
         self._table = self.window.other
         """The table of the last request: the next one is often of the same."""
 
-    def begin_window(self, minute: int) -> WindowCounts:
-        """Count in a new window from now on, and return the one that has ended."""
-        ended = self.window
-        self.window = WindowCounts(minute)
-        self._by_name = {}
-        self._account = self._name = ""
-        self._table = self.window.other
-        return ended
+    def content(self, now: float) -> dict[str, object]:
+        """Both windows for a report. A window that has ended is written once."""
+        minute = int(now) // MINUTE_SECONDS
+        if minute != self.window.minute:
+            self._ended = orjson.Fragment(orjson.dumps(window_content(self.window)))
+            self.window = WindowCounts(minute)
+            self._by_name = {}
+            self._account = self._name = ""
+            self._table = self.window.other
+        return {"present": window_content(self.window), "ended": self._ended}
 
     def count_point_read(self, record: RequestRecord, operation: GetEntity) -> None:
         """Count a point read that found its entity."""
@@ -392,9 +624,18 @@ class InsightCounts:
         counts.bytes_out += record.bytes_out
         if plan:
             table.plans[plan] = table.plans.get(plan, 0) + 1
-        if failure is not None and not is_answer(operation, failure):
-            _add_failure(counts, failure)
-            table.lost_updates += failure.status == 412
+        # A read that finds nothing, or nothing new, is no fault of the request.
+        if failure is not None and not (
+            isinstance(operation, GetEntity)
+            and (failure.code == "ResourceNotFound" or failure.status == 304)
+        ):
+            if failure.status in (409, 412):
+                counts.conflicts += 1
+                table.lost_updates += failure.status == 412
+            elif failure.status >= 500:
+                counts.failed += 1
+            else:
+                counts.refused += 1
         elif plan:
             counts.other_reads += 1
             counts.other_read += read
@@ -446,11 +687,14 @@ class InsightCounts:
         counts = table.shapes.get((shape, plan, names_select, is_look))
         if counts is None:
             if self.window.shapes >= SHAPES_MAX:
-                shape = _NOT_APART
+                shape = _OTHER_SHAPES
                 counts = table.shapes.get((shape, plan, names_select, is_look))
             if counts is None:
                 self.window.shapes += 1
-                counts = ShapeCounts(shape, plan, names_select=names_select, is_look=is_look)
+                text, node = "...", None
+                if shape is not _OTHER_SHAPES:
+                    text, node = shape_text(query.filter), query.filter
+                counts = ShapeCounts((text, names_select, plan, is_look), *shape_terms(node))
                 table.shapes[shape, plan, names_select, is_look] = counts
         return counts
 
@@ -479,206 +723,54 @@ class InsightCounts:
         window = self.window
         if table is window.other:
             return table.rest
-        if window.partitions >= PARTITIONS_MAX:
-            self._drop_partitions()
+        if window.partitions >= COUNTED_PARTITIONS_MAX:
+            # Half of them go. So `missed` stays below 2 / `COUNTED_PARTITIONS_MAX` of all requests and entities of the
+            # window: each time that it grows by n, at least half have n that it did not grow by before.
+            uppers = window.uppers()
+            window.drop_partitions(uppers[(len(uppers) - 1) // 2], len(uppers), 0)
         window.partitions += 1
         counts = table.partitions[key] = Counts(window.missed)
         return counts
 
-    def _drop_partitions(self) -> None:
-        """Make room: drop the half of the partitions that can have had the fewest entities.
 
-        So `missed` stays below 2 / `PARTITIONS_MAX` of all requests and entities of the window: each time that it
-        grows by n, at least half of the partitions have n that it did not grow by before.
-        """
-        window = self.window
-        uppers = [
-            counts.upper()
-            for table in window.tables.values()
-            for counts in table.partitions.values()
-        ]
-        uppers.sort()
-        most = uppers[(len(uppers) - 1) // 2]
-        for table in window.tables.values():
-            dropped = [item for item in table.partitions.items() if item[1].upper() <= most]
-            if not dropped:
-                continue
-            for key, counts in dropped:
-                del table.partitions[key]
-                table.rest.add(counts)
-            points = [point_of(key, counts) for key, counts in dropped]
-            table.ranges = with_points(table.ranges, points, RANGES_MAX)
-            window.partitions -= len(dropped)
-        window.missed = most
+def place_of(operation: object) -> tuple[str, str | None] | None:
+    """The table and the PartitionKey of an operation on entities; None for any other operation."""
+    if isinstance(operation, GetEntity | DeleteEntity):
+        return operation.table, operation.key.partition_key
+    if isinstance(operation, QueryEntities):
+        return operation.table, partition_of(operation.filter)
+    if isinstance(operation, EntityGroupTransaction):
+        return operation.table, operation.partition_key
+    if isinstance(operation, _WITH_ENTITY):
+        return operation.table, operation.entity.key.partition_key
+    return None
 
 
-def point_of(key: str, counts: Counts) -> CountedRange:
-    """A partition as a range of its one key."""
-    encoded = encode_key(key)
-    return CountedRange(encoded, encoded, counts.read(), counts.writes)
+def span_of(query: QueryEntities, page: EntitiesPage) -> tuple[str, str | None]:
+    """The first and the last PartitionKey that a page of a scan passed; "" and None for the ends of the table."""
+    reads_all = page.plan == "table"
+    first, last = "", None
+    if query.token is not None:
+        first = query.token.next_partition_key
+    elif page.stored and not reads_all:
+        first = key_of(read_raw(page.stored[0])).partition_key
+    if page.token is not None:
+        last = page.token.next_partition_key
+    elif page.stored and not reads_all:
+        last = key_of(read_raw(page.stored[-1])).partition_key
+    return first, last
 
 
-def _add_failure(counts: Counts, failure: StorageError) -> None:
-    status = failure.status
-    if status in (409, 412):
-        counts.conflicts += 1
-    elif status >= 500:
-        counts.failed += 1
-    else:
-        counts.refused += 1
-
-
-LISTED_MAX: Final = 256
-"""Partitions of all tables that a report lists by their keys."""
-LISTED_OF_TABLE: Final = 16
-"""Partitions of each of the busiest tables that it lists in any case."""
-TABLES_WITH_PLACES: Final = 16
-"""The busiest tables, whose report has `RANGES_MAX` key ranges; other tables have `RANGES_OF_OTHERS`."""
-RANGES_OF_OTHERS: Final = 2
-KEY_LENGTH_MAX: Final = 128
-"""Characters of a partition key in a report."""
-HASH_MARK: Final = "#"
-"""Before the hash of a key. No key of an entity contains it (wire 1.3)."""
-
-
-class Windows:
-    """The windows of a worker: the present one and the one before. `now` is in seconds since 1970."""
-
-    def __init__(self, now: float) -> None:
-        self.counts = InsightCounts(int(now) // MINUTE_SECONDS)
-        self._ended: orjson.Fragment | None = None
-
-    def content(self, now: float) -> dict[str, object]:
-        """Both windows for a report. A window that has ended is written once."""
-        minute = int(now) // MINUTE_SECONDS
-        if minute != self.counts.window.minute:
-            ended = self.counts.begin_window(minute)
-            self._ended = orjson.Fragment(orjson.dumps(window_content(ended)))
-        present = window_content(self.counts.window)
-        return {"present": present, "ended": self._ended}
-
-
-def shown_key(key: str) -> str:
-    """The key as text that any program can read, and not too long."""
-    if not key.isascii():
-        key = key.encode("utf-8", "replace").decode("utf-8")
-    if len(key) <= KEY_LENGTH_MAX:
-        return key
-    return f"{key[:KEY_LENGTH_MAX]}{hash_of(key)}"
-
-
-def hash_of(key: str) -> str:
-    """A hash that stands for a key: the same in every worker."""
-    return HASH_MARK + blake2b(key.encode("utf-8", "replace"), digest_size=6).hexdigest()
-
-
-def window_content(window: WindowCounts) -> dict[str, object]:
-    """The window as a JSON object. `unlisted`: the most entities of a partition that is not in a list."""
-    tables = sorted(window.tables.values(), key=_busyness, reverse=True)
-    least = _least_listed(tables)
-    unlisted = window.missed
-    contents: list[object] = []
-    for place, table in enumerate(tables):
-        apart = LISTED_OF_TABLE if place < TABLES_WITH_PLACES else 0
-        listed, others = _listed(table, least, apart)
-        for _, counts in others:
-            unlisted = max(unlisted, counts.upper())
-        ranges_max = RANGES_MAX if place < TABLES_WITH_PLACES else RANGES_OF_OTHERS
-        contents.append(_content_of_table(table, listed, others, ranges_max))
-    return {
-        "minute": window.minute,
-        "unlisted": unlisted,
-        "other": window.other.rest.numbers(),
-        "tables": contents,
-    }
-
-
-def _busyness(table: TableCounts) -> int:
-    rest = table.rest
-    return rest.upper() + sum([counts.upper() for counts in table.partitions.values()])
-
-
-def _least_listed(tables: list[TableCounts]) -> int:
-    """The count from which a partition is listed, so that about `LISTED_MAX` of all tables are."""
-    uppers = [counts.upper() for table in tables for counts in table.partitions.values()]
-    if len(uppers) <= LISTED_MAX:
-        return 0
-    uppers.sort(reverse=True)
-    return uppers[LISTED_MAX]
-
-
-def _listed(
-    table: TableCounts, least: int, apart: int
-) -> tuple[list[tuple[str, Counts]], list[tuple[str, Counts]]]:
-    """The partitions that are listed, and the others."""
-    partitions = list(table.partitions.items())
-    if least == 0:
-        return partitions, []
-    listed = [item for item in partitions if item[1].upper() > least]
-    others = [item for item in partitions if item[1].upper() <= least]
-    more = apart - len(listed)
-    if more > 0:
-        others.sort(key=_upper_of, reverse=True)
-        listed += others[:more]
-        others = others[more:]
-    return listed, others
-
-
-def _upper_of(partition: tuple[str, Counts]) -> int:
-    return partition[1].upper()
-
-
-def _content_of_table(
-    table: TableCounts,
-    listed: list[tuple[str, Counts]],
-    others: list[tuple[str, Counts]],
-    ranges_max: int,
-) -> dict[str, object]:
-    whole = Counts(0)
-    whole.add(table.rest)
-    for counts in table.partitions.values():
-        whole.add(counts)
-    ranges = joined([*table.ranges, *[point_of(key, counts) for key, counts in others]], ranges_max)
-    plans = dict(table.plans)
-    if whole.points:
-        plans["point"] = plans.get("point", 0) + whole.points
-    return {
-        "account": table.account,
-        "table": table.name,
-        "numbers": whole.numbers(),
-        "plans": plans,
-        "writes": table.writes,
-        "write_requests": table.write_requests,
-        "lost_updates": table.lost_updates,
-        "properties_max": table.properties_max,
-        "entity_bytes_max": table.entity_bytes_max,
-        "partitions": [
-            [shown_key(key), *counts.numbers(), counts.missed] for key, counts in listed
-        ],
-        "ranges": [_content_of_range(each) for each in ranges],
-        "spans": [
-            [shown_key(first), None if last is None else shown_key(last), read]
-            for (first, last), read in table.spans.items()
-        ],
-        "shapes": [_content_of_shape(each) for each in table.shapes.values()],
-    }
-
-
-def _content_of_range(counted: CountedRange) -> list[object]:
-    first, last = shown_key(decode_key(counted.first)), shown_key(decode_key(counted.last))
-    return [first, last, counted.read, counted.written]
-
-
-def _content_of_shape(counts: ShapeCounts) -> list[object]:
-    terms, joined_by = shape_terms(counts.shape)
-    return [
-        shape_text(counts.shape),
-        terms,
-        joined_by,
-        counts.names_select,
-        counts.is_look,
-        counts.plan,
-        *(counts.queries, counts.pages, counts.read, counts.returned, counts.seconds),
-        counts.durations,
-        counts.ended,
-    ]
+def largest_entity(operation: object) -> int:
+    """The bytes of the largest entity that is written, by the documented formula (wire 9)."""
+    writes = operation.writes if isinstance(operation, EntityGroupTransaction) else (operation,)
+    most = 0
+    for write in writes:
+        if isinstance(write, _WITH_ENTITY):
+            members = write.entity.members.values()
+            if (
+                sum(map(len, members)) > most // 4
+            ):  # a text has at least a quarter of the bytes that it stands for
+                raw = read_raw(f"{{{','.join(members)}}}".encode("utf-8", "surrogatepass"))
+                most = max(most, entity_size(write.entity.key, typed_properties(raw)))
+    return most

@@ -7,23 +7,26 @@ entities in a second are found from one look at the reports to the next.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import inf
-from operator import add
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tablestone.insight.counts import (
     HASH_MARK,
+    MINUTE_SECONDS,
     PAGE_BOUNDS,
-    RANGES_MAX,
-    SPANS_MAX,
-    TABLES_MAX,
     CountedRange,
-    grouped,
+    Counts,
+    ShapeCounts,
+    TableCounts,
+    TableKey,
+    WindowCounts,
     hash_of,
     joined,
+    merged,
+    read_window,
 )
 from tablestone.insight.report import (
     DAY,
@@ -54,263 +57,32 @@ from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.model.keys import ROW_KEY, decode_key, encode_key
 from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
 
-PARTITIONS_MAX: Final = 512
-"""Partitions of a merged bucket, of all tables."""
-SHAPES_MAX: Final = 256
-"""Query shapes of a merged bucket, of all tables."""
-NUMBERS: Final = 9
-"""The numbers of `insight_report.Activity`, in its order."""
-READS, WRITTEN, READ, RETURNED = 0, 1, 2, 3
-"""The places of the reads, and of the entities written, read and returned, in them. Errors are the last three."""
-
-TableKey = tuple[str, str]
-"""An account, and a table's name in lower case."""
-ShapeName = tuple[str, bool, str, bool]
-"""The text of a shape, whether there is a `$select`, the kind of plan, and whether a tool only looks at the table."""
-
-
-def entities_of(numbers: Sequence[int]) -> int:
-    """Entities read or written."""
-    return numbers[READ] + numbers[WRITTEN]
-
-
-def operations_of(numbers: Sequence[int]) -> int:
-    """Operations, as the target of an account counts them: each page of a query, and each write of a transaction."""
-    return numbers[READS] + numbers[WRITTEN] + sum(numbers[NUMBERS - 3 :])
-
-
-@dataclass(slots=True)
-class PartitionBucket:
-    """The counts of a partition, and those that it may have missed.
-
-    `peak` is the most entities in any second, `busiest` and `busiest_writes` are those of its busiest minutes.
-    """
-
-    numbers: list[int] = field(default_factory=lambda: [0] * NUMBERS)
-    missed: int = 0
-    peak: float = 0.0
-    busiest: int = 0
-    busiest_writes: int = 0
-
-    @property
-    def upper(self) -> int:
-        """Not less than the entities of the partition."""
-        return entities_of(self.numbers) + self.missed
-
-
-@dataclass(slots=True)
-class ShapeBucket:
-    """The counts of the queries of one shape."""
-
-    terms: list[list[str]]
-    joined: str
-    queries: int = 0
-    pages: int = 0
-    read: int = 0
-    returned: int = 0
-    seconds: float = 0.0
-    durations: list[int] = field(default_factory=lambda: [0] * (len(PAGE_BOUNDS) + 1))
-    ended: int = 0
-
-    def add(self, other: ShapeBucket) -> None:
-        self.queries += other.queries
-        self.pages += other.pages
-        self.read += other.read
-        self.returned += other.returned
-        self.seconds += other.seconds
-        self.durations = list(map(add, self.durations, other.durations))
-        self.ended += other.ended
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Entities that scans read between two keys; without a `last`, up to the end of the table."""
-
-    first: bytes
-    last: bytes | None
-    read: int
-
-
-@dataclass(slots=True)
-class TableBucket:
-    """The counts of one table. `name` has the case in which a client wrote it."""
-
-    name: str
-    numbers: list[int] = field(default_factory=lambda: [0] * NUMBERS)
-    plans: dict[str, int] = field(default_factory=dict)
-    partitions: dict[str, PartitionBucket] = field(default_factory=dict)
-    ranges: list[CountedRange] = field(default_factory=list)
-    """Where the partitions are that are not listed."""
-    spans: list[Span] = field(default_factory=list)
-    shapes: dict[ShapeName, ShapeBucket] = field(default_factory=dict)
-    peak: float = 0.0
-    writes: dict[str, int] = field(default_factory=dict)
-    """Writes by their kind."""
-    write_requests: int = 0
-    lost_updates: int = 0
-    properties_max: int = 0
-    entity_bytes_max: int = 0
-
-
-@dataclass(slots=True)
-class Bucket:
-    """The counts of all tables. `other` are those of tables that had no room, or may not be there."""
-
-    tables: dict[TableKey, TableBucket] = field(default_factory=dict)
-    unlisted: int = 0
-    other: list[int] = field(default_factory=lambda: [0] * NUMBERS)
-    account_peaks: dict[str, float] = field(default_factory=dict)
-
-
-def bucket_of(window: Mapping[str, Any]) -> Bucket:
-    """The window of a worker, as `window` wrote it."""
-    bucket = Bucket(unlisted=window["unlisted"], other=window["other"])
-    for content in window["tables"]:
-        table = TableBucket(content["table"], content["numbers"], content["plans"])
-        table.writes = content["writes"]
-        table.write_requests = content["write_requests"]
-        table.lost_updates = content["lost_updates"]
-        table.properties_max = content["properties_max"]
-        table.entity_bytes_max = content["entity_bytes_max"]
-        for key, *numbers, missed in content["partitions"]:
-            table.partitions[key] = PartitionBucket(numbers, missed)
-        table.ranges = [
-            CountedRange(encode_key(first), encode_key(last), read, written)
-            for first, last, read, written in content["ranges"]
-        ]
-        table.spans = [
-            Span(encode_key(first), None if last is None else encode_key(last), read)
-            for first, last, read in content["spans"]
-        ]
-        for text, terms, joined_by, names_select, is_look, plan, *counts in content["shapes"]:
-            # Shapes whose values have other types, or that differ where a long text is cut, have one text.
-            name = text, names_select, plan, is_look
-            table.shapes.setdefault(name, ShapeBucket(terms, joined_by)).add(
-                ShapeBucket(terms, joined_by, *counts)
-            )
-        bucket.tables[content["account"], content["table"].lower()] = table
-    return bucket
-
-
-def merged(buckets: Iterable[Bucket]) -> Bucket:
-    """All buckets together, with room for the busiest. The buckets stay as they are."""
-    whole = Bucket()
-    for bucket in buckets:
-        whole.other = list(map(add, whole.other, bucket.other))
-        for account, peak in bucket.account_peaks.items():
-            whole.account_peaks[account] = max(peak, whole.account_peaks.get(account, 0.0))
-        for key, table in bucket.tables.items():
-            _add_table(
-                whole.tables.setdefault(key, TableBucket(table.name)), table, bucket.unlisted
-            )
-        # A partition that the bucket does not list may have so many entities in it.
-        whole.unlisted += bucket.unlisted
-    for table in whole.tables.values():
-        for partition in table.partitions.values():
-            partition.missed += whole.unlisted
-        table.ranges = joined(table.ranges, RANGES_MAX)
-        table.spans = _joined_spans(table.spans)
-    _limit(whole)
-    return whole
-
-
-def _add_table(into: TableBucket, table: TableBucket, unlisted: int) -> None:
-    into.numbers = list(map(add, into.numbers, table.numbers))
-    into.peak = max(into.peak, table.peak)
-    into.write_requests += table.write_requests
-    into.lost_updates += table.lost_updates
-    into.properties_max = max(into.properties_max, table.properties_max)
-    into.entity_bytes_max = max(into.entity_bytes_max, table.entity_bytes_max)
-    for plan, count in table.plans.items():
-        into.plans[plan] = into.plans.get(plan, 0) + count
-    for kind, count in table.writes.items():
-        into.writes[kind] = into.writes.get(kind, 0) + count
-    for key, partition in table.partitions.items():
-        present = into.partitions.setdefault(key, PartitionBucket())
-        present.numbers = list(map(add, present.numbers, partition.numbers))
-        present.peak = max(present.peak, partition.peak)
-        present.busiest = max(present.busiest, partition.busiest)
-        present.busiest_writes = max(present.busiest_writes, partition.busiest_writes)
-        # Beyond what a partition misses that no bucket lists: `merged` adds that for all.
-        present.missed += partition.missed - unlisted
-    into.ranges += table.ranges
-    into.spans += table.spans
-    for name, shape in table.shapes.items():
-        into.shapes.setdefault(name, ShapeBucket(shape.terms, shape.joined)).add(shape)
-
-
-def _joined_spans(spans: list[Span]) -> list[Span]:
-    """Spans of the same keys as one; the span around all if there are too many."""
-    reads: dict[tuple[bytes, bytes | None], int] = {}
-    for span in spans:
-        reads[span.first, span.last] = reads.get((span.first, span.last), 0) + span.read
-    if len(reads) <= SPANS_MAX:
-        return [Span(first, last, read) for (first, last), read in reads.items()]
-    lasts = [last for _, last in reads if last is not None]
-    last = max(lasts) if len(lasts) == len(reads) else None
-    return [Span(min(first for first, _ in reads), last, sum(reads.values()))]
-
-
-def _limit(whole: Bucket) -> None:
-    """Drop what has no room: the tables, partitions and shapes with the fewest entities."""
-    if len(whole.tables) > TABLES_MAX:
-        ordered = sorted(whole.tables.items(), key=lambda item: -entities_of(item[1].numbers))
-        for key, table in ordered[TABLES_MAX:]:
-            whole.other = list(map(add, whole.other, table.numbers))
-            whole.unlisted = max(
-                whole.unlisted, *(each.upper for each in table.partitions.values()), 0
-            )
-            del whole.tables[key]
-    _limit_partitions(whole)
-    shapes = [
-        (shape.read, table, name)
-        for table in whole.tables.values()
-        for name, shape in table.shapes.items()
-    ]
-    if len(shapes) > SHAPES_MAX:
-        shapes.sort(key=lambda each: -each[0])
-        for _, table, name in shapes[SHAPES_MAX:]:
-            del table.shapes[name]
-
-
-def _limit_partitions(whole: Bucket) -> None:
-    partitions = [
-        (partition.upper, table, key)
-        for table in whole.tables.values()
-        for key, partition in table.partitions.items()
-    ]
-    if len(partitions) <= PARTITIONS_MAX:
-        return
-    partitions.sort(key=lambda each: -each[0])
-    dropped: dict[int, tuple[TableBucket, list[CountedRange]]] = {}
-    for upper, table, key in partitions[PARTITIONS_MAX:]:
-        whole.unlisted = max(whole.unlisted, upper)
-        numbers = table.partitions.pop(key).numbers
-        encoded = encode_key(key)
-        of_table = dropped.setdefault(id(table), (table, []))[1]
-        of_table.append(CountedRange(encoded, encoded, numbers[READ], numbers[WRITTEN]))
-    for table, ranges in dropped.values():
-        table.ranges = joined([*table.ranges, *ranges], RANGES_MAX)
-
-
 OPEN_SECONDS: Final = 30
 """Seconds after its end for which a minute stays open: a worker may be late with its report. Later counts are lost."""
+PARTITIONS_SHOWN: Final = 50
+"""The hottest partitions of a period in a report."""
+QUERIES_SHOWN: Final = 50
+"""The query shapes of a period in a report."""
+HEAT_RANGES_MAX: Final = 64
+"""Key ranges of a heat map."""
 
-_Entities = dict[tuple[TableKey, str | None], int]
-"""Entities read or written: of a table (None), and of its partitions. Operations of an account: an empty table name."""
-_Rates = dict[tuple[TableKey, str | None], float]
+_Place = tuple[TableKey, str | None]
+"""A partition; a table (None); or an account, whose table has an empty name."""
+_Counted = dict[_Place, int]
+"""Entities read or written in each place; of accounts, operations."""
+_Rates = dict[_Place, float]
 """The same in a second."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """The state of a worker at its newest report that was looked at."""
+    """What the newest report of a worker said. `rates` are those since the report before."""
 
     process: int
     at: float
     minute: int
-    entities: _Entities
-    unlisted: int
+    counted: _Counted
+    missed: int
     rates: _Rates = field(default_factory=dict)
 
 
@@ -322,260 +94,158 @@ class InsightHistory:
         self.workers = reports.workers
         self._reports = reports
         self._seen: dict[int, _Seen] = {}
-        self._open: dict[int, dict[tuple[int, int], Bucket]] = {}
+        self._open: dict[int, dict[tuple[int, int], WindowCounts]] = {}
         """By minute, and by worker and process: a process that replaces another counts from 0 again."""
         self._peaks: dict[int, _Rates] = {}
-        """By minute: the most entities in a second."""
-        self._minutes: dict[int, Bucket] = {}
-        self._quarters: dict[int, Bucket] = {}
+        """By minute: the highest rates."""
+        self._minutes: dict[int, WindowCounts] = {}
+        self._quarters: dict[int, WindowCounts] = {}
 
     def look(self, now: float) -> None:
         """Read the newest reports. To be called about once a second."""
         rates: _Rates = {}
         for worker in range(self.workers):
             report = self._reports.newest(worker)
-            if report is None:
-                continue
-            seen = self._take(worker, report)
-            for place, rate in seen.rates.items():
-                rates[place] = rates.get(place, 0.0) + rate
+            if report is not None:
+                for place, rate in self._take(worker, report).items():
+                    rates[place] = rates.get(place, 0.0) + rate
         if rates:
-            self._note_peaks(int(now) // HOUR_BUCKET_SECONDS, rates)
+            peaks = self._peaks.setdefault(int(now) // MINUTE_SECONDS, {})
+            for place, rate in rates.items():
+                peaks[place] = max(rate, peaks.get(place, 0.0))
         for minute in sorted(self._open):
-            if (minute + 1) * HOUR_BUCKET_SECONDS + OPEN_SECONDS <= now:
+            if (minute + 1) * MINUTE_SECONDS + OPEN_SECONDS <= now:
                 self._close(minute)
-        for buckets, seconds in ((self._minutes, HOUR_SECONDS), (self._quarters, DAY_SECONDS)):
-            for start in [
-                start for start in buckets if start <= now - seconds - DAY_BUCKET_SECONDS
-            ]:
-                del buckets[start]
+        for windows, seconds in ((self._minutes, HOUR_SECONDS), (self._quarters, DAY_SECONDS)):
+            oldest = now - seconds - DAY_BUCKET_SECONDS
+            for start in [start for start in windows if start <= oldest]:
+                del windows[start]
 
-    def minutes(self) -> dict[int, Bucket]:
-        """The buckets of the last hour by their starts, the present one included. Minutes without a request lack."""
+    def minutes(self) -> dict[int, WindowCounts]:
+        """The minutes of the last hour by their starts, the present one included. Those without a request lack."""
         return self._minutes | {
-            minute * HOUR_BUCKET_SECONDS: self._merged(minute) for minute in self._open
+            minute * MINUTE_SECONDS: self._merged(minute) for minute in self._open
         }
 
-    def quarters(self) -> dict[int, Bucket]:
-        """The same of the last day."""
+    def quarters(self) -> dict[int, WindowCounts]:
+        """The quarters of an hour of the last day, in the same way."""
         found = dict(self._quarters)
         for minute in self._open:
-            start = _quarter_of(minute)
-            bucket = self._merged(minute)
-            found[start] = merged((found[start], bucket)) if start in found else bucket
+            _add_to_quarter(found, minute, self._merged(minute))
         return found
 
-    def _take(self, worker: int, report: WorkerReport) -> _Seen:
-        """Take in the windows of a report, unless it is the one of the last look."""
+    def _take(self, worker: int, report: WorkerReport) -> _Rates:
+        """Take in the windows of a report, unless it is the one of the last look. Returns the rates of the worker."""
         before = self._seen.get(worker)
-        if before is not None and before.process == report.process and before.at == report.at:
-            return before
-        present, ended = report.content["present"], report.content["ended"]
-        minute: int = present["minute"]
-        bucket = self._put(worker, report.process, present)
-        seen = _Seen(report.process, report.at, minute, _entities_in(bucket), bucket.unlisted)
-        if before is not None and before.process == report.process:
-            entities = dict(seen.entities)
-            counted = before.entities
-            if before.minute != minute:
-                rest: _Entities = {}
-                if ended is not None and ended["minute"] == before.minute:
-                    rest = _entities_in(self._put(worker, report.process, ended))
-                for place, number in rest.items():
-                    entities[place] = entities.get(place, 0) + number
-            seconds = report.at - before.at
-            # A partition that was not listed may have had so many entities: a rate is never too high.
-            unlisted = before.unlisted
-            seen.rates = {
-                place: (number - counted.get(place, unlisted)) / seconds
-                for place, number in entities.items()
-                if number > counted.get(place, unlisted)
-            }
-        elif ended is not None:
-            self._put(worker, report.process, ended)
+        is_same_process = before is not None and before.process == report.process
+        if before is not None and is_same_process and before.at == report.at:
+            return before.rates
+        ended = report.content["ended"]
+        window = self._put(worker, report.process, report.content["present"])
+        counted = _counted_in(window)
+        seen = _Seen(report.process, report.at, window.minute, counted, window.missed)
         self._seen[worker] = seen
-        return seen
+        if before is None or not is_same_process:
+            if ended is not None:
+                self._put(worker, report.process, ended)
+            return seen.rates
+        if before.minute != window.minute:
+            counted = dict(counted)
+            if ended is not None and ended["minute"] == before.minute:
+                rest = _counted_in(self._put(worker, report.process, ended))
+                for place, number in rest.items():
+                    counted[place] = counted.get(place, 0) + number
+        for place, number in counted.items():
+            # A partition that was not listed may have had so many entities: a rate is never too high.
+            more = number - before.counted.get(place, before.missed)
+            if more > 0:
+                seen.rates[place] = more / (report.at - before.at)
+        return seen.rates
 
-    def _put(self, worker: int, process: int, window: dict[str, Any]) -> Bucket:
+    def _put(self, worker: int, process: int, content: Mapping[str, Any]) -> WindowCounts:
         """Make this the newest window of its minute, unless the minute is closed or the window is empty."""
-        bucket = bucket_of(window)
-        start = window["minute"] * HOUR_BUCKET_SECONDS
-        if start not in self._minutes and (bucket.tables or any(bucket.other)):
-            self._open.setdefault(window["minute"], {})[worker, process] = bucket
-        return bucket
-
-    def _note_peaks(self, minute: int, rates: _Rates) -> None:
-        peaks = self._peaks.setdefault(minute, {})
-        for place, rate in rates.items():
-            if rate > peaks.get(place, 0.0):
-                peaks[place] = rate
+        window = read_window(content)
+        is_open = window.minute * MINUTE_SECONDS not in self._minutes
+        if is_open and (window.tables or any(window.other.rest.numbers())):
+            self._open.setdefault(window.minute, {})[worker, process] = window
+        return window
 
     def _close(self, minute: int) -> None:
-        bucket = self._merged(minute)
+        window = self._merged(minute)
         del self._open[minute]
         self._peaks = {each: peaks for each, peaks in self._peaks.items() if each > minute}
-        self._minutes[minute * HOUR_BUCKET_SECONDS] = bucket
-        start = _quarter_of(minute)
-        present = self._quarters.get(start)
-        self._quarters[start] = bucket if present is None else merged((present, bucket))
+        self._minutes[minute * MINUTE_SECONDS] = window
+        _add_to_quarter(self._quarters, minute, window)
 
-    def _merged(self, minute: int) -> Bucket:
+    def _merged(self, minute: int) -> WindowCounts:
         """The windows of all workers, with the peaks of the minute, which is the busiest one so far."""
-        bucket = merged(self._open[minute].values())
-        for each in bucket.tables.values():
-            for partition_bucket in each.partitions.values():
-                partition_bucket.busiest = entities_of(partition_bucket.numbers)
-                partition_bucket.busiest_writes = partition_bucket.numbers[WRITTEN]
-        for (key, partition), rate in self._peaks.get(minute, {}).items():
-            if not key[1]:
-                bucket.account_peaks[key[0]] = rate
-                continue
-            table = bucket.tables.get(key)
-            if table is None:
-                continue
-            of: TableBucket | PartitionBucket | None = (
-                table if partition is None else table.partitions.get(partition)
-            )
-            if of is not None:
-                of.peak = rate
-        return bucket
+        whole = merged(self._open[minute].values())
+        peaks = self._peaks.get(minute, {})
+        for key, table in whole.tables.items():
+            account = key[0], ""
+            whole.account_peaks[key[0]] = peaks.get((account, None), 0.0)
+            table.peak = peaks.get((key, None), 0.0)
+            for name, counts in table.partitions.items():
+                counts.peak = peaks.get((key, name), 0.0)
+                counts.busiest, counts.busiest_writes = counts.entities(), counts.writes
+        return whole
 
 
-def _quarter_of(minute: int) -> int:
-    """The start of the bucket of a day that a minute is in."""
-    seconds = minute * HOUR_BUCKET_SECONDS
-    return seconds - seconds % DAY_BUCKET_SECONDS
+def _add_to_quarter(quarters: dict[int, WindowCounts], minute: int, window: WindowCounts) -> None:
+    seconds = minute * MINUTE_SECONDS
+    start = seconds - seconds % DAY_BUCKET_SECONDS
+    present = quarters.get(start)
+    quarters[start] = window if present is None else merged((present, window))
 
 
-def _entities_in(bucket: Bucket) -> _Entities:
-    found: _Entities = {}
-    for key, table in bucket.tables.items():
-        found[key, None] = entities_of(table.numbers)
+def _counted_in(window: WindowCounts) -> _Counted:
+    found: _Counted = {}
+    for key, table in window.tables.items():
+        whole = table.whole()
+        found[key, None] = whole.entities()
         account = (key[0], ""), None
-        found[account] = found.get(account, 0) + operations_of(table.numbers)
-        for name, partition in table.partitions.items():
-            found[key, name] = entities_of(partition.numbers)
+        found[account] = found.get(account, 0) + whole.operations()
+        for name, counts in table.partitions.items():
+            found[key, name] = counts.entities()
     return found
 
 
-HEAT_RANGES_MAX: Final = 64
-"""Key ranges of a heat map."""
+class _Course(NamedTuple):
+    """The windows of an hour or a day, each of so many `seconds`; None where nothing was counted."""
 
-_Bounds = Sequence[tuple[bytes, bytes]]
-"""The first and the last key of each range, ascending and disjoint."""
-
-
-def heat_map_of(
-    tables: Sequence[TableBucket | None],
-    starts: tuple[int, ...],
-    seconds: int,
-    shown: Callable[[str], str],
-) -> HeatMap:
-    """The map of a table from its buckets by time. `shown` gives a key as the report shows it."""
-    columns = [_places(table) for table in tables]
-    weights: dict[bytes, int] = {}
-    for column in columns:
-        for place in column:
-            for end in (place.first, place.last):
-                weights[end] = weights.get(end, 0) + place.read + place.written
-    if not weights and any(table is not None for table in tables):
-        weights[b""] = 1
-    bounds = grouped(sorted(weights.items()), HEAT_RANGES_MAX)
-    read, written, scanned = [], [], []
-    for table, column in zip(tables, columns, strict=True):
-        row = _by_range(bounds, column, (place.read for place in column))
-        written.append(tuple(_by_range(bounds, column, (place.written for place in column))))
-        scanned.append(_add_scans(bounds, row, () if table is None else table.spans))
-        read.append(tuple(row))
-    ranges = tuple(KeyRange(*(shown(decode_key(end)) for end in each)) for each in bounds)
-    return HeatMap(seconds, starts, ranges, tuple(read), tuple(written), tuple(scanned))
-
-
-def _places(table: TableBucket | None) -> list[CountedRange]:
-    """Where the entities of a table were read and written by requests of one partition."""
-    if table is None:
-        return []
-    points = [(encode_key(name), each.numbers) for name, each in table.partitions.items()]
-    # A page of a scan that lies inside one partition is known to be of that.
-    pages = [
-        CountedRange(span.first, span.first, 0, 0)
-        for span in table.spans
-        if span.first and span.first == span.last
-    ]
-    return [
-        *(CountedRange(key, key, numbers[READ], numbers[WRITTEN]) for key, numbers in points),
-        *table.ranges,
-        *pages,
-    ]
-
-
-def _by_range(bounds: _Bounds, places: Sequence[CountedRange], counts: Iterable[int]) -> list[int]:
-    """The counts of the places in the ranges; partitions that had no room count evenly between their keys."""
-    sums = [0] * len(bounds)
-    firsts = [first for first, _ in bounds]
-    lasts = [last for _, last in bounds]
-    for place, count in zip(places, counts, strict=True):
-        begin = min(bisect_left(lasts, place.first), len(bounds) - 1)
-        width = max(1, bisect_right(firsts, place.last) - begin)
-        share, rest = divmod(count, width)
-        for index in range(width):
-            sums[begin + index] += share + (index < rest)
-    return sums
-
-
-def _add_scans(bounds: _Bounds, sums: list[int], spans: Iterable[Span]) -> int:
-    """Add the scans that stayed inside one range; returns the entities that all others read."""
-    elsewhere = 0
-    lasts = [last for _, last in bounds]
-    for span in spans:
-        index = bisect_left(lasts, span.first)
-        is_inside = index < len(bounds) and bounds[index][0] <= span.first
-        if is_inside and span.last is not None and span.last <= bounds[index][1]:
-            sums[index] += span.read
-        else:
-            elsewhere += span.read
-    return elsewhere
-
-
-PARTITIONS_SHOWN: Final = 50
-"""The hottest partitions of a period."""
-QUERIES_SHOWN: Final = 50
-"""The query shapes of a period."""
-
-Buckets = Mapping[int, Bucket]
-"""Buckets by their starts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The time buckets of an hour or a day: their starts, and the length of each in seconds."""
-
-    starts: tuple[int, ...]
     seconds: int
+    starts: tuple[int, ...]
+    windows: list[WindowCounts | None]
 
     @classmethod
-    def before(cls, now: float, length: int, seconds: int) -> Times:
-        """The buckets of the last `length` seconds, the present one included."""
+    def of(
+        cls, windows: Mapping[int, WindowCounts], now: float, length: int, seconds: int
+    ) -> _Course:
+        """The windows of the last `length` seconds, the present one included."""
         present = int(now) - int(now) % seconds
-        return cls(tuple(range(present - length + seconds, present + 1, seconds)), seconds)
+        starts = tuple(range(present - length + seconds, present + 1, seconds))
+        return cls(seconds, starts, [windows.get(start) for start in starts])
 
-    def of(self, buckets: Buckets) -> list[Bucket | None]:
-        """The bucket at each start."""
-        return [buckets.get(start) for start in self.starts]
+    def last(self, seconds: int) -> _Course:
+        """The part that so many seconds are in."""
+        number = seconds // self.seconds
+        return _Course(self.seconds, self.starts[-number:], self.windows[-number:])
+
+    def of_table(self, key: TableKey) -> list[TableCounts | None]:
+        return [None if window is None else window.tables.get(key) for window in self.windows]
 
 
 class Summary:
-    """A report in the making. `only` is the name of the one table that is asked for, in lower case.
+    """A report in the making, of the tables for which `sizes` are known and those in the history.
 
-    Without `shows_keys`, a hash stands for each partition key.
+    `only` is the name of the one table that is asked for, in lower case. Without `shows_keys`, a hash stands for each
+    PartitionKey.
     """
 
     def __init__(
         self,
         now: float,
-        started: float,
-        minutes: Buckets,
-        quarters: Buckets,
+        history: InsightHistory,
         sizes: Mapping[TableKey, TableSize],
         *,
         only: str | None = None,
@@ -583,43 +253,37 @@ class Summary:
         shows_keys: bool = True,
     ) -> None:
         self._now = now
-        self._started = started
+        self._history = history
         self._sizes = sizes
         self._only = only
         self._account = account
         self._shows_keys = shows_keys
-        self._hour = Times.before(now, HOUR_SECONDS, HOUR_BUCKET_SECONDS)
-        self._day = Times.before(now, DAY_SECONDS, DAY_BUCKET_SECONDS)
-        minutes_of_now = NOW_SECONDS // HOUR_BUCKET_SECONDS
-        self._now_times = Times(self._hour.starts[-minutes_of_now:], HOUR_BUCKET_SECONDS)
-        of_hour, of_day = self._hour.of(minutes), self._day.of(quarters)
-        self._over_time = {NOW: of_hour, HOUR: of_hour, DAY: of_day}
+        self._hour = _Course.of(history.minutes(), now, HOUR_SECONDS, HOUR_BUCKET_SECONDS)
+        self._day = _Course.of(history.quarters(), now, DAY_SECONDS, DAY_BUCKET_SECONDS)
+        courses = {NOW: self._hour.last(NOW_SECONDS), HOUR: self._hour, DAY: self._day}
         self._whole = {
-            NOW: merged(filter(None, self._now_times.of(minutes))),
-            HOUR: merged(filter(None, of_hour)),
-            DAY: merged(filter(None, of_day)),
+            period: merged(filter(None, course.windows)) for period, course in courses.items()
         }
-        starts = {NOW: self._now_times, HOUR: self._hour, DAY: self._day}
         self._covered = {
-            period: max(1.0, now - max(started, times.starts[0]))
-            for period, times in starts.items()
+            period: max(1.0, now - max(history.started, course.starts[0]))
+            for period, course in courses.items()
         }
 
-    def report(self, workers: int, sizes_note: str) -> InsightReport:
+    def report(self, sizes_note: str) -> InsightReport:
         """The whole report."""
-        accounts = {account for account, _ in self._whole[DAY].tables}
+        accounts = sorted({account for account, _ in self._whole[DAY].tables})
         partitions = {period: self._partitions(period) for period in PERIODS}
         return InsightReport(
             at=self._now,
-            started=self._started,
-            workers=workers,
+            started=self._history.started,
+            workers=self._history.workers,
             targets=TARGETS,
-            accounts=tuple(map(self._account_insight, sorted(accounts))),
+            accounts=tuple(map(self._account_insight, accounts)),
             tables=tuple(map(self._table, self._table_keys())),
             partitions={period: each for period, (each, _) in partitions.items()},
             unlisted={period: each for period, (_, each) in partitions.items()},
             queries={period: self._queries(period) for period in PERIODS},
-            other_tables=Activity(*self._whole[HOUR].other),
+            other_tables=Activity(*self._whole[HOUR].other.rest.numbers()),
             sizes_note=sizes_note,
         )
 
@@ -627,31 +291,29 @@ class Summary:
         account, table = key
         return self._only in (None, table) and self._account in (None, account)
 
+    def _wanted_tables(self, period: str) -> Iterator[tuple[TableKey, TableCounts]]:
+        return (item for item in self._whole[period].tables.items() if self._wanted(item[0]))
+
     def _table_keys(self) -> list[TableKey]:
         """The tables, those with the most entities in the last hour first, then the largest ones."""
-        hour, day = self._whole[HOUR].tables, self._whole[DAY].tables
+        hour, day = (
+            {key: table.whole().entities() for key, table in self._wanted_tables(period)}
+            for period in (HOUR, DAY)
+        )
 
         def order(key: TableKey) -> tuple[int, int, int, TableKey]:
             size = self._sizes.get(key)
-            return (
-                -entities_of(hour[key].numbers) if key in hour else 0,
-                -entities_of(day[key].numbers) if key in day else 0,
-                -size.bytes if size is not None else 0,
-                key,
-            )
+            bytes_stored = 0 if size is None else size.bytes
+            return -hour.get(key, 0), -day.get(key, 0), -bytes_stored, key
 
-        return sorted(filter(self._wanted, {*day, *hour, *self._sizes}), key=order)
+        return sorted({*hour, *day, *filter(self._wanted, self._sizes)}, key=order)
 
     def _account_insight(self, account: str) -> AccountInsight:
         rates = {}
-        for period in PERIODS:
-            whole = self._whole[period]
-            operations = sum(
-                operations_of(table.numbers)
-                for (of, _), table in whole.tables.items()
-                if of == account
-            )
-            peak = whole.account_peaks.get(account, 0.0)
+        for period, window in self._whole.items():
+            tables = (table for key, table in window.tables.items() if key[0] == account)
+            operations = sum(table.whole().operations() for table in tables)
+            peak = window.account_peaks.get(account, 0.0)
             rates[period] = self._rate(period, operations, peak, ACCOUNT_RATE_TARGET)
         return AccountInsight(account, rates)
 
@@ -661,81 +323,69 @@ class Summary:
         return Rate(round(mean, 2), round(most, 1), most > target)
 
     def _table(self, key: TableKey) -> TableInsight:
+        account, name = key
         found = {period: self._whole[period].tables.get(key) for period in PERIODS}
-        names = [table.name for table in found.values() if table is not None]
-        present = {period: table or TableBucket("") for period, table in found.items()}
-        size = self._sizes.get(key)
+        tables = {period: table or TableCounts(account, name) for period, table in found.items()}
+        whole = {period: table.whole() for period, table in tables.items()}
         return TableInsight(
-            account=key[0],
-            table=names[0] if names else key[1],
-            activity={period: Activity(*table.numbers) for period, table in present.items()},
-            plans={period: dict(sorted(table.plans.items())) for period, table in present.items()},
+            account=account,
+            table=next((table.name for table in found.values() if table is not None), name),
+            activity={period: Activity(*each.numbers()) for period, each in whole.items()},
+            plans={period: dict(sorted(table.plans.items())) for period, table in tables.items()},
             rates={
                 # No target is for a table: it is served by as many servers as it has partitions.
-                period: self._rate(period, entities_of(table.numbers), table.peak, inf)
-                for period, table in present.items()
+                period: self._rate(period, each.entities(), tables[period].peak, inf)
+                for period, each in whole.items()
             },
-            hour=self._series(key, self._hour, self._over_time[HOUR]),
-            day=self._series(key, self._day, self._over_time[DAY]),
-            size=size,
-            heat=None if self._only is None else self._heat_maps(key),
-            writes={
-                period: dict(sorted(table.writes.items())) for period, table in present.items()
-            },
-            lost_updates={period: table.lost_updates for period, table in present.items()},
-            properties_max={period: table.properties_max for period, table in present.items()},
-            entity_bytes_max={period: table.entity_bytes_max for period, table in present.items()},
-            write_requests={period: table.write_requests for period, table in present.items()},
-        )
-
-    def _series(self, key: TableKey, times: Times, buckets: list[Bucket | None]) -> Series:
-        nothing = TableBucket("")
-        rows = [
-            nothing.numbers if bucket is None else bucket.tables.get(key, nothing).numbers
-            for bucket in buckets
-        ]
-        activities = [Activity(*row) for row in rows]
-        return Series(
-            seconds=times.seconds,
-            starts=times.starts,
-            reads=tuple(each.reads for each in activities),
-            writes=tuple(each.writes for each in activities),
-            entities=tuple(map(entities_of, rows)),
-            bytes=tuple(each.bytes_in + each.bytes_out for each in activities),
-            conflicts=tuple(each.conflicts for each in activities),
-            refused=tuple(each.refused for each in activities),
+            hour=_series(self._hour, key),
+            day=_series(self._day, key),
+            size=self._sizes.get(key),
+            heat=None
+            if self._only is None
+            else HeatMaps(*(_heat_map(each, key, self._shown) for each in (self._hour, self._day))),
+            writes={period: dict(sorted(table.writes.items())) for period, table in tables.items()},
+            lost_updates={period: table.lost_updates for period, table in tables.items()},
+            properties_max={period: table.properties_max for period, table in tables.items()},
+            entity_bytes_max={period: table.entity_bytes_max for period, table in tables.items()},
+            write_requests={period: table.write_requests for period, table in tables.items()},
         )
 
     def _partitions(self, period: str) -> tuple[tuple[PartitionActivity, ...], int]:
         """The list, and the most entities of a partition that is not in it."""
         found = [
-            (partition, key, name)
-            for key, table in self._whole[period].tables.items()
-            if self._wanted(key)
-            for name, partition in table.partitions.items()
+            (key, name, counts)
+            for key, table in self._wanted_tables(period)
+            for name, counts in table.partitions.items()
         ]
-        found.sort(key=lambda each: (-entities_of(each[0].numbers), each[1], each[2]))
+        found.sort(key=lambda each: (-each[2].entities(), each[0], each[1]))
         shown, others = found[:PARTITIONS_SHOWN], found[PARTITIONS_SHOWN:]
-        unlisted = max(
-            [self._whole[period].unlisted, *(partition.upper for partition, _, _ in others)]
-        )
-        return tuple(self._partition(period, *each) for each in shown), unlisted
+        missed = max([self._whole[period].missed, *(counts.upper() for *_, counts in others)])
+        return tuple(self._partition(period, *each) for each in shown), missed
 
     def _partition(
-        self, period: str, partition: PartitionBucket, key: TableKey, name: str
+        self, period: str, key: TableKey, name: str, counts: Counts
     ) -> PartitionActivity:
-        entities = entities_of(partition.numbers)
+        course = self._day if period == DAY else self._hour
+        busiest = counts.busiest / MINUTE_SECONDS
+        rate = replace(
+            self._rate(period, counts.entities(), counts.peak, inf),
+            # A minute is judged: a single large query makes the peak of a second.
+            is_throttled=busiest > PARTITION_RATE_TARGET,
+            busiest_minute=round(busiest, 2),
+            busiest_minute_writes=round(counts.busiest_writes / MINUTE_SECONDS, 2),
+        )
+        over_time = [
+            None if table is None else table.partitions.get(name) for table in course.of_table(key)
+        ]
         return PartitionActivity(
             account=key[0],
             table=self._whole[period].tables[key].name,
             partition_key=self._shown(name),
             is_key_whole=self._shows_keys and HASH_MARK not in name,
-            activity=Activity(*partition.numbers),
-            missed=partition.missed,
-            rate=_with_minutes(self._rate(period, entities, partition.peak, inf), partition),
-            over_time=tuple(
-                _entities_of_partition(bucket, key, name) for bucket in self._over_time[period]
-            ),
+            activity=Activity(*counts.numbers()),
+            missed=counts.missed,
+            rate=rate,
+            over_time=tuple(0 if each is None else each.entities() for each in over_time),
         )
 
     def _shown(self, name: str) -> str:
@@ -743,10 +393,9 @@ class Summary:
 
     def _queries(self, period: str) -> tuple[QueryShape, ...]:
         found = [
-            _query(table.name, key, name, shape, self._sizes.get(key))
-            for key, table in self._whole[period].tables.items()
-            if self._wanted(key)
-            for name, shape in table.shapes.items()
+            _query(table, shape, self._sizes.get(key))
+            for key, table in self._wanted_tables(period)
+            for shape in table.shapes.values()
         ]
         found.sort(
             key=lambda each: (
@@ -759,48 +408,35 @@ class Summary:
         )
         return tuple(found[:QUERIES_SHOWN])
 
-    def _heat_maps(self, key: TableKey) -> HeatMaps:
-        hour, day = self._over_time[HOUR], self._over_time[DAY]
-        return HeatMaps(self._heat(key, self._hour, hour), self._heat(key, self._day, day))
 
-    def _heat(self, key: TableKey, times: Times, buckets: list[Bucket | None]) -> HeatMap:
-        tables = [None if bucket is None else bucket.tables.get(key) for bucket in buckets]
-        return heat_map_of(tables, times.starts, times.seconds, self._shown)
-
-
-def _entities_of_partition(bucket: Bucket | None, key: TableKey, name: str) -> int:
-    if bucket is None or key not in bucket.tables:
-        return 0
-    partition = bucket.tables[key].partitions.get(name)
-    return 0 if partition is None else entities_of(partition.numbers)
-
-
-def _with_minutes(rate: Rate, partition: PartitionBucket) -> Rate:
-    """The rate of a partition, judged by a minute: a single large query makes the peak of a second."""
-    busiest = partition.busiest / HOUR_BUCKET_SECONDS
-    writes = partition.busiest_writes / HOUR_BUCKET_SECONDS
-    return Rate(
-        rate.mean, rate.peak, busiest > PARTITION_RATE_TARGET, round(busiest, 2), round(writes, 2)
+def _series(course: _Course, key: TableKey) -> Series:
+    nothing = Counts(0)
+    counts = [nothing if table is None else table.whole() for table in course.of_table(key)]
+    activities = [Activity(*each.numbers()) for each in counts]
+    return Series(
+        seconds=course.seconds,
+        starts=course.starts,
+        reads=tuple(each.reads for each in activities),
+        writes=tuple(each.writes for each in activities),
+        entities=tuple(each.entities() for each in counts),
+        bytes=tuple(each.bytes_in + each.bytes_out for each in activities),
+        conflicts=tuple(each.conflicts for each in activities),
+        refused=tuple(each.refused for each in activities),
     )
 
 
-def _read_of(plan: str, shape: ShapeBucket, size: TableSize | None) -> int:
-    """Entities read, with those that the engine passes over between the RowKeys that a table scan names."""
+def _query(table: TableCounts, shape: ShapeCounts, size: TableSize | None) -> QueryShape:
+    text, names_select, plan, is_look = shape.name
+    read = shape.read
     names_rows = shape.joined != "or" and any(
         name == ROW_KEY and operator != "ne" for name, operator, _ in shape.terms
     )
-    if plan != "table" or not names_rows or size is None:
-        return shape.read
-    return max(shape.read, shape.ended * size.entities)
-
-
-def _query(
-    table: str, key: TableKey, name: ShapeName, shape: ShapeBucket, size: TableSize | None
-) -> QueryShape:
-    text, names_select, plan, is_look = name
+    if plan == "table" and names_rows and size is not None:
+        # The engine passes over all others by seeks.
+        read = max(read, shape.ended * size.entities)
     return QueryShape(
-        account=key[0],
-        table=table,
+        account=table.account,
+        table=table.name,
         filter=text,
         terms=tuple(FilterTerm(*term) for term in shape.terms),
         joined=shape.joined,
@@ -808,7 +444,7 @@ def _query(
         plan=plan,
         queries=shape.queries,
         pages=shape.pages,
-        entities_read=_read_of(plan, shape, size),
+        entities_read=read,
         entities_returned=shape.returned,
         seconds=round(shape.seconds, 6),
         p50_ms=quantile_ms(shape.durations, 0.5),
@@ -825,6 +461,71 @@ def quantile_ms(durations: Sequence[int], share: float) -> float:
     total = sum(durations)
     if not total:
         return 0.0
-    reached = list(accumulate(durations))
-    bucket = next(index for index, count in enumerate(reached) if count >= share * total)
+    bucket = bisect_left(list(accumulate(durations)), share * total)
     return round(1000 * PAGE_BOUNDS[min(bucket, len(PAGE_BOUNDS) - 1)], 3)
+
+
+def _heat_map(course: _Course, key: TableKey, shown: Callable[[str], str]) -> HeatMap:
+    """The heat map of a table. `shown` gives a key as the report shows it."""
+    tables = course.of_table(key)
+    columns = [[] if table is None else _ranges_of(table) for table in tables]
+    weights: dict[bytes, int] = {}
+    for column in columns:
+        for each in column:
+            for end in (each.first, each.last):
+                weights[end] = weights.get(end, 0) + each.read + each.written
+    if not weights and any(tables):
+        weights[b""] = 1
+    ends = (CountedRange(end, end, weight, 0) for end, weight in weights.items())
+    ranges = joined(ends, HEAT_RANGES_MAX)
+    firsts, lasts = [each.first for each in ranges], [each.last for each in ranges]
+
+    def by_range(column: Iterable[tuple[CountedRange, int]]) -> list[int]:
+        """The counts by range; partitions that had no room count evenly between their keys."""
+        sums = [0] * len(ranges)
+        for each, count in column:
+            begin = min(bisect_left(lasts, each.first), len(ranges) - 1)
+            width = max(1, bisect_right(firsts, each.last) - begin)
+            share, rest = divmod(count, width)
+            for index in range(width):
+                sums[begin + index] += share + (index < rest)
+        return sums
+
+    read, written, scanned = [], [], []
+    for table, column in zip(tables, columns, strict=True):
+        written.append(tuple(by_range((each, each.written) for each in column)))
+        sums = by_range((each, each.read) for each in column)
+        elsewhere = 0
+        for (first, last), count in {} if table is None else table.spans.items():
+            index = bisect_left(lasts, encode_key(first))
+            is_inside = index < len(ranges) and firsts[index] <= encode_key(first)
+            if is_inside and last is not None and encode_key(last) <= lasts[index]:
+                sums[index] += count
+            else:
+                elsewhere += count
+        read.append(tuple(sums))
+        scanned.append(elsewhere)
+    shown_ranges = (
+        KeyRange(*(shown(decode_key(end)) for end in (each.first, each.last))) for each in ranges
+    )
+    return HeatMap(
+        course.seconds,
+        course.starts,
+        tuple(shown_ranges),
+        tuple(read),
+        tuple(written),
+        tuple(scanned),
+    )
+
+
+def _ranges_of(table: TableCounts) -> list[CountedRange]:
+    """Where the entities of a table were read and written by requests of one partition."""
+    found = list(table.ranges)
+    for name, counts in table.partitions.items():
+        key = encode_key(name)
+        found.append(CountedRange(key, key, counts.read(), counts.writes))
+    for first, last in table.spans:
+        if first and first == last:  # pages of scans that lie inside one partition
+            key = encode_key(first)
+            found.append(CountedRange(key, key, 0, 0))
+    return found

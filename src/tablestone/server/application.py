@@ -22,7 +22,7 @@ from tablestone.engines.contract import Engine
 from tablestone.engines.figures import Figure, FigureKind, MeasuredEngine, Values
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import kind_of, open_engine
-from tablestone.insight.counts import Windows
+from tablestone.insight.counts import InsightCounts
 from tablestone.model.errors import StorageError
 from tablestone.server.admission import REASONS
 from tablestone.server.asgi import Message, Receive, Send
@@ -128,13 +128,13 @@ class Application:
         self._background: list[asyncio.Task[None]] = []
         self._refused = RefusedCallers(monotonic_seconds, slot.quiet)
         self._access_log: AccessLog | None = None
-        self._windows = None if slot.insight is None else Windows(unix_seconds())
+        self._windows = None if slot.insight is None else InsightCounts(unix_seconds())
         self._counts = (
             None
             if slot.reports is None
             else RequestCounts(
                 names_tables=configuration.metrics_tables,
-                insight=None if self._windows is None else self._windows.counts,
+                insight=self._windows,
             )
         )
         self._is_watched = self._counts is not None

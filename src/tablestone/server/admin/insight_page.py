@@ -85,12 +85,10 @@ class InsightPage:
         history.look(now)
         summary = Summary(
             now,
-            history.started,
-            history.minutes(),
-            history.quarters(),
+            history,
             self._survey.sizes,
             only=None if table is None else table.lower(),
             account=account,
             shows_keys=self._shows_keys,
         )
-        return summary.report(history.workers, self._survey.note)
+        return summary.report(self._survey.note)
