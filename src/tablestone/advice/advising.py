@@ -1,17 +1,14 @@
-"""From a workload to advice: all rules applied, the severest advice first.
-
-Pure and deterministic: the same workload gives the same list. Knows the tables of rules; does not know where a workload
-comes from, or how advice is shown.
-"""
+"""From a workload to advice: all rules are applied, and the severest advice comes first."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from tablestone.advice.filter_shape import shape_of
 from tablestone.advice.query_rules import QUERY_RULES
-from tablestone.advice.rule import TARGETS, Advice, Rule, Severity, applied
+from tablestone.advice.rule import TARGETS, Advice, Facts, Rule, Severity, applied, rule
 from tablestone.advice.table_rules import TABLE_RULES
 from tablestone.advice.workload import QueryUse, TableUse, Thresholds, Workload
 from tablestone.limits import ACCOUNT_RATE_TARGET
@@ -24,18 +21,21 @@ SHARED: Final = frozenset(
 )
 """Rules whose keys serve several queries."""
 
-ACCOUNT_RATE: Final = Rule(
+
+@rule(
     "account-rate",
     "An account at its target",
-    "The account takes 20,000 requests/s; a page of a query is one, whatever it reads.",
     Severity.SEVERE,
     (TARGETS,),
-    lambda _table, _thresholds: (),
     "The account took {rate} requests in its busiest second; Azure's target for an account is {target}/s.",
     "Divide the tables, or one table by a part of its PartitionKey, over several accounts.",
     "Writes cost the same.",
 )
-"""The one rule on a whole account."""
+def account_rate(workload: Workload, _thresholds: Thresholds) -> Iterator[Facts]:
+    """The account takes 20,000 requests/s; a page of a query is one, whatever it reads."""
+    if workload.rate is not None and workload.rate >= ACCOUNT_RATE_TARGET:
+        yield {"rate": workload.rate, "target": ACCOUNT_RATE_TARGET}
+
 
 DEFAULT: Final = Thresholds()
 
@@ -43,13 +43,7 @@ DEFAULT: Final = Thresholds()
 def advise(workload: Workload, thresholds: Thresholds = DEFAULT) -> list[Advice]:
     """Advice on all tables of a workload; empty if nothing is wrong."""
     found = [each for table in workload.tables for each in advise_on_table(table, thresholds)]
-    if workload.rate is not None and workload.rate >= ACCOUNT_RATE_TARGET:
-        words = {"rate": f"{workload.rate:,.0f}", "target": f"{ACCOUNT_RATE_TARGET:,}"}
-        rule = ACCOUNT_RATE
-        sentence = rule.sentence.format_map(words)
-        found.append(
-            Advice(rule.id, rule.severity, "", sentence, rule.change, rule.cost, rule.sources)
-        )
+    found += applied(account_rate, workload, thresholds)
     return sorted(found, key=lambda each: each.severity.rank)
 
 

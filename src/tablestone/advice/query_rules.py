@@ -41,6 +41,8 @@ _PLANS: Final = {
     PlanKind.RANGES: "scan of several ranges",
 }
 """Kinds of plans as the design guide calls them."""
+_SCAN: Final = "The query `{filter}` of {table} is a {plan}: it {reads}."
+_COPY: Final = "{because} each entity a second time, under PartitionKey `{partition_key}` and RowKey `{row_key}`"
 FREQUENT_RUNS: Final = 10
 """Runs of an observed query from which it is worth a warning: fewer may be a search by hand."""
 
@@ -160,7 +162,18 @@ def _keeps_entities_large(table: TableUse, thresholds: Thresholds) -> bool:
     return (table.entity_bytes_mean or 0) >= thresholds.large_copy_bytes
 
 
+@rule.rule(
+    "compound-key",
+    "Keys of the queried properties",
+    Severity.WARNING,
+    (rule.COMPOUND_KEY, rule.QUERY_KEYS, rule.QUERY_DENSITY),
+    _SCAN,
+    "No other request needs the present keys, so store the entities under PartitionKey `{partition_key}` and "
+    "RowKey `{row_key}`: the query then reads {gain}.{several}",
+    "Writes cost the same as before; the entities are copied once into a table with the new keys.",
+)
 def compound_key(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A scan asks for fixed values of properties, and no other request needs the present keys."""
     across = list(_across(table, thresholds))
     for query in across:
         if not _present_uses(table, query):
@@ -172,13 +185,37 @@ def compound_key(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
             yield _about(query.use, **(keys_inside(query) | {"row_key": row_key}))
 
 
+@rule.rule(
+    "inter-partition-index",
+    "A copy in other partitions",
+    Severity.WARNING,
+    (rule.INTER_PARTITION_INDEX, rule.EVENTUALLY_CONSISTENT, rule.DENORMALIZATION),
+    _SCAN,
+    _COPY + ": the query then reads {gain}.{several}{instead}",
+    "Each write becomes two requests to two partitions, which cannot share a transaction: the copy is behind until "
+    "the second request has succeeded. A queue repeats that one until it does, so it must be idempotent.{more}",
+)
 def inter_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A scan of several partitions asks for fixed values of properties, and other requests need the present keys."""
     if _keeps_entities_large(table, thresholds):
         return
     yield from _copies(table, thresholds)
 
 
+@rule.rule(
+    "index-entities",
+    "Index entities",
+    Severity.WARNING,
+    (rule.INDEX_ENTITIES, rule.EVENTUALLY_CONSISTENT),
+    _SCAN,
+    _COPY
+    + " with nothing but the present keys in it, since an entity has {mean} bytes: the query then reads "
+    "{gain}, and a point read gets each entity.{several}{instead}",
+    "Each write of a new entity, and of a new value of these properties, becomes two requests to two partitions, "
+    "which are eventually consistent.{more}",
+)
 def index_entities(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """The same, for entities of 16 KiB or more."""
     if _keeps_entities_large(table, thresholds):
         for facts in _copies(table, thresholds):
             yield {**facts, "mean": table.entity_bytes_mean}
@@ -201,7 +238,19 @@ def _more(table: TableUse) -> str:
     return f" {period}, that would have been {requests:,} more {'request' if requests == 1 else 'requests'}."
 
 
+@rule.rule(
+    "intra-partition-index",
+    "A copy in the same partition",
+    Severity.WARNING,
+    (rule.INTRA_PARTITION_INDEX, rule.COMPOUND_KEY),
+    _SCAN,
+    "{because} each entity a second time into its partition, under RowKey `{row_key}`: the query then reads "
+    "{gain}.{several}{instead}",
+    "Each write becomes one entity group transaction of two entities, so the copies are always equal, and the "
+    "partition has twice the entities.{room}",
+)
 def intra_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A query of one partition asks for other properties, and other requests need the present keys."""
     inside = list(_inside(table, thresholds))
     for query in inside:
         if keep := _present_uses(table, query):
@@ -214,7 +263,18 @@ def intra_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
             yield _about(query.use, **keys_inside(query, inside), **keep._asdict(), room=room)
 
 
+@rule.rule(
+    "row-key-alone",
+    "A RowKey without its PartitionKey",
+    Severity.WARNING,
+    (rule.QUERY_KEYS, rule.INTER_PARTITION_INDEX),
+    _SCAN,
+    "Name the PartitionKey too, which makes it a point read; if the client does not know it, keep an index entity "
+    "under PartitionKey `{partition_key}` and RowKey `{row_key}`.{several}",
+    "A point read changes no write; an index entity is a second request for each insert and each delete.",
+)
 def row_key_alone(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A query fixes the RowKey and not the PartitionKey."""
     for query in _scans(table, thresholds):
         if not query.fixes_partition and ROW_KEY in query.conditions.equal:
             yield _about(
@@ -225,14 +285,37 @@ def row_key_alone(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
             )
 
 
+@rule.rule(
+    "flag",
+    "A property of two values",
+    Severity.WARNING,
+    (rule.INDEX_ENTITIES, rule.CHOOSING_PARTITION_KEY),
+    _SCAN,
+    "A key of {names} would make two partitions, each as hot as half of the table: keep index entities for the "
+    "wanted entities only, in a partition of their own.",
+    "A change of {names} becomes two requests, which are eventually consistent.",
+)
 def flag(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A scan fixes Boolean properties only."""
     for query in _scans(table, thresholds):
         conditions = query.conditions
         if not query.fixes_partition and ROW_KEY not in conditions.equal and _flags(query):
             yield _about(query.use, names=" and ".join(query.equal))
 
 
+@rule.rule(
+    "range-alone",
+    "A range without a fixed property",
+    Severity.WARNING,
+    (rule.COMPOUND_KEY, rule.APPEND, rule.LOG_DATA),
+    _SCAN,
+    "Write each entity a second time with a part of {name}, such as {part}, in the PartitionKey and {name} in the "
+    "RowKey: the query is then one row range for each such part.",
+    "Each write becomes two requests. If {name} is a time, all writes of the moment go to one partition: above a "
+    "few hundred a second, put a number from 0 to 15 before the part, and send one query for each number.",
+)
 def range_alone(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A scan bounds a property and fixes none."""
     for query in _scans(table, thresholds):
         conditions = query.conditions
         if query.fixes_partition or query.equal or ROW_KEY in conditions.equal:
@@ -246,7 +329,18 @@ def range_alone(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
             yield _about(query.use, name=name, part=part)
 
 
+@rule.rule(
+    "alternatives",
+    "An or over different properties",
+    Severity.WARNING,
+    (rule.QUERY_KEYS, rule.DENORMALIZATION),
+    _SCAN,
+    "No single key serves both sides of an `or`: send {count} queries, and leave out what several of them return. "
+    "Keys: {sides}.",
+    "Each key that is not the present one is a copy, and so one more write for each entity.",
+)
 def alternatives(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A scan has an `or` over different properties."""
     for use in table.queries:
         branches = conditions_of(use.filter)
         if len(branches) > 1 and _is_wasteful(use, thresholds) and not _unfound(table, use):
@@ -269,7 +363,18 @@ def _side(query: AskedQuery) -> str:
     return f"for {names}, no key helps" if not query.ranges else f"for {names}, a key by period"
 
 
+@rule.rule(
+    "negation",
+    "Conditions that no key helps",
+    Severity.WARNING,
+    (rule.INDEX_ENTITIES, rule.QUERY_DENSITY),
+    _SCAN,
+    "No key helps these conditions on {names}: ask with `eq` for the values that are wanted, or keep index "
+    "entities for the wanted entities only, in a partition of their own.",
+    "Index entities cost a second write when an entity begins or ceases to be wanted.",
+)
 def negation(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A scan has only conditions with `ne` or `not`, or ranges of values whose text does not sort."""
     for query in _scans(table, thresholds):
         conditions = query.conditions
         others = (*query.equal, *query.ranges)
@@ -278,7 +383,18 @@ def negation(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
             yield _about(query.use, names=" and ".join(conditions.unusable))
 
 
+@rule.rule(
+    "nothing-found",
+    "A query that finds nothing",
+    Severity.NOTE,
+    (rule.QUERY_DENSITY,),
+    _SCAN + " And {why}.",
+    "See whether entities have {names}, in this spelling and with values of the filter's type: a name has its "
+    "case, and a value of another type is never equal, such as a String beside a DateTime.{spelling}",
+    "No write changes. If the query is right and rare entities are what it looks for, keep index entities of them.",
+)
 def nothing_found(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """All runs of a scan have returned nothing, or no entity that was seen has a property of its filter."""
     for use in table.queries:
         if _is_wasteful(use, thresholds) and (names := _unfound(table, use)):
             known = table.known_properties
@@ -304,20 +420,53 @@ def _spelling(names: Sequence[str], known: frozenset[str]) -> str:
     return f" There is {_either(meant, 'and')}." if meant else ""
 
 
+@rule.rule(
+    "timestamp",
+    "A search by Timestamp",
+    Severity.WARNING,
+    (rule.LOG_TAIL, rule.QUERY_KEYS),
+    _SCAN,
+    "The service sets Timestamp at each write, so no key can hold it: write a time of your own into the RowKey, "
+    "as 19 digits of inverted ticks if the newest entities are wanted first.",
+    "Inserts cost the same; an entity whose time changes is deleted and inserted, in one transaction.",
+)
 def timestamp(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A scan asks for a Timestamp."""
     for query in _scans(table, thresholds):
         if TIMESTAMP in query.conditions.names and not query.has_key_to_gain:
             yield _about(query.use)
 
 
+@rule.rule(
+    "log-tail",
+    "The newest entities at the end",
+    Severity.WARNING,
+    (rule.LOG_TAIL, rule.SORTING),
+    "The query `{filter}` of {table} {reads}, and only the last entities are used.",
+    "No query returns the last entities first: let the RowKey begin with inverted ticks, in 19 digits, so that "
+    "`$top` returns the newest.",
+    "Writes cost the same as before; all of them still go to one end of the partition.",
+)
 def log_tail(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A client reads to the end of a query and uses the last entities."""
     for use in table.queries:
         read = None if use.entities_read is None else use.entities_read / use.runs
         if use.reads_newest and (read is None or read >= thresholds.entities_read):
             yield _about(use)
 
 
+@rule.rule(
+    "whole-table",
+    "A whole table",
+    Severity.NOTE,
+    (rule.QUERY_KEYS, rule.DENORMALIZATION),
+    "A query of {table} has no filter: it {reads}, {runs} times.",
+    "The filter `PartitionKey eq ?` reads one partition only, and `$top` ends the answer early. If a program needs "
+    "a total or a list of the table often, keep it in an entity of its own.",
+    "Such an entity is one more write for each change, in the same transaction if it is in the same partition.",
+)
 def whole_table(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A query without a filter is sent often, or by a single task."""
     for use in table.queries:
         if use.filter is None and use.kind is PlanKind.TABLE and not use.reads_newest:
             known = use.entities_read
@@ -326,15 +475,34 @@ def whole_table(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
                 yield _about(use, runs=use.runs)
 
 
+@rule.rule(
+    "whole-partition",
+    "A whole partition",
+    Severity.NOTE,
+    (rule.QUERY_KEYS,),
+    _SCAN,
+    "A range of RowKey beside the PartitionKey reads a part of the partition.",
+    "No write changes, if the RowKey begins with what the range is about.",
+)
 def whole_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """A partition that a single task reads to its end."""
+    """A single task reads a whole partition."""
     for query in _scans(table, thresholds) if table.is_one_task else ():
         conditions = query.conditions
         if query.use.kind is PlanKind.PARTITION and conditions.names == (PARTITION_KEY,):
             yield _about(query.use)
 
 
+@rule.rule(
+    "or-of-row-keys",
+    "An or of RowKeys",
+    Severity.NOTE,
+    (rule.QUERY_KEYS,),
+    "The query `{filter}` of {table} names single RowKeys with `or`: Azure reads the whole partition for it.",
+    "Send one point read for each RowKey, several at a time.",
+    "No write changes.",
+)
 def or_of_row_keys(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
+    """A filter names single RowKeys of one partition with `or`."""
     for use in table.queries:
         branches = conditions_of(use.filter)
         each = branches[0]
@@ -347,8 +515,17 @@ def or_of_row_keys(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
             yield _about(use)
 
 
+@rule.rule(
+    "data-series",
+    "A series in one entity",
+    Severity.NOTE,
+    (rule.DATA_SERIES,),
+    "The query `{filter}` of {table} returns about {mean} entities of one or two properties each time.",
+    "Keep a series in one entity, with a property for each value, up to 252: the query becomes a point read.",
+    "An insert becomes a merge of one property; if several writers merge the same entity, each needs its ETag.",
+)
 def data_series(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """Small entities of one or two properties that are always read a few dozen at a time."""
+    """Queries return some dozens of entities of one or two properties each, whose RowKeys follow time."""
     if table.properties_max is None or table.properties_max > 2 or not table.row_form.is_time:
         return
     for use in table.queries:
@@ -359,202 +536,9 @@ def data_series(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
                 yield _about(use, mean=mean)
 
 
-_SCAN: Final = "The query `{filter}` of {table} is a {plan}: it {reads}."
-_COPY: Final = "{because} each entity a second time, under PartitionKey `{partition_key}` and RowKey `{row_key}`"
-
-QUERY_RULES: Final = (
-    Rule(
-        "compound-key",
-        "Keys of the queried properties",
-        "A scan asks for fixed values of properties, and no other request needs the present keys.",
-        Severity.WARNING,
-        (rule.COMPOUND_KEY, rule.QUERY_KEYS, rule.QUERY_DENSITY),
-        compound_key,
-        _SCAN,
-        "No other request needs the present keys, so store the entities under PartitionKey `{partition_key}` and "
-        "RowKey `{row_key}`: the query then reads {gain}.{several}",
-        "Writes cost the same as before; the entities are copied once into a table with the new keys.",
-    ),
-    Rule(
-        "inter-partition-index",
-        "A copy in other partitions",
-        "A scan of several partitions asks for fixed values of properties, and other requests need the present keys.",
-        Severity.WARNING,
-        (rule.INTER_PARTITION_INDEX, rule.EVENTUALLY_CONSISTENT, rule.DENORMALIZATION),
-        inter_partition,
-        _SCAN,
-        _COPY + ": the query then reads {gain}.{several}{instead}",
-        "Each write becomes two requests to two partitions, which cannot share a transaction: the copy is behind until "
-        "the second request has succeeded. A queue repeats that one until it does, so it must be idempotent.{more}",
-    ),
-    Rule(
-        "index-entities",
-        "Index entities",
-        "The same, for entities of 16 KiB or more.",
-        Severity.WARNING,
-        (rule.INDEX_ENTITIES, rule.EVENTUALLY_CONSISTENT),
-        index_entities,
-        _SCAN,
-        _COPY
-        + " with nothing but the present keys in it, since an entity has {mean} bytes: the query then reads "
-        "{gain}, and a point read gets each entity.{several}{instead}",
-        "Each write of a new entity, and of a new value of these properties, becomes two requests to two partitions, "
-        "which are eventually consistent.{more}",
-    ),
-    Rule(
-        "intra-partition-index",
-        "A copy in the same partition",
-        "A query of one partition asks for other properties, and other requests need the present keys.",
-        Severity.WARNING,
-        (rule.INTRA_PARTITION_INDEX, rule.COMPOUND_KEY),
-        intra_partition,
-        _SCAN,
-        "{because} each entity a second time into its partition, under RowKey `{row_key}`: the query then reads "
-        "{gain}.{several}{instead}",
-        "Each write becomes one entity group transaction of two entities, so the copies are always equal, and the "
-        "partition has twice the entities.{room}",
-    ),
-    Rule(
-        "row-key-alone",
-        "A RowKey without its PartitionKey",
-        "A query fixes the RowKey and not the PartitionKey.",
-        Severity.WARNING,
-        (rule.QUERY_KEYS, rule.INTER_PARTITION_INDEX),
-        row_key_alone,
-        _SCAN,
-        "Name the PartitionKey too, which makes it a point read; if the client does not know it, keep an index entity "
-        "under PartitionKey `{partition_key}` and RowKey `{row_key}`.{several}",
-        "A point read changes no write; an index entity is a second request for each insert and each delete.",
-    ),
-    Rule(
-        "flag",
-        "A property of two values",
-        "A scan fixes Boolean properties only.",
-        Severity.WARNING,
-        (rule.INDEX_ENTITIES, rule.CHOOSING_PARTITION_KEY),
-        flag,
-        _SCAN,
-        "A key of {names} would make two partitions, each as hot as half of the table: keep index entities for the "
-        "wanted entities only, in a partition of their own.",
-        "A change of {names} becomes two requests, which are eventually consistent.",
-    ),
-    Rule(
-        "range-alone",
-        "A range without a fixed property",
-        "A scan bounds a property and fixes none.",
-        Severity.WARNING,
-        (rule.COMPOUND_KEY, rule.APPEND, rule.LOG_DATA),
-        range_alone,
-        _SCAN,
-        "Write each entity a second time with a part of {name}, such as {part}, in the PartitionKey and {name} in the "
-        "RowKey: the query is then one row range for each such part.",
-        "Each write becomes two requests. If {name} is a time, all writes of the moment go to one partition: above a "
-        "few hundred a second, put a number from 0 to 15 before the part, and send one query for each number.",
-    ),
-    Rule(
-        "alternatives",
-        "An or over different properties",
-        "A scan has an `or` over different properties.",
-        Severity.WARNING,
-        (rule.QUERY_KEYS, rule.DENORMALIZATION),
-        alternatives,
-        _SCAN,
-        "No single key serves both sides of an `or`: send {count} queries, and leave out what several of them return. "
-        "Keys: {sides}.",
-        "Each key that is not the present one is a copy, and so one more write for each entity.",
-    ),
-    Rule(
-        "negation",
-        "Conditions that no key helps",
-        "A scan has only conditions with `ne` or `not`, or ranges of values whose text does not sort.",
-        Severity.WARNING,
-        (rule.INDEX_ENTITIES, rule.QUERY_DENSITY),
-        negation,
-        _SCAN,
-        "No key helps these conditions on {names}: ask with `eq` for the values that are wanted, or keep index "
-        "entities for the wanted entities only, in a partition of their own.",
-        "Index entities cost a second write when an entity begins or ceases to be wanted.",
-    ),
-    Rule(
-        "nothing-found",
-        "A query that finds nothing",
-        "All runs of a scan have returned nothing, or no entity that was seen has a property of its filter.",
-        Severity.NOTE,
-        (rule.QUERY_DENSITY,),
-        nothing_found,
-        _SCAN + " And {why}.",
-        "See whether entities have {names}, in this spelling and with values of the filter's type: a name has its "
-        "case, and a value of another type is never equal, such as a String beside a DateTime.{spelling}",
-        "No write changes. If the query is right and rare entities are what it looks for, keep index entities of them.",
-    ),
-    Rule(
-        "timestamp",
-        "A search by Timestamp",
-        "A scan asks for a Timestamp.",
-        Severity.WARNING,
-        (rule.LOG_TAIL, rule.QUERY_KEYS),
-        timestamp,
-        _SCAN,
-        "The service sets Timestamp at each write, so no key can hold it: write a time of your own into the RowKey, "
-        "as 19 digits of inverted ticks if the newest entities are wanted first.",
-        "Inserts cost the same; an entity whose time changes is deleted and inserted, in one transaction.",
-    ),
-    Rule(
-        "log-tail",
-        "The newest entities at the end",
-        "A client reads to the end of a query and uses the last entities.",
-        Severity.WARNING,
-        (rule.LOG_TAIL, rule.SORTING),
-        log_tail,
-        "The query `{filter}` of {table} {reads}, and only the last entities are used.",
-        "No query returns the last entities first: let the RowKey begin with inverted ticks, in 19 digits, so that "
-        "`$top` returns the newest.",
-        "Writes cost the same as before; all of them still go to one end of the partition.",
-    ),
-    Rule(
-        "whole-table",
-        "A whole table",
-        "A query without a filter is sent often, or by a single task.",
-        Severity.NOTE,
-        (rule.QUERY_KEYS, rule.DENORMALIZATION),
-        whole_table,
-        "A query of {table} has no filter: it {reads}, {runs} times.",
-        "The filter `PartitionKey eq ?` reads one partition only, and `$top` ends the answer early. If a program needs "
-        "a total or a list of the table often, keep it in an entity of its own.",
-        "Such an entity is one more write for each change, in the same transaction if it is in the same partition.",
-    ),
-    Rule(
-        "whole-partition",
-        "A whole partition",
-        "A single task reads a whole partition.",
-        Severity.NOTE,
-        (rule.QUERY_KEYS,),
-        whole_partition,
-        _SCAN,
-        "A range of RowKey beside the PartitionKey reads a part of the partition.",
-        "No write changes, if the RowKey begins with what the range is about.",
-    ),
-    Rule(
-        "or-of-row-keys",
-        "An or of RowKeys",
-        "A filter names single RowKeys of one partition with `or`.",
-        Severity.NOTE,
-        (rule.QUERY_KEYS,),
-        or_of_row_keys,
-        "The query `{filter}` of {table} names single RowKeys with `or`: Azure reads the whole partition for it.",
-        "Send one point read for each RowKey, several at a time.",
-        "No write changes.",
-    ),
-    Rule(
-        "data-series",
-        "A series in one entity",
-        "Queries return some dozens of entities of one or two properties each, whose RowKeys follow time.",
-        Severity.NOTE,
-        (rule.DATA_SERIES,),
-        data_series,
-        "The query `{filter}` of {table} returns about {mean} entities of one or two properties each time.",
-        "Keep a series in one entity, with a property for each value, up to 252: the query becomes a point read.",
-        "An insert becomes a merge of one property; if several writers merge the same entity, each needs its ETag.",
-    ),
+QUERY_RULES: Final[tuple[Rule, ...]] = (
+    *(compound_key, inter_partition, index_entities, intra_partition, row_key_alone, flag),
+    *(range_alone, alternatives, negation, nothing_found, timestamp, log_tail, whole_table),
+    *(whole_partition, or_of_row_keys, data_series),
 )
 """The rules on queries, in the order in which advice on equal severity is given."""

@@ -1,18 +1,14 @@
-"""A rule of advice as data, and a piece of advice, which is a rule applied to one table.
-
-A rule has a condition, which returns the facts of each finding, and three templates that the facts fill. Knows no rule.
-"""
+"""A rule of advice: a condition, and templates that are filled with what it finds; and a piece of advice."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from tablestone.advice.workload import TableUse, Thresholds
-
-_DOCUMENTS: Final = "https://learn.microsoft.com/en-us/azure/storage/tables/"
+from tablestone.advice.workload import TableUse, Thresholds, Workload
 
 
 class Severity(enum.Enum):
@@ -35,18 +31,25 @@ class Source(NamedTuple):
     """A section of Microsoft's documents: its title and its address."""
 
     title: str
-    page: str
-    anchor: str
+    url: str
 
-    @property
-    def url(self) -> str:
-        """The address of the section."""
-        return f"{_DOCUMENTS}{self.page}" + (f"#{self.anchor}" if self.anchor else "")
+
+def _section(page: str, title: str, mark: str = "") -> Source:
+    anchor = title.lower().replace("/", "").replace(" ", "-")
+    url = f"https://learn.microsoft.com/en-us/azure/storage/tables/{page}#{anchor}"
+    return Source(f"{title}{mark}", url)
 
 
 def _pattern(title: str) -> Source:
-    anchor = title.lower().replace("/", "").replace(" ", "-")
-    return Source(title, "table-storage-design-patterns", anchor)
+    return _section("table-storage-design-patterns", title)
+
+
+def _design(title: str) -> Source:
+    return _section("table-storage-design-for-query", title)
+
+
+def _checklist(title: str) -> Source:
+    return _section("storage-performance-checklist", title, " (checklist)")
 
 
 INTRA_PARTITION_INDEX: Final = _pattern("Intra-partition secondary index pattern")
@@ -60,57 +63,59 @@ HIGH_VOLUME_DELETE: Final = _pattern("High volume delete pattern")
 DATA_SERIES: Final = _pattern("Data series pattern")
 WIDE_ENTITIES: Final = _pattern("Wide entities pattern")
 LARGE_ENTITIES: Final = _pattern("Large entities pattern")
-APPEND: Final = Source(
-    "Prepend/append anti-pattern", "table-storage-design-patterns", "prependappend-anti-pattern"
-)
+APPEND: Final = _pattern("Prepend/append anti-pattern")
 LOG_DATA: Final = _pattern("Log data anti-pattern")
-QUERY_KEYS: Final = Source(
-    "How your choice of PartitionKey and RowKey impacts query performance",
-    "table-storage-design-for-query",
-    "how-your-choice-of-partitionkey-and-rowkey-impacts-query-performance",
+QUERY_KEYS: Final = _design("How your choice of PartitionKey and RowKey impacts query performance")
+CHOOSING_PARTITION_KEY: Final = _design("Choosing an appropriate PartitionKey")
+SORTING: Final = _design("Sorting data in the Table service")
+QUERY_DENSITY: Final = _checklist("Query density")
+HOT_PARTITIONS: Final = _checklist("Hot partitions")
+BATCHING: Final = _checklist("Batching")
+TARGETS: Final = Source(
+    "Scalability and performance targets",
+    "https://learn.microsoft.com/en-us/azure/storage/tables/scalability-targets",
 )
-CHOOSING_PARTITION_KEY: Final = Source(
-    "Choosing an appropriate PartitionKey",
-    "table-storage-design-for-query",
-    "choosing-an-appropriate-partitionkey",
-)
-SORTING: Final = Source(
-    "Sorting data in the Table service",
-    "table-storage-design-for-query",
-    "sorting-data-in-the-table-service",
-)
-QUERY_DENSITY: Final = Source(
-    "Query density (checklist)", "storage-performance-checklist", "query-density"
-)
-HOT_PARTITIONS: Final = Source(
-    "Hot partitions (checklist)", "storage-performance-checklist", "hot-partitions"
-)
-BATCHING: Final = Source("Batching (checklist)", "storage-performance-checklist", "batching")
-TARGETS: Final = Source("Scalability and performance targets", "scalability-targets", "")
 
 Facts = Mapping[str, object]
 """The values of a finding by their names in the templates. `filter`, `partition`, `partition_key` and `row_key` are
 fields of the advice too; `severity` is used instead of the rule's own."""
-Condition = Callable[[TableUse, Thresholds], Iterable[Facts]]
+Condition = Callable[[Any, Thresholds], Iterable[Facts]]
+"""Finds what is wrong with a `TableUse`, or with a `Workload`."""
 
 
 @dataclass(frozen=True)
 class Rule:
     """A rule: when it speaks, and its words. `{name}` in a template is a fact; numbers have separators.
 
-    `when` is the condition in words, and `cost` says what the change costs in writes. The rule is named after its first
-    source.
+    `cost` says what the change costs in writes. The rule is named after its first source.
     """
 
     id: str
     title: str
-    when: str
     severity: Severity
     sources: tuple[Source, ...]
-    find: Condition
     sentence: str
     change: str
     cost: str
+    find: Condition
+
+    @property
+    def when(self) -> str:
+        """The condition in words, as the documents have it: the docstring of `find`."""
+        return " ".join((self.find.__doc__ or "").split())
+
+
+def rule(
+    name: str,
+    title: str,
+    severity: Severity,
+    sources: tuple[Source, ...],
+    sentence: str,
+    change: str,
+    cost: str,
+) -> Callable[[Condition], Rule]:
+    """Make a rule of the condition below."""
+    return partial(Rule, name, title, severity, sources, sentence, change, cost)
 
 
 @dataclass(frozen=True)
@@ -147,36 +152,36 @@ class Advice:
         }
 
 
-def applied(rule: Rule, table: TableUse, thresholds: Thresholds) -> list[Advice]:
-    """The pieces of advice that the rule gives on a table."""
+def applied(rule: Rule, use: TableUse | Workload, thresholds: Thresholds) -> list[Advice]:
+    """The pieces of advice that the rule gives on a table, or on an account."""
     found = []
-    for facts in rule.find(table, thresholds):
-        words = {name: _word(value) for name, value in facts.items()} | {"table": table.name}
-        words |= {name: _short(words[name]) for name in ("filter", "partition") if name in words}
+    table = use.name if isinstance(use, TableUse) else ""
+    for facts in rule.find(use, thresholds):
+        words = {name: _word(value) for name, value in facts.items()} | {"table": table}
+        for name in ("filter", "partition"):
+            if len(words.get(name, "")) > SHOWN_MAX:
+                words[name] = f"{words[name][: SHOWN_MAX - 1]}…"
         severity = facts.get("severity")
-        advice = Advice(
-            rule.id,
-            severity if isinstance(severity, Severity) else rule.severity,
-            table.name,
-            rule.sentence.format_map(words),
-            rule.change.format_map(words),
-            rule.cost.format_map(words),
-            rule.sources,
+        found.append(
+            Advice(
+                rule=rule.id,
+                severity=severity if isinstance(severity, Severity) else rule.severity,
+                table=table,
+                sentence=rule.sentence.format_map(words),
+                change=rule.change.format_map(words),
+                cost=rule.cost.format_map(words),
+                sources=rule.sources,
+                filter=str(facts.get("filter", "")),
+                partition=str(facts.get("partition", "")),
+                partition_key=str(facts.get("partition_key", "")),
+                row_key=str(facts.get("row_key", "")),
+            )
         )
-        fields = {name: str(facts[name]) for name in _FIELDS if name in facts}
-        found.append(replace(advice, **fields))  # type: ignore[arg-type]
     return found
 
 
 SHOWN_MAX: Final = 200
 """Characters of a filter or a key in a sentence."""
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"
-
-
-_FIELDS: Final = ("filter", "partition", "partition_key", "row_key")
 
 
 def _word(value: object) -> str:

@@ -55,8 +55,22 @@ def _rate_in_words(partition: PartitionUse) -> str:
     return f"took {rate} in its busiest minute, and {partition.peak:,.0f} in its busiest second"
 
 
+@rule.rule(
+    "hot-partition",
+    "A hot partition",
+    Severity.WARNING,
+    (rule.HOT_PARTITIONS, rule.TARGETS, rule.CHOOSING_PARTITION_KEY),
+    "The partition '{partition}' of {table} {heat}.{further}",
+    "Divide its PartitionKey: put a further property behind it, or a number from 0 to {last} that a hash of the "
+    "RowKey gives.{trial}",
+    "Writes cost the same; a query of the whole partition becomes {parts} queries, and a transaction holds the "
+    "entities of one part only.",
+)
 def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    if any(True for _ in _append(table, thresholds)):
+    """A partition takes 2,000 entities/s for a minute, without what scans read and leave out; or, where no rate is
+    known, half of the use of a table of four partitions or more.
+    """
+    if any(_append.find(table, thresholds)):
         return
     hot = list(_hot(table, thresholds))
     for partition, heat in hot[:1]:
@@ -81,8 +95,21 @@ def _hot_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
         }
 
 
+@rule.rule(
+    "append",
+    "PartitionKeys that follow time",
+    Severity.WARNING,
+    (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
+    "The PartitionKeys of {table} follow time, so the writes of a moment go to one partition: '{partition}' "
+    "{heat}.",
+    "Make the PartitionKey of what the entities are about, such as a device or a customer, and put the time into "
+    "the RowKey; if there is no such property, put a number that a hash gives before the time.",
+    "Writes cost the same; a query for a time becomes one row range for each device, or for each number.",
+)
 def _append(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """Keys that follow time, where the newest partition takes most of the operations."""
+    """PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, where no rate
+    is known, half of the use.
+    """
     if not _is_append(table):
         return
     busiest = sorted(table.hottest, key=lambda each: -(each.write_rate or 0.0))
@@ -101,7 +128,18 @@ def _append(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
             yield {"partition": partition.key, "heat": heat, "severity": severity}
 
 
+@rule.rule(
+    "giant-partition",
+    "One partition with everything",
+    Severity.WARNING,
+    (rule.CHOOSING_PARTITION_KEY, rule.TARGETS),
+    "All {entities} entities of {table} are in one partition, which one server of Azure serves: at most 2,000 "
+    "entities/s, however the account grows.",
+    "Make the PartitionKey of a property that the queries fix with `eq`, and leave the rest in the RowKey.",
+    "Writes cost the same; a transaction then holds entities of one value of that property only.",
+)
 def _giant_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """A table has one partition with 100,000 entities or more."""
     if table.partitions == 1 and (table.entities or 0) >= thresholds.giant_entities:
         yield {
             "entities": table.entities,
@@ -109,8 +147,20 @@ def _giant_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]
         }
 
 
+@rule.rule(
+    "unique-partition-key",
+    "A PartitionKey for each entity",
+    Severity.NOTE,
+    (rule.CHOOSING_PARTITION_KEY,),
+    "{table} has {partitions} partitions for {entities} entities, and queries that return several entities read "
+    "from partition to partition.",
+    "Make the PartitionKey of {key}, and put the present PartitionKey into the RowKey.",
+    "Writes become cheaper: up to 100 entities of a partition are one transaction. A point read needs both keys.",
+)
 def _unique_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """Every entity has its own PartitionKey, and more queries ask for several entities than requests name one."""
+    """Almost every entity has its own PartitionKey; ten or more queries read several partitions for several
+    entities, and not more requests name one entity.
+    """
     entities, partitions = table.entities or 0, table.partitions or 0
     if entities < thresholds.entities_read or partitions < 0.95 * entities:
         return
@@ -147,7 +197,19 @@ def _is_queue(table: TableUse, thresholds: Thresholds) -> bool:
     )
 
 
+@rule.rule(
+    "queue",
+    "A table as a queue",
+    Severity.WARNING,
+    (rule.APPEND, rule.HIGH_VOLUME_DELETE, rule.EVENTUALLY_CONSISTENT),
+    "{table} is used as a queue: {inserts} inserts and {deletes} deletes, read from the beginning of {beginning}; "
+    "each read passes what was deleted, and all writers meet in the same place.",
+    "Use a queue service for the messages, and a table for their state; or spread them over partitions by a hash "
+    "of their key, one worker for each.",
+    "A message costs one request to the queue instead of an insert and a delete here.",
+)
 def _queue(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """There are almost as many deletes as inserts, in up to 16 partitions that are read as ranges."""
     if _is_queue(table, thresholds):
         yield {
             "inserts": table.writes.inserts,
@@ -159,8 +221,18 @@ def _queue(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
         }
 
 
+@rule.rule(
+    "high-volume-delete",
+    "Many entities deleted one by one",
+    Severity.WARNING,
+    (rule.HIGH_VOLUME_DELETE,),
+    "{deletes} entities of {table} were deleted one by one, and their keys follow time.",
+    "Use one table for each day or month, with the period in its name, and delete the table.",
+    "Deletes become one request for each period; a query over several periods becomes one for each table, and a "
+    "new table is slow until Azure has divided it.",
+)
 def _many_deletes(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """Old entities deleted one by one."""
+    """10,000 entities or more are deleted one by one, and keys follow time."""
     writes = table.writes
     if (
         writes.deletes >= thresholds.many_writes
@@ -171,8 +243,17 @@ def _many_deletes(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
         yield {"deletes": writes.deletes}
 
 
+@rule.rule(
+    "log-data",
+    "A log in a table",
+    Severity.NOTE,
+    (rule.LOG_DATA,),
+    "{table} is a log: {inserts} inserts by time, no change, no point read, and large ranges read at once.",
+    "Append such data to blobs, with the period in the name.",
+    "One request appends many lines, so writes become fewer.",
+)
 def _log_data(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
-    """Entities that are written in order of time, never changed, and read in large ranges only."""
+    """PartitionKeys follow time, nothing is changed or read singly, and each query returns 100 entities or more."""
     writes = table.writes
     if (
         _is_append(table)
@@ -185,26 +266,67 @@ def _log_data(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
         yield {"inserts": writes.inserts}
 
 
+@rule.rule(
+    "contention",
+    "Writers that meet",
+    Severity.WARNING,
+    (rule.DATA_SERIES, rule.EVENTUALLY_CONSISTENT),
+    "{conflicts} writes of {table} were refused because another writer came first, beside {updates} updates.",
+    "Give each writer its own entity, such as a counter for each worker, and add them up when they are read; or "
+    "let one worker write what a queue brings.",
+    "Writes cost the same; a read becomes a row range instead of a point.",
+)
 def _contention(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """100 writes or more are refused with 412, one for every ten updates."""
     writes = table.writes
     is_large = writes.conflicts * 100 >= thresholds.many_writes
     if is_large and writes.conflicts >= thresholds.conflict_ratio * max(1, writes.updates):
         yield {"conflicts": writes.conflicts, "updates": writes.updates}
 
 
+@rule.rule(
+    "wide-entity",
+    "Wide entities",
+    Severity.NOTE,
+    (rule.WIDE_ENTITIES,),
+    "Entities of {table} have up to {properties} properties of the {most} that one can have.",
+    "Divide such an entity into several of the same partition, with a number at the end of the RowKey.",
+    "A write of the whole becomes one transaction, and a read of it a row range.",
+)
 def _wide_entity(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """An entity has half of the properties that it can have."""
     most = limits.ENTITY_PROPERTIES_MAX
     if (table.properties_max or 0) >= thresholds.entity_part * most:
         yield {"properties": table.properties_max, "most": most}
 
 
+@rule.rule(
+    "large-entity",
+    "Large entities",
+    Severity.NOTE,
+    (rule.LARGE_ENTITIES,),
+    "Entities of {table} have up to {size} of the 1,024 KiB that one can have.",
+    "Keep the large value in a blob, and its address in the entity.",
+    "Each write of the value becomes two requests: the blob first, then the entity.",
+)
 def _large_entity(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
+    """An entity has half of the bytes that it can have."""
     most = limits.ENTITY_SIZE_BYTES_MAX
     if (table.entity_bytes_max or 0) >= thresholds.entity_part * most:
         yield {"size": f"{(table.entity_bytes_max or 0) / 1024:,.0f} KiB"}
 
 
+@rule.rule(
+    "single-writes",
+    "Writes that one transaction would hold",
+    Severity.NOTE,
+    (rule.BATCHING,),
+    "{writes} writes to the partition '{partition}' of {table}: {would} would do.",
+    "An entity group transaction holds up to 100 writes of one partition.",
+    "All writes of a transaction are one billed request, and all of them succeed or none does.",
+)
 def _single_writes(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
+    """A single task, such as a test, sends several writes to one partition."""
     if table.is_one_task:
         for each in table.hottest:
             if each.writes > 1:
@@ -213,178 +335,44 @@ def _single_writes(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
                 yield {"partition": each.key, "writes": each.writes, "would": would}
 
 
+@rule.rule(
+    "single-reads",
+    "Point reads that one query would answer",
+    Severity.NOTE,
+    (rule.QUERY_KEYS,),
+    "{reads} point reads of the partition '{partition}' of {table}: one query with PartitionKey eq and a range of "
+    "RowKey would do.",
+    "",
+    "",
+)
 def _single_reads(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
+    """A single task reads several entities of one partition one by one."""
     if table.is_one_task:
         for each in table.hottest:
             if each.point_reads > 1:
                 yield {"partition": each.key, "reads": each.point_reads}
 
 
+@rule.rule(
+    "reads-across",
+    "A join in the client",
+    Severity.NOTE,
+    (rule.DENORMALIZATION,),
+    "One task reads {reads} single entities from {partitions} partitions of {table}.",
+    "Copy the values that the task needs into the entity that it begins with.",
+    "A change of such a value is written to each copy, in one transaction only inside a partition.",
+)
 def _reads_across(table: TableUse, _thresholds: Thresholds) -> Iterator[Facts]:
-    """Point reads of many partitions for one task: a join in the client."""
+    """A single task reads ten entities or more from several partitions one by one."""
     read = [each for each in table.hottest if each.point_reads]
     count = sum(each.point_reads for each in read)
     if table.is_one_task and len(read) > 1 and count >= 10:
         yield {"reads": count, "partitions": len(read)}
 
 
-TABLE_RULES: Final = (
-    Rule(
-        "hot-partition",
-        "A hot partition",
-        "A partition takes 2,000 entities/s for a minute, without what scans read and leave out; or, where no rate is "
-        "known, half of the use of a table of four partitions or more.",
-        Severity.WARNING,
-        (rule.HOT_PARTITIONS, rule.TARGETS, rule.CHOOSING_PARTITION_KEY),
-        _hot_partition,
-        "The partition '{partition}' of {table} {heat}.{further}",
-        "Divide its PartitionKey: put a further property behind it, or a number from 0 to {last} that a hash of the "
-        "RowKey gives.{trial}",
-        "Writes cost the same; a query of the whole partition becomes {parts} queries, and a transaction holds the "
-        "entities of one part only.",
-    ),
-    Rule(
-        "append",
-        "PartitionKeys that follow time",
-        "PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, where no "
-        "rate is known, half of the use.",
-        Severity.WARNING,
-        (rule.APPEND, rule.HOT_PARTITIONS, rule.TARGETS),
-        _append,
-        "The PartitionKeys of {table} follow time, so the writes of a moment go to one partition: '{partition}' "
-        "{heat}.",
-        "Make the PartitionKey of what the entities are about, such as a device or a customer, and put the time into "
-        "the RowKey; if there is no such property, put a number that a hash gives before the time.",
-        "Writes cost the same; a query for a time becomes one row range for each device, or for each number.",
-    ),
-    Rule(
-        "giant-partition",
-        "One partition with everything",
-        "A table has one partition with 100,000 entities or more.",
-        Severity.WARNING,
-        (rule.CHOOSING_PARTITION_KEY, rule.TARGETS),
-        _giant_partition,
-        "All {entities} entities of {table} are in one partition, which one server of Azure serves: at most 2,000 "
-        "entities/s, however the account grows.",
-        "Make the PartitionKey of a property that the queries fix with `eq`, and leave the rest in the RowKey.",
-        "Writes cost the same; a transaction then holds entities of one value of that property only.",
-    ),
-    Rule(
-        "unique-partition-key",
-        "A PartitionKey for each entity",
-        "Almost every entity has its own PartitionKey; ten or more queries read several partitions for several "
-        "entities, and not more requests name one entity.",
-        Severity.NOTE,
-        (rule.CHOOSING_PARTITION_KEY,),
-        _unique_partition,
-        "{table} has {partitions} partitions for {entities} entities, and queries that return several entities read "
-        "from partition to partition.",
-        "Make the PartitionKey of {key}, and put the present PartitionKey into the RowKey.",
-        "Writes become cheaper: up to 100 entities of a partition are one transaction. A point read needs both keys.",
-    ),
-    Rule(
-        "queue",
-        "A table as a queue",
-        "There are almost as many deletes as inserts, in up to 16 partitions that are read as ranges.",
-        Severity.WARNING,
-        (rule.APPEND, rule.HIGH_VOLUME_DELETE, rule.EVENTUALLY_CONSISTENT),
-        _queue,
-        "{table} is used as a queue: {inserts} inserts and {deletes} deletes, read from the beginning of {beginning}; "
-        "each read passes what was deleted, and all writers meet in the same place.",
-        "Use a queue service for the messages, and a table for their state; or spread them over partitions by a hash "
-        "of their key, one worker for each.",
-        "A message costs one request to the queue instead of an insert and a delete here.",
-    ),
-    Rule(
-        "high-volume-delete",
-        "Many entities deleted one by one",
-        "10,000 entities or more are deleted one by one, and keys follow time.",
-        Severity.WARNING,
-        (rule.HIGH_VOLUME_DELETE,),
-        _many_deletes,
-        "{deletes} entities of {table} were deleted one by one, and their keys follow time.",
-        "Use one table for each day or month, with the period in its name, and delete the table.",
-        "Deletes become one request for each period; a query over several periods becomes one for each table, and a "
-        "new table is slow until Azure has divided it.",
-    ),
-    Rule(
-        "log-data",
-        "A log in a table",
-        "PartitionKeys follow time, nothing is changed or read singly, and each query returns 100 entities or more.",
-        Severity.NOTE,
-        (rule.LOG_DATA,),
-        _log_data,
-        "{table} is a log: {inserts} inserts by time, no change, no point read, and large ranges read at once.",
-        "Append such data to blobs, with the period in the name.",
-        "One request appends many lines, so writes become fewer.",
-    ),
-    Rule(
-        "contention",
-        "Writers that meet",
-        "100 writes or more are refused with 412, one for every ten updates.",
-        Severity.WARNING,
-        (rule.DATA_SERIES, rule.EVENTUALLY_CONSISTENT),
-        _contention,
-        "{conflicts} writes of {table} were refused because another writer came first, beside {updates} updates.",
-        "Give each writer its own entity, such as a counter for each worker, and add them up when they are read; or "
-        "let one worker write what a queue brings.",
-        "Writes cost the same; a read becomes a row range instead of a point.",
-    ),
-    Rule(
-        "wide-entity",
-        "Wide entities",
-        "An entity has half of the properties that it can have.",
-        Severity.NOTE,
-        (rule.WIDE_ENTITIES,),
-        _wide_entity,
-        "Entities of {table} have up to {properties} properties of the {most} that one can have.",
-        "Divide such an entity into several of the same partition, with a number at the end of the RowKey.",
-        "A write of the whole becomes one transaction, and a read of it a row range.",
-    ),
-    Rule(
-        "large-entity",
-        "Large entities",
-        "An entity has half of the bytes that it can have.",
-        Severity.NOTE,
-        (rule.LARGE_ENTITIES,),
-        _large_entity,
-        "Entities of {table} have up to {size} of the 1,024 KiB that one can have.",
-        "Keep the large value in a blob, and its address in the entity.",
-        "Each write of the value becomes two requests: the blob first, then the entity.",
-    ),
-    Rule(
-        "single-writes",
-        "Writes that one transaction would hold",
-        "A single task, such as a test, sends several writes to one partition.",
-        Severity.NOTE,
-        (rule.BATCHING,),
-        _single_writes,
-        "{writes} writes to the partition '{partition}' of {table}: {would} would do.",
-        "An entity group transaction holds up to 100 writes of one partition.",
-        "All writes of a transaction are one billed request, and all of them succeed or none does.",
-    ),
-    Rule(
-        "single-reads",
-        "Point reads that one query would answer",
-        "A single task reads several entities of one partition one by one.",
-        Severity.NOTE,
-        (rule.QUERY_KEYS,),
-        _single_reads,
-        "{reads} point reads of the partition '{partition}' of {table}: one query with PartitionKey eq and a range of "
-        "RowKey would do.",
-        "",
-        "",
-    ),
-    Rule(
-        "reads-across",
-        "A join in the client",
-        "A single task reads ten entities or more from several partitions one by one.",
-        Severity.NOTE,
-        (rule.DENORMALIZATION,),
-        _reads_across,
-        "One task reads {reads} single entities from {partitions} partitions of {table}.",
-        "Copy the values that the task needs into the entity that it begins with.",
-        "A change of such a value is written to each copy, in one transaction only inside a partition.",
-    ),
+TABLE_RULES: Final[tuple[Rule, ...]] = (
+    *(_hot_partition, _append, _giant_partition, _unique_partition, _queue, _many_deletes),
+    *(_log_data, _contention, _wide_entity, _large_entity, _single_writes, _single_reads),
+    _reads_across,
 )
 """The rules on tables, in the order in which advice of equal severity is given."""
