@@ -1,8 +1,8 @@
 """The keys that a query would like: templates, as `tablestone import` reads them.
 
-The properties that a filter fixes make a PartitionKey, one that it bounds makes the RowKey, and the present keys behind
-them keep the RowKey unique. Queries that fix the same properties share keys. Knows the conditions of a filter; does not
-know which query deserves other keys.
+A key can hold a property that the filter fixes to a value (`eq`), and at its end one that the filter bounds (`ge`,
+`gt`, `le`, `lt`) if its text sorts as its values do. `ne` and `not` gain nothing. An `or` over one property is several
+values of it; any other `or` is several queries. The present keys at the end keep the RowKey unique.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from tablestone.advice.filter_shape import shape_of
+from tablestone.advice.filter_shape import NUMBERS, shape_of
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
@@ -115,10 +115,7 @@ def _sorts_as_text(bound: EdmValue) -> bool:
     """Whether a bound of values is a bound of their texts: of numbers only with zeros before them, and from 0 on."""
     if bound.type in (EdmType.STRING, EdmType.DATE_TIME):
         return True
-    return bound.type in _NUMBERS and isinstance(bound.value, int | float) and bound.value >= 0
-
-
-_NUMBERS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
+    return bound.type in NUMBERS and isinstance(bound.value, int | float) and bound.value >= 0
 
 
 def _all_of(parts: list[tuple[Conditions, ...]]) -> tuple[Conditions, ...]:
@@ -170,18 +167,26 @@ def _distinct(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-_SYSTEM: Final = (PARTITION_KEY, ROW_KEY, TIMESTAMP)
+SYSTEM_PROPERTIES: Final = (PARTITION_KEY, ROW_KEY, TIMESTAMP)
 PADDED: Final = {EdmType.INT32: ":010", EdmType.INT64: ":019", EdmType.DOUBLE: ":020.6f"}
 """Formats of numbers whose text sorts as the numbers do, if none is negative."""
 
 
 class AskedQuery(NamedTuple):
-    """A query of one branch, with the parts of its filter that are no keys."""
+    """A query, or one side of its `or`."""
 
     use: QueryUse
     conditions: Conditions
-    equal: tuple[str, ...]
-    ranges: tuple[str, ...]
+
+    @property
+    def equal(self) -> tuple[str, ...]:
+        """The properties that it fixes, without keys and Timestamp."""
+        return tuple(name for name in self.conditions.equal if name not in SYSTEM_PROPERTIES)
+
+    @property
+    def ranges(self) -> tuple[str, ...]:
+        """The properties that it bounds, in the same way."""
+        return tuple(name for name in self.conditions.ranges if name not in SYSTEM_PROPERTIES)
 
     @property
     def fixes_partition(self) -> bool:
@@ -190,7 +195,7 @@ class AskedQuery(NamedTuple):
 
     @property
     def has_key_to_gain(self) -> bool:
-        """Whether a key of other properties would narrow the query."""
+        """Whether a key of other properties would narrow it."""
         return bool(self.equal or self.ranges)
 
 
@@ -270,7 +275,7 @@ def divided_key(table: TableUse) -> str:
         for use in table.queries
         for each in conditions_of(use.filter)
         for name in each.equal
-        if name not in _SYSTEM and each.types.get(name) is not EdmType.BOOLEAN
+        if name not in SYSTEM_PROPERTIES and each.types.get(name) is not EdmType.BOOLEAN
     ]
     if fixed:
         return f"{{PartitionKey}}_{{{min(fixed, key=lambda each: each[0])[1]}}}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from tablestone.advice import rule
 from tablestone.advice.filter_shape import shape_of
 from tablestone.advice.proposed_keys import (
+    SYSTEM_PROPERTIES,
     AskedQuery,
-    Conditions,
     conditions_of,
     keys_inside,
     new_keys,
@@ -25,7 +25,6 @@ from tablestone.model.filter_tree import property_names
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.plan import PlanKind
 
-_SYSTEM: Final = (PARTITION_KEY, ROW_KEY, TIMESTAMP)
 _READS: Final = {
     PlanKind.TABLE: "every entity of the table",
     PlanKind.PARTITION_RANGE: "every entity of the partitions between its bounds",
@@ -62,7 +61,7 @@ def _is_wasteful(use: QueryUse, thresholds: Thresholds) -> bool:
 def _unfound(table: TableUse, use: QueryUse) -> tuple[str, ...]:
     """The properties of a query that finds nothing, or of which it is known that no entity has them: no key helps."""
     names = property_names(use.filter) if use.filter is not None else frozenset()
-    asked = sorted(names.difference(_SYSTEM))
+    asked = sorted(names.difference(SYSTEM_PROPERTIES))
     if table.known_properties:
         unknown = tuple(name for name in asked if name not in table.known_properties)
         if unknown:
@@ -76,15 +75,7 @@ def _scans(table: TableUse, thresholds: Thresholds) -> Iterator[AskedQuery]:
         branches = conditions_of(use.filter)
         is_one = len(branches) == 1 and use.filter is not None
         if is_one and _is_wasteful(use, thresholds) and not _unfound(table, use):
-            yield _query(use, branches[0])
-
-
-def _query(use: QueryUse, conditions: Conditions) -> AskedQuery:
-    equal, ranges = (
-        tuple(name for name in names if name not in _SYSTEM)
-        for names in (conditions.equal, conditions.ranges)
-    )
-    return AskedQuery(use, conditions, equal, ranges)
+            yield AskedQuery(use, branches[0])
 
 
 def _about(use: QueryUse, **facts: object) -> dict[str, object]:
@@ -101,18 +92,11 @@ def _about(use: QueryUse, **facts: object) -> dict[str, object]:
     return about | facts | ({"severity": Severity.NOTE} if is_rare else {})
 
 
-class _Keeping(NamedTuple):
-    """The words around a copy: why the present keys stay, and when they need not."""
-
-    because: str
-    instead: str = ""
-
-
-def _present_uses(table: TableUse, query: AskedQuery) -> _Keeping | None:
-    """The requests that would lose the present keys; None if it is known that there are none."""
+def _present_uses(table: TableUse, query: AskedQuery) -> dict[str, str]:
+    """Why the present keys stay beside a copy, and when they need not; empty if no request is known to use them."""
     if table.point_reads is None:
         instead = " If no other request uses the present keys, these keys can replace them."
-        return _Keeping("Write", instead)
+        return {"because": "Write", "instead": instead}
     others = sum(
         1
         for other in table.queries
@@ -129,11 +113,12 @@ def _present_uses(table: TableUse, query: AskedQuery) -> _Keeping | None:
     )
     parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in uses if count]
     if not parts:
-        return None
+        return {}
     use = "uses" if table.point_reads + changes + others == 1 else "use"
     *first, last = parts
     told = f"{', '.join(first)} and {last}" if first else last
-    return _Keeping(f"Because {told} {use} the present keys, keep them and write")
+    because = f"Because {told} {use} the present keys, keep them and write"
+    return {"because": because, "instead": ""}
 
 
 def _across(table: TableUse, thresholds: Thresholds) -> Iterator[AskedQuery]:
@@ -197,9 +182,8 @@ def compound_key(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
 )
 def inter_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
     """A scan of several partitions asks for fixed values of properties, and other requests need the present keys."""
-    if _keeps_entities_large(table, thresholds):
-        return
-    yield from _copies(table, thresholds)
+    if not _keeps_entities_large(table, thresholds):
+        yield from _copies(table, thresholds)
 
 
 @rule.rule(
@@ -225,17 +209,12 @@ def _copies(table: TableUse, thresholds: Thresholds) -> Iterator[dict[str, objec
     across = list(_across(table, thresholds))
     for query in across:
         if keep := _present_uses(table, query):
-            more = _more(table)
-            yield _about(query.use, **new_keys(query, across), **keep._asdict(), more=more)
-
-
-def _more(table: TableUse) -> str:
-    """The further requests of a copy, where the requests of writes are known."""
-    requests = table.writes.requests
-    if not requests:
-        return ""
-    period = f"In {table.period}" if table.period else "Here"
-    return f" {period}, that would have been {requests:,} more {'request' if requests == 1 else 'requests'}."
+            more = ""
+            if requests := table.writes.requests:
+                period = f"In {table.period}" if table.period else "Here"
+                what = "request" if requests == 1 else "requests"
+                more = f" {period}, that would have been {requests:,} more {what}."
+            yield _about(query.use, **new_keys(query, across), **keep, more=more)
 
 
 @rule.rule(
@@ -255,12 +234,10 @@ def intra_partition(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
     for query in inside:
         if keep := _present_uses(table, query):
             rate = table.rate
-            room = (
-                f" The busiest partition takes {rate:,.0f} entities/s; its writes would count twice."
-                if rate is not None and rate >= thresholds.rate_part * PARTITION_RATE_TARGET
-                else ""
-            )
-            yield _about(query.use, **keys_inside(query, inside), **keep._asdict(), room=room)
+            room = ""
+            if rate is not None and rate >= thresholds.rate_part * PARTITION_RATE_TARGET:
+                room = f" The busiest partition takes {rate:,.0f} entities/s; its writes would count twice."
+            yield _about(query.use, **keys_inside(query, inside), **keep, room=room)
 
 
 @rule.rule(
@@ -344,7 +321,7 @@ def alternatives(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
     for use in table.queries:
         branches = conditions_of(use.filter)
         if len(branches) > 1 and _is_wasteful(use, thresholds) and not _unfound(table, use):
-            sides = "; ".join(_side(_query(use, each)) for each in branches)
+            sides = "; ".join(_side(AskedQuery(use, each)) for each in branches)
             yield _about(use, count=len(branches), sides=sides)
 
 

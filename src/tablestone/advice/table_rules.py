@@ -24,10 +24,6 @@ _PARTITION_LIKE: Final = (PlanKind.PARTITION, PlanKind.ROW_RANGE)
 _ACROSS: Final = (PlanKind.TABLE, PlanKind.PARTITION_RANGE, PlanKind.RANGES)
 
 
-def _is_append(table: TableUse) -> bool:
-    return table.partition_form.is_time
-
-
 def _severity(rate: float | None) -> Severity:
     return Severity.SEVERE if rate is not None and rate >= _TARGET else Severity.WARNING
 
@@ -110,7 +106,7 @@ def _append(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
     """PartitionKeys are dates, times or ticks, and one of them takes 1,000 writes/s for a minute; or, where no rate
     is known, half of the use.
     """
-    if not _is_append(table):
+    if not table.partition_form.is_time:
         return
     busiest = sorted(table.hottest, key=lambda each: -(each.write_rate or 0.0))
     for partition in busiest[:1]:
@@ -256,7 +252,7 @@ def _log_data(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
     """PartitionKeys follow time, nothing is changed or read singly, and each query returns 100 entities or more."""
     writes = table.writes
     if (
-        _is_append(table)
+        table.partition_form.is_time
         and writes.inserts >= thresholds.many_writes
         and not (writes.updates or writes.upserts or writes.deletes or table.point_reads)
         and table.point_reads is not None

@@ -17,7 +17,15 @@ from tablestone.advice.rule import Advice
 from tablestone.advice.workload import TableUse
 from tablestone.explorer.page_templates import account_of, page
 from tablestone.explorer.tables import sizes_of
-from tablestone.insight.report import DAY, HOUR, NOW, HeatMap, InsightReport, KeyRange, QueryShape
+from tablestone.insight.report import (
+    DAY,
+    HOUR,
+    PERIOD_WORDS,
+    HeatMap,
+    InsightReport,
+    KeyRange,
+    QueryShape,
+)
 from tablestone.tools.insight import ask_for_insight, query_use, shapes_of, workload_of
 from tablestone.tools.progress import shown_bytes
 from tablestone.tools.refusals import TransferFailed
@@ -236,7 +244,6 @@ def _words(read: int, written: int) -> str:
     )
 
 
-PERIOD_NAMES: Final = {NOW: "the last five minutes", HOUR: "the last hour", DAY: "the last day"}
 KINDS: Final = {"all": "reads and writes", "reads": "reads", "writes": "writes"}
 LISTED_MAX: Final = 20
 SCANNED_MIN: Final = 2
@@ -247,7 +254,6 @@ class ScanningQuery(NamedTuple):
     """A shape of queries that read more than they return, with the advice on it."""
 
     shape: QueryShape
-    ratio: float
     advice: list[Advice]
 
 
@@ -259,13 +265,13 @@ def heat(request: Request) -> Response:
     try:
         return _heat_of(request, settings.admin_url, settings.connection.account)
     except TransferFailed as failed:
-        # Told here: elsewhere a failure is one of the endpoint, and its URL is put before.
+        # The application puts the endpoint's URL before other failures: this one is of the admin address.
         return page(request, "problem.html", sentence=str(failed), status=502)
 
 
 def _heat_of(request: Request, admin_url: str, account: str) -> Response:
     parameters = request.query_params
-    period = _one_of(parameters.get("period"), PERIOD_NAMES, HOUR)
+    period = _one_of(parameters.get("period"), PERIOD_WORDS, HOUR)
     kind = _one_of(parameters.get("show"), KINDS, "all")
     whole = ask_for_insight(admin_url, account=account).report
     names = [each.table for each in whole.tables]
@@ -280,7 +286,7 @@ def _heat_of(request: Request, admin_url: str, account: str) -> Response:
         "table": table,
         "names": names,
         "period": period,
-        "periods": PERIOD_NAMES,
+        "periods": PERIOD_WORDS,
         "kind": kind,
         "kinds": KINDS,
         "scale": scale(),
@@ -308,13 +314,12 @@ def scanning_queries(report: InsightReport, period: str) -> list[ScanningQuery]:
     tables = {each.name.lower(): each for each in workload_of(report, period).tables}
     found = []
     for shape in shapes_of(report, period):
-        ratio = shape.entities_read / max(shape.entities_returned, 1)
-        if ratio < SCANNED_MIN:
+        if shape.ratio < SCANNED_MIN:
             continue
         use = query_use(shape)
         table = tables.get(shape.table.lower(), TableUse(shape.table))
         advice = [] if use is None or shape.is_look else advise_on_query(use, table)
-        found.append(ScanningQuery(shape, ratio, advice))
+        found.append(ScanningQuery(shape, advice))
     return found[:LISTED_MAX]
 
 

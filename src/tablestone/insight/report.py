@@ -19,7 +19,8 @@ import orjson
 from tablestone import limits
 
 NOW, HOUR, DAY = PERIODS = ("now", "hour", "day")
-"""The periods of a report: the last five minutes, the last hour, the last day. Each ends with the report."""
+"""The periods of a report. Each ends with the report."""
+PERIOD_WORDS: Final = {NOW: "the last 5 minutes", HOUR: "the last hour", DAY: "the last day"}
 NOW_SECONDS: Final = 300
 HOUR_SECONDS: Final = 3600
 DAY_SECONDS: Final = 86_400
@@ -49,6 +50,16 @@ class Activity:
     conflicts: int = 0
     refused: int = 0
     failed: int = 0
+
+    @property
+    def entities(self) -> int:
+        """Entities read or written."""
+        return self.entities_read + self.writes
+
+    @property
+    def entities_used(self) -> int:
+        """Entities returned or written: without those that filters left out."""
+        return self.entities_returned + self.writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +183,11 @@ class QueryShape:
     p50_ms: float
     p99_ms: float
     is_look: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """Entities read for each that was returned."""
+        return self.entities_read / max(1, self.entities_returned)
 
 
 @dataclass(frozen=True, slots=True)

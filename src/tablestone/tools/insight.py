@@ -7,7 +7,6 @@ client uses, so the rules that need these are silent.
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -15,9 +14,7 @@ from urllib.parse import urlencode, urlsplit
 from tablestone.advice.filter_shape import NoShape, read_shape
 from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workload, WriteUse, form_of
 from tablestone.insight.report import (
-    DAY,
-    HOUR,
-    NOW,
+    PERIOD_WORDS,
     Activity,
     InsightReport,
     QueryShape,
@@ -103,12 +100,8 @@ def queries_of(report: InsightReport, table: str, period: str) -> list[GivenQuer
     if points:
         found[POINT_READ] = GivenQuery(POINT_READ, runs=points, is_point_read=True)
     for shape in shapes_of(report, period):
-        if (
-            _is(shape, table)
-            and shape.filter
-            and not shape.is_look
-            and query_use(shape) is not None
-        ):
+        is_use = shape.filter and not shape.is_look and query_use(shape) is not None
+        if is_use and _is(shape, table):
             before = found.get(shape.filter)
             runs = shape.queries + (before.runs or 0 if before is not None else 0)
             found[shape.filter] = GivenQuery(shape.filter, _types(shape), runs)
@@ -124,10 +117,8 @@ def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
     for shape in report.queries.get(period, ()):
         key = shape.account, shape.table, shape.filter, shape.plan, shape.is_look
         other = found.get(key)
-        found[key] = (
-            shape
-            if other is None
-            else replace(
+        if other is not None:
+            shape = replace(  # noqa: PLW2901 - both together
                 other,
                 names_select=other.names_select and shape.names_select,
                 queries=other.queries + shape.queries,
@@ -138,7 +129,7 @@ def shapes_of(report: InsightReport, period: str) -> list[QueryShape]:
                 p50_ms=max(other.p50_ms, shape.p50_ms),
                 p99_ms=max(other.p99_ms, shape.p99_ms),
             )
-        )
+        found[key] = shape
     return list(found.values())
 
 
@@ -167,15 +158,15 @@ def rate_of(report: InsightReport, table: str, period: str) -> float | None:
     for each in report.tables:
         if _is(each, table):
             activity = each.activity.get(period, Activity())
-            used = activity.entities_read + activity.writes
-            needed = min(used, activity.entities_returned + activity.writes)
-            rates.append(each.rates[period].peak * (needed / used if used else 1.0))
+            read = max(1, activity.entities)
+            used = min(read, activity.entities_used) if activity.entities else 1
+            rates.append(each.rates[period].peak * used / read)
     return max(rates, default=None)
 
 
 def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
-    activity, size = table.activity[period], table.size
-    whole = activity.entities_read + activity.writes
+    size = table.size
+    whole = max(1, table.activity[period].entities)
     partitions = [
         each
         for each in report.partitions[period]
@@ -191,7 +182,7 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
         hottest=tuple(
             PartitionUse(
                 each.partition_key,
-                (each.activity.entities_read + each.activity.writes) / max(1, whole),
+                each.activity.entities / whole,
                 each.rate.busiest_minute * _needed_part(each.activity),
                 write_rate=each.rate.busiest_minute_writes,
                 peak=each.rate.peak,
@@ -203,9 +194,14 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
         properties_max=table.properties_max.get(period) or None,
         entity_bytes_max=table.entity_bytes_max.get(period) or None,
         point_reads=_points(report, table, period),
-        queries=tuple(_queries(report, table, period)),
+        queries=tuple(
+            use
+            for shape in shapes_of(report, period)
+            if (shape.account, shape.table) == (table.account, table.table) and not shape.is_look
+            if (use := query_use(shape)) is not None
+        ),
         writes=_writes(table, period),
-        period=_IN_WORDS.get(period, ""),
+        period=PERIOD_WORDS.get(period, ""),
     )
 
 
@@ -213,8 +209,7 @@ def _needed_part(activity: Activity) -> float:
     """The part of the use of a partition that is left without its scans, which other advice is about."""
     if activity.entities_read < SCAN_RATIO * max(1, activity.entities_returned):
         return 1.0
-    used = activity.entities_read + activity.writes
-    return (activity.entities_returned + activity.writes) / used
+    return activity.entities_used / activity.entities
 
 
 def _writes(table: TableInsight, period: str) -> WriteUse:
@@ -230,15 +225,6 @@ def _writes(table: TableInsight, period: str) -> WriteUse:
         kinds.get("upsert", 0),
         table.write_requests.get(period),
     )
-
-
-def _queries(report: InsightReport, table: TableInsight, period: str) -> Iterator[QueryUse]:
-    for shape in shapes_of(report, period):
-        if shape.is_look or (shape.account, shape.table) != (table.account, table.table):
-            continue
-        use = query_use(shape)
-        if use is not None:
-            yield use
 
 
 def query_use(shape: QueryShape) -> QueryUse | None:
@@ -263,7 +249,6 @@ def _types(shape: QueryShape) -> dict[str, EdmType]:
 
 SCAN_RATIO: Final = 10
 """Entities read for each returned from which most of the reads are those of scans."""
-_IN_WORDS: Final = {NOW: "the last 5 minutes", HOUR: "the last hour", DAY: "the last day"}
 POINT_READ: Final = "PartitionKey eq ? and RowKey eq ?"
 """A point read as the shape of a filter."""
 _KINDS: Final = {kind.value: kind for kind in PlanKind}

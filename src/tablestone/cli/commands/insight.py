@@ -19,11 +19,11 @@ from tablestone.insight.report import (
     HOUR,
     NOW,
     NOW_SECONDS,
+    PERIOD_WORDS,
     PERIODS,
     InsightReport,
     PartitionActivity,
     QueryShape,
-    Rate,
     TableInsight,
 )
 from tablestone.tools.insight import ask_for_insight, workload_of
@@ -33,9 +33,8 @@ from tablestone.tools.refusals import TransferFailed
 if TYPE_CHECKING:
     from rich.console import Console
 
-IN_WORDS: Final = {NOW: "the last 5 minutes", HOUR: "the last hour", DAY: "the last day"}
 THROTTLED: Final = "on Azure this key would be throttled"
-WIDTH_MIN: Final = 100
+WIDTH_OF_FILES: Final = 160
 """Columns of the output if it goes into a file or a pipe."""
 KEY_WIDTH_MAX: Final = 40
 SPARK_WIDTH: Final = 20
@@ -43,8 +42,6 @@ SPARK_WIDTH: Final = 20
 SCAN_RATIO: Final = 10
 """Entities read for each returned from which a query is marked as a scan."""
 _SPARKS: Final = " ▁▂▃▄▅▆▇█"
-_NUMBER: Final = "right"
-_TEXT: Final = "left"
 
 Cell = str | tuple[str, str]
 """A text, or a text and its style."""
@@ -63,11 +60,10 @@ def print_insight(
 
     console = Console(file=sys.stdout, highlight=False)
     if not console.is_terminal:
-        console = Console(file=sys.stdout, highlight=False, width=max(WIDTH_MIN, 160))
+        console.width = WIDTH_OF_FILES
     counted = max(0.0, report.at - report.started)
-    console.print(
-        f"Counted for {shown_seconds(counted)}, over {_number(report.workers, 'worker')}."
-    )
+    workers = "1 worker" if report.workers == 1 else f"{report.workers} workers"
+    console.print(f"Counted for {shown_seconds(counted)}, over {workers}.")
     # Of a server that has just started, a longer period has the same counts.
     is_longer = period != NOW and counted > NOW_SECONDS
     for each in (NOW, period) if is_longer else (NOW,):
@@ -95,7 +91,7 @@ def _print_advice(console: Console, advice: Sequence[Advice], period: str) -> No
     from rich.text import Text  # noqa: PLC0415 - only for this output
 
     if advice:
-        console.print(f"\nAdvice on {IN_WORDS[period]}", style="bold")
+        console.print(f"\nAdvice on {PERIOD_WORDS[period]}", style="bold")
     for each in advice:
         style = "bold red" if each.severity is Severity.SEVERE else ""
         console.print(Text(f"{each.severity.value}: {each.sentence}", style), soft_wrap=True)
@@ -105,22 +101,22 @@ def _print_advice(console: Console, advice: Sequence[Advice], period: str) -> No
 
 
 def _print_partitions(console: Console, report: InsightReport, period: str, top: int) -> None:
-    console.print(f"\nThe hottest partitions of {IN_WORDS[period]}", style="bold")
+    console.print(f"\nThe hottest partitions of {PERIOD_WORDS[period]}", style="bold")
     found = report.partitions[period][:top]
     if not found:
         console.print("No partition was read or written.")
         return
     rows = [_partition_row(each) for each in found]
     heads = (
-        *(("table", _TEXT), ("PartitionKey", _TEXT), ("entities/s", _NUMBER), ("minute", _NUMBER)),
-        ("peak", _NUMBER),
-        *(("read", _NUMBER), ("written", _NUMBER), ("traffic", _NUMBER), ("conflicts", _NUMBER)),
-        *((f"over {'a day' if period == DAY else 'an hour'}", _TEXT), ("", _TEXT)),
+        *("<table", "<PartitionKey", "entities/s", "minute", "peak"),
+        *("read", "written", "traffic", "conflicts"),
+        *(f"<over {'a day' if period == DAY else 'an hour'}", "<"),
     )
     _print_table(console, heads, rows)
-    if report.unlisted[period]:
+    if most := report.unlisted[period]:
+        entities = "entity" if most == 1 else "entities"
         console.print(
-            f"A partition that is not counted here has had at most {_entities(report.unlisted[period])}.",
+            f"A partition that is not counted here has had at most {most:,} {entities}.",
             style="dim",
         )
 
@@ -140,24 +136,19 @@ def _partition_row(partition: PartitionActivity) -> Sequence[Cell]:
         shown_bytes(activity.bytes_in + activity.bytes_out),
         f"{conflicts:,}" if conflicts else "",
         spark(partition.over_time),
-        _throttled(rate),
+        (THROTTLED, "bold red") if rate.is_throttled else "",
     )
 
 
-def _throttled(rate: Rate) -> Cell:
-    return (THROTTLED, "bold red") if rate.is_throttled else ""
-
-
 def _print_queries(console: Console, report: InsightReport, period: str, top: int) -> None:
-    console.print(f"\nThe queries that scan most, of {IN_WORDS[period]}", style="bold")
+    console.print(f"\nThe queries that scan most, of {PERIOD_WORDS[period]}", style="bold")
     found = report.queries[period][:top]
     if not found:
         console.print("There was no query.")
         return
     heads = (
-        *(("table", _TEXT), ("filter", _TEXT), ("plan", _TEXT), ("queries", _NUMBER)),
-        *(("read", _NUMBER), ("for each returned", _NUMBER), ("p50 ms", _NUMBER)),
-        ("p99 ms", _NUMBER),
+        *("<table", "<filter", "<plan", "queries", "read", "for each returned"),
+        *("p50 ms", "p99 ms"),
     )
     _print_table(console, heads, [_query_row(each) for each in found])
 
@@ -168,30 +159,27 @@ def _query_row(query: QueryShape) -> Sequence[Cell]:
         text += "  $select"
     if query.is_look:
         text += "  (explorer, count or simulate-keys)"
-    ratio = query.entities_read / max(1, query.entities_returned)
-    is_scan = ratio >= SCAN_RATIO
     return (
         query.table,
         text,
         query.plan,
         f"{query.queries:,}",
         f"{query.entities_read:,}",
-        (f"{ratio:,.1f}", "bold red" if is_scan else ""),
+        (f"{query.ratio:,.1f}", "bold red" if query.ratio >= SCAN_RATIO else ""),
         f"{query.p50_ms:g}",
         f"{query.p99_ms:g}",
     )
 
 
 def _print_tables(console: Console, report: InsightReport, period: str, top: int) -> None:
-    console.print(f"\nThe tables, by size and by use in {IN_WORDS[period]}", style="bold")
+    console.print(f"\nThe tables, by size and by use in {PERIOD_WORDS[period]}", style="bold")
     if not report.tables:
         console.print("There is no table.")
         return
     by_size = sorted(report.tables, key=lambda each: -each.size.bytes if each.size else 0)
     heads = (
-        *(("table", _TEXT), ("entities", _NUMBER), ("stored", _NUMBER), ("growth", _NUMBER)),
-        *(("partitions", _NUMBER), ("read", _NUMBER), ("returned", _NUMBER), ("written", _NUMBER)),
-        *(("conflicts", _NUMBER), ("refused", _NUMBER), ("plans", _TEXT)),
+        *("<table", "entities", "stored", "growth", "partitions", "read", "returned", "written"),
+        *("conflicts", "refused", "<plans"),
     )
     _print_table(console, heads, [_table_row(each, period) for each in by_size[:top]])
     if not report.sizes_note and any(each.size is None for each in by_size[:top]):
@@ -205,17 +193,12 @@ def _table_row(table: TableInsight, period: str) -> Sequence[Cell]:
         f"{count:,} {plan}"
         for plan, count in sorted(table.plans[period].items(), key=lambda item: -item[1])
     )
-    sizes: tuple[str, ...] = ("?", "?", "", "?")
-    if size is not None:
-        sizes = (
-            f"{size.entities:,}",
-            shown_bytes(size.bytes),
-            growth(table),
-            f"{size.partitions:,}",
-        )
     return (
         table.table,
-        *sizes,
+        "?" if size is None else f"{size.entities:,}",
+        "?" if size is None else shown_bytes(size.bytes),
+        growth(table),
+        "?" if size is None else f"{size.partitions:,}",
         f"{activity.entities_read:,}",
         f"{activity.entities_returned:,}",
         f"{activity.writes:,}",
@@ -243,7 +226,7 @@ def _print_largest(console: Console, table: TableInsight, top: int) -> None:
     if table.size is None or not table.size.largest:
         return
     console.print("\nThe largest partitions", style="bold")
-    heads = (("PartitionKey", _TEXT), ("entities", _NUMBER), ("stored", _NUMBER), ("", _NUMBER))
+    heads = ("<PartitionKey", "entities", "stored", "")
     whole = max(1, table.size.bytes)
     rows = [
         (
@@ -257,16 +240,15 @@ def _print_largest(console: Console, table: TableInsight, top: int) -> None:
     _print_table(console, heads, rows)
 
 
-def _print_table(
-    console: Console, heads: Iterable[tuple[str, str]], rows: Iterable[Sequence[Cell]]
-) -> None:
+def _print_table(console: Console, heads: Iterable[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print the rows. Columns are aligned to the right, unless their head begins with `<`."""
     from rich.table import Table  # noqa: PLC0415 - only for this output
     from rich.text import Text  # noqa: PLC0415 - as above
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for head, justify in heads:
-        is_number = justify == _NUMBER
-        table.add_column(head, justify="right" if is_number else "left", overflow="fold")
+    for head in heads:
+        is_left = head.startswith("<")
+        table.add_column(head[is_left:], justify="left" if is_left else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) if isinstance(cell, str) else Text(*cell) for cell in row))
     console.print(table)
@@ -291,14 +273,6 @@ def _key(key: str) -> str:
     if len(shown) > KEY_WIDTH_MAX:
         shown = f"{shown[: KEY_WIDTH_MAX - 1]}…"
     return shown or "(empty)"
-
-
-def _entities(count: int) -> str:
-    return f"{count:,} {'entity' if count == 1 else 'entities'}"
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 @click.command(epilog="Example: tablestone insight Weather --admin 10003")
