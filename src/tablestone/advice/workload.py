@@ -2,7 +2,7 @@
 
 Three sources fill it: the counts of a running server, a client with one query and its knowledge of the table, and a
 test that records requests. Each knows something else, so a number that is not known is None, and a rule that needs it
-is silent. Knows filters and plans; does not know where the numbers come from.
+is silent.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,8 +31,6 @@ from tablestone.tools.progress import shown_bytes
 from tablestone.tools.refusals import TransferFailed
 from tablestone.tools.writing import quoted
 
-ROWS_MAX: Final = 64
-"""Rows of the picture: neighbouring ranges are added up above it."""
 BUCKETS_MIN: Final = 20
 """Columns of the picture, at least."""
 WIDTH: Final = 720
@@ -51,6 +49,9 @@ _COLOURS: Final = (
     (1.0, (252, 255, 164)),
 )
 """From dark to bright, also for readers who see no difference between red and green."""
+
+
+_T = TypeVar("_T")
 
 
 class HeatCell(NamedTuple):
@@ -105,7 +106,14 @@ def scale() -> list[str]:
 def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
     """The picture of entities read, written, or both."""
     heat = _without_silence(heat)
-    ranges, rows = _rows(heat, reads=reads, writes=writes)
+    ranges = heat.ranges
+    rows = [
+        [
+            (read[number] if reads else 0, written[number] if writes else 0)
+            for read, written in zip(heat.read, heat.written, strict=True)
+        ]
+        for number in range(len(ranges))
+    ]
     scans = [(count, 0) for count in heat.scanned] if reads and any(heat.scanned) else []
     top = SCANS_HEIGHT + SCANS_GAP if scans else 0
     height, wide = HEIGHT / max(len(ranges), 1), WIDTH / max(len(heat.starts), 1)
@@ -131,7 +139,15 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
     add(scans, 0, SCANS_HEIGHT, max(heat.scanned, default=0), "scans")
     for number, row in enumerate(rows):
         add(row, top + number * height, height, most, shown_range(ranges[number]))
-    labels = [HeatLabel(LEFT - 8, SCANS_HEIGHT - 4, "scans")] if scans else []
+    keys = [HeatLabel(LEFT - 8, SCANS_HEIGHT - 4, "scans")] if scans else []
+    keys += (
+        HeatLabel(LEFT - 8, round(top + (number + 0.5) * height + 4, 1), _short(each.first))
+        for number, each in _labelled(ranges)
+    )
+    times = [
+        HeatLabel(round(LEFT + number * wide, 1), top + HEIGHT + 18, _clock(start))
+        for number, start in _labelled(heat.starts)
+    ]
     return HeatPicture(
         LEFT + WIDTH,
         top + HEIGHT + BOTTOM,
@@ -139,8 +155,8 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
         WIDTH,
         top + HEIGHT,
         cells,
-        labels + _key_labels(ranges, height, top),
-        _time_labels(heat.starts, wide, top),
+        keys,
+        times,
         hottest,
         bool(scans),
         most,
@@ -168,16 +184,9 @@ def shown_range(keys: KeyRange) -> str:
 def _without_silence(heat: HeatMap) -> HeatMap:
     """The map from the first request on, so that a server that has just started does not show an empty hour."""
     scanned = heat.scanned or (0,) * len(heat.starts)
-    busy = next(
-        (
-            number
-            for number, (read, written, scans) in enumerate(
-                zip(heat.read, heat.written, scanned, strict=True)
-            )
-            if scans or any(read) or any(written)
-        ),
-        0,
-    )
+    columns = zip(heat.read, heat.written, scanned, strict=True)
+    totals = [sum(read) + sum(written) + scans for read, written, scans in columns]
+    busy = next((number for number, total in enumerate(totals) if total), 0)
     start = max(0, min(busy - 1, len(heat.starts) - BUCKETS_MIN))
     return replace(
         heat,
@@ -188,43 +197,9 @@ def _without_silence(heat: HeatMap) -> HeatMap:
     )
 
 
-def _rows(
-    heat: HeatMap, *, reads: bool, writes: bool
-) -> tuple[list[KeyRange], list[list[tuple[int, int]]]]:
-    """The ranges of the rows, and for each row the entities read and written in each bucket."""
-    together = math.ceil(len(heat.ranges) / ROWS_MAX) or 1
-    ranges, rows = [], []
-    for start in range(0, len(heat.ranges), together):
-        part = range(start, min(start + together, len(heat.ranges)))
-        ranges.append(KeyRange(heat.ranges[part[0]].first, heat.ranges[part[-1]].last))
-        rows.append(
-            [
-                (
-                    sum(read[each] for each in part) if reads else 0,
-                    sum(written[each] for each in part) if writes else 0,
-                )
-                for read, written in zip(heat.read, heat.written, strict=True)
-            ]
-        )
-    return ranges, rows
-
-
-def _key_labels(ranges: Sequence[KeyRange], height: float, top: int) -> list[HeatLabel]:
-    step = math.ceil(len(ranges) / LABELS_MAX) or 1
-    return [
-        HeatLabel(LEFT - 8, round(top + (number + 0.5) * height + 4, 1), _short(keys.first))
-        for number, keys in enumerate(ranges)
-        if number % step == 0
-    ]
-
-
-def _time_labels(starts: Sequence[int], wide: float, top: int) -> list[HeatLabel]:
-    step = math.ceil(len(starts) / LABELS_MAX) or 1
-    return [
-        HeatLabel(round(LEFT + number * wide, 1), top + HEIGHT + 18, _clock(start))
-        for number, start in enumerate(starts)
-        if number % step == 0
-    ]
+def _labelled(items: Sequence[_T]) -> list[tuple[int, _T]]:
+    """Those of the rows or columns that have a label, with their numbers."""
+    return list(enumerate(items))[:: math.ceil(len(items) / LABELS_MAX) or 1]
 
 
 def _clock(start: int) -> str:

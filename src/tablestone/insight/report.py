@@ -2,17 +2,16 @@
 
 `InsightReport` is the whole answer. Its JSON object has the members of the class, with the same names; tuples are
 arrays. Moments are seconds since 1970. Counts of partitions have a stated error (`PartitionActivity.missed`); all other
-counts are exact. Knows nothing of how anything is counted or shown.
+counts are exact.
 """
 
 from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
 
@@ -304,9 +303,10 @@ class InsightReport:
     def from_json(cls, text: bytes) -> InsightReport:
         """The report of such an object; `ValueError` if it is another one. Members that are not known are ignored."""
         try:
-            return _value_of(cls, orjson.loads(text))
+            made = _made(cls, orjson.loads(text))
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"this is no report of insight: {error}") from error
+        return typing.cast("InsightReport", made)
 
 
 TARGETS: Final = {
@@ -314,22 +314,11 @@ TARGETS: Final = {
     "account": limits.ACCOUNT_RATE_TARGET,
 }
 
-_T = TypeVar("_T")
-
-
-@cache
-def _types_of(kind: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(kind)
-    return {member.name: hints[member.name] for member in fields(kind)}
-
-
-def _value_of(kind: type[_T], value: Any) -> _T:
-    """A JSON value as a value of the class, whose members are numbers, texts, tuples, dicts and such classes."""
-    made: Any = _made(kind, value)
-    return typing.cast("_T", made)
+_types_of = cache(typing.get_type_hints)
 
 
 def _made(kind: Any, value: Any) -> Any:
+    """A JSON value as a value of the type: a number, a text, a tuple, a dict, or a class of these."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
         return tuple(_made(arguments[0], each) for each in _of_type(list, value))
@@ -338,14 +327,9 @@ def _made(kind: Any, value: Any) -> Any:
     if origin is types.UnionType:
         return None if value is None else _made(arguments[0], value)
     if is_dataclass(kind) and isinstance(kind, type):
-        members: Mapping[str, Any] = _of_type(dict, value)
-        return kind(
-            **{
-                name: _made(each, members[name])
-                for name, each in _types_of(kind).items()
-                if name in members
-            }
-        )
+        members = _of_type(dict, value)
+        known = {name: each for name, each in _types_of(kind).items() if name in members}
+        return kind(**{name: _made(each, members[name]) for name, each in known.items()})
     return _of_type((int, float) if kind is float else kind, value)
 
 

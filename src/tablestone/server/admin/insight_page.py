@@ -1,7 +1,6 @@
 """`/insight`: how tables, partitions and queries are used, as JSON. It reads the reports of all workers once a second.
 
-`?table=NAME` and `?account=NAME` narrow it; with a table, the page has heat maps. Knows pages and parts of the report;
-does not know how anything is counted.
+`?table=NAME` and `?account=NAME` narrow it; with a table, the report has heat maps.
 """
 
 from __future__ import annotations
