@@ -26,9 +26,9 @@ from storage.encrypted_directory import (
 )
 from storage.neighbours import neighbour
 from storage.write_sets import WHOLE, committed, insert
-from tablestone.engines.contract import EngineDamaged, EngineRefused, Key
+from tablestone.engines.contract import EngineDamaged, EngineRefused, EngineUnavailable, Key
 from tablestone.engines.kind import EncryptionKey
-from tablestone.engines.sqlite import reencryption
+from tablestone.engines.sqlite import encryption, reencryption
 from tablestone.engines.sqlite.data_directory import (
     PAGE_SIZE_BYTES,
     REENCRYPTED_NAME,
@@ -134,6 +134,17 @@ def test_a_full_disk_is_the_reason(data: Path, monkeypatch: pytest.MonkeyPatch) 
     assert refused.value.filename == str(data / REENCRYPTED_NAME)
 
 
+def test_a_copy_that_cannot_be_made_is_refused_without_the_key(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's own error has the URI of the copy, and the key in it."""
+    monkeypatch.setattr(Path, "as_uri", lambda path: f"file://{path}/not/there")
+    with pytest.raises(EngineUnavailable, match=r"cannot be made\.$") as refused:
+        reencrypt(data, KEY, OTHER, untold)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
+
+
 def write_again_for_ever(data: Path, pipe: object) -> None:
     """From the one key to the other and back, for ever, from whichever is the present one."""
     present, coming = KEY, OTHER
@@ -183,9 +194,15 @@ def decrypt_until_killed(data: Path, pipe: Any) -> None:
         pipe.recv()
 
     def tell(_done: int, _whole: int) -> None:
-        told.append(1)
-        if len(told) == 2:
+        copy = data / REENCRYPTED_NAME / "tablestone.db"
+        if not told and copy.exists() and MARKER in copy.read_bytes():
+            told.append(1)
             reach(MOMENTS[0])
+
+    def connect(name: str, flags: int, key: EncryptionKey | None) -> apsw.Connection:
+        connection = really_connect(name, flags, key)
+        connection.pragma("cache_size", 1)  # pages are written before the last row is there
+        return connection
 
     def flush_file(path: Path) -> None:
         reach(MOMENTS[1])
@@ -199,8 +216,10 @@ def decrypt_until_killed(data: Path, pipe: Any) -> None:
 
     told: list[int] = []
     really = dict(vars(reencryption))
+    really_connect = encryption.connect
+    encryption.connect = connect
     vars(reencryption).update(
-        ROWS_PER_WRITE=50, flush_file=flush_file, flush_directory=flush_directory
+        STEPS_PER_NEWS=50, flush_file=flush_file, flush_directory=flush_directory
     )
     reencrypt(data, KEY, None, tell)
 

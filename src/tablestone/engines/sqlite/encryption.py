@@ -152,12 +152,23 @@ def connect(name: str, flags: int, key: EncryptionKey | None) -> apsw.Connection
     connection = apsw.Connection(name, flags, vfs=VFS_NAME)
     try:
         connection.pragma("cipher", CIPHER)
-        # Raw, with the salt: no passphrase is stretched.
-        connection.pragma("key", f"raw:{key.secret.hex()}{name_of(key).hex()}")
+        connection.pragma("key", _raw(key))
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def uri_of(file: Path, key: EncryptionKey | None) -> str:
+    """The URI with which a statement makes a database of this key. It has the key in it: not for messages."""
+    if key is None:
+        return f"{file.as_uri()}?vfs={_VFS_NAME}"
+    return f"{file.as_uri()}?vfs={VFS_NAME}&cipher={CIPHER}&key={_raw(key)}"
+
+
+def _raw(key: EncryptionKey) -> str:
+    """The key itself, with the salt: no passphrase is stretched."""
+    return f"raw:{key.secret.hex()}{name_of(key).hex()}"
 
 
 def require_fitting_key(directory: Path, database: Path, key: EncryptionKey | None) -> None:

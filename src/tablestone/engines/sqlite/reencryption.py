@@ -1,8 +1,7 @@
 """Turns the encryption of a data directory on or off, or changes its key, while no process uses the directory.
 
-The rows are written into a new database beside the old one, with the new key. A rename puts it in the place of the old
-one, so a crash leaves the one or the other, whole. Until the rename nothing changes. Knows rows as they are stored;
-does not know where a key comes from.
+SQLite's `VACUUM INTO` writes a new database beside the old one, with the new key. A rename puts it in the place of the
+old one, so a crash leaves the one or the other, whole. Until the rename nothing changes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,21 +19,21 @@ import apsw
 
 from tablestone.engines.contract import EngineDamaged, EngineRefused, EngineUnavailable
 from tablestone.engines.kind import EncryptionKey, Opening
+from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.commit_lock import CommitLock
 from tablestone.engines.sqlite.data_directory import (
     DATABASE_NAME,
     JOURNAL_NAME,
+    LOCKED_MS_MAX,
     LOG_NAME,
     LOG_NAMES,
     REENCRYPTED_NAME,
     DataDirectory,
 )
-from tablestone.engines.sqlite.encryption import require_not_encrypted
 from tablestone.engines.sqlite.flushed_files import flush_directory, flush_file
 
-ROWS_PER_WRITE: Final = 1_000
-_READ: Final = "SELECT partition, row, version, value FROM stored_rows ORDER BY rowid"
-_WRITE: Final = "INSERT INTO stored_rows (partition, row, version, value) VALUES (?, ?, ?, ?)"
+STEPS_PER_NEWS: Final = 10_000
+"""Steps of SQLite's virtual machine between two calls of `told`: some milliseconds."""
 _COUNT: Final = "SELECT count(*) FROM stored_rows"
 
 Told = Callable[[int, int], None]
@@ -58,14 +56,17 @@ def reencrypt(
     damaged, `EngineUnavailable` or `OSError` if a step fails; the directory is then as it was.
     """
     if old is None and new is not None:
-        require_not_encrypted(path, path / DATABASE_NAME)
+        encryption.require_not_encrypted(path, path / DATABASE_NAME)
     DataDirectory(path, Opening.READ_ONLY, key=old).release()  # nothing is to be created
     directory = DataDirectory(path, Opening.SERVER, key=old)
     staging = path / REENCRYPTED_NAME
     try:
         with closing(CommitLock(path)) as commits, commits.held():
             _require_room(staging)
-            with closing(directory.connect_writer()) as source:
+            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
+            database = os.fspath(directory.database.absolute())
+            with closing(encryption.connect(database, flags, old)) as source:
+                source.set_busy_timeout(LOCKED_MS_MAX)
                 _require_alone(source, path)
                 _require_whole(source, path)
                 source.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -119,25 +120,27 @@ def _require_whole(source: apsw.Connection, path: Path) -> None:
 def _write_again(
     source: apsw.Connection, staging: Path, new: EncryptionKey | None, told: Told
 ) -> int:
-    """Write every row into a new database, check it, and flush it; returns the number of rows."""
+    """Write the database into a new one, check that, and flush it; returns the number of rows."""
     whole = source.pragma("page_count") * source.pragma("page_size")
     expected: int = source.execute(_COUNT).get
-    directory = DataDirectory(staging, Opening.SERVER, key=new)
+    staging.mkdir(mode=0o700)
+    file = staging.absolute() / DATABASE_NAME
+
+    def tell() -> bool:
+        told(min(whole, file.stat().st_size if file.exists() else 0), whole)
+        return False  # go on
+
+    source.set_progress_handler(tell, STEPS_PER_NEWS)
     try:
-        with closing(directory.connect_writer()) as target:
-            target.pragma("synchronous", "OFF")  # it is flushed once, below
-            reading = source.execute(_READ)
-            while rows := list(islice(reading, ROWS_PER_WRITE)):
-                with target:
-                    target.executemany(_WRITE, rows)
-                target.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                told(min(whole, directory.database.stat().st_size), whole)
-            found = target.execute("PRAGMA integrity_check").get
-            if found != "ok" or target.execute(_COUNT).get != expected:
-                raise EngineUnavailable("The new database is not as the old one: nothing changed.")
-    finally:
-        directory.release()
-    flush_file(directory.database)
+        source.execute("VACUUM INTO ?", (encryption.uri_of(file, new),))
+    except apsw.CantOpenError:  # its text has the URI, and so the key
+        raise EngineUnavailable(f"{file} cannot be made.") from None
+    with closing(encryption.connect(os.fspath(file), apsw.SQLITE_OPEN_READWRITE, new)) as target:
+        target.pragma("journal_mode", "wal")
+        found = target.execute("PRAGMA integrity_check").get
+        if found != "ok" or target.execute(_COUNT).get != expected:
+            raise EngineUnavailable("The new database is not as the old one: nothing changed.")
+    flush_file(file)
     return expected
 
 
