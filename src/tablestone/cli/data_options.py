@@ -30,6 +30,21 @@ from tablestone.tools.journal import Journal
 from tablestone.tools.profiles import open_profiles
 from tablestone.tools.refusals import TransferFailed, TransferRefused
 from tablestone.tools.service_errors import ServiceError, Unreachable
+from tablestone.tools.showing import OUTPUTS
+
+Command = Callable[..., Any]
+
+
+def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator; the help lists them in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
 
 _OPTIONS = (
     click.option(
@@ -65,11 +80,8 @@ _OPTIONS = (
 )
 
 
-def with_reading(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a file: the command gets `kind`, and the other options for `reading_of`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+with_reading = together(*_OPTIONS)
+"""The options of a file: the command gets `kind`, and the other options for `reading_of`."""
 
 
 def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Reading:
@@ -84,8 +96,6 @@ def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Read
     )
     return replace(reading, keeps_columns=keeps_columns)
 
-
-Command = Callable[..., Any]
 
 PARALLEL_MAX = 10
 """The number of connections that the SDK's transport keeps open."""
@@ -134,11 +144,8 @@ def with_connection(command: Command) -> Command:
     return connection_options(run)
 
 
-def connection_options(command: Command) -> Command:
-    """The options of a connection, as the command's own arguments."""
-    for option in reversed(_connection_options):
-        command = option(command)
-    return command
+connection_options = together(*_connection_options)
+"""The options of a connection, as the command's own arguments."""
 
 
 def connection_for(words: GivenConnection) -> Connection:
@@ -150,12 +157,12 @@ def connection_for(words: GivenConnection) -> Connection:
 @contextmanager
 def opened(connection: Connection, agent: str = "tablestone") -> Iterator[TableEndpoint]:
     """An open endpoint; an error that it answers becomes a sentence. `agent` begins the User-Agent."""
-    with TableEndpoint(connection, agent=agent) as endpoint, told_as_sentences(connection):
+    with TableEndpoint(connection, agent=agent) as endpoint, service_errors_as_failures(connection):
         yield endpoint
 
 
 @contextmanager
-def told_as_sentences(connection: Connection) -> Iterator[None]:
+def service_errors_as_failures(connection: Connection) -> Iterator[None]:
     """Errors of the service and of the network as `TransferFailed`."""
     try:
         yield
@@ -189,6 +196,17 @@ filter_option = click.option(
     metavar="FILTER",
     help="An OData filter in the syntax of the service.",
 )
+select_option = click.option(
+    "--select",
+    "names",
+    metavar="NAMES",
+    default="",
+    callback=lambda _context, _option, text: _listed(text),
+    help="Only these properties, separated by commas.",
+)
+output_option = click.option(
+    "--output", type=click.Choice(OUTPUTS), help="[default: table on a terminal, else jsonl]"
+)
 parallel_option = click.option(
     "--parallel",
     type=click.IntRange(1, PARALLEL_MAX),
@@ -203,6 +221,10 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 restart_option = click.option(
     "--restart", is_flag=True, help="Begin again; do not continue an earlier run."
 )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def require_consent(connection: Connection, what: str, *, yes: bool) -> None:
@@ -244,7 +266,7 @@ def end_with_report(
 
 
 @contextmanager
-def telling_how_to_go_on(sentence: Callable[[], str]) -> Iterator[None]:
+def advising_after_interrupt(sentence: Callable[[], str]) -> Iterator[None]:
     """Ctrl-C ends the command with a sentence that says how to go on."""
     try:
         yield

@@ -23,7 +23,7 @@ DENIALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 @contextmanager
-def naming_denied_places(undone: str) -> Iterator[None]:
+def refusing_denied_places(undone: str) -> Iterator[None]:
     """Make a denial by the operating system a `BrokenOption`: `undone`, which says what is not done, and the place."""
     try:
         yield

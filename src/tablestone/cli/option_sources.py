@@ -159,15 +159,15 @@ def read_option_file(path: Path) -> dict[str, Any]:
         if key == ACCOUNTS_KEY:
             values[ACCOUNT.name] = _file_accounts(value, source)
         elif key in by_key:
-            values[key] = _beside(path, key, _file_value(by_key[key], value, source))
+            values[key] = _relative_to_file(path, key, _file_value(by_key[key], value, source))
         else:
             raise BrokenOption(
-                f"{path} has the unknown key {key!r}{_instead((*by_key, ACCOUNTS_KEY), key)}"
+                f"{path} has the unknown key {key!r}{_suggestion((*by_key, ACCOUNTS_KEY), key)}"
             )
     return values
 
 
-def _instead(keys: tuple[str, ...], unknown: str) -> str:
+def _suggestion(keys: tuple[str, ...], unknown: str) -> str:
     """The key that the person probably meant; without such a key, all keys."""
     near = get_close_matches(unknown, keys, n=1)
     return f": did you mean {near[0]}?" if near else f"; the keys are {', '.join(sorted(keys))}."
@@ -181,7 +181,7 @@ def _file_value(option: Option, value: object, source: str) -> Any:
     return parsed(option, (str(value),), source)
 
 
-def _beside(path: Path, key: str, value: Any) -> Any:
+def _relative_to_file(path: Path, key: str, value: Any) -> Any:
     """A value of the file with its paths resolved from the file's directory: the same in every working directory."""
     if key == DATA.name:
         return str(path_from(value, path.absolute().parent, "data directory"))
@@ -190,18 +190,18 @@ def _beside(path: Path, key: str, value: Any) -> Any:
     if key in {TLS_CERTIFICATE.name, TLS_KEY.name, ACCESS_LOG.name, ENCRYPTION_KEY_FILE.name}:
         return str(path_from(value, path.absolute().parent))
     if key == TOKEN_ISSUER.name:
-        return tuple(_issuer_beside(path, issuer) for issuer in value)
+        return tuple(_issuer_relative_to_file(path, issuer) for issuer in value)
     if key == ENGINE.name:
         scheme, place = EngineUrl.parse(value)
         if place and capabilities_of(value).stored_in is StoredIn.DIRECTORY:
-            return str(EngineUrl(scheme, _beside(path, DATA.name, place)))
+            return str(EngineUrl(scheme, _relative_to_file(path, DATA.name, place)))
     return value
 
 
-def _issuer_beside(path: Path, issuer: TrustedIssuer) -> TrustedIssuer:
+def _issuer_relative_to_file(path: Path, issuer: TrustedIssuer) -> TrustedIssuer:
     if issuer.keys_file is None:
         return issuer
-    return replace(issuer, keys=_beside(path, TLS_KEY.name, str(issuer.keys_file)))
+    return replace(issuer, keys=_relative_to_file(path, TLS_KEY.name, str(issuer.keys_file)))
 
 
 def _file_accounts(table: object, source: str) -> tuple[AccountKeys, ...]:
@@ -275,7 +275,7 @@ def require_utf8(path: Path, what: str) -> None:
         raise BrokenOption(f"The path of the {what} must be UTF-8, and {shown} is not.") from None
 
 
-LEAST_OF_A_WORKER: Final = (
+MINIMUM_PER_WORKER: Final = (
     (MAX_CONNECTIONS, CONNECTIONS_MIN),
     (MAX_BUFFERS, BUFFERED_MEBIBYTES_MIN),
 )
@@ -283,7 +283,7 @@ LEAST_OF_A_WORKER: Final = (
 
 def admission_limits(given: Mapping[str, Any], workers: int) -> AdmissionLimits:
     """The limits of what the server takes on at a time. Those with which no client could be served are refused."""
-    for option, least in LEAST_OF_A_WORKER:
+    for option, least in MINIMUM_PER_WORKER:
         if given.get(option.name, least * workers) < least * workers:
             raise BrokenOption(
                 f"{option.flag} must be {least} for each worker at least: {least * workers} for {workers}."
@@ -303,7 +303,7 @@ def _fields(given: Mapping[str, Any], **options: Option) -> dict[str, Any]:
     return {field: given[option.name] for field, option in options.items() if option.name in given}
 
 
-def without_service_links(
+def without_kubernetes_links(
     environment: Mapping[str, str],
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """The environment without the variables of Kubernetes for a service with the name tablestone, and a sentence.
@@ -345,7 +345,7 @@ Named = Callable[[Option], str]
 
 def read_configuration(command_line: CommandLine, environment: Mapping[str, str]) -> Configuration:
     """The whole configuration; raises `BrokenOption` with a sentence that names the source."""
-    environment, foreign = without_service_links(environment)
+    environment, foreign = without_kubernetes_links(environment)
     path = command_line.get("config") or environment.get(CONFIG_VARIABLE)
     file = read_option_file(Path(str(path))) if path else {}
     given = {

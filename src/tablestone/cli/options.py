@@ -647,6 +647,7 @@ SERVER_OPTIONS = (
 """The options of `tablestone serve`; their names are the keys of the file."""
 
 Command = Callable[..., Any]
+quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
 
 
 def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
@@ -694,7 +695,7 @@ def _help(option: Option) -> str:
     return f"{option.help}{repeats}  [env: {option.variable}; default: {option.default}]"
 
 
-def same_place(given: Mapping[str, Any]) -> str:
+def storage_flags(given: Mapping[str, Any]) -> str:
     """The options that name the storage, as they were typed, for the end of another command that a person can paste."""
     options = (DATA, ENGINE, ENCRYPTION_KEY_FILE)
     flags = {option.parameter: option.flag for option in options}

@@ -24,7 +24,7 @@ from tablestone.cli.options import (
     NO_ACCOUNT,
     BrokenOption,
     Command,
-    same_place,
+    storage_flags,
     with_options,
 )
 from tablestone.cli.stored_data import (
@@ -95,7 +95,7 @@ def create(name: str, key_file: str | None, **given: Any) -> None:
         print(
             "The public key, that of UseDevelopmentStorage=true, is refused from now on. To accept it again and "
             f"keep the tables, make it a key of this account: tablestone account rotate-key {name} 1 "
-            f"--key-file FILE{same_place(given)}"
+            f"--key-file FILE{storage_flags(given)}"
         )
     _tell_if_configured(configuration, name)
 
@@ -227,7 +227,7 @@ def _read_keys(key_file: str) -> list[str]:
 
 def _show_keys(name: str, given: dict[str, Any]) -> str:
     """The command that prints the account's keys, ready to paste."""
-    return f"tablestone account show {name} --keys{same_place(given)}"
+    return f"tablestone account show {name} --keys{storage_flags(given)}"
 
 
 def _tell_if_configured(configuration: Configuration, name: str) -> None:

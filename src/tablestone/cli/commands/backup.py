@@ -23,11 +23,17 @@ from tablestone.cli.local_directory import (
     BackupFailed,
     ByteProgress,
     local_directory,
-    naming_denied_places,
     reason_of,
+    refusing_denied_places,
 )
 from tablestone.cli.option_sources import require_utf8
-from tablestone.cli.options import CHECK_OPTIONS, DATA_OPTIONS, BrokenOption, with_options
+from tablestone.cli.options import (
+    CHECK_OPTIONS,
+    DATA_OPTIONS,
+    BrokenOption,
+    quiet_option,
+    with_options,
+)
 from tablestone.clock import unix_seconds
 from tablestone.engines.contract import (
     EngineBroken,
@@ -150,7 +156,7 @@ def staging(directory: Path) -> Iterator[Path]:
     type=click.IntRange(1),
     help="TARGET is a directory of dated backups: keep the newest N and remove older ones.",
 )
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@quiet_option
 @with_options(CHECK_OPTIONS)
 def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
     """Copy the data into one file and check the copy.
@@ -166,11 +172,11 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
         "`nodetool snapshot` or `tablestone cluster unload` backs a cluster up; `tablestone copy` copies its tables to "
         "another server.",
     )
-    with naming_denied_places(f"The backup {wanted} was not made"):
+    with refusing_denied_places(f"The backup {wanted} was not made"):
         place = _place(wanted, directory, is_directory=keep is not None)
     progress = ByteProgress("backup", quiet=quiet)
     try:
-        with naming_denied_places(f"The backup {place} was not made"):
+        with refusing_denied_places(f"The backup {place} was not made"):
             size = _make(directory, place, progress, key)
         removed = remove_old(place.parent, keep) if keep is not None else []
     except EngineDamaged as error:
@@ -241,7 +247,7 @@ HEADER_BYTES = 100
 
 @click.command()
 @click.argument("backup", metavar="BACKUP")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@quiet_option
 @with_options(DATA_OPTIONS)
 def restore(backup: str, *, quiet: bool, **given: Any) -> None:
     """Make a data directory from a backup.
@@ -258,7 +264,7 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
     undone = f"{source} was not restored into {directory}"
     progress = ByteProgress("restore", quiet=quiet)
     try:
-        with naming_denied_places(undone):
+        with refusing_denied_places(undone):
             _require_file(source)
             with room_for_database(directory) as place:
                 _copy(source, place, progress, key)

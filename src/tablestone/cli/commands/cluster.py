@@ -21,7 +21,14 @@ import click
 from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
 from tablestone.cli.local_directory import LocalDirectory
 from tablestone.cli.option_sources import KEY_VARIABLE, key_of_directory, read_configuration
-from tablestone.cli.options import DATA, ENGINE, BrokenOption, key_file_option, with_options
+from tablestone.cli.options import (
+    DATA,
+    ENGINE,
+    BrokenOption,
+    key_file_option,
+    quiet_option,
+    with_options,
+)
 from tablestone.clock import monotonic_seconds, system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
 from tablestone.engines.cassandra.cluster_url import (
@@ -134,8 +141,6 @@ ROWS: Final = "rows"
 LEAVING_SECONDS_MAX: Final = 5.0
 """For so long the nodes may still tell of the connections of a server that has stopped."""
 
-quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
-
 
 def _directory_option(flag: str, text: str) -> Callable[[Any], Any]:
     return click.option(
@@ -169,7 +174,7 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     source = LocalDirectory(directory, key_of_directory(encryption_key_file))
     place = f"{DIRECTORY_SCHEME}:{directory}"
     _require_there(place, source.key)
-    with _telling_how_to_go_on(), held_for_processes(place, source.key) as storage:
+    with _advising_after_interrupt(), held_for_processes(place, source.key) as storage:
         return asyncio.run(_load(address, storage, source, quiet=quiet))
 
 
@@ -191,7 +196,7 @@ def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **g
     """
     address = cluster_address(given)
     target = LocalDirectory(directory, key_of_directory(encryption_key_file))
-    with _telling_how_to_go_on():
+    with _advising_after_interrupt():
         return asyncio.run(_unload(address, target, quiet=quiet))
 
 
@@ -334,7 +339,7 @@ def _told(title: str, rows: int | None, *, quiet: bool) -> Iterator[Tell]:
 
 
 @contextmanager
-def _telling_how_to_go_on() -> Iterator[None]:
+def _advising_after_interrupt() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
@@ -369,7 +374,7 @@ _HEAD: Final = ("node", "datacenter", "rack", "version", "state", "share", "part
     show_default=True,
     help="The account of the table.",
 )
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@quiet_option
 def status(
     table: str | None,
     partition_key: str | None,

@@ -11,13 +11,13 @@ from itertools import islice
 import click
 
 from tablestone.cli.data_options import (
+    advising_after_interrupt,
     json_option,
     parallel_option,
     print_report,
     quiet_option,
     restart_option,
-    telling_how_to_go_on,
-    told_as_sentences,
+    service_errors_as_failures,
 )
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time, parse_date_time
@@ -68,9 +68,9 @@ def diff(
     places = parse_place(first, profiles), parse_place(second, profiles)
     is_equal = True
     with TableEndpoint(places[0]) as one, TableEndpoint(places[1]) as other:
-        with told_as_sentences(places[0]):
+        with service_errors_as_failures(places[0]):
             in_one = set(one.table_names())
-        with told_as_sentences(places[1]):
+        with service_errors_as_failures(places[1]):
             in_other = set(other.table_names())
         for name in tables or sorted(in_one | in_other):
             missing = [
@@ -186,7 +186,7 @@ def copy_tables(
     ends = _ends(source, target)
     copying = Copying(OnConflict(on_conflict), parallel, _moment(since), verify=not no_verify)
     with TableEndpoint(ends[0]) as first, TableEndpoint(ends[1]) as second:
-        with told_as_sentences(ends[0]):
+        with service_errors_as_failures(ends[0]):
             names = list(tables) or list(first.table_names())
         identity = {
             "command": "copy",
@@ -198,7 +198,7 @@ def copy_tables(
         }
         journal = open_journal(identity, os.environ, restart=restart)
         try:
-            with telling_how_to_go_on(lambda: "The same command goes on from there."):
+            with advising_after_interrupt(lambda: "The same command goes on from there."):
                 reports = [
                     _copy(first, second, name, copying, journal, quiet=quiet) for name in names
                 ]
@@ -231,7 +231,7 @@ def _copy(
         tell=lambda line: None if quiet else print(line, file=sys.stderr),
     )
     try:
-        with told_as_sentences(target.connection):
+        with service_errors_as_failures(target.connection):
             return job.run()
     finally:
         progress.close()

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tablestone.cli.data_options import (
-    Command,
+    advising_after_interrupt,
     filter_option,
     json_option,
     parallel_option,
@@ -16,7 +16,7 @@ from tablestone.cli.data_options import (
     quiet_option,
     require_consent,
     table_argument,
-    telling_how_to_go_on,
+    together,
     with_endpoint,
     yes_option,
 )
@@ -26,7 +26,7 @@ from tablestone.tools.progress import progress_for
 from tablestone.tools.reading import TableReader, checked_filter
 from tablestone.tools.refusals import TransferRefused
 
-_options = (
+_deleting = together(
     click.option("--dry-run", is_flag=True, help="Only count what would be deleted."),
     yes_option,
     parallel_option,
@@ -34,13 +34,7 @@ _options = (
     json_option,
     with_endpoint,
 )
-
-
-def _deleting(command: Command) -> Command:
-    """The options that both commands have."""
-    for option in reversed(_options):
-        command = option(command)
-    return command
+"""The options that both commands have."""
 
 
 @click.command(epilog="Example: tablestone delete Weather --filter \"RowKey lt '2012'\" --dry-run")
@@ -89,7 +83,7 @@ def _delete(
     require_consent(endpoint.connection, f"Deleting {which} {query.table}", yes=yes)
     progress = progress_for(f"delete {query.table}", quiet=quiet)
     job = Delete(endpoint, query, parallel=parallel, progress=progress)
-    with telling_how_to_go_on(
+    with advising_after_interrupt(
         lambda: f"{job.report.deleted:,} are deleted; the same command deletes the rest."
     ):
         try:

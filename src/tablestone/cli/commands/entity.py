@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import orjson
 
-from tablestone.cli.data_options import require_consent, table_argument, with_endpoint, yes_option
+from tablestone.cli.data_options import (
+    output_option,
+    require_consent,
+    select_option,
+    table_argument,
+    together,
+    with_endpoint,
+    yes_option,
+)
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.tools.client import Operation, TableEndpoint
@@ -24,9 +31,9 @@ from tablestone.tools.odata import (
 )
 from tablestone.tools.refusals import TransferFailed, TransferRefused
 from tablestone.tools.retrying import InFlight, Retry
-from tablestone.tools.showing import OUTPUTS, default_output, show
+from tablestone.tools.showing import default_output, show
 
-_key_arguments = (
+_with_key = together(
     table_argument,
     click.argument("partition_key", metavar="PARTITIONKEY"),
     click.argument("row_key", metavar="ROWKEY"),
@@ -43,31 +50,20 @@ _json_option = click.option(
 _properties_argument = click.argument("properties", metavar="[NAME[:TYPE]=VALUE]...", nargs=-1)
 
 
-def _with_key(command: Callable[..., Any]) -> Callable[..., Any]:
-    for argument in reversed(_key_arguments):
-        command = argument(command)
-    return command
-
-
 @click.command(epilog="Example: tablestone get Weather JFK 2013-01-01T00")
 @_with_key
-@click.option(
-    "--select", metavar="NAMES", default="", help="Only these properties, separated by commas."
-)
-@click.option(
-    "--output", type=click.Choice(OUTPUTS), help="[default: table on a terminal, else jsonl]"
-)
+@select_option
+@output_option
 @with_endpoint
 def get(
     endpoint: TableEndpoint,
     table: str,
     partition_key: str,
     row_key: str,
-    select: str,
+    names: tuple[str, ...],
     output: str | None,
 ) -> None:
     """Show one entity."""
-    names = tuple(name.strip() for name in select.split(",") if name.strip())
     found = Retry(InFlight(1))(
         lambda: endpoint.get(table, EntityKey(partition_key, row_key), names)
     )

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from tablestone.cli.data_options import (
+    advising_after_interrupt,
     end_with_report,
     filter_option,
     json_option,
@@ -20,8 +21,8 @@ from tablestone.cli.data_options import (
     quiet_option,
     reading_of,
     restart_option,
+    select_option,
     table_argument,
-    telling_how_to_go_on,
     with_endpoint,
     with_reading,
 )
@@ -106,7 +107,7 @@ def import_file(
         rejects=reject_file,
         progress=progress,
     )
-    with telling_how_to_go_on(lambda: _how_to_go_on(journal, job)):
+    with advising_after_interrupt(lambda: _how_to_go_on(journal, job)):
         try:
             report = job.run(read_rows(file, reading, kind, position), position)
             progress.close()
@@ -170,9 +171,7 @@ def _import_lines(report: ImportReport) -> list[str]:
 @table_argument
 @click.argument("file", metavar="FILE")
 @filter_option
-@click.option(
-    "--select", metavar="NAMES", default="", help="Only these properties, separated by commas."
-)
+@select_option
 @click.option(
     "--format", "kind", type=click.Choice(KINDS), help="[default: by the end of the name]"
 )
@@ -197,7 +196,7 @@ def export(
     table: str,
     file: str,
     filter_text: str | None,
-    select: str,
+    names: tuple[str, ...],
     kind: str | None,
     mixed: str,
     *,
@@ -213,7 +212,6 @@ def export(
     FILE is .jsonl or .csv (each also .gz or .zst), .parquet, or - for standard output. FILE
     appears when it is complete. After an interruption, the same command continues.
     """
-    names = tuple(name.strip() for name in select.split(",") if name.strip())
     if names:
         names = tuple(dict.fromkeys(("PartitionKey", "RowKey", *names)))
     query = Query(table, checked_filter(filter_text), names)
@@ -233,7 +231,7 @@ def export(
         "query": list(query),
         "format": [target.kind, mixed, with_timestamp, schema],
     }
-    with telling_how_to_go_on(lambda: "The same command goes on from there."):
+    with advising_after_interrupt(lambda: "The same command goes on from there."):
         journal = open_journal(identity, os.environ, restart=restart)
         progress = progress_for(f"export {table}", quiet=quiet)
         job = Export(reader, query, target, journal=journal, progress=progress)

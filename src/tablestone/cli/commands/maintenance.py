@@ -13,8 +13,8 @@ from tablestone.cli.local_directory import (
     ByteProgress,
     LocalDirectory,
     local_directory,
-    naming_denied_places,
     reason_of,
+    refusing_denied_places,
 )
 from tablestone.cli.option_sources import KEY_VARIABLE, key_in_file
 from tablestone.cli.options import (
@@ -23,6 +23,7 @@ from tablestone.cli.options import (
     ENCRYPTION_KEY_FILE,
     ENGINE,
     BrokenOption,
+    quiet_option,
     with_options,
 )
 from tablestone.engines.kind import EncryptionKey
@@ -34,7 +35,7 @@ from tablestone.tools.progress import shown_bytes
 
 
 @click.command()
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@quiet_option
 @with_options(CHANGE_OPTIONS)
 def compact(*, quiet: bool, **given: Any) -> None:
     """Give free space back to the file system.
@@ -87,13 +88,12 @@ _COMING: Final = (
     *_PRESENT[:2],
     replace(ENCRYPTION_KEY_FILE, help="File with the key, which must exist.", default="none"),
 )
-_quiet = click.option("--quiet", is_flag=True, help="No progress on standard error.")
 
 
 @click.command(
     epilog="Example: tablestone encrypt --data ./data --encryption-key-file /etc/tablestone/key"
 )
-@_quiet
+@quiet_option
 @with_options(_COMING)
 def encrypt(*, quiet: bool, **given: Any) -> None:
     """Encrypt a data directory with a key.
@@ -115,7 +115,7 @@ def encrypt(*, quiet: bool, **given: Any) -> None:
     epilog="Example: tablestone rekey --data ./data --encryption-key-file old.key --new-key-file new.key"
 )
 @click.option("--new-key-file", metavar="FILE", required=True, help="File with the new key.")
-@_quiet
+@quiet_option
 @with_options(_PRESENT)
 def rekey(new_key_file: str, *, quiet: bool, **given: Any) -> None:
     """Change the key of an encrypted data directory.
@@ -136,7 +136,7 @@ def rekey(new_key_file: str, *, quiet: bool, **given: Any) -> None:
 @click.command(
     epilog="Example: tablestone decrypt --data ./data --encryption-key-file /etc/tablestone/key"
 )
-@_quiet
+@quiet_option
 @with_options(_PRESENT)
 def decrypt(*, quiet: bool, **given: Any) -> None:
     """Write an encrypted data directory without encryption.
@@ -169,7 +169,7 @@ def _written(
     undone = f"The data directory {directory.path} is as it was"
     progress = ByteProgress(title, quiet=quiet)
     try:
-        with naming_denied_places(undone):
+        with refusing_denied_places(undone):
             return reencrypt(directory.path, old, new, progress)
     except OSError as error:
         raise BackupFailed(

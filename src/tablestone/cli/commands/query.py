@@ -8,7 +8,13 @@ from collections.abc import Mapping
 import click
 
 from tablestone.advice.filter_shape import number_names
-from tablestone.cli.data_options import filter_option, table_argument, with_endpoint
+from tablestone.cli.data_options import (
+    filter_option,
+    output_option,
+    select_option,
+    table_argument,
+    with_endpoint,
+)
 from tablestone.clock import monotonic_seconds
 from tablestone.model.edm import EdmType
 from tablestone.query.filter_parser import parse_filter
@@ -28,7 +34,7 @@ from tablestone.tools.queries import (
 )
 from tablestone.tools.reading import TableReader, checked_filter
 from tablestone.tools.refusals import TransferRefused
-from tablestone.tools.showing import OUTPUTS, default_output, show
+from tablestone.tools.showing import default_output, show
 
 _KEYS = ("PartitionKey", "RowKey")
 
@@ -39,9 +45,7 @@ _KEYS = ("PartitionKey", "RowKey")
 )
 @table_argument
 @filter_option
-@click.option(
-    "--select", metavar="NAMES", default="", help="Only these properties, separated by commas."
-)
+@select_option
 @click.option("--top", type=click.IntRange(0), metavar="N", help="The maximum number of entities.")
 @click.option(
     "--order-by",
@@ -70,15 +74,13 @@ _KEYS = ("PartitionKey", "RowKey")
     is_flag=True,
     help="Print the plan and its cost on standard error.",
 )
-@click.option(
-    "--output", type=click.Choice(OUTPUTS), help="[default: table on a terminal, else jsonl]"
-)
+@output_option
 @with_endpoint
 def query(
     endpoint: TableEndpoint,
     table: str,
     filter_text: str | None,
-    select: str,
+    names: tuple[str, ...],
     top: int | None,
     order_by: tuple[str, ...],
     starts_with: tuple[str, ...],
@@ -93,7 +95,6 @@ def query(
     """Show the entities that a filter finds."""
     if newest and order_by:
         raise TransferRefused("--newest and --order-by each name an order: give one of them.")
-    names = tuple(name.strip() for name in select.split(",") if name.strip())
     prefixes = tuple(parse_pair("--starts-with", text) for text in starts_with)
     refinement = Refinement(
         contains=tuple(parse_pair("--contains", text) for text in contains),

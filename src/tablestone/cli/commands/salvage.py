@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from tablestone.cli.commands.check import losses, lost_entities, name_of, pages
-from tablestone.cli.local_directory import BackupFailed, naming_denied_places, reason_of
+from tablestone.cli.local_directory import BackupFailed, reason_of, refusing_denied_places
 from tablestone.cli.option_sources import key_of_directory
 from tablestone.cli.options import BrokenOption, key_file_option
 from tablestone.engines.sqlite.salvage import damaged_storage
@@ -149,7 +149,7 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
         raise BrokenOption(f"{place} would be inside the data directory: name a place outside.")
     try:
         with damaged_storage(Path(directory).absolute(), key) as storage:
-            with naming_denied_places(f"{place} cannot be made"):
+            with refusing_denied_places(f"{place} cannot be made"):
                 files = SalvagedFiles(place)
             with files.removed_after_failure():
                 salvaged = read_all(storage, files.add)
