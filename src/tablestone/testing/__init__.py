@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from tablestone.testing.expectations import ExpectationRefused, TooExpensive
     from tablestone.testing.fault_rules import FaultRefused, fixed, long_tail, normal
     from tablestone.testing.recorded_requests import RecordedRequest
-    from tablestone.testing.seeds import SeedRefused
-    from tablestone.testing.state import Snapshot, StateRefused
+    from tablestone.testing.state import SeedRefused, Snapshot, StateRefused
     from tablestone.testing.storage import StorageAccount, TableStorage
     from tablestone.testing.storage_service import StorageRefused
     from tablestone.testing.transports import AsyncStorageTransport, StorageAsgi, StorageTransport
@@ -41,29 +40,20 @@ __all__ = [
     "normal",
 ]
 
-_PLACES: Final = {
-    "AsyncStorageTransport": "transports",
-    "ClockRefused": "clock",
-    "ExpectationRefused": "expectations",
-    "FaultRefused": "fault_rules",
-    "RecordedRequest": "recorded_requests",
-    "SeedRefused": "seeds",
-    "Snapshot": "state",
-    "StateRefused": "state",
-    "StorageAccount": "storage",
-    "StorageAsgi": "transports",
-    "StorageClock": "clock",
-    "StorageRefused": "storage_service",
-    "StorageTransport": "transports",
-    "TableStorage": "storage",
-    "TooExpensive": "expectations",
-    "fixed": "fault_rules",
-    "long_tail": "fault_rules",
-    "normal": "fault_rules",
+_CHAPTERS: Final = {
+    "clock": ("ClockRefused", "StorageClock"),
+    "expectations": ("ExpectationRefused", "TooExpensive"),
+    "fault_rules": ("FaultRefused", "fixed", "long_tail", "normal"),
+    "recorded_requests": ("RecordedRequest",),
+    "state": ("SeedRefused", "Snapshot", "StateRefused"),
+    "storage": ("StorageAccount", "TableStorage"),
+    "storage_service": ("StorageRefused",),
+    "transports": ("AsyncStorageTransport", "StorageAsgi", "StorageTransport"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    for chapter, names in _CHAPTERS.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{chapter}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

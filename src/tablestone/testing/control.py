@@ -39,13 +39,15 @@ from tablestone.testing.control_schema import BYTES, JSON, LATENCIES, Operation,
 from tablestone.testing.expectations import Budget, ExpectationRefused, judge
 from tablestone.testing.fault_rules import FaultRefused, Rule, fixed, long_tail, normal
 from tablestone.testing.recorded_requests import REQUESTS_KEPT_MAX, LastRequests
-from tablestone.testing.seeds import SeedRefused, SeedRow, rows_of
 from tablestone.testing.state import (
+    SeedRefused,
+    SeedRow,
     Snapshot,
     SnapshotUnreadable,
     StateRefused,
     bytes_of,
     contents_of,
+    read_seed,
 )
 from tablestone.testing.storage import HOST, StorageAccount
 from tablestone.testing.storage_service import (
@@ -143,23 +145,21 @@ class Control:
         body: bytes = b"",
         content_type: str = JSON,
     ) -> Any:
-        await self._storage.require_account(account)
         if entities is not None:
             if table is not None:
                 raise SeedRefused("In a seed of JSON the members are the tables: leave out table.")
-            rows, tables = list(rows_of(entities, None)), list(entities)
+            rows, tables = read_seed(entities, None)
         else:
             if table is None:
                 raise SeedRefused(f"A seed of {content_type} needs the table: ?table=Orders.")
-            rows, tables = _rows_of_body(body, content_type, table), [table]
-        return {"stored": await self._storage.state.seed(account, rows, tables)}
+            rows, tables = _read_body(body, content_type, table)
+        return {"stored": await self._storage.seed(account, rows, tables)}
 
     @operation(
         "GET /dump", "All entities of an account by table.", "Entities", query=(schema.ACCOUNT,)
     )
     async def dump(self, account: str = DEVELOPMENT_ACCOUNT_NAME) -> Any:
-        await self._storage.require_account(account)
-        return await self._storage.state.dump(account)
+        return await self._storage.dump(account)
 
     @operation("GET /snapshots", "The snapshots.", "Snapshots")
     async def list_snapshots(self) -> Any:
@@ -288,12 +288,12 @@ def _found(values: Mapping[str, Value], key: str, what: str) -> Value:
     return values[key]
 
 
-def _rows_of_body(body: bytes, content_type: str, table: str) -> list[SeedRow]:
+def _read_body(body: bytes, content_type: str, table: str) -> tuple[list[SeedRow], list[str]]:
     with tempfile.TemporaryDirectory(prefix="tablestone-") as directory:
         file = Path(directory, "seed").with_suffix(SEED_FILES[content_type])
         file.write_bytes(body)
         try:
-            return list(rows_of(file, table))
+            return read_seed(file, table)
         except SeedRefused as refused:
             sentence = str(refused).replace(f"{file}, ", "").replace(str(file), "The body")
             raise SeedRefused(sentence) from None

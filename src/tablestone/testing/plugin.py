@@ -142,7 +142,7 @@ def _table_data(request: pytest.FixtureRequest) -> None:
         return
     storage: TableStorage = request.getfixturevalue("table_storage")
     account: StorageAccount = request.getfixturevalue("table_account")
-    from tablestone.testing.seeds import SeedRefused  # noqa: PLC0415 - loads the server
+    from tablestone.testing.state import SeedRefused  # noqa: PLC0415 - loads the server
 
     for marker in reversed(markers):
         if not marker.args or set(marker.kwargs) - {"table"}:

@@ -62,6 +62,7 @@ class RecordedRequest:
     path: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     is_secondary: bool = False
+    has_machine_date: bool = field(default=False, repr=False)
     account: str = ""
     operation: str = ""
     table: str = ""

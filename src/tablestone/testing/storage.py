@@ -11,9 +11,10 @@ import atexit
 import shutil
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -28,13 +29,10 @@ from tablestone.engines.kind import EngineUrl
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import base_address, listen
 from tablestone.server.worker import admission_of, uvicorn_config
-from tablestone.testing.clock import StorageClock
 from tablestone.testing.expectations import Budget, Expectation
-from tablestone.testing.faults import Faults
 from tablestone.testing.realism import Secondary
 from tablestone.testing.recorded_requests import LastRequests, RecordedRequest
-from tablestone.testing.seeds import Seed, rows_of, tables_of
-from tablestone.testing.state import Dump, Snapshot
+from tablestone.testing.state import Dump, Seed, Snapshot, read_seed
 from tablestone.testing.storage_service import (
     StorageRefused,
     StorageService,
@@ -94,10 +92,12 @@ class TableStorage:
         self._directory: Path | None = None
         self._thread: _ServingThread | None = None
         self._requests = LastRequests()
-        self._clock = machine_clock()
         self._realism = realism
         self._any_version = UnknownVersions(any_version)
-        self._faults = no_faults(self._clock, realism=realism)
+        self.clock = machine_clock()
+        """The clock of this storage, at first the machine's."""
+        self.faults = no_faults(self.clock, realism=realism)
+        """The faults of this storage, at first none."""
 
     def start(self) -> Self:
         """Start to serve. Raises `StartRefused` if the port or the engine is not available."""
@@ -109,7 +109,7 @@ class TableStorage:
             realism=self._realism,
             any_version=self._any_version,
         )  # fmt: skip
-        service = StorageService(configuration, self._clock, self._requests, self._faults)
+        service = StorageService(configuration, self.clock, self._requests, self.faults)
         try:
             self._thread = _ServingThread(configuration, service)
         except BaseException:
@@ -165,22 +165,12 @@ class TableStorage:
         return self.account.connection_string
 
     @property
-    def clock(self) -> StorageClock:
-        """The clock of this storage, at first the machine's."""
-        return self._clock
-
-    @property
-    def faults(self) -> Faults:
-        """The faults of this storage, at first none."""
-        return self._faults
-
-    @property
     def secondary(self) -> Secondary:
         """The secondary: `freeze()` keeps its state of now, `follow(60)` lets it be 60 seconds behind.
 
         `faults.clear()` lets it follow as usual: at once, or 60 seconds later with `realism`.
         """
-        return self._faults.secondary
+        return self.faults.secondary
 
     def expect(
         self,
@@ -210,11 +200,11 @@ class TableStorage:
 
     def snapshot(self) -> Snapshot:
         """A copy of the present state, for `restore`. It takes milliseconds, and needs the memory engine."""
-        return self._call(_at_once(lambda service: service.state.snapshot()))
+        return self._call(_snapshot)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot: its accounts, tables, policies, and entities with the same ETags and Timestamps."""
-        self._call(_at_once(lambda service: service.state.restore(snapshot)))
+        self._call(partial(_restore, snapshot=snapshot))
 
     def seed(
         self, seed: Seed, *, table: str | None = None, account: StorageAccount | str | None = None
@@ -225,14 +215,9 @@ class TableStorage:
         unless `table` gives another, or a directory of such files. An entity that exists is replaced. A table without
         entities is created too, so that a dump can be a seed.
         """
-        rows, tables = list(rows_of(seed, table)), tables_of(seed, table)
+        rows, tables = read_seed(seed, table)
         name = self._name_of(account)
-
-        async def stored(service: StorageService) -> int:
-            await service.require_account(name)
-            return await service.state.seed(name, rows, tables)
-
-        return self._call(stored)
+        return self._call(lambda service: service.seed(name, rows, tables))
 
     def dump(self, account: StorageAccount | str | None = None) -> Dump:
         """All entities of an account by table, as the service writes them, without ETags and Timestamps.
@@ -240,12 +225,7 @@ class TableStorage:
         Two dumps are equal if the same entities are stored. A dump can be used as a seed.
         """
         name = self._name_of(account)
-
-        async def dumped(service: StorageService) -> Dump:
-            await service.require_account(name)
-            return await service.state.dump(name)
-
-        return self._call(dumped)
+        return self._call(lambda service: service.dump(name))
 
     @property
     def requests_count(self) -> int:
@@ -270,21 +250,12 @@ class TableStorage:
         Nothing happens if the account has no such table. Raises `StorageRefused` if there is no such account.
         """
         name = self._name_of(account)
+        self._call(lambda service: service.delete_table(name, table))
 
-        async def deleted(service: StorageService) -> None:
-            await service.require_account(name)
-            await service.state.delete_table(name, table)
-
-        self._call(deleted)
-
-    def begin(self, ask: Callable[[StorageService], Awaitable[Value]]) -> Future[Value]:
+    def begin(self, ask: Callable[[StorageService], Coroutine[Any, Any, Value]]) -> Future[Value]:
         """Start `ask` on the loop of the storage; any thread may wait for the future. The loop itself never may."""
         thread = self._running
-
-        async def asked() -> Value:
-            return await ask(thread.service)
-
-        return asyncio.run_coroutine_threadsafe(asked(), thread.loop)
+        return asyncio.run_coroutine_threadsafe(ask(thread.service), thread.loop)
 
     def _name_of(self, account: StorageAccount | str | None) -> str:
         if account is None:
@@ -300,7 +271,7 @@ class TableStorage:
             raise StorageRefused("This storage is not running: start it, or use it inside `with`.")
         return self._thread
 
-    def _call(self, ask: Callable[[StorageService], Awaitable[Value]]) -> Value:
+    def _call(self, ask: Callable[[StorageService], Coroutine[Any, Any, Value]]) -> Value:
         """The result of `ask`, which runs on the loop of the storage."""
         return self.begin(ask).result(CALL_SECONDS_MAX)
 
@@ -326,13 +297,12 @@ def _require_possible(engine: Any, port: Any, any_version: Any) -> None:
         raise StorageRefused(f"any_version is 'later', 'true' or 'false', not {any_version!r}.")
 
 
-def _at_once(
-    ask: Callable[[StorageService], Value],
-) -> Callable[[StorageService], Coroutine[Any, Any, Value]]:
-    async def asked(service: StorageService) -> Value:
-        return ask(service)
+async def _snapshot(service: StorageService) -> Snapshot:
+    return service.state.snapshot()
 
-    return asked
+
+async def _restore(service: StorageService, snapshot: Snapshot) -> None:
+    service.state.restore(snapshot)
 
 
 class _ServingThread:
@@ -353,15 +323,15 @@ class _ServingThread:
         self._is_ready.wait()
         self._raise_failure()
 
-    def stop(self) -> None:
-        """End the requests under way and the thread."""
-        self.loop.call_soon_threadsafe(self._server.stop)
-        self._thread.join()
-
     def _raise_failure(self) -> None:
         if self._failure is not None:
             self._thread.join()
             raise self._failure
+
+    def stop(self) -> None:
+        """End the requests under way and the thread."""
+        self.loop.call_soon_threadsafe(self._server.stop)
+        self._thread.join()
 
     def _run(self) -> None:
         try:

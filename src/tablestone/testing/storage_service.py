@@ -1,23 +1,18 @@
 """The service of a storage: the application of `tablestone serve`, with an engine, a clock and records of its own.
 
 Runs on an event loop that the caller provides. Knows neither threads nor sockets.
-
-There are two applications over one engine, as in a server of two workers. One has the clock of the test. The other one
-is for requests that are signed with a shared key: the SDK takes their date from the machine, so the date is checked
-against the machine's clock. The entities that they store get their Timestamps from the clock of the test all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from typing import Any, Final
 
 from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts, generate_key
 from tablestone.auth.account import is_account_name
-from tablestone.clock import monotonic_seconds, system_clock
+from tablestone.clock import Clock, monotonic_seconds, system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration, WorkerSlot
 from tablestone.engines.contract import Engine
 from tablestone.engines.registry import open_engine
@@ -34,12 +29,10 @@ from tablestone.testing.recorded_requests import (
     ObservedEngine,
     ObservedTables,
 )
-from tablestone.testing.state import State
+from tablestone.testing.state import Dump, SeedRow, State
 
 AZURE_DELETION_SECONDS: Final = 40
 """With realism, the name of a deleted table cannot be used for so long (wire 3.4), unless the configuration says it."""
-_SHARED_KEY: Final = b"sharedkey"
-"""The beginning of both schemes with a shared key, in lower case."""
 
 
 class StorageRefused(Exception):
@@ -67,7 +60,10 @@ class StorageService:
         self.faults = faults
         self._engine: Engine | None = None
         self._state: State | None = None
-        self._applications: list[Application] = []
+        parts = Parts(
+            self._now, clock.elapsed_seconds, self._open_observed_engine, self._make_observed_tables
+        )
+        self._application = Application(configuration, WorkerSlot(0, 1), parts)
         self._numbers = count(1)
 
     @property
@@ -138,28 +134,28 @@ class StorageService:
         if name not in self._configured and not await self.accounts.exists(name):
             raise StorageRefused(f"There is no account {name[:40]!r} in this storage.")
 
+    async def seed(self, account: str, rows: Iterable[SeedRow], tables: Sequence[str]) -> int:
+        """Store entities in the tables of an account, and return their number (`State.seed`)."""
+        await self.require_account(account)
+        return await self.state.seed(account, rows, tables)
+
+    async def dump(self, account: str) -> Dump:
+        """The entities of all tables of an account (`State.dump`)."""
+        await self.require_account(account)
+        return await self.state.dump(account)
+
+    async def delete_table(self, account: str, table: str) -> None:
+        """Delete a table of an account if it is there; its name is free at once."""
+        await self.require_account(account)
+        await self.state.delete_table(account, table)
+
     async def startup(self) -> None:
         self._engine = open_engine(self._configuration.engine, self.clock.ticks)
         self._state = State(self._engine, self.clock, self.faults.secondary)
-        followed = FollowedEngine(self._engine, self.faults.secondary)
-        observed = ObservedEngine(
-            RangedEngine(followed) if self._configuration.realism else followed
-        )
-        turned = Parts(
-            self.clock.ticks,
-            self.clock.elapsed_seconds,
-            lambda *_arguments, **_options: observed,
-            partial(ObservedTables, around=self.faults.around),
-        )
-        dated = turned._replace(clock=system_clock, make_service=self._tables_by_turned_clock)
-        for number, parts in enumerate((turned, dated)):
-            application = Application(self._configuration, WorkerSlot(number, 2), parts)
-            await application.startup()
-            self._applications.append(application)
+        await self._application.startup()
 
     async def shutdown(self) -> None:
-        for application in self._applications:
-            await application.shutdown()
+        await self._application.shutdown()
         if self._engine is not None:
             await self._engine.close()
 
@@ -168,47 +164,55 @@ class StorageService:
         record = self.requests.begin(
             scope["method"], loggable_path(scope["raw_path"]), _headers_without_secrets(scope)
         )
+        record.has_machine_date = _is_signed_with_key(scope)
         token = CURRENT.set(record)
         try:
-            await self._application_for(scope)(scope, receive, AnswerSender(record, send))
+            await self._application(scope, receive, AnswerSender(record, send))
         finally:
             CURRENT.reset(token)
 
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer that the service is busy, because there are too many connections."""
-        await self._applications[0].refuse(scope, receive, send)
+        await self._application.refuse(scope, receive, send)
 
     def reopen_logs(self) -> None:
         """Open the files of the log again, if the server has one."""
-        for application in self._applications:
-            application.reopen_logs()
+        self._application.reopen_logs()
 
     def count_connections(
         self, connections: Sized, accepted: Callable[[], int], refused: Mapping[str, int]
     ) -> None:
         """Let metrics count these connections, if the server has metrics."""
-        for application in self._applications:
-            application.count_connections(connections, accepted, refused)
+        self._application.count_connections(connections, accepted, refused)
 
-    def _application_for(self, scope: Message) -> Application:
-        turned, dated = self._applications
-        is_dated = any(
-            name == b"authorization" and value[: len(_SHARED_KEY)].lower() == _SHARED_KEY
-            for name, value in scope["headers"]
-        )
-        return dated if is_dated else turned
+    def _now(self) -> int:
+        """The time that judges the present request.
 
-    def _tables_by_turned_clock(
-        self, engine: Engine, _clock: Any, _seconds: Any, *arguments: Any, **options: Any
+        An SDK that signs with an account key takes the date from the machine, so the machine's clock judges it. The
+        entities that such a request stores get their Timestamps from the clock of the test all the same.
+        """
+        record = CURRENT.get()
+        is_dated = record is not None and record.has_machine_date
+        return system_clock() if is_dated else self.clock.ticks()
+
+    def _open_observed_engine(self, *_arguments: Any, **_options: Any) -> Engine:
+        assert self._engine is not None
+        followed = FollowedEngine(self._engine, self.faults.secondary)
+        return ObservedEngine(RangedEngine(followed) if self._configuration.realism else followed)
+
+    def _make_observed_tables(
+        self, engine: Engine, _clock: Clock, *arguments: Any, **options: Any
     ) -> TableService:
-        return ObservedTables(
-            engine,
-            self.clock.ticks,
-            self.clock.elapsed_seconds,
-            *arguments,
-            around=self.faults.around,
-            **options,
-        )
+        around = self.faults.around
+        return ObservedTables(engine, self.clock.ticks, *arguments, around=around, **options)
+
+
+def _is_signed_with_key(scope: Message) -> bool:
+    """Whether the request is signed with an account key: `SharedKey` or `SharedKeyLite`."""
+    return any(
+        name == b"authorization" and value[:9].lower() == b"sharedkey"
+        for name, value in scope["headers"]
+    )
 
 
 def _headers_without_secrets(scope: Message) -> dict[str, str]:
