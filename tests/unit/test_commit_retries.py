@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tablestone import limits
-from tablestone.engines.contract import ABSENT, Committed, Conflict, WriteSet
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.request_time import WriteQueues
 from tablestone.model.entity import Entity
@@ -18,22 +17,11 @@ from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.metadata import DocumentKind, Documents
 from tablestone.tables.writes import Overtaken, commit_writes, one_more_conflict
+from wire.overtaken import OvertakenEngine
 
 OWNER = Named("account")
 TABLE_ID = b"\0" * storage_keys.TABLE_ID_LENGTH
 ENTITY = Entity(EntityKey("p", "r"), {})
-
-
-class OvertakenEngine(MemoryEngine):
-    """Once this is set, another commit is ahead of every commit."""
-
-    conflicts: int | None = None
-
-    async def commit(self, write_set: WriteSet) -> Committed | Conflict:
-        if self.conflicts is None:
-            return await super().commit(write_set)
-        self.conflicts += 1
-        return Conflict(len(write_set.changes) - 1, ABSENT)
 
 
 async def _merge(engine: MemoryEngine) -> None:

@@ -1,4 +1,4 @@
-"""An engine in memory that lets another client act before its n-th call.
+"""An engine in memory that lets another client act before its n-th call, or be ahead of every commit.
 
 Knows the engine contract and nothing above it.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from tablestone.engines.contract import Committed, Conflict, Key, KeyRange, Rows, WriteSet
+from tablestone.engines.contract import ABSENT, Committed, Conflict, Key, KeyRange, Rows, WriteSet
 from tablestone.engines.memory import MemoryEngine
 
 
 class OvertakenEngine(MemoryEngine):
     """`overtake` sets the action of the other client, and the call before which it happens (0: the next)."""
 
+    conflicts: int | None = None
+    """Once a test sets it, another commit is ahead of every commit; counts them."""
     _meanwhile: Callable[[], Awaitable[object]] | None = None
     _calls = 0
 
@@ -44,5 +46,8 @@ class OvertakenEngine(MemoryEngine):
         return await super().read(ranges, rows_max=rows_max, bytes_max=bytes_max)
 
     async def commit(self, write_set: WriteSet) -> Committed | Conflict:
+        if self.conflicts is not None:
+            self.conflicts += 1
+            return Conflict(len(write_set.changes) - 1, ABSENT)
         await self._let_others()
         return await super().commit(write_set)

@@ -34,6 +34,10 @@ class _Course(NamedTuple):
     rate: float
 
 
+_REAL: Final = _Course(0, 0, 1)
+"""The course of the machine's clock."""
+
+
 class StorageClock:
     """The clock of one storage; at first it is the machine's. Any thread may change it."""
 
@@ -41,7 +45,7 @@ class StorageClock:
         self._machine = machine
         self._seconds = seconds
         self._skipped_seconds = 0.0
-        self._course = self._real()
+        self._course = _REAL
 
     def ticks(self) -> int:
         """The present moment in ticks, like a `tablestone.clock.Clock`."""
@@ -113,10 +117,7 @@ class StorageClock:
 
     def reset(self) -> None:
         """The machine's clock again."""
-        self._course = self._real()
-
-    def _real(self) -> _Course:
-        return _Course(0, 0, 1)
+        self._course = _REAL
 
 
 def ticks_of(moment: datetime) -> int:

@@ -39,16 +39,7 @@ from tablestone.testing.control_schema import BYTES, JSON, LATENCIES, Operation,
 from tablestone.testing.expectations import Budget, ExpectationRefused, judge
 from tablestone.testing.fault_rules import FaultRefused, Rule, fixed, long_tail, normal
 from tablestone.testing.recorded_requests import REQUESTS_KEPT_MAX, LastRequests
-from tablestone.testing.state import (
-    SeedRefused,
-    SeedRow,
-    Snapshot,
-    SnapshotUnreadable,
-    StateRefused,
-    bytes_of,
-    contents_of,
-    read_seed,
-)
+from tablestone.testing.state import SeedRefused, SeedRow, Snapshot, StateRefused, read_seed
 from tablestone.testing.storage import HOST, StorageAccount
 from tablestone.testing.storage_service import (
     StorageRefused,
@@ -70,7 +61,7 @@ SEED_FILES: Final = {
 """The forms of a seed besides JSON, with the suffix of such a file."""
 REFUSALS: Final = (
     *(AccountRefused, ClockRefused, ExpectationRefused, FaultRefused, schema.MemberRefused),
-    *(SeedRefused, SnapshotUnreadable, StateRefused, StorageRefused),
+    *(SeedRefused, StateRefused, StorageRefused),
 )
 """The errors that are answered with status 400 and their own sentence."""
 
@@ -171,7 +162,7 @@ class Control:
     )
     async def take_snapshot(self, body: bytes | None = None, content_type: str = JSON) -> Any:
         if content_type == BYTES and body is not None:
-            snapshot = Snapshot(contents_of(body))
+            snapshot = Snapshot.from_bytes(body)
         else:
             snapshot = self._storage.state.snapshot()
         self._taken += 1
@@ -180,7 +171,7 @@ class Control:
 
     @operation("GET /snapshots/{id}", "A snapshot as bytes.", BYTES)
     async def snapshot_bytes(self, number: str) -> bytes:
-        return bytes_of(_found(self._snapshots, number, "snapshot").contents)
+        return _found(self._snapshots, number, "snapshot").to_bytes()
 
     @operation("DELETE /snapshots/{id}", "Drop a snapshot.", None, 204)
     async def delete_snapshot(self, number: str) -> None:

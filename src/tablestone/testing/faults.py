@@ -1,8 +1,8 @@
 """Faults: the rules of a storage act on its requests, between the signature check and the tables.
 
-A request to which no rule applies is carried out as usual. This module only notes in the record of a request that its
-answer is to be cut or lost; `testing.endings`, which knows the connection, does it. Runs on the loop of the storage;
-any thread may change the rules.
+A request to which no rule applies is carried out as usual. A rule that cuts or loses an answer notes that in the record
+of the request, and `AnswerSender`, which knows the connection, does it. Runs on the loop of the storage; any thread may
+change the rules.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Faults:
         """The secondary, which a test lets stay behind."""
         self._rules: tuple[_ActiveRule, ...] = ()
         self._added = 0
-        self._seed = 0
+        self.seed = 0
+        """The seed of the random numbers."""
 
     @property
     def rules(self) -> list[Rule]:
@@ -67,11 +68,6 @@ class Faults:
     def numbered(self) -> dict[int, Rule]:
         """The present rules by their numbers, which count all rules that were added since the last `clear`."""
         return {active.number: active.rule for active in self._rules}
-
-    @property
-    def seed(self) -> int:
-        """The seed of the random numbers."""
-        return self._seed
 
     def add(self, **what: Any) -> Rule:
         """Add a rule after the others. It takes the arguments of `Rule`. Raises `FaultRefused` if they make no rule."""
@@ -92,7 +88,7 @@ class Faults:
         self._rules = ()
         self.secondary.follow()
         self._added = 0
-        self._seed = seed
+        self.seed = seed
 
     def azure_like(self, seed: int = 1) -> None:
         """Set the rules to a bad hour of the real service (docs/guides/testing.md), in the place of all others."""
@@ -122,7 +118,7 @@ class Faults:
             record.fault = "stale secondary"
             following = partial(self.secondary.execute, following)
         for active in self._rules:
-            draw = active.asked_about(self._seed, record, operation)
+            draw = active.asked_about(self.seed, record, operation)
             if draw is None:
                 continue
             rule = active.rule

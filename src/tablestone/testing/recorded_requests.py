@@ -106,21 +106,17 @@ class LastRequests:
 
     def __init__(self) -> None:
         self._requests: deque[RecordedRequest] = deque(maxlen=REQUESTS_KEPT_MAX)
-        self._count = 0
-        self._keepers: tuple[Keep, ...] = ()
-
-    @property
-    def count(self) -> int:
+        self.count = 0
         """How many requests there have been, also those that are not kept any more."""
-        return self._count
+        self._keepers: tuple[Keep, ...] = ()
 
     def begin(self, method: str, path: str, headers: Mapping[str, str]) -> RecordedRequest:
         """Add the record of a request that has arrived, and return it."""
-        self._count += 1
+        self.count += 1
         if self._keepers and len(self._requests) == REQUESTS_KEPT_MAX:
             for keep in self._keepers:
                 keep(self._requests[0])
-        record = RecordedRequest(self._count, method, path, headers)
+        record = RecordedRequest(self.count, method, path, headers)
         self._requests.append(record)
         return record
 
@@ -154,8 +150,7 @@ class ObservedTables(TableService):
         record = CURRENT.get()
         if record is None:
             return await super().execute(owner, operation)
-        describe(record, owner, operation)
-        record.is_secondary = _names_secondary(record)
+        _describe(record, owner, operation)
         try:
             result = await self._around(record, owner, operation, super().execute)
         except StorageError as error:
@@ -170,7 +165,7 @@ class ObservedTables(TableService):
         return result
 
 
-def describe(record: RecordedRequest, owner: Owner, operation: Operation) -> None:
+def _describe(record: RecordedRequest, owner: Owner, operation: Operation) -> None:
     """Write the operation and its parts into the record."""
     record.account = owner.name
     record.operation = type(operation).__name__
@@ -179,16 +174,14 @@ def describe(record: RecordedRequest, owner: Owner, operation: Operation) -> Non
         record.plan = plan_query(operation.filter).kind.value
         record.filter = "" if operation.filter is None else print_filter(operation.filter)
         record.filter_properties = tuple(sorted(property_names(operation.filter)))
-    record.partition = partition_of(operation)
+    record.partition = _partition_of(operation)
+    # The URL names the secondary in its path or in its host (wire 1.1).
+    secondary = f"{record.account}-secondary"
+    host = record.headers.get("host", "")
+    record.is_secondary = record.path.startswith(f"/{secondary}") or host.startswith(secondary)
 
 
-def _names_secondary(record: RecordedRequest) -> bool:
-    """Whether the URL names the secondary, in its path or its host (wire 1.1)."""
-    name = f"{record.account}-secondary"
-    return record.path.startswith(f"/{name}") or record.headers.get("host", "").startswith(name)
-
-
-def partition_of(operation: Operation) -> str:
+def _partition_of(operation: Operation) -> str:
     """The PartitionKey of a write, of a transaction or of a point read; empty for any other operation."""
     if isinstance(operation, EntityGroupTransaction):
         return operation.partition_key

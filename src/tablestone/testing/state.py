@@ -36,47 +36,75 @@ from tablestone.testing.clock import StorageClock
 from tablestone.testing.realism import FollowedEngine, Secondary
 from tablestone.wire.json_reader import decode_entity
 
-VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 1
 _MARK: Final = "tablestone snapshot"
 _ROWS: Final = "rows"
+ANNOTATION: Final = "@odata.type"
+_SYSTEM_MEMBERS: Final = ("odata.etag", "Timestamp", "Timestamp" + ANNOTATION)
+
+Dump = dict[str, list[dict[str, Any]]]
+"""Entities by table, in the order of their keys, as the service writes them."""
 
 
-class SnapshotUnreadable(ValueError):
-    """Bytes that are no snapshot of this version; the text is one sentence."""
+class StateRefused(Exception):
+    """An operation on the state of a storage that is not possible; the text is one sentence."""
 
 
-def bytes_of(contents: MemoryContents) -> bytes:
-    """The rows as lines."""
-    lines = [orjson.dumps({_MARK: VERSION, _ROWS: len(contents.ordered)})]
-    for key in contents.ordered:
-        version, value = contents.rows[key]
-        lines.append(orjson.dumps([_text(key.partition), _text(key.row), version, _text(value)]))
-    return b"\n".join([*lines, b""])
+class Snapshot(NamedTuple):
+    """Everything that a storage held at one moment: accounts, tables, policies, entities with their ETags.
 
+    As bytes it is a line of JSON with the version of this form and the number of rows, so that a file of another
+    version or one that was cut off is refused, and a line for each row.
+    """
 
-def contents_of(data: bytes) -> MemoryContents:
-    """The rows of a snapshot. Raises `SnapshotUnreadable`."""
-    first, *lines = data.split(b"\n")
-    lines = lines[:-1] if lines and not lines[-1] else lines
-    head = _parsed(first)
-    if not isinstance(head, dict) or _MARK not in head:
-        raise SnapshotUnreadable("This is no snapshot of the test kit.")
-    if head[_MARK] != VERSION:
-        raise SnapshotUnreadable(
-            f"This snapshot has version {head[_MARK]}, and this Tablestone reads version {VERSION}."
-        )
-    if head.get(_ROWS) != len(lines):
-        raise SnapshotUnreadable(
-            f"This snapshot is cut off: it has {len(lines)} of {head.get(_ROWS)} rows."
-        )
-    rows: dict[Key, tuple[int, bytes]] = {}
-    for number, line in enumerate(lines, start=2):
+    contents: MemoryContents
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file. It holds the keys of the accounts that `create_account` made."""
+        Path(path).write_bytes(self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Snapshot:
+        """Read it from a file. Raises `StateRefused` for a file of another version, or one that is no snapshot."""
         try:
-            partition, row, version, value = _parsed(line)
-            rows[Key(_bytes(partition), _bytes(row))] = (int(version), _bytes(value))
-        except (TypeError, ValueError, binascii.Error):
-            raise SnapshotUnreadable(f"Line {number} of this snapshot is no row.") from None
-    return MemoryContents(sorted(rows), rows)
+            return cls.from_bytes(Path(path).read_bytes())
+        except StateRefused as refused:
+            raise StateRefused(f"{path}: {refused}") from None
+        except OSError as error:
+            raise StateRefused(f"{path}: {error.strerror}.") from None
+
+    def to_bytes(self) -> bytes:
+        """The rows as lines."""
+        lines = [orjson.dumps({_MARK: SNAPSHOT_VERSION, _ROWS: len(self.contents.ordered)})]
+        for key in self.contents.ordered:
+            version, value = self.contents.rows[key]
+            row = [_text(key.partition), _text(key.row), version, _text(value)]
+            lines.append(orjson.dumps(row))
+        return b"\n".join([*lines, b""])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Snapshot:
+        """The snapshot of these lines. Raises `StateRefused`."""
+        first, *lines = data.removesuffix(b"\n").split(b"\n")
+        head = _parsed(first)
+        if not isinstance(head, dict) or _MARK not in head:
+            raise StateRefused("This is no snapshot of the test kit.")
+        if head[_MARK] != SNAPSHOT_VERSION:
+            raise StateRefused(
+                f"This snapshot has version {head[_MARK]}, and this Tablestone reads version {SNAPSHOT_VERSION}."
+            )
+        if head.get(_ROWS) != len(lines):
+            raise StateRefused(
+                f"This snapshot is cut off: it has {len(lines)} of {head.get(_ROWS)} rows."
+            )
+        rows: dict[Key, tuple[int, bytes]] = {}
+        for number, line in enumerate(lines, start=2):
+            try:
+                partition, row, version, value = _parsed(line)
+                rows[Key(_bytes(partition), _bytes(row))] = (int(version), _bytes(value))
+            except (TypeError, ValueError, binascii.Error):
+                raise StateRefused(f"Line {number} of this snapshot is no row.") from None
+        return cls(MemoryContents(sorted(rows), rows))
 
 
 def _parsed(line: bytes) -> Any:
@@ -94,37 +122,7 @@ def _bytes(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-ANNOTATION: Final = "@odata.type"
-_SYSTEM_MEMBERS: Final = ("odata.etag", "Timestamp", "Timestamp" + ANNOTATION)
-
-Dump = dict[str, list[dict[str, Any]]]
-"""Entities by table, in the order of their keys, as the service writes them."""
-
-
-class StateRefused(Exception):
-    """An operation on the state of a storage that is not possible; the text is one sentence."""
-
-
-class Snapshot(NamedTuple):
-    """Everything that a storage held at one moment: accounts, tables, policies, entities with their ETags."""
-
-    contents: MemoryContents
-
-    def save(self, path: str | Path) -> None:
-        """Write it to a file. It holds the keys of the accounts that `create_account` made."""
-        Path(path).write_bytes(bytes_of(self.contents))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Snapshot:
-        """Read it from a file. Raises `StateRefused` for a file of another version, or one that is no snapshot."""
-        try:
-            return cls(contents_of(Path(path).read_bytes()))
-        except SnapshotUnreadable as unreadable:
-            raise StateRefused(f"{path}: {unreadable}") from None
-        except OSError as error:
-            raise StateRefused(f"{path}: {error.strerror}.") from None
-
-
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _KEY: Final = (PARTITION_KEY, ROW_KEY)
 FILES: Final = (".jsonl", ".ndjson", ".json", ".csv")
 """The kinds of files, by the suffixes of their names."""
@@ -243,9 +241,7 @@ def _typed(value: Any, place: str) -> tuple[Any, EdmType | None]:
         _require_within(value, EdmType.INT64, INT64_MIN, INT64_MAX, place)
         return (value, None) if INT32_MIN <= value <= INT32_MAX else (str(value), EdmType.INT64)
     if isinstance(value, float):
-        return (
-            (value, EdmType.DOUBLE) if value - value == 0 else (_not_finite(value), EdmType.DOUBLE)
-        )
+        return _NOT_FINITE.get(str(value), value), EdmType.DOUBLE
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii"), EdmType.BINARY
     if isinstance(value, datetime):
@@ -259,15 +255,9 @@ def _typed(value: Any, place: str) -> tuple[Any, EdmType | None]:
 
 def _require_within(value: int, kind: EdmType, first: int, last: int, place: str) -> None:
     if not first <= value <= last:
-        raise SeedRefused(
-            f"{place}: an {kind.value} is from {first} to {last}, not {_shown(value)}."
-        )
-
-
-def _shown(value: int) -> str:
-    """The number, unless it is too long to be read."""
-    bits = value.bit_length()
-    return str(value) if bits <= 128 else f"a number of {bits} bits"
+        bits = value.bit_length()
+        shown = str(value) if bits <= 128 else f"a number of {bits} bits"
+        raise SeedRefused(f"{place}: an {kind.value} is from {first} to {last}, not {shown}.")
 
 
 def _is_text(value: Any) -> bool:
@@ -279,13 +269,6 @@ def _is_text(value: Any) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _not_finite(value: float) -> str:
-    """The name of the value in the service's JSON."""
-    if value != value:  # noqa: PLR0124 - only NaN is unlike itself
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 class State:

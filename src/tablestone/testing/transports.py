@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from azure.core.exceptions import IncompleteReadError, ServiceResponseError
@@ -35,71 +35,38 @@ _PORTS: Final = {"http": 80, "https": 443}
 AsgiApplication = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-class SentRequest(NamedTuple):
-    """A request as a client sends it. `url` is absolute."""
-
-    method: str
-    url: str
-    headers: list[tuple[str, str]]
-    body: bytes
-
-
 @dataclass(slots=True)
 class ReceivedAnswer:
     """Status, headers and body as a client receives them."""
 
     status: int = 0
-    headers: list[tuple[str, str]] = field(default_factory=list)
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
 
 
-async def exchange(application: AsgiApplication, request: SentRequest) -> ReceivedAnswer:
-    """The answer to a request. Raises `ConnectionLost` if a fault ends the connection before the answer is complete."""
+def exchange(storage: TableStorage, scope: Message, body: bytes) -> Future[ReceivedAnswer]:
+    """Answer a request on the loop of the storage; any thread may wait for the future.
+
+    It raises `ConnectionLost` if a fault ends the connection before the answer is complete.
+    """
+    return storage.begin(lambda service: _answer(service, scope, body))
+
+
+async def _answer(application: AsgiApplication, scope: Message, body: bytes) -> ReceivedAnswer:
     answer = ReceivedAnswer()
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": request.body, "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
             answer.status = message["status"]
-            answer.headers = [
-                (name.decode("latin-1"), value.decode("latin-1"))
-                for name, value in message["headers"]
-            ]
+            answer.headers = list(message["headers"])
         else:
             answer.body += message.get("body", b"")
 
-    await application(scope_of(request), receive, send)
+    await application(scope, receive, send)
     return answer
-
-
-def scope_of(request: SentRequest) -> Message:
-    """The ASGI scope of a request."""
-    url = urlsplit(request.url)
-    headers = [
-        (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers
-    ]
-    names = {name for name, _ in headers}
-    if b"host" not in names:
-        headers.append((b"host", url.netloc.encode("latin-1")))
-    if request.body and not names & {b"content-length", b"transfer-encoding"}:
-        headers.append((b"content-length", b"%d" % len(request.body)))
-    return {
-        "type": "http",
-        "method": request.method,
-        "scheme": url.scheme,
-        "path": url.path,
-        "raw_path": url.path.encode("latin-1") or b"/",
-        "query_string": url.query.encode("latin-1"),
-        "headers": headers,
-        "client": ("127.0.0.1", 0),
-        "server": (url.hostname, url.port or _PORTS.get(url.scheme, 0)),
-    }
-
-
-# These are the only responses of azure-core that need no HTTP library. They are not public, so a test sends every kind
-# of request through them.
 
 
 class StorageTransport(HttpTransport[HttpRequest, HttpResponse]):
@@ -111,7 +78,7 @@ class StorageTransport(HttpTransport[HttpRequest, HttpResponse]):
     def send(self, request: HttpRequest, **_options: Any) -> HttpResponse:
         """The answer to a request of azure-core."""
         try:
-            answer = _begin(self._storage, _sent(request)).result()
+            answer = _exchange_request(self._storage, request).result()
         except ConnectionLost as lost:
             raise _error(lost) from lost
         make: Any = RestHttpClientTransportResponse  # carries no types
@@ -145,7 +112,7 @@ class AsyncStorageTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
     async def send(self, request: HttpRequest, **_options: Any) -> AsyncHttpResponse:
         """The answer to a request of azure-core."""
         try:
-            answer = await asyncio.wrap_future(_begin(self._storage, _sent(request)))
+            answer = await asyncio.wrap_future(_exchange_request(self._storage, request))
         except ConnectionLost as lost:
             raise _error(lost) from lost
         make: Any = RestAsyncHttpClientTransportResponse  # carries no types
@@ -187,19 +154,12 @@ class StorageAsgi:
             body += message.get("body", b"")
             if not message.get("more_body", False):
                 break
-        headers = [
-            (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
-        ]
-        query = scope["query_string"].decode("latin-1")
-        path = scope["raw_path"].decode("latin-1")
-        url = f"{self._storage.address}{path}" + (f"?{query}" if query else "")
-        request = SentRequest(scope["method"], url, headers, body)
-        answer = await asyncio.wrap_future(_begin(self._storage, request))
+        answer = await asyncio.wrap_future(exchange(self._storage, scope, body))
         await send(
             {
                 "type": "http.response.start",
                 "status": answer.status,
-                "headers": [(n.encode("latin-1"), v.encode("latin-1")) for n, v in answer.headers],
+                "headers": answer.headers,
             }
         )
         await send({"type": "http.response.body", "body": answer.body})
@@ -214,7 +174,10 @@ class _Received:
         self._answer = answer
 
     def getheaders(self) -> list[tuple[str, str]]:
-        return self._answer.headers
+        return [
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in self._answer.headers
+        ]
 
     def read(self) -> bytes:
         return self._answer.body
@@ -228,11 +191,6 @@ class _ReceivedAsync(_Received):
         """There is nothing to give back."""
 
 
-def _begin(storage: TableStorage, request: SentRequest) -> Future[ReceivedAnswer]:
-    """Answer a request on the loop of the storage; any thread may wait for the future."""
-    return storage.begin(lambda service: exchange(service, request))
-
-
 def _reason(status: int) -> str:
     try:
         return HTTPStatus(status).phrase
@@ -240,15 +198,31 @@ def _reason(status: int) -> str:
         return ""
 
 
-def _sent(request: HttpRequest) -> SentRequest:
-    content: Any = request.content
-    if content is None:
-        body = b""
-    elif isinstance(content, str):
-        body = content.encode("utf-8")
-    else:
-        body = bytes(content)
-    return SentRequest(request.method, request.url, list(request.headers.items()), body)
+def _exchange_request(storage: TableStorage, request: HttpRequest) -> Future[ReceivedAnswer]:
+    content: Any = request.content or b""
+    body = content.encode("utf-8") if isinstance(content, str) else bytes(content)
+    url = urlsplit(request.url)
+    headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        for name, value in request.headers.items()
+    ]
+    names = {name for name, _ in headers}
+    if b"host" not in names:
+        headers.append((b"host", url.netloc.encode("latin-1")))
+    if body and not names & {b"content-length", b"transfer-encoding"}:
+        headers.append((b"content-length", b"%d" % len(body)))
+    scope = {
+        "type": "http",
+        "method": request.method,
+        "scheme": url.scheme,
+        "path": url.path,
+        "raw_path": url.path.encode("latin-1") or b"/",
+        "query_string": url.query.encode("latin-1"),
+        "headers": headers,
+        "client": ("127.0.0.1", 0),
+        "server": (url.hostname, url.port or _PORTS.get(url.scheme, 0)),
+    }
+    return exchange(storage, scope, body)
 
 
 def _error(lost: ConnectionLost) -> Exception:
