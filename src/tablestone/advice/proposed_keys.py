@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from tablestone.advice.filter_shape import NUMBERS, shape_of
+from tablestone.advice.filter_shape import NUMBERS, leaves, shape_of
 from tablestone.advice.workload import QueryUse, TableUse
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
@@ -24,7 +24,6 @@ from tablestone.model.filter_tree import (
     Constant,
     FilterNode,
     Not,
-    Or,
 )
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 
@@ -59,24 +58,11 @@ def conditions_of(node: FilterNode | None) -> tuple[Conditions, ...]:
     """The queries that the filter consists of: one, or one for each side of an `or` over different properties."""
     if node is None:
         return (Conditions(),)
-    types = _types_of(node)
+    types: dict[str, EdmType] = {}
+    for leaf in leaves(node):
+        kind = leaf.literal.type if isinstance(leaf, Comparison) else EdmType.BOOLEAN
+        types.setdefault(leaf.name, kind)
     return tuple(replace(each, types=types) for each in _of(node, negated=False))
-
-
-def _types_of(node: FilterNode) -> dict[str, EdmType]:
-    types = {}
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
-        if isinstance(current, And | Or):
-            waiting.extend(current.terms)
-        elif isinstance(current, Not):
-            waiting.append(current.term)
-        elif isinstance(current, BooleanProperty):
-            types[current.name] = EdmType.BOOLEAN
-        elif isinstance(current, Comparison):
-            types[current.name] = current.literal.type
-    return types
 
 
 def _of(node: FilterNode, *, negated: bool) -> tuple[Conditions, ...]:
@@ -212,21 +198,18 @@ class _Family(NamedTuple):
 def _form(query: AskedQuery) -> tuple[frozenset[str], bool, bool]:
     """Queries of one form can have the same PartitionKey. One with conditions on RowKeys keeps keys of its own."""
     names = query.conditions.names
-    is_alone = ROW_KEY in names or PARTITION_KEY in (*query.conditions.ranges,)
+    is_alone = ROW_KEY in names or PARTITION_KEY in query.conditions.ranges
     return frozenset(query.equal), query.fixes_partition, is_alone
 
 
 def _family(query: AskedQuery, others: Sequence[AskedQuery]) -> _Family:
     form = _form(query)
     found = [query] if form[2] else [each for each in others if _form(each) == form] or [query]
-    ranges = list(dict.fromkeys(each.ranges[0] for each in found if each.ranges))
-    bounded = query.ranges[:1] or tuple(ranges[:1])
+    ranges = next((each.ranges[:1] for each in found if each.ranges), ())
+    bounded = query.ranges[:1] or ranges
     types = {name: kind for each in found for name, kind in each.conditions.types.items()}
-    served = tuple(
-        each
-        for each in found
-        if each is not query and (each.ranges[:1] or tuple(ranges[:1])) == bounded
-    )
+    others = [each for each in found if each is not query]
+    served = tuple(each for each in others if (each.ranges[:1] or ranges) == bounded)
     return _Family(found[0].equal, bounded, types, served)
 
 
@@ -237,14 +220,12 @@ def new_keys(query: AskedQuery, others: Sequence[AskedQuery] = ()) -> dict[str, 
     """
     conditions = query.conditions
     family = _family(query, others)
+    named = (*conditions.ranges, *conditions.equal)
     rest = [PARTITION_KEY, ROW_KEY]
-    if PARTITION_KEY not in conditions.ranges and ROW_KEY in (
-        *conditions.ranges,
-        *conditions.equal,
-    ):
+    if PARTITION_KEY not in conditions.ranges and ROW_KEY in named:
         rest.reverse()
-    is_range = bool(query.ranges) or rest[0] in (*conditions.ranges, *conditions.equal)
-    row = tuple(dict.fromkeys((*family.bounded, *rest)))
+    is_range = bool(query.ranges) or rest[0] in named
+    row = _distinct((*family.bounded, *rest))
     return {
         "partition_key": template(family.names, family.types),
         "row_key": template(row, family.types),
@@ -296,7 +277,7 @@ def several(conditions: Conditions) -> str:
 
 def _also(family: _Family) -> str:
     """Further sentences: the other queries that the keys serve, and the sign that a shape does not tell."""
-    shapes = list(dict.fromkeys(shape_of(each.use.filter) for each in family.served))
+    shapes = _distinct(shape_of(each.use.filter) for each in family.served)
     words = "" if not shapes else f" The same keys serve the query `{shapes[0]}` too."
     if len(shapes) > 1:
         words = f" The same keys serve {len(shapes):,} other queries too, such as `{shapes[0]}`."
