@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tablestone.accounts.known_accounts import KnownAccounts, StoredAccount
-from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts, generate_key
+from tablestone.accounts.known_accounts import KnownAccounts
+from tablestone.accounts.stored_accounts import (
+    AccountRefused,
+    StoredAccount,
+    StoredAccounts,
+    generate_key,
+)
 from tablestone.auth.account import Account
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT, AccountKeys

@@ -8,8 +8,9 @@ refused on the very next request in every process.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from tablestone.accounts.stored_accounts import StoredAccount
 from tablestone.auth.account import Account, accounts_by_name, is_account_name
 from tablestone.configuration import AccountKeys
 from tablestone.engines.contract import Key
@@ -17,47 +18,6 @@ from tablestone.tables.account_incarnation import Incarnations
 from tablestone.tables.cached_rows import NOT_KEPT, NotKept
 from tablestone.tables.metadata import DocumentKind, Documents, Members
 from tablestone.tables.storage_keys import document_place
-
-_INCARNATION: Final = "tenure"
-"""The member of an account's document with its incarnation. The format of storage keeps this older name."""
-
-
-class StoredAccount(NamedTuple):
-    """An account as it is stored. One that `is_being_deleted` is refused already, but its name is not free yet.
-
-    `account_id` is fresh at every creation: rights to an earlier account of the name are not rights to this one.
-    `incarnation` is that of the name at the creation (`tables.account_incarnation`); None if the account is older than
-    incarnations.
-    """
-
-    name: str
-    keys: tuple[str, ...]
-    is_being_deleted: bool = False
-    account_id: str = ""
-    incarnation: int | None = None
-
-    @classmethod
-    def from_members(cls, members: Members) -> StoredAccount:
-        """The account that a document describes."""
-        return cls(
-            members["name"],
-            tuple(members["keys"]),
-            members.get("isBeingDeleted", False),
-            members.get("id", ""),
-            members.get(_INCARNATION),
-        )
-
-    def members(self) -> Members:
-        """The account's document."""
-        members: Members = {"name": self.name, "keys": list(self.keys)}
-        if self.account_id:
-            members["id"] = self.account_id
-        if self.incarnation is not None:
-            members[_INCARNATION] = self.incarnation
-        return members | {"isBeingDeleted": True} if self.is_being_deleted else members
-
-    def __repr__(self) -> str:
-        return f"StoredAccount({self.name!r}, {len(self.keys)} keys)"
 
 
 class _Held(NamedTuple):

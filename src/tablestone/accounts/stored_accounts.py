@@ -1,7 +1,7 @@
-"""Administration of what is stored beside the tables: accounts and their keys; and the check of all documents.
+"""Stored accounts: the form in which accounts and their keys are stored, their administration, and the check of them.
 
 Works on an engine beside a running server or without one. A change acts on the server's very next request. Keys are
-base64 text; this module never prints or logs a key.
+stored as base64 text (docs/storage-format.md); this module never prints or logs a key.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tablestone import limits
-from tablestone.accounts.known_accounts import StoredAccount
 from tablestone.auth.account import KEYS_MAX, Account
 from tablestone.auth.roles import Assignments
 from tablestone.auth.user_delegation_key import SECRET_LENGTH
@@ -20,7 +19,6 @@ from tablestone.clock import Clock
 from tablestone.engines.contract import Engine
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
-from tablestone.tables.integrity import DocumentReaders
 from tablestone.tables.metadata import (
     DELEGATION,
     OWN_KEY,
@@ -33,10 +31,55 @@ from tablestone.tables.metadata import (
 from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tables.sweeping import Sweeper
 
+if TYPE_CHECKING:
+    from tablestone.tables.integrity import DocumentReaders
+
 KEY_BYTES: Final = 64
 """Bytes of a key, as many as in keys of the service."""
 ACCOUNT_ID_BYTES: Final = 16
 """Random bytes that distinguish an account from earlier accounts of its name."""
+
+
+_INCARNATION: Final = "tenure"
+"""The member of an account's document with its incarnation. The format of storage keeps this older name."""
+
+
+class StoredAccount(NamedTuple):
+    """An account as it is stored. One that `is_being_deleted` is refused already, but its name is not free yet.
+
+    `account_id` is fresh at every creation: rights to an earlier account of the name are not rights to this one.
+    `incarnation` is that of the name at the creation (`tables.account_incarnation`); None if the account is older than
+    incarnations.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    is_being_deleted: bool = False
+    account_id: str = ""
+    incarnation: int | None = None
+
+    @classmethod
+    def from_members(cls, members: Members) -> StoredAccount:
+        """The account that a document describes."""
+        return cls(
+            members["name"],
+            tuple(members["keys"]),
+            members.get("isBeingDeleted", False),
+            members.get("id", ""),
+            members.get(_INCARNATION),
+        )
+
+    def members(self) -> Members:
+        """The account's document."""
+        members: Members = {"name": self.name, "keys": list(self.keys)}
+        if self.account_id:
+            members["id"] = self.account_id
+        if self.incarnation is not None:
+            members[_INCARNATION] = self.incarnation
+        return members | {"isBeingDeleted": True} if self.is_being_deleted else members
+
+    def __repr__(self) -> str:
+        return f"StoredAccount({self.name!r}, {len(self.keys)} keys)"
 
 
 class AccountRefused(Exception):
@@ -61,8 +104,7 @@ class StoredAccounts:
     async def all(self) -> list[StoredAccount]:
         """Every stored account, in the order of their names."""
         names = await self._documents.names(DocumentKind.ACCOUNT)
-        found = [await self._get(name) for name in names]
-        return [account for account in found if account is not None]
+        return [account for name in names if (account := await self._get(name)) is not None]
 
     async def get(self, name: str) -> StoredAccount:
         """The account of this name."""
@@ -73,7 +115,7 @@ class StoredAccounts:
 
     async def describe(self, name: str) -> tuple[StoredAccount, int]:
         """The account and how many tables it has."""
-        return await self.get(name), len(await self._tables(name))
+        return await self.get(name), await self._count_tables(name)
 
     async def exists(self, name: str) -> bool:
         """Whether an account of this name is stored."""
@@ -110,7 +152,7 @@ class StoredAccounts:
                 else account
             ),
         )
-        return len(await self._tables(name))
+        return await self._count_tables(name)
 
     async def replace_key(self, name: str, number: int, key: str) -> None:
         """Replace key 1 or 2. Requests that the old key signed are refused from now on."""
@@ -171,19 +213,19 @@ class StoredAccounts:
     async def _get(self, name: str) -> StoredAccount | None:
         return await self._documents.get(DocumentKind.ACCOUNT, name, StoredAccount.from_members)
 
-    async def _tables(self, name: str) -> list[str]:
-        tables: list[str] = []
-        first: str | None = ""
-        while first is not None:
+    async def _count_tables(self, name: str) -> int:
+        count, first = 0, ""
+        while True:
             records, following = await self._catalog.page(
                 Named(name), first, limits.PAGE_ENTITIES_MAX
             )
-            tables += [record.name for record in records]
-            first = None if following is None else following.name
-        return tables
+            count += len(records)
+            if following is None:
+                return count
+            first = following.name
 
     async def _require_empty(self, name: str) -> None:
-        count = len(await self._tables(name))
+        count = await self._count_tables(name)
         if count:
             tables, them = ("1 table", "it") if count == 1 else (f"{count} tables", "them")
             raise AccountRefused(f"The account {name} has {tables}: --force deletes {them} too.")

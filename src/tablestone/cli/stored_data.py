@@ -15,8 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tablestone.accounts.known_accounts import StoredAccount
-from tablestone.accounts.stored_accounts import AccountRefused, StoredAccounts
+from tablestone.accounts.stored_accounts import AccountRefused, StoredAccount, StoredAccounts
 from tablestone.cli.option_sources import read_configuration, where
 from tablestone.cli.options import (
     ACCOUNT,

@@ -29,8 +29,7 @@ from stress.crash.writers import (
     as_development_account,
     read_partitions,
 )
-from tablestone.accounts.known_accounts import StoredAccount
-from tablestone.accounts.stored_accounts import StoredAccounts
+from tablestone.accounts.stored_accounts import StoredAccount, StoredAccounts
 from tablestone.clock import system_clock
 from tablestone.engines.registry import open_engine
 
