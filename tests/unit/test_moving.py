@@ -120,7 +120,7 @@ def test_a_directory_gets_every_row_with_its_version_however_often_it_is_interru
         assert await all_rows(copy) == expected
         found = await storage_migration.compare(source, copy, nothing)
         counts = found.counts
-        assert (found.differences, found.told) == (0, [])
+        assert (found.differences, found.described) == (0, [])
         assert (counts.tables, counts.accounts, counts.entities, counts.others) == (1, 1, 1300, 0)
         await copy.close()
 
@@ -159,9 +159,11 @@ def test_a_row_that_differs_or_is_missing_is_named(change: Put | None, how: list
         if change is not None:
             partition = storage_keys.entity_partition(TABLE_ID, "p1")
             await theirs.commit(WriteSet(partition, (Change(b"r0001", ANY, change),)))
-        assert (await storage_migration.compare(mine, theirs, nothing)).told == how
+        assert (await storage_migration.compare(mine, theirs, nothing)).described == how
         backwards = await storage_migration.compare(theirs, mine, nothing)
-        assert backwards.told == [text.replace("is missing", "has no counterpart") for text in how]
+        assert backwards.described == [
+            text.replace("is missing", "has no counterpart") for text in how
+        ]
 
     asyncio.run(run())
 
@@ -169,9 +171,9 @@ def test_a_row_that_differs_or_is_missing_is_named(change: Put | None, how: list
 def test_many_differences_are_counted_and_a_few_are_told() -> None:
     async def run() -> None:
         found = await storage_migration.compare(await filled(ROWS), await filled(ROWS[:2]), nothing)
-        assert (found.differences, len(found.told)) == (
+        assert (found.differences, len(found.described)) == (
             1300,
-            storage_migration.DIFFERENCES_TOLD_MAX,
+            storage_migration.DIFFERENCES_DESCRIBED_MAX,
         )
 
     asyncio.run(run())

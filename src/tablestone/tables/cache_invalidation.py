@@ -1,13 +1,9 @@
-"""Changes of cached rows, which every process may keep in memory (`cached_rows`), so that no cache hides the change.
+"""Cache invalidation: a change of a cached row (`cached_rows`) that no cache and no lease of any process can hide.
 
 If the engine tells every process of an invalidating commit, a change is one commit. If it gives leases, a change has
-three steps: a mark in the partition, which stops processes from caching its rows; a wait for the leases that began
-before the mark; and one commit of the change and of the mark's removal. Every process acts on the change from that
-commit on, as with any other engine. The mark of a process that died makes reads slower; `remove_old_marks` removes it.
-
-An engine with leases may have to read past rows that were deleted. So marks have few names, which are used again, and
-the first mark brings the partition's sentinel, before which no row is deleted. The reasons are in
-docs/decisions/0008-leases.md.
+three steps: put a mark into the partition, which stops processes from caching its rows; wait for the leases that began
+before the mark; commit the change and remove the mark. `remove_old_marks` removes the mark of a process that died.
+docs/decisions/0008-leases.md has the reasons.
 """
 
 from __future__ import annotations
@@ -107,7 +103,11 @@ class InvalidatingChange:
         await outlast(lease_seconds)
 
     async def _mark(self) -> Change:
-        """Put a mark into the partition, and the sentinel if it is not there; the change that removes the mark."""
+        """Put a mark into the partition; the change that removes the mark.
+
+        An engine with leases may have to read past rows that were deleted. So marks have few names, which are used
+        again, and the first mark brings the partition's sentinel, before which no row is deleted.
+        """
         put = Put(_render_mark)
         sentinel = Change(storage_keys.SENTINEL_ROW, ANY, put)
         attempts = 0

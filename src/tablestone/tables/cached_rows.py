@@ -1,8 +1,8 @@
 """Cached rows: rows that almost every request reads and that seldom change, kept in memory while they are valid.
 
-A row that was read under one `Engine.generation` is used only while the generation stays the same; it is compared at
-every use, and again after every wait. While it is None, no row is kept. Under a lease, no row is kept of a partition in
-which a change is under way (`cache_invalidation`). Knows engines, and not the meaning of the rows.
+A row is valid as long as the engine's generation is the one under which it was read: compare it at every use, and again
+after every wait. While the engine has no generation, no row is kept. Under a lease, no row is kept of a partition in
+which a change is under way (`cache_invalidation`).
 """
 
 from __future__ import annotations
@@ -74,18 +74,14 @@ class _Lease:
         """Whether the rows in use were read for this lease."""
         self.reader: asyncio.Task[None] | None = None
 
-    def is_being_read(self) -> bool:
-        return self.reader is not None and not self.reader.done()
-
 
 class CachedRows:
     """A reader of cached rows. One place must always be read as the same kind of value.
 
     With `absence_by_lease` False, the absence of a row is not kept under a lease, so that rows of this kind can be
-    created without waiting for leases.
-
-    Under a lease, the rows in use are read again in the background before the lease ends, so that requests seldom wait.
-    If the engine tells moments, only the moments of partitions are read, as long as they stay the same.
+    created without waiting for leases. Under a lease, the rows in use are read again in the background before it ends,
+    so that requests seldom wait. If the engine knows when a partition last changed (`moment_of`), only that is read
+    while it stays the same.
     """
 
     def __init__(self, engine: Engine, *, absence_by_lease: bool = True) -> None:
@@ -182,7 +178,7 @@ class CachedRows:
     def _read_at_once(self, number: int) -> _Lease:
         """The last lease was not renewed in time: read the rows in use, together, while requests wait for them."""
         last = self._lease
-        if not last.is_being_read():
+        if last.reader is None or last.reader.done():
             return self._begin_to_read(number, None)
         # Storage needs longer than a lease to answer. Reading the same rows once more would not help it.
         following = _Lease(number, self._rows_in_use(), dict(last.moments), last.being_read)
@@ -247,7 +243,9 @@ class CachedRows:
         self._readings += 1
         reading = being_read[place] = _Reading(self._readings)
         try:
-            value, may_keep = await self._read_by_lease(place)
+            # In this order, any moments will do: a change that begins after the first read waits for the present lease.
+            may_keep = await self._is_free(place.partition)
+            value = await self._engine.get(place)
             found = None if value is None else read(value)
             reading.value, reading.is_read = value, True
             self._keep(kept, place, found, generation, may_keep=may_keep)
@@ -262,14 +260,6 @@ class CachedRows:
                 del being_read[place]
         return found
 
-    async def _read_by_lease(self, place: Key) -> tuple[bytes | None, bool]:
-        """The value of a row, and whether it may be kept: no change of its partition was under way before it was read.
-
-        In this order, any moments will do: a change that begins after the first read waits for the present lease.
-        """
-        is_free = await self._is_free(place.partition)
-        return await self._engine.get(place), is_free
-
     async def _is_free(self, partition: bytes) -> bool:
         """Whether no change of this partition is under way."""
         marks = (storage_keys.marks(partition),)
@@ -277,11 +267,10 @@ class CachedRows:
         return not values and next_key is None
 
     def _renew(self, number: int, ended: Callable[[bool], None]) -> None:
-        """Begin to read the rows in use for the lease of this number, which has begun and is not the present one."""
+        """The lease of this number has begun and is not the present one yet: begin to read the rows in use for it."""
         self._next = self._begin_to_read(number, ended)
 
     def _begin_to_read(self, number: int, ended: Callable[[bool], None] | None) -> _Lease:
-        """Begin to read the rows in use for the lease of this number."""
         self._readings += 1
         in_use = self._rows_in_use()
         known = self._lease.moments

@@ -1,8 +1,8 @@
-"""Queries over the entities of one table: the loop that turns a plan into one page.
+"""Reads: one page of a query over the entities of a table, and the conditions of a point read.
 
-Reads the plan's key ranges piece by piece, leaves out entities that the residual filter does not match, and stops at
-the page's count, size or time with a token that names the next key. Other requests run between its turns, so a point
-read waits for at most one turn of a slow scan. Does not know HTTP or how a page is written.
+A query reads the key ranges of its plan piece by piece, leaves out entities that the residual filter does not match,
+and stops at the page's count, size or time with a token that names the next key. Other requests run between its turns,
+so a point read waits for at most one turn of a slow scan.
 """
 
 from __future__ import annotations

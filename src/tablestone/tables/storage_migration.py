@@ -1,9 +1,8 @@
-"""Moves everything that one engine stores to other storage, rows with their versions, and compares the two afterwards.
+"""Moving everything that one engine stores to another, rows with their versions, and comparing the two afterwards.
 
 A moved row is byte for byte the same row, so ETags and Timestamps stay as they were. The rows that only leases need
-(`storage_keys.is_for_leases`) stay behind: no server works on a change any more, and the other side makes its own.
-Knows the contract of an engine and the form of keys; does not know how an engine takes rows that have a version
-already: that is its `RowTarget`.
+(`storage_keys.is_for_leases`) stay behind: the other side makes its own. A `RowTarget` knows how an engine takes rows
+that have a version already.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from tablestone.tables.storage_keys import Tables, in_words
 ROWS_PER_READ_MAX: Final = 500
 BYTES_PER_READ: Final = 4 << 20
 """About how many bytes of rows are read at a time, as far as the rows before them can tell."""
-DIFFERENCES_TOLD_MAX: Final = 10
+DIFFERENCES_DESCRIBED_MAX: Final = 10
 
 _END: Final = Key(b"\xff" * 16, b"")
 _ACCOUNTS: Final = storage_keys.documents_partition(DocumentKind.ACCOUNT.value)
 
-Tell = Callable[[int, int], None]
-"""Is told the rows and the bytes so far, all of them together."""
+Progress = Callable[[int, int], None]
+"""Takes the rows and the bytes so far, all of them together."""
 
 
 class RowTarget(Protocol):
@@ -94,14 +93,14 @@ class Comparison:
 
     counts: Counts = field(default_factory=Counts)
     differences: int = 0
-    told: list[str] = field(default_factory=list)
+    described: list[str] = field(default_factory=list)
 
     def differs(self, row: StoredRow, how: str) -> None:
         """Note a difference."""
         self.differences += 1
-        if len(self.told) < DIFFERENCES_TOLD_MAX:
+        if len(self.described) < DIFFERENCES_DESCRIBED_MAX:
             place = in_words(Key(row.partition, row.row), self.counts.names)
-            self.told.append(f"{place[0].upper()}{place[1:]} {how}.")
+            self.described.append(f"{place[0].upper()}{place[1:]} {how}.")
 
 
 async def is_empty(engine: Engine) -> bool:
@@ -109,7 +108,7 @@ async def is_empty(engine: Engine) -> bool:
     return await anext(_rows(engine), None) is None
 
 
-async def move(source: Engine, target: RowTarget, tell: Tell) -> None:
+async def move(source: Engine, target: RowTarget, progress: Progress) -> None:
     """Bring every row of the source to the target, from where an earlier attempt has come to."""
     under_way: deque[tuple[Key, asyncio.Task[None]]] = deque()
     count = size = 0
@@ -129,7 +128,7 @@ async def move(source: Engine, target: RowTarget, tell: Tell) -> None:
                 await end_oldest()
             count += len(rows)
             size += sum(len(row.value) for row in rows)
-            tell(count, size)
+            progress(count, size)
         while under_way:
             await end_oldest()
     finally:
@@ -138,7 +137,7 @@ async def move(source: Engine, target: RowTarget, tell: Tell) -> None:
         await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
 
 
-async def compare(source: Engine, target: Engine, tell: Tell) -> Comparison:
+async def compare(source: Engine, target: Engine, progress: Progress) -> Comparison:
     """Read both sides in the order of keys, and compare every row with its version."""
     found = Comparison()
     counts = found.counts
@@ -158,7 +157,7 @@ async def compare(source: Engine, target: Engine, tell: Tell) -> Comparison:
             counts.count(row)
             row, other = await anext(mine, None), await anext(theirs, None)
             if counts.rows % ROWS_PER_READ_MAX == 0:
-                tell(counts.rows, counts.size)
+                progress(counts.rows, counts.size)
     return found
 
 

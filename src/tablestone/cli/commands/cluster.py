@@ -49,7 +49,7 @@ from tablestone.engines.registry import held_for_processes, open_engine
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import every_table, read_record
 from tablestone.tables.storage_keys import partition_in_words
-from tablestone.tables.storage_migration import Comparison, Tell, compare, is_empty, move
+from tablestone.tables.storage_migration import Comparison, Progress, compare, is_empty, move
 from tablestone.tools.progress import Reached, progress_for, shown_bytes
 
 if TYPE_CHECKING:
@@ -303,10 +303,10 @@ async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> No
 
 
 def _print_differences(found: Comparison) -> None:
-    for sentence in found.told:
+    for sentence in found.described:
         print(sentence)
-    if found.differences > len(found.told):
-        print(f"… and {found.differences - len(found.told):,} more differences.")
+    if found.differences > len(found.described):
+        print(f"… and {found.differences - len(found.described):,} more differences.")
 
 
 def _counted(found: Comparison) -> str:
@@ -326,7 +326,7 @@ def _counted(found: Comparison) -> str:
 
 
 @contextmanager
-def _told(title: str, rows: int | None, *, quiet: bool) -> Iterator[Tell]:
+def _told(title: str, rows: int | None, *, quiet: bool) -> Iterator[Progress]:
     progress = progress_for(title, quiet=quiet, counted=ROWS)
 
     def tell(count: int, size: int) -> None:
