@@ -1,7 +1,4 @@
-"""The options that the data tools share: the connection, progress, and the question before something is deleted.
-
-Knows click, and makes values of `tools` from texts; the commands themselves are in `commands/`.
-"""
+"""The options that the data tools share, and the question before something is deleted."""
 
 from __future__ import annotations
 
@@ -163,7 +160,7 @@ def opened(connection: Connection, agent: str = "tablestone") -> Iterator[TableE
 
 @contextmanager
 def service_errors_as_failures(connection: Connection) -> Iterator[None]:
-    """Errors of the service and of the network as `TransferFailed`."""
+    """Turn errors of the service and of the network into `TransferFailed`."""
     try:
         yield
     except ServiceError as error:
@@ -257,7 +254,7 @@ def print_report(
 def end_with_report(
     journal: Journal | None, lines: list[str], members: dict[str, Any], *, as_json: bool
 ) -> None:
-    """Print the report, and then end the journal: a transfer that was killed before it told so is not a new one."""
+    """Print the report, and only then end the journal: a transfer killed before its report continues."""
     try:
         print_report(lines, members, as_json=as_json)
     finally:
@@ -267,7 +264,7 @@ def end_with_report(
 
 @contextmanager
 def advising_after_interrupt(sentence: Callable[[], str]) -> Iterator[None]:
-    """Ctrl-C ends the command with a sentence that says how to go on."""
+    """After Ctrl-C, print how to continue."""
     try:
         yield
     except KeyboardInterrupt:

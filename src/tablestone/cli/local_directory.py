@@ -1,4 +1,4 @@
-"""The data directory of a command on this machine, and one sentence if a file cannot be read or written."""
+"""The data directory that a command works on, its progress in bytes, and one sentence if a file is denied."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DENIALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 @contextmanager
 def refusing_denied_places(undone: str) -> Iterator[None]:
-    """Make a denial by the operating system a `BrokenOption`: `undone`, which says what is not done, and the place."""
+    """Turn a denied file into a `BrokenOption`: `undone`, which says what was not done, and the file."""
     try:
         yield
     except OSError as error:
@@ -35,14 +35,14 @@ def refusing_denied_places(undone: str) -> Iterator[None]:
 
 
 def reason_of(error: OSError, place: Path) -> str:
-    """The reason of an error while `place` was written: a full disk by the nearest directory above it that is there."""
+    """Why `place` was not written. A full disk is named by the nearest existing directory above `place`."""
     if error.errno not in NO_ROOM:
         return error.strerror or str(error)
     return f"there is no room in {next(each for each in place.absolute().parents if each.is_dir())}"
 
 
 def _denial(place: Path) -> str:
-    """The denied use of the place, or of the nearest directory above it that can be seen."""
+    """What is denied at the place, or at the nearest directory above it that exists."""
     there = next(each for each in (place, *place.parents) if os.path.lexists(each))
     if there.is_dir() and not os.access(there, os.X_OK):
         return f"{there} cannot be entered"
@@ -101,17 +101,17 @@ class ByteProgress:
         self._quiet = quiet
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
-        self._told = clock()
+        self._last_update = clock()
         self._is_terminal = self._stream.isatty()
         self._has_line = False
 
     def __call__(self, done: int, whole: int) -> None:
-        """So many bytes of so many are done."""
+        """Show that `done` of `whole` bytes are done."""
         now = self._clock()
         pause = UPDATE_SECONDS if self._is_terminal else LINE_SECONDS
-        if self._quiet or now - self._told < pause:
+        if self._quiet or now - self._last_update < pause:
             return
-        self._told = now
+        self._last_update = now
         line = f"{self._title}: {shown_bytes(done)} of {shown_bytes(whole)}"
         if self._is_terminal:
             self._stream.write(f"\r\x1b[K{line}")

@@ -122,7 +122,7 @@ def commands() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns the exit status."""
+    """Run one command line and return the exit status."""
     _leave_no_core_dump()
     hide_secrets(["tablestone"], sys.argv[1:] if arguments is None else arguments)
     prepare_streams()
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _leave_no_core_dump() -> None:
-    """Let no process of any command write its memory to a file when it crashes, because keys may be in it.
+    """Write no core dump when a process crashes: there may be keys in its memory.
 
     Only the soft limit is lowered: an operator who needs a dump raises it with `prlimit --core`.
     """

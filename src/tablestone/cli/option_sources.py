@@ -1,9 +1,9 @@
-"""The sources of options, which make one `Configuration`: the first source that has an option wins.
+"""Make one `Configuration` of the command line, the environment and the configuration file.
 
-Precedence: command line, environment (TABLESTONE_*), file (--config or TABLESTONE_CONFIG), for accounts Azurite's own
-variable, default. A list replaces the list of a lower source. A relative path in the file starts at the file's
-directory, any other at the working directory. An unknown key in the file is an error; an unknown TABLESTONE_ variable
-is only a warning, because other programs share the environment. Reads the file; otherwise takes and returns values.
+The first source that has an option wins: command line, environment (TABLESTONE_*), file (--config or
+TABLESTONE_CONFIG), for accounts Azurite's own variable, default. A list replaces the list of a lower source. A relative
+path in the file starts at the file's directory, any other at the working directory. An unknown key in the file is an
+error, an unknown TABLESTONE_ variable only a warning, because other programs share the environment.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _file_value(option: Option, value: object, source: str) -> Any:
 
 
 def _relative_to_file(path: Path, key: str, value: Any) -> Any:
-    """A value of the file with its paths resolved from the file's directory: the same in every working directory."""
+    """Resolve the paths in a value of the file from the file's directory."""
     if key == DATA.name:
         return str(path_from(value, path.absolute().parent, "data directory"))
     if key == ACCESS_LOG.name and value in LOG_FORMATS:
@@ -282,7 +282,7 @@ MINIMUM_PER_WORKER: Final = (
 
 
 def admission_limits(given: Mapping[str, Any], workers: int) -> AdmissionLimits:
-    """The limits of what the server takes on at a time. Those with which no client could be served are refused."""
+    """The admission limits; refuse those with which no client could be served."""
     for option, least in MINIMUM_PER_WORKER:
         if given.get(option.name, least * workers) < least * workers:
             raise BrokenOption(
@@ -480,7 +480,7 @@ def _tls(
                 f"Both {named(TLS)} and {named(TLS_CERTIFICATE)} are given: give one of them."
             )
         directory = data_directory or _cache_directory()
-        names = (host, *_addressed(given), *given.get(TLS_NAME.name, ()))
+        names = (host, *_account_hosts(given), *given.get(TLS_NAME.name, ()))
         return SelfSigned(directory / CERTIFICATE_DIRECTORY, names)
     if TLS_NAME.name in given:
         raise BrokenOption(
@@ -492,7 +492,7 @@ def _tls(
     return CertificateFiles(*files)
 
 
-def _addressed(given: Mapping[str, Any]) -> list[str]:
+def _account_hosts(given: Mapping[str, Any]) -> list[str]:
     """The host names of accounts in the configuration."""
     names = [f"*.table.{domain}" for domain in given.get(DOMAIN.name, ())]
     names += [host for host, _ in given.get(CUSTOM_DOMAIN.name, ())]
@@ -511,7 +511,7 @@ def _access_log(given: Mapping[str, Any]) -> AccessLogTarget | None:
 
 
 def _insight(given: Mapping[str, Any]) -> str:
-    """The form of insight. Keys may tell of people: other machines see hashes, unless the option says otherwise."""
+    """The form of insight. Keys can be personal data, so by default other machines see hashes."""
     admin: AdminAddress | None = given.get(ADMIN.name)
     is_local = admin is None or is_loopback(admin.host)
     form: str = given.get(INSIGHT.name, INSIGHT_KEYS if is_local else INSIGHT_HASHED)
@@ -532,7 +532,7 @@ def _admin(given: Mapping[str, Any], named: Named) -> AdminAddress | None:
 
 
 def _control_port(given: Mapping[str, Any], host: str, engine: str, named: Named) -> int | None:
-    """The port of the control API, which only a server that keeps nothing and serves this machine alone may have."""
+    """The port of the control API. Refused unless the server stores nothing and serves only this machine."""
     port: int | None = given.get(CONTROL.name)
     if port is None:
         return None
@@ -557,7 +557,7 @@ def _control_port(given: Mapping[str, Any], host: str, engine: str, named: Named
 
 
 def _realism(given: Mapping[str, Any], named: Named) -> bool:
-    """Whether the server is to be as slow and as divided as Azure, which only one for tests may be."""
+    """Whether the server acts as slow and as divided as Azure; refused without --control."""
     realism: bool = given.get(REALISM.name, False)
     if realism and CONTROL.name not in given:
         raise BrokenOption(f"{named(REALISM)} is for tests: it needs {CONTROL.flag}.")
@@ -565,7 +565,7 @@ def _realism(given: Mapping[str, Any], named: Named) -> bool:
 
 
 def _cache_directory() -> Path:
-    """The directory for the certificate if there is no data directory, so that it is kept from start to start."""
+    """Where the certificate is kept without a data directory."""
     try:
         return user_directory(UserDirectory.CACHE)
     except NoHomeDirectory as none:

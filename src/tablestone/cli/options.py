@@ -54,7 +54,7 @@ TARGETS_OF_AZURE = "azure"
 
 
 class BrokenOption(Exception):
-    """An option with an unusable value; the text is one sentence for the person who gave the option."""
+    """An unusable value of an option, as one sentence for the person who gave it."""
 
 
 def parse_text(text: str) -> str:
@@ -64,7 +64,7 @@ def parse_text(text: str) -> str:
 
 
 def number(least: int, most: int) -> Callable[[str], int]:
-    """The function for an option that is a number in this range."""
+    """Parse a number in this range."""
 
     def parse(text: str) -> int:
         # Python refuses to read a number of thousands of digits.
@@ -77,7 +77,7 @@ def number(least: int, most: int) -> Callable[[str], int]:
 
 
 def one_of(words: Sequence[str]) -> Callable[[str], str]:
-    """The function for an option that is one of these words, in letters of any case."""
+    """Parse one of these words, in letters of any case."""
 
     def parse(text: str) -> str:
         if text.lower() not in words:
@@ -96,11 +96,11 @@ _parse_target = number(0, LIMIT_MAX)
 def parse_admin(text: str) -> AdminAddress:
     """`PORT` or `HOST:PORT`; an IPv6 address stands in brackets."""
     host, colon, port = text.rpartition(":")
-    is_bare = host.startswith("[") == host.endswith("]") == (":" in host)
+    brackets_match = host.startswith("[") == host.endswith("]") == (":" in host)
     refused = BrokenOption(
         f"must be PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003, not {text!r}"
     )
-    if (colon and not host.strip("[]")) or not is_bare:
+    if (colon and not host.strip("[]")) or not brackets_match:
         raise refused
     try:
         return AdminAddress(host.strip("[]") or ADMIN_HOST, parse_port(port))

@@ -1,7 +1,6 @@
-"""The stored data of commands, beside a running server or without one, and the keys of an account as it knows them.
+"""Open stored data for a command, with or without a running server, and find the keys of an account.
 
-A change acts on the running server's very next request. Of the documents' content this knows only the accounts that a
-server may show, and the order in which accounts are looked up.
+A running server sees a change at its next request.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def with_documents(
     read_only: bool = False,
     existing: bool = False,
 ) -> Answer:
-    """The result of `act` with the documents of the data directory, which is created if `act` may change it.
+    """Call `act` with the documents of the data directory, which is created if `act` may change it.
 
     With `existing`, the directory must exist: otherwise `EngineRefused`.
     """
@@ -87,7 +86,7 @@ def with_engine(
     read_only: bool = False,
     existing: bool = False,
 ) -> Answer:
-    """The result of `act` with the opened engine, otherwise as `with_documents`.
+    """Call `act` with the opened engine, otherwise as `with_documents`.
 
     Prints a line if it creates the directory, because its name may be a typing error.
     """

@@ -78,7 +78,7 @@ TABLE_FLAGS: Final = (
     Flag("pwd", "PASSWORD", "Password of the PFX file."),
     Flag("oauth", "basic", "Bearer tokens are always accepted, and always checked."),
 )
-"""The flags that say something about tables."""
+"""The flags that have an effect."""
 EMPTY_FLAGS: Final = (
     Flag(
         "loose", None, "Ignored: headers and parameters without a meaning are always ignored.", "L"
@@ -88,7 +88,7 @@ EMPTY_FLAGS: Final = (
     Flag("tableKeepAliveTimeout", "N", "Ignored: an idle connection is closed after 120 s."),
     Flag("extentMemoryLimit", "N", "Ignored: only blobs and queues have extents."),
 )
-"""The flags that have nothing to say here."""
+"""The flags that are accepted and have no effect."""
 OTHER_SERVICES: Final = (
     Flag("blobHost", "ADDRESS", "Ignored: there are no blobs."),
     Flag("blobPort", "PORT", "Ignored: there are no blobs."),
@@ -118,7 +118,7 @@ class Meaning(NamedTuple):
 
 
 def meaning_of(given: Given, extra: Iterable[str], environment: Mapping[str, str]) -> Meaning:
-    """The meaning of a command line of Azurite; `BrokenOption` if Azurite would refuse it or could not mean it."""
+    """Translate a command line of Azurite; `BrokenOption` if it is contradictory or Azurite would refuse it."""
     texts = {name: value for name, value in given.items() if isinstance(value, str)}
     options, rest = _storage(given, texts, environment)
     if "tableHost" in texts:
@@ -150,7 +150,7 @@ def _port(text: str) -> str:
 def _storage(
     given: Given, texts: Mapping[str, str], environment: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The options of the storage; the variables of the storage count only if no flag says anything about it."""
+    """The options of the storage. A flag for it replaces its environment variables."""
     rest = {
         name: value
         for name, value in environment.items()
@@ -169,7 +169,7 @@ def _storage(
 
 
 def _remarks(given: Given, texts: Mapping[str, str], extra: Iterable[str]) -> Iterable[str]:
-    """One sentence for each kind of words that change nothing."""
+    """A sentence for each kind of flags that have no effect."""
     of_others = [flag.typed for flag in OTHER_SERVICES if given.get(flag.name)]
     if of_others:
         yield f"Only tables are served, no blobs and no queues: {_listed(of_others)} ignored."

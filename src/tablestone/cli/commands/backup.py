@@ -242,7 +242,7 @@ def _make(directory: Path, place: Path, progress: ByteProgress, key: EncryptionK
 
 MAGIC = b"SQLite format 3\0"
 HEADER_BYTES = 100
-"""Of the header of a SQLite file, which has the size of a page at 16 and the number of pages at 28."""
+"""Bytes of the SQLite header: the page size is at 16, the number of pages at 28."""
 
 
 @click.command()
@@ -317,7 +317,7 @@ def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey 
 
 
 def _require_length(source: Path) -> None:
-    """Refuse a file that is shorter than its header says, as after an interrupted copy."""
+    """Refuse a file that is shorter than its header says: an interrupted copy."""
     with source.open("rb") as file:
         header = file.read(HEADER_BYTES)
         found = file.seek(0, os.SEEK_END)

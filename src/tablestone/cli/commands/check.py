@@ -54,7 +54,7 @@ def losses(salvaged: Salvaged) -> list[str]:
 
 
 def sentences(salvaged: Salvaged) -> list[str]:
-    """The damage of a database that is known to be damaged, a sentence each."""
+    """Describe a damaged database, a sentence for each loss."""
     return losses(salvaged) or [
         "the structure of the database is damaged, but every entity in it can be read"
     ]
@@ -73,7 +73,7 @@ def pages(salvaged: Salvaged) -> str:
 
 
 def lost_entities(salvaged: Salvaged) -> str:
-    """The number of lost entities, for a summary, or that nothing tells it."""
+    """The number of lost entities for a summary; it may be unknown."""
     if not salvaged.is_complete and not salvaged.lost:
         return "an unknown number of entities lost"
     return f"{_at_least(salvaged)}{_entities(salvaged.lost)} lost"
@@ -117,37 +117,27 @@ def problems_of(engine_url: str, key: EncryptionKey | None = None) -> list[str]:
     `EngineRefused` if it cannot be opened; `EngineBroken` if it is so damaged that nothing in it can be recognized.
     """
     try:
-        found = asyncio.run(_problems(engine_url, key))
+        structure, rows = asyncio.run(_problems(engine_url, key))
     except EngineBroken:
         explained = _explained(engine_url, key)
         if explained is None:
             raise
         return explained
-    if not found.structure:
-        return found.rows
-    if found.structure == [LOG_DAMAGED]:
-        return found.structure
+    if not structure:
+        return rows
+    if structure == [LOG_DAMAGED]:
+        return structure
     return _explained(engine_url, key) or [NOTHING_READABLE]
 
 
-class _Found:
-    """The findings about the structure of storage and, if it has none, about the rows."""
-
-    def __init__(self) -> None:
-        self.structure: list[str] = []
-        self.rows: list[str] = []
-
-
-async def _problems(engine_url: str, key: EncryptionKey | None) -> _Found:
+async def _problems(engine_url: str, key: EncryptionKey | None) -> tuple[list[str], list[str]]:
+    """The problems of the structure and, if it has none, those of the rows."""
     engine: Engine = open_engine(engine_url, system_clock, read_only=True, key=key)
-    found = _Found()
     try:
-        found.structure = await engine.check()
-        if not found.structure:
-            found.rows = await check_rows(engine, DOCUMENT_READERS)
+        structure = await engine.check()
+        return structure, [] if structure else await check_rows(engine, DOCUMENT_READERS)
     finally:
         await engine.close()
-    return found
 
 
 def _explained(engine_url: str, key: EncryptionKey | None) -> list[str] | None:

@@ -139,7 +139,7 @@ def _print(before: str, sentences: Sequence[str]) -> None:
 DIFFERENT: Final = 1
 ROWS: Final = "rows"
 LEAVING_SECONDS_MAX: Final = 5.0
-"""For so long the nodes may still tell of the connections of a server that has stopped."""
+"""How long nodes may still list the connections of a server that has stopped."""
 
 
 def _directory_option(flag: str, text: str) -> Callable[[Any], Any]:
@@ -280,12 +280,12 @@ async def _compared(source: Engine, target: Engine, rows: int | None, *, quiet: 
 
 
 def _require_there(place: str, key: EncryptionKey | None) -> None:
-    """Refuse a directory without data: holding it would make it one."""
+    """Refuse a directory without data: locking it would create a database there."""
     asyncio.run(open_engine(place, system_clock, read_only=True, key=key).close())
 
 
 async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:
-    """Refuse while a server is connected: it would change rows that have been read or written already."""
+    """Refuse while a server is connected: it could change rows that were already copied."""
     for datacenter in engine.connection.every_node.silent_datacenters():
         print(
             f"tablestone: No node of datacenter {datacenter} answers, so a server there would not be seen: make sure "

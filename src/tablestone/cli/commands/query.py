@@ -1,4 +1,4 @@
-"""`tablestone query`: entities that a filter finds, with what the service does not do done on the client."""
+"""`tablestone query`: entities that a filter finds; order, `--contains` and `--distinct` are done on the client."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def query(
         print(f"--order-by {name}: no entity that was read has this property.", file=sys.stderr)
     reads_more = bool(refinement.contains or refinement.reads_everything or distinct is not None)
     result = _result(distinct, count_only=count_only)
-    _tell(
+    _print_cost(
         reader,
         wanted,
         shown,
@@ -155,7 +155,7 @@ def _needed(
     *,
     count_only: bool,
 ) -> tuple[str, ...]:
-    """The properties to ask the service for; none is all of them. `compared`: their types are of interest."""
+    """The properties to ask the service for; empty: all. `compared` are those whose types are needed."""
     looked_at = {
         name for name, _ in (*refinement.contains, *refinement.starts_with, *refinement.order_by)
     }
@@ -166,7 +166,7 @@ def _needed(
     return tuple(dict.fromkeys((*names, *sorted(looked_at)))) if names else ()
 
 
-def _tell(
+def _print_cost(
     reader: TableReader,
     wanted: Query,
     shown: int,
@@ -177,7 +177,7 @@ def _tell(
     result: str | None,
     types: Mapping[str, EdmType],
 ) -> None:
-    """Print the cost of the query: with --explain, or if the client reads for its `result` more than it shows."""
+    """Print what the query cost: with --explain, or if the client reads more than it shows."""
     if explained:
         seconds = monotonic_seconds() - started
         newest = refinement.newest and refinement.top is not None
@@ -193,7 +193,7 @@ def _tell(
 
 
 def _result(distinct: str | None, *, count_only: bool) -> str:
-    """The word for what a query answers with, behind its number."""
+    """The noun after the number of results."""
     if distinct is not None:
         return "distinct values"
     return "counted" if count_only else "shown"

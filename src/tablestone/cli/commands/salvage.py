@@ -22,14 +22,14 @@ from tablestone.tables.integrity import Salvaged, SalvagedTable
 from tablestone.tables.integrity import salvage as read_all
 
 BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of entities in memory, of all tables together: there may be more tables than files that can be open."""
+"""Bytes of entities in memory, over all tables. There can be more tables than open files."""
 APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 UNKNOWN: Final = "unknown-tables"
 LOST_NAME: Final = "lost.jsonl"
 
 
 class NotWritten(Exception):
-    """A file of the salvage cannot be written: not an `OSError`, which reading the damaged data raises."""
+    """A salvaged file cannot be written. Not an `OSError`: reading the damaged data raises those."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))

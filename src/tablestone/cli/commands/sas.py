@@ -1,6 +1,6 @@
 """`tablestone sas`: shared access signatures, for curl and for clients that are given no key.
 
-Checks the values that the service would refuse, and reads a key. `auth/sas` knows the text that is signed.
+Refuses values that the service would refuse. `auth.shared_access_signature` makes the signed text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 
 
 def _shared(command: Command) -> Command:
-    """The parameters that both kinds have."""
+    """The options of both kinds."""
     for option in reversed(
         (
             click.option(

@@ -56,7 +56,7 @@ from tablestone.telemetry.logs import formatter_of
 PATH: Final = "/explorer/"
 TOKEN_BYTES: Final = 24
 CLIENT_LOGGERS: Final = ("azure", "urllib3")
-"""The loggers of the official SDK: each request would be a line with the keys of the entity in its URL."""
+"""The SDK logs each request with the entity's keys in its URL."""
 PACKAGES: Final = ("starlette", "jinja2", "python_multipart", "azure.data.tables")
 
 
@@ -186,7 +186,7 @@ def _run_under_control(
 
 
 class _Served:
-    """The time from the ready lines to the end, with one line of the log for each of the two."""
+    """Prints the ready lines, and logs the start and the end."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class _Served:
         self._what = ""
 
     def begin(self, address: str, admin: str | None, control: str | None = None) -> None:
-        """The server answers at this address; an operator at `admin`, and tests at `control`, if there are any."""
+        """The server listens at `address`, and at `admin` and `control` if they are given."""
         configuration = self._configuration
         workers = "1 worker" if configuration.workers == 1 else f"{configuration.workers} workers"
         self._what = (
@@ -222,7 +222,7 @@ class _Served:
         _warn(configuration, self._accounts, admin)
 
     def end(self) -> None:
-        """The server has stopped as it was told to."""
+        """The server has stopped as asked."""
         log.info("stopped: %s", self._what)
 
 

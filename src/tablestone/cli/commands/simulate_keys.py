@@ -172,11 +172,11 @@ def members_of(report: Simulation) -> dict[str, Any]:
 
 CANNOT_BE_LOADED = 1
 RATE_MAX = 1e12
-"""Entities a second: far beyond any service, and a number of which a report can be made."""
+"""Entities a second, far beyond any service: infinity cannot be reported."""
 
 
 def _number(_context: click.Context, _option: click.Parameter, rate: float | None) -> float | None:
-    """The rate, unless it is no number."""
+    """Refuse NaN, which click takes for a number."""
     if rate is not None and math.isnan(rate):
         raise click.BadParameter("nan is not a number of entities.")
     return rate
