@@ -82,7 +82,7 @@ def _address(admin: str) -> tuple[str, int]:
 
 
 def workload_of(report: InsightReport, period: str, *, of_one_table: bool = False) -> Workload:
-    """All tables of the report and their use in a period, which is one of `insight_report.PERIODS`.
+    """All tables of the report and their use in a period, which is one of `insight.report.PERIODS`.
 
     If the report was asked for one table, the rate of the account is left out, because it is about other tables too.
     """
@@ -248,7 +248,7 @@ def _types(shape: QueryShape) -> dict[str, EdmType]:
 
 
 SCAN_RATIO: Final = 10
-"""Entities read for each returned from which most of the reads are those of scans."""
+"""Entities read for each returned from which a query is a scan, and most reads of a partition are those of scans."""
 POINT_READ: Final = "PartitionKey eq ? and RowKey eq ?"
 """A point read as the shape of a filter."""
 _KINDS: Final = {kind.value: kind for kind in PlanKind}

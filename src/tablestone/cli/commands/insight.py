@@ -26,7 +26,7 @@ from tablestone.insight.report import (
     QueryShape,
     TableInsight,
 )
-from tablestone.tools.insight import ask_for_insight, workload_of
+from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, workload_of
 from tablestone.tools.progress import shown_bytes, shown_seconds
 from tablestone.tools.refusals import TransferFailed
 
@@ -39,8 +39,6 @@ WIDTH_OF_FILES: Final = 160
 KEY_WIDTH_MAX: Final = 40
 SPARK_WIDTH: Final = 20
 """Characters that show the course of a period."""
-SCAN_RATIO: Final = 10
-"""Entities read for each returned from which a query is marked as a scan."""
 _SPARKS: Final = " ▁▂▃▄▅▆▇█"
 
 Cell = str | tuple[str, str]
