@@ -216,7 +216,7 @@ class Requests:
         partition = self._own[place]
         changes = [Change(row, expectation, Put(lambda _: value)) for row in rows]
         attempt = self._commits._blind_attempt(partition, changes)  # noqa: SLF001
-        own = self._commits._statements.writer, (1, next(self._numbers), partition)  # noqa: SLF001
+        own = self._commits._outcomes.noted(partition, next(self._numbers))  # noqa: SLF001
         batch = BatchStatement(BatchType.UNLOGGED)
         for statement, bound in [attempt.calls[0], own, *attempt.calls[1:]]:
             batch.add(self._statement(statement), bound)

@@ -124,14 +124,14 @@ async def test_a_write_that_was_given_up_is_not_applied_when_it_arrives_later(
     engine._commits._clock.now += 1_000  # type: ignore[attr-defined]
     lossy = Lossy(engine)
     lossy.lose = ["request"]
-    state = engine._commits._state
+    state = engine._commits._outcomes.state
 
     async def insert_first(_partition: bytes, attempts: Attempts) -> object:
-        engine._commits._state = state  # type: ignore[method-assign]
+        engine._commits._outcomes.state = state  # type: ignore[method-assign]
         await committed(other, insert(partition, b"r", b"theirs"))
         return await state(partition, attempts)
 
-    engine._commits._state = insert_first  # type: ignore[assignment,method-assign]
+    engine._commits._outcomes.state = insert_first  # type: ignore[assignment,method-assign]
     assert isinstance(await engine.commit(insert(partition, b"r", b"mine")), Conflict)
     await committed(other, DELETION._replace(partition=partition))
     assert [answer is not None for answer in await lossy.deliver()] == [True]
@@ -169,7 +169,7 @@ async def test_an_outcome_that_no_server_can_tell_is_unknown_and_not_a_refusal(
     async def state(*_: object) -> object:
         raise EngineUnavailable("no node answers")
 
-    engine._commits._state = state  # type: ignore[assignment,method-assign]
+    engine._commits._outcomes.state = state  # type: ignore[assignment,method-assign]
     with pytest.raises(OutcomeUnknown):
         await engine.commit(insert(partition, b"r"))
 
@@ -182,15 +182,15 @@ async def test_after_a_long_stop_an_outcome_is_unknown_because_its_trace_may_hav
     await committed(engine, insert(partition, b"first"))
     lossy = Lossy(engine)
     lossy.lose = ["answer"]
-    commits = engine._commits
-    state = commits._state
+    outcomes = engine._commits._outcomes
+    state = outcomes.state
 
     async def much_later(partition: bytes, attempts: Attempts) -> object:
-        commits._seconds = lambda: 1e9
+        outcomes._seconds = lambda: 1e9
         found, _ = await state(partition, attempts)
         return found, None
 
-    commits._state = much_later  # type: ignore[assignment,method-assign]
+    outcomes.state = much_later  # type: ignore[assignment,method-assign]
     engine._commits._clock.now += 1  # type: ignore[attr-defined]
     with pytest.raises(OutcomeUnknown):
         await engine.commit(insert(partition, b"r"))
@@ -221,7 +221,7 @@ async def test_a_writer_that_comes_while_a_partition_is_taken_out_is_listed_afte
     cleaner, writer = servers
     await committed(cleaner, insert(partition, b"r"))
     await committed(cleaner, DELETION._replace(partition=partition))
-    part = cleaner.directory if "removed" in moment else cleaner._commits
+    part = cleaner.directory if "removed" in moment else cleaner._commits._outcomes
     name = "remove" if "removed" in moment else "change_state"
     step = getattr(part, name)
 

@@ -176,9 +176,11 @@ async def test_a_first_write_that_was_given_up_leaves_no_entry_for_ever(
     await engine.directory.enlist(partition, 0)
     attempts = engine.connection.attempts()
     began = monotonic_seconds()
-    assert not await engine._commits._was_applied(partition, 1, 5_000_000_000, began, attempts)
+    assert not await engine._commits._outcomes.was_applied(
+        partition, 1, 5_000_000_000, began, attempts
+    )
     assert await other.directory.holds(partition)
-    state = await other._commits.state(partition)
+    state, _ = await other._commits._outcomes.state(partition)
     assert (state.listed, state.mark) == (0, 5_000_000_000)
     [(lifetime,)] = other.connection.execute(
         "SELECT ttl(mark) FROM rows WHERE partition = %s LIMIT 1", (partition,)
@@ -202,9 +204,9 @@ async def test_every_commit_moves_the_mark_however_late_the_clock_is(
         WriteSet(partition, [Change(b"r", PRESENT, None), Change(b"t", ABSENT, put(b"t"))]),
         WriteSet(partition, [Change(b"t", PRESENT, DELETE)]),
     ):
-        marks.append(await ahead._commits.moment(partition))
+        marks.append(await ahead._commits._outcomes.moment(partition))
         await committed(behind, write_set)
-    marks.append(await ahead._commits.moment(partition))
+    marks.append(await ahead._commits._outcomes.moment(partition))
     assert marks == sorted(set(marks))
 
 

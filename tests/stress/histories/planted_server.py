@@ -127,7 +127,7 @@ def blind_retry(engine: Any) -> None:
     async def never_applied(*_arguments: object) -> bool:
         return False
 
-    engine._commits._was_applied = never_applied
+    engine._commits._outcomes.was_applied = never_applied
 
 
 BUGS: Final[dict[str, Callable[[Any], None]]] = {

@@ -20,7 +20,7 @@ def blind_retry(server: SimulatedServer) -> None:
     async def never_applied(*_arguments: object) -> bool:
         return False
 
-    server.engine._commits._was_applied = never_applied  # type: ignore[assignment,method-assign]
+    server.engine._commits._outcomes.was_applied = never_applied  # type: ignore[assignment,method-assign]
 
 
 def read_at_one(server: SimulatedServer) -> None:
@@ -32,7 +32,7 @@ def read_at_one(server: SimulatedServer) -> None:
 def long_lease(server: SimulatedServer) -> None:
     """Rows are cached for longer than other servers wait before they change them."""
     server.engine._leases = Leases(
-        LEASE_SECONDS, lambda: SLOW * server.elapsed(), server.engine._commits.moment
+        LEASE_SECONDS, lambda: SLOW * server.elapsed(), server.engine._commits._outcomes.moment
     )
 
 

@@ -108,7 +108,9 @@ class SimulatedServer(Process):
         self.engine = CassandraEngine(
             connection, self.clock, self._loop.time, random.random, random.getrandbits(62)
         )
-        self.engine._leases = Leases(LEASE_SECONDS, self.elapsed, self.engine._commits.moment)
+        self.engine._leases = Leases(
+            LEASE_SECONDS, self.elapsed, self.engine._commits._outcomes.moment
+        )
         self.engine.directory._entries_max = ENTRIES_MAX
         self.engine.directory._count_every = 1
         self.engine.directory._calls_max = CALLS_MAX

@@ -21,13 +21,13 @@ async def moments_around_a_write_in_doubt() -> tuple[bool, bool]:
     """Whether the moment changed while the write was in doubt, and whether it had changed when that was over."""
     story = await begun(is_early=True)
     reader = story.servers[1]
-    before = await reader.start(reader.engine._commits.moment(PARTITION))
+    before = await reader.start(reader.engine._commits._outcomes.moment(PARTITION))
     story.reached, story.asked = {0}, [1, 2]
     writing = asyncio.ensure_future(story.write(b"new"))
     await asyncio.sleep(REQUEST_SECONDS_MAX / 2)
-    in_doubt = await reader.start(reader.engine._commits.moment(PARTITION))
+    in_doubt = await reader.start(reader.engine._commits._outcomes.moment(PARTITION))
     await writing
-    after = await reader.start(reader.engine._commits.moment(PARTITION))
+    after = await reader.start(reader.engine._commits._outcomes.moment(PARTITION))
     await story.end()
     return in_doubt != before, after != before
 

@@ -45,7 +45,7 @@ from tablestone.engines.contract import (
 from tablestone.engines.kind import EncryptionKey, EngineUrl
 from tablestone.engines.sqlite.backup import copy_database
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, room_for_database
-from tablestone.engines.sqlite.flushed_files import flush_directory
+from tablestone.engines.sqlite.fsync import flush_directory
 from tablestone.tools.progress import shown_bytes
 
 SUM_SUFFIX: Final = ".sha256"

@@ -13,17 +13,13 @@ from itertools import pairwise
 from typing import Final
 
 from tablestone.clock import Clock
-from tablestone.engines.cassandra.commit import (
-    COMMIT_SECONDS_MAX,
-    FORGOTTEN_SECONDS,
-    Commits,
-    State,
-)
+from tablestone.engines.cassandra.commit import COMMIT_SECONDS_MAX, Commits
 from tablestone.engines.cassandra.connection import Attempts, Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.kind import CAPABILITIES, LEASE_SECONDS, REQUEST
 from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.read import PassingSnapshot, Reads, Widths
+from tablestone.engines.cassandra.unknown_outcome import FORGOTTEN_SECONDS, Outcomes, State
 from tablestone.engines.contract import (
     DELETE,
     Committed,
@@ -50,10 +46,10 @@ PAUSE_SECONDS: Final = 5.0
 class EmptyPartitions:
     """Partitions that seem to have no rows, and what is done about them."""
 
-    def __init__(self, connection: Connection, directory: Directory, commits: Commits) -> None:
+    def __init__(self, connection: Connection, directory: Directory, outcomes: Outcomes) -> None:
         self._connection = connection
         self._directory = directory
-        self._commits = commits
+        self._outcomes = outcomes
         self._noted: dict[bytes, None] = {}
         self._any_row = connection.prepare(
             f"SELECT row FROM {ROWS} WHERE partition = ? LIMIT 1", serial=True
@@ -81,7 +77,7 @@ class EmptyPartitions:
 
     async def clean(self, partition: bytes) -> bool:
         """Take the partition out of the directory if it is empty; whether it was taken out."""
-        state = await self._commits.state(partition)
+        state, _ = await self._outcomes.state(partition)
         if await self._has_row(partition):
             return False
         epoch = abs(state.listed)
@@ -90,7 +86,7 @@ class EmptyPartitions:
             epoch = epoch or max(self._directory.epoch_now(), 1)
             # Every commit moves the mark: if the state is still the one that was read first, there is still no row.
             unlisted = State(state.mark + 1, state.floor, -epoch)
-            if not await self._commits.change_state(partition, state, unlisted, FORGOTTEN_SECONDS):
+            if not await self._outcomes.change_state(partition, state, unlisted, FORGOTTEN_SECONDS):
                 return False
         elif state.mark == 0:
             # The server that began this died before the end, and the state has expired since.
@@ -126,10 +122,11 @@ class CassandraEngine:
         self._under_way: set[asyncio.Task[Committed | Conflict]] = set()
         self.directory = Directory(connection, clock, chance)
         widths = Widths(connection)
-        self._commits = Commits(connection, self.directory, clock, seconds, writer, widths)
-        self.empty_partitions = EmptyPartitions(connection, self.directory, self._commits)
+        outcomes = Outcomes(connection, seconds, writer)
+        self._commits = Commits(connection, self.directory, clock, seconds, outcomes, widths)
+        self.empty_partitions = EmptyPartitions(connection, self.directory, outcomes)
         self._reads = Reads(connection, self.directory, widths, self.empty_partitions.note)
-        self._leases = Leases(LEASE_SECONDS, moment_of=self._commits.moment)
+        self._leases = Leases(LEASE_SECONDS, moment_of=outcomes.moment)
 
     @property
     def generation(self) -> int | None:

@@ -32,7 +32,7 @@ from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock, Generation
 from tablestone.engines.sqlite.encryption import is_special
-from tablestone.engines.sqlite.flushed_files import flush_directory, flush_file
+from tablestone.engines.sqlite.fsync import flush_directory, flush_file
 from tablestone.engines.sqlite.write_ahead_log import require_whole_log
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -1,4 +1,4 @@
-"""Flushes files and directories to the disk. Knows no database."""
+"""Flushes files and directories to the disk (fsync)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,138 @@
+"""The state of a partition, and what became of a conditional write that nothing answered.
+
+Such a write is a round of Paxos, which may have been applied, may be half-way, or may still be on its way to a node.
+Each commit leaves its number in the partition, under its engine. Reading at SERIAL finishes what a node has begun; then
+the number says whether the commit was applied. If it was not, the mark moves to where its condition can never hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from tablestone.engines.cassandra.connection import Attempts, Call, Connection, OutcomeInDoubt
+from tablestone.engines.cassandra.layout import ROWS
+from tablestone.engines.contract import EngineUnavailable, OutcomeUnknown
+
+FORGOTTEN_SECONDS: Final = 2 * 24 * 60 * 60
+"""The time for which the state of an empty partition is kept. A clock that is off by a quarter of it is refused."""
+WRITER_SECONDS: Final = 3600
+"""How long the number of an engine's last commit stays in a partition. After half of it, its absence proves nothing."""
+SAME: Final = "mark = ? AND floor = ? AND listed = ?"
+"""The condition that a partition still has this state."""
+
+
+class State(NamedTuple):
+    """The static columns of a partition; 0 where there is none."""
+
+    mark: int = 0
+    floor: int = 0
+    listed: int = 0
+
+
+def state_or_nulls(state: State) -> tuple[int | None, int | None, int | None]:
+    """A state as a condition has it: a partition that nothing was written to has nulls."""
+    return state if state.mark else (None, None, None)
+
+
+class Outcomes:
+    """States of partitions, and outcomes of this engine's commits. `writer` is a number that no other engine has."""
+
+    def __init__(self, connection: Connection, seconds: Callable[[], float], writer: int) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._writer = writer
+        self._note = connection.prepare(
+            f"UPDATE {ROWS} USING TTL {WRITER_SECONDS} SET writers[?] = ? WHERE partition = ?"
+        )
+        self._change = connection.prepare(
+            f"UPDATE {ROWS} USING TTL ? SET mark = ?, floor = ?, listed = ? WHERE partition = ? IF {SAME}"
+        )
+        self._state = connection.prepare(
+            f"SELECT mark, floor, listed, writers[?] FROM {ROWS} WHERE partition = ? LIMIT 1",
+            serial=True,
+        )
+        # At QUORUM: it contains every commit that was acknowledged, and asks fewer nodes for less.
+        self._moment = connection.prepare(f"SELECT DISTINCT mark FROM {ROWS} WHERE partition = ?")
+
+    def noted(self, partition: bytes, number: int) -> Call:
+        """The part of a commit that leaves its number."""
+        return self._note, (self._writer, number, partition)
+
+    async def state(
+        self, partition: bytes, attempts: Attempts | None = None
+    ) -> tuple[State, int | None]:
+        """The state of a partition after every commit that was answered, and the number of this engine's last one."""
+        asked = (self._writer, partition)
+        answer = await self._connection.read(self._state, asked, attempts)
+        if not answer:
+            return State(), None
+        mark, floor, listed, last = answer[0]
+        return State(mark or 0, floor or 0, listed or 0), last
+
+    async def moment(self, partition: bytes, attempts: Attempts | None = None) -> int:
+        """The mark of a partition, as `leases.MomentOf`; 0 if it has no rows."""
+        answer = await self._connection.read(self._moment, (partition,), attempts)
+        return answer[0][0] or 0 if answer else 0
+
+    async def change_state(
+        self, partition: bytes, before: State, after: State, seconds: int = 0
+    ) -> bool:
+        """Replace the state if it is still that one. With `seconds` it is forgotten after that time.
+
+        Raises `OutcomeInDoubt` if that is not known.
+        """
+        bound = (seconds, *after, partition, *state_or_nulls(before))
+        return await self._connection.write_if([(self._change, bound)]) is None
+
+    async def was_applied(
+        self, partition: bytes, number: int, mark: int, began: float, attempts: Attempts
+    ) -> bool:
+        """Whether an attempt of that moment, without an answer, was applied. Afterwards this cannot change any more.
+
+        Reading at SERIAL finishes or ends every write that a node has begun. One that is still on its way to a node may
+        begin later: therefore the mark is moved to where the attempt's condition can never hold.
+        """
+        while True:
+            try:
+                state, last = await self.state(partition, attempts)
+                if last == number and await self._is_at_quorum(partition, state, mark, attempts):
+                    return True
+            except EngineUnavailable as error:
+                raise OutcomeUnknown(
+                    f"A write may have been applied, or not: {error.sentence}"
+                ) from error
+            if last != number:
+                if self._seconds() - began > WRITER_SECONDS / 2:
+                    # The process stood still for so long that the number may have been there, and have expired.
+                    raise OutcomeUnknown(
+                        "A write may have been applied, or not: that was too long ago."
+                    )
+                if state.mark >= mark:
+                    return False
+                fenced = state._replace(mark=mark)
+                # A partition that was never written to, or is cleaned, has a state for a time only.
+                seconds = 0 if state.listed > 0 else FORGOTTEN_SECONDS
+                with suppress(OutcomeInDoubt, EngineUnavailable):  # then the next look tells
+                    if await self.change_state(partition, state, fenced, seconds):
+                        return False
+            if attempts.are_over:
+                raise OutcomeUnknown(
+                    "A write may have been applied, or not: the cluster does not say so in time."
+                )
+            await attempts.pause()
+
+    async def _is_at_quorum(
+        self, partition: bytes, state: State, mark: int, attempts: Attempts
+    ) -> bool:
+        """Whether a commit that left this mark, and that a read at SERIAL has shown, is in every read at QUORUM.
+
+        One node with the commit may answer a read at SERIAL; the moments of partitions are read at QUORUM.
+        """
+        if await self.moment(partition, attempts) >= mark:
+            return True
+        # A conditional write brings what was decided before it to a quorum first. This one changes nothing.
+        with suppress(OutcomeInDoubt, EngineUnavailable):
+            return await self.change_state(partition, state, state)
+        return False
