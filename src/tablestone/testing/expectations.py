@@ -8,7 +8,6 @@ reads much is slow on every service.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
@@ -128,21 +127,16 @@ def judge(budget: Budget, records: list[RecordedRequest]) -> list[str]:
     found = []
     scans = [each for each in records if each.plan == PlanKind.TABLE.value]
     if budget.scans is not None and len(scans) > budget.scans:
-        found.append(
-            _told(
-                f"{_counted(len(scans), 'scan')} of a whole table",
-                budget.scans,
-                scans,
-                _key_that_helps,
-            )
-        )
+        what = f"{_counted(len(scans), 'scan')} of a whole table"
+        found.append(_complaint(what, budget.scans, scans))
     if budget.requests is not None and len(records) > budget.requests:
-        found.append(_told(_counted(len(records), "request"), budget.requests, records, None))
+        what = _counted(len(records), "request")
+        found.append(_complaint(what, budget.requests, records, has_advice=False))
         found += _what_one_request_would_do(records)
     rows_read = sum(each.rows_read for each in records)
     if budget.rows_read is not None and rows_read > budget.rows_read:
         most = sorted(records, key=lambda each: -each.rows_read)
-        found.append(_told(f"{rows_read} entities read", budget.rows_read, most, _key_that_helps))
+        found.append(_complaint(f"{rows_read} entities read", budget.rows_read, most))
     if budget.read_ratio is not None:
         ratio = budget.read_ratio
         wasteful = [
@@ -152,7 +146,7 @@ def judge(budget: Budget, records: list[RecordedRequest]) -> list[str]:
         ]
         if wasteful:
             what = f"{_counted(len(wasteful), 'query')} read more than {ratio:g} times the entities returned"
-            found.append(_told(what, 0, wasteful, _key_that_helps))
+            found.append(_complaint(what, 0, wasteful))
     return found
 
 
@@ -161,17 +155,14 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what if number == 1 else plural}"
 
 
-def _told(
-    what: str,
-    allowed: int,
-    records: list[RecordedRequest],
-    advice: Callable[[RecordedRequest], str] | None,
+def _complaint(
+    what: str, allowed: int, records: list[RecordedRequest], *, has_advice: bool = True
 ) -> str:
     lines = [f"{what}, at most {allowed} expected:"]
     for record in records[:SHOWN_MAX]:
         lines.append(f"  {record}")
-        if advice is not None and (text := advice(record)):
-            lines.append(f"    {text}")
+        if has_advice and (advice := _key_that_helps(record)):
+            lines.append(f"    {advice}")
     if len(records) > SHOWN_MAX:
         lines.append(f"  and {len(records) - SHOWN_MAX} more")
     return "\n".join(lines)

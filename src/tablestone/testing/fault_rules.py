@@ -81,9 +81,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        _is_text(each) for pair in value.items() for each in pair
-    )
+    return isinstance(value, Mapping) and all(map(_is_text, (*value, *value.values())))
 
 
 Kind = tuple[str, Callable[[Any], bool]]
@@ -215,7 +213,7 @@ class Rule:
 
     @property
     def actions(self) -> list[str]:
-        """The names of its actions; a latency is none."""
+        """The names of its actions; a latency is not an action."""
         named = {
             "error": self.error is not None or self.status is not None,
             "reset": self.reset is not None,

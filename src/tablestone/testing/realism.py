@@ -91,7 +91,7 @@ class Secondary:
         return self._course.seconds
 
     def follow(self, seconds: float | None = None) -> None:
-        """Be so far behind from now on; None is as usual."""
+        """Follow the primary so many seconds later from now on; None is as usual."""
         behind: Any = self._usual_seconds if seconds is None else seconds
         if not isinstance(behind, int | float) or not behind >= 0:
             raise FaultRefused(
@@ -104,14 +104,14 @@ class Secondary:
         self.follow(math.inf)
 
     def replace(self, contents: MemoryContents) -> None:
-        """Have these rows: the primary was put back to them. A frozen secondary is frozen with them."""
+        """Take these rows, to which the primary was put back. A frozen secondary is frozen with them."""
         if self.is_behind:
             self._rows.replace(contents)
             self._waiting.clear()
             self._copied_for = self._course
 
     async def copy(self, primary: Engine) -> None:
-        """Copy the rows of the primary, if it has to be behind and they are not copied yet. Before each commit."""
+        """Copy the rows of the primary before its first commit, if this secondary has to be behind."""
         if self._copied_for is self._course or not self.is_behind:
             return
         async with self._copying:
@@ -122,7 +122,7 @@ class Secondary:
                 self._copied_for = course
 
     async def learn(self, write_set: WriteSet, versions: Sequence[int], *, at_once: bool) -> None:
-        """A commit of the primary, which this secondary makes later, or `at_once` after all that wait."""
+        """Queue a commit of the primary for later, or make it and all that wait `at_once`."""
         if math.isinf(self._course.seconds) or not self.is_behind:
             return
         self._waiting.append(_Commit(self._clock.elapsed_seconds(), write_set, versions))

@@ -98,7 +98,7 @@ CURRENT: Final[ContextVar[RecordedRequest | None]] = ContextVar("CURRENT", defau
 
 
 Keep = Callable[[RecordedRequest], None]
-"""Gets a request that the list of the last requests is about to drop."""
+"""Takes a request that the list of the last requests is about to drop."""
 
 
 class LastRequests:
@@ -121,11 +121,11 @@ class LastRequests:
         return record
 
     def begin_keeping(self, keep: Keep) -> None:
-        """Give each request that is about to go to `keep`, on the loop of the storage, until `end_keeping`."""
+        """Call `keep` for each request that is dropped, on the loop of the storage, until `end_keeping`."""
         self._keepers = (*self._keepers, keep)
 
     def end_keeping(self, keep: Keep) -> None:
-        """Give no more requests to `keep`."""
+        """Call `keep` no more."""
         self._keepers = tuple(each for each in self._keepers if each != keep)
 
     def since(self, count: int) -> list[RecordedRequest]:
