@@ -12,7 +12,7 @@ import pytest
 
 from tablestone.engines.contract import Key, StoredRow
 from tablestone.engines.kind import Opening
-from tablestone.engines.sqlite import tree_pages
+from tablestone.engines.sqlite import salvage
 from tablestone.engines.sqlite.data_directory import PAGE_SIZE_BYTES, DataDirectory
 from tablestone.engines.sqlite.salvage import SalvagedRows, StoredPages, damaged_storage
 
@@ -64,16 +64,16 @@ def pages_of_rows(data: Path) -> dict[int, set[Key]]:
     found: dict[int, set[Key]] = {}
     pages = StoredPages(data)
     salvaged = SalvagedRows(pages)
-    take_apart = tree_pages.take_apart
+    take_apart = salvage.take_apart
     last = 0
 
-    def note(number: int, content: bytes | None, usable: int) -> tree_pages.TreePage:
+    def note(number: int, content: bytes | None, usable: int) -> salvage.TreePage:
         nonlocal last
         last = number
         return take_apart(number, content, usable)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tree_pages, "take_apart", note)
+        patch.setattr(salvage, "take_apart", note)
         before: set[int] = set()
         for _place, row in salvaged.rows():
             key = Key(row.partition, row.row)
