@@ -1,4 +1,4 @@
-"""Keeps the public keys of the configured token issuers fresh while requests are answered.
+"""The public keys of token issuers, kept fresh while requests are answered, and the check of tokens with them.
 
 A file is read every few seconds, and an address every quarter of an hour. Both are read again when a token names an
 unknown key, but seldom, because any client can send such a token. A failure to read or fetch is logged, and the old

@@ -1,9 +1,8 @@
-"""The catalog: the tables of an account with their policies; creating, deleting and sweeping them.
+"""The catalog: the tables of an account with their policies; creating, deleting and listing them.
 
-The deletion of a table removes its one catalog row and, in the same commit, notes that its entities are to be swept. So
-it returns at once for a table of any size. The sweep removes the entities in small steps, and once more after
-`SWEEP_AGAIN_SECONDS`, for writes that were under way at the deletion. After that, and when the name is free again, it
-forgets the table.
+The deletion of a table removes its one catalog row and, in the same commit, notes that its entities are to be swept
+(`sweeping`). So it returns at once for a table of any size. `TableName` is to a table what PartitionKey is to an
+entity, so one planner serves queries for both.
 """
 
 from __future__ import annotations

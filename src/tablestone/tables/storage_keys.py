@@ -4,7 +4,7 @@ There are three kinds of partitions, which differ in their first byte:
   `\x01` account          the catalog of an account: a row for each table, for each deleted table that is being swept,
                           for each name that is not free again yet, and one for the incarnation of the account's name
   `\x02` table id, key    one partition of a table's entities; a row is an encoded RowKey
-  `\x03` kind             documents beside the tables (`documents`): a row for each, by its name
+  `\x03` kind             documents beside the tables (`metadata`): a row for each, by its name
 If an engine gives leases, catalogs and documents also have a row for each change that is under way, and a first row
 that never goes (`SENTINEL_ROW`).
 The table id is new at every creation, so the entities of a deleted table are never seen in a new table of its name.
