@@ -1,7 +1,6 @@
-"""Turns: long work on the event loop is done in pieces, so that other requests are served between two pieces.
+"""Turns on the event loop: long work is done in pieces, so that other requests are served between two pieces.
 
-A scan, a large batch or the writing of a page waits in the queue of its kind and gives way when its time is over. Does
-not know the work of a turn or the other requests.
+A scan, a large batch or the writing of a page waits in the queue of its kind and gives way when its time is over.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Host names in requests that no name server can move to this machine: the defence against DNS rebinding.
+"""The defence against DNS rebinding: which hosts in requests no name server can move to this machine.
 
 A web page can let its own name point to 127.0.0.1, and then read what a server there answers. Its requests still have
-its name as their `Host`. Knows no page and no server.
+its name as their `Host`.
 """
 
 from __future__ import annotations

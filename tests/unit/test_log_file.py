@@ -61,7 +61,7 @@ def test_a_directory_that_has_gone_ends_nothing(
     for _ in range(2):
         log.warning("lost")
     assert caplog.messages == [f"Messages are missing in {path}: No such file or directory."]
-    hour.now += logs.TOLD_SECONDS
+    hour.now += logs.WARNING_SECONDS
     log.warning("lost")
     assert len(caplog.messages) == 2
     path.parent.mkdir()

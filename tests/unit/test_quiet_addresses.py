@@ -50,11 +50,11 @@ def test_several_processes_tell_of_an_address_once(caplog: pytest.LogCaptureFixt
         refuse(worker, "10.0.0.2")
     assert told(caplog) == ["for 10.0.0.1", "for 10.0.0.2"]
     for worker in workers:
-        worker.tell_counted()
+        worker.log_counts()
     assert told(caplog) == []
     seconds.now += QUIET_SECONDS
     for worker in workers:
-        worker.tell_counted()
+        worker.log_counts()
     assert told(caplog) == [
         "5 more times for 10.0.0.1 within 60 s",
         "2 more times for 10.0.0.2 within 60 s",
@@ -70,7 +70,7 @@ def test_a_failure_after_the_minute_tells_the_count_of_another_process_first(
     refuse(first, "10.0.0.1", 4)
     seconds.now += QUIET_SECONDS
     refuse(second, "10.0.0.1")
-    first.tell_counted()
+    first.log_counts()
     assert told(caplog) == [
         "for 10.0.0.1",
         "3 more times for 10.0.0.1 within 60 s",
@@ -82,8 +82,8 @@ def test_a_process_that_ends_tells_of_its_addresses(caplog: pytest.LogCaptureFix
     caplog.set_level(logging.WARNING)
     callers = RefusedCallers(Seconds())
     refuse(callers, "", 2)
-    callers.tell_counted(at_end=True)
-    callers.tell_counted(at_end=True)
+    callers.log_counts(at_end=True)
+    callers.log_counts(at_end=True)
     assert told(caplog) == [
         "for an unknown address",
         "1 more times for an unknown address within 60 s",

@@ -1,7 +1,6 @@
-"""The ASGI application: it puts all parts of the server together.
+"""The ASGI application: puts the parts of the server together, and answers each request through the pipeline.
 
 Turns an ASGI call into a `RawRequest` and a `RawResponse` into ASGI messages, and starts what runs beside requests.
-`pipeline.py` knows the meaning of a request.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _PLAIN_TEXT = (b"content-type", b"text/plain; charset=utf-8")
 _TOO_LONG = b"The headers of a request have at most %d bytes." % limits.HEADERS_BYTES_MAX
 EXPORT_SECONDS_MAX = 5.0
 """Seconds that a stop waits for the last traces to be exported."""
-TELL_SECONDS = 5.0
+REFUSED_SECONDS = 5.0
 """Seconds between two looks at the counts of refused callers."""
 
 
@@ -176,7 +175,7 @@ class Application:
         )
         self._background = [
             asyncio.create_task(self._body_time_limit.watch()),
-            asyncio.create_task(self._tell_refused()),
+            asyncio.create_task(self._log_refused()),
             asyncio.create_task(identities.watch()),
             asyncio.create_task(self._engine.watch(logs_warnings=self._slot.worker == 0)),
         ]
@@ -257,7 +256,7 @@ class Application:
         if self._tracing is not None:
             closing = asyncio.create_task(asyncio.to_thread(self._tracing.close))
             await asyncio.wait({closing}, timeout=EXPORT_SECONDS_MAX)
-        self._refused.tell_counted(at_end=True)
+        self._refused.log_counts(at_end=True)
         if self._access_log is not None:
             self._access_log.close()
 
@@ -349,7 +348,7 @@ class Application:
         return record
 
     def _note(self, record: RequestRecord, response: RawResponse) -> None:
-        """Tell the operator of a request whose answer is ready."""
+        """Count and log a request whose answer is ready."""
         if not self._is_watched:
             return
         record.ended = monotonic_seconds()
@@ -362,10 +361,10 @@ class Application:
             record.details.at_seconds = unix_seconds()
             self._access_log.write(record, record.details)
 
-    async def _tell_refused(self) -> None:
+    async def _log_refused(self) -> None:
         while True:
-            await asyncio.sleep(TELL_SECONDS)
-            self._refused.tell_counted()
+            await asyncio.sleep(REFUSED_SECONDS)
+            self._refused.log_counts()
 
 
 def request_of(

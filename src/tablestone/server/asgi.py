@@ -1,4 +1,4 @@
-"""The types of ASGI, as this server calls an application and an application answers. Knows neither of them."""
+"""The types of ASGI that the server and its applications use."""
 
 from __future__ import annotations
 

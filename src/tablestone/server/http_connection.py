@@ -1,12 +1,9 @@
-"""One HTTP connection: uvicorn's, with limits on how long a client may make it wait. uvicorn has no such limits.
+"""One HTTP connection: uvicorn's, with limits on how long a client may make it wait, and answers in one write.
 
 A connection ends if a request's head is too long, too slow or never begins, if its client does not read an answer, or
-if the connection is idle when the connection limit is reached. A request beyond a limit of `admission` is answered
-`ServerBusy`, and its connection ends. While many requests arrive, addresses have turns (`admission`). A stop does not
-wait for TLS clients that never close their side. A client that has closed its sending half still gets its answers. If
-the target of a request names a host, that host is its Host (RFC 9112 3.2.2). A request that asks for another protocol
-is read with its body and answered over HTTP/1.1. Versions of HTTP that are neither 1.0 nor 1.1 are refused. Nothing
-else differs from uvicorn. Knows no ASGI application.
+if it is idle when the connection limit is reached. A request beyond a limit of `admission` is answered `ServerBusy`.
+Beyond uvicorn it also answers clients that have closed their sending half, takes the Host of an absolute target
+(RFC 9112 3.2.2), ignores `Upgrade`, and refuses versions of HTTP other than 1.0 and 1.1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""uvicorn's server on the event loop of this process: `stop` ends it without delay, and it catches no signals.
+"""uvicorn's server on the event loop of this process: accepts or receives connections, and stops without delay.
 
-Connections come from a listening socket or from the supervisor. Those of TLS count before their handshake. It knows
-neither the application nor why it stops.
+Connections come from a listening socket or from the supervisor. Those of TLS count before their handshake.
+`TrustedProxies` reads the headers in which a proxy describes its client.
 """
 
 from __future__ import annotations

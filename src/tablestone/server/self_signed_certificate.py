@@ -1,6 +1,5 @@
-"""A certificate for development, made by the server itself and kept for its next start.
+"""A TLS certificate for development, made by the server itself and kept for its next start.
 
-Knows X.509 (through `cryptography`, which only this mode imports) and the two files of `SelfSigned`; not their users.
 It is a server's certificate and not an authority's: a client that trusts it trusts its names, and nothing that could be
 signed with its key. A new certificate has the key of the old one, so the two files match whichever is read first.
 """
@@ -50,7 +49,7 @@ def keep_self_signed(self_signed: SelfSigned, now: datetime) -> datetime:
     directory, files = self_signed.directory, self_signed.files
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _alone(directory):
+        with _locked(directory):
             key = _read_key(files.key) or _make_key(files.key)
             names = _names(self_signed.names)
             found = _read_certificate(files.certificate, key)
@@ -178,7 +177,7 @@ def _write(path: Path, text: bytes, mode: int) -> None:
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
+def _locked(directory: Path) -> Iterator[None]:
     """Let one process in at a time; the others then find what the first has made."""
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,7 +1,4 @@
-"""Start a server and wait for its end: its listening sockets, its certificate, and one process behind them or several.
-
-`worker.py` is one process; `supervisor.py` shares the socket between several. Knows nothing of the service.
-"""
+"""Start a server and wait for its end: its listening sockets, its certificate, its one process or several."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ from tablestone.engines.registry import capabilities_of, held_for_processes
 from tablestone.server.application import create_application
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.connection_handover import WorkerEnd
-from tablestone.server.supervisor import BesideProcess, Supervisor
+from tablestone.server.supervisor import AdminProcess, Supervisor
 from tablestone.server.tls_certificate import CertificateRefused, ServedCertificate
 from tablestone.server.worker import BACKLOG, CreateApplication, Hangup, StartRefused, Worker
 from tablestone.tables.throughput_targets import SharedSlots
@@ -184,15 +181,20 @@ def _serve_together(
 
         # The supervisor follows the files too, so a replacement worker begins with the last good pair.
         look = None if certificate is None else certificate.follow
-        beside: BesideProcess | None = None
+        beside: AdminProcess | None = None
         if admin is not None and reports is not None:
             started = unix_seconds()
             served = base_address(listener, "https" if configuration.tls else "http")
             mounts = partial(mount, served, base_address(admin))
-            run_admin = partial(
-                _run_admin, admin, configuration, storage, reports, insight, started, mounts
-            )
-            beside = BesideProcess(admin, run_admin)
+
+            def run_admin(end: WorkerEnd) -> None:
+                from tablestone.server.admin import admin_process  # noqa: PLC0415 - only its own process needs it
+
+                admin_process.run_admin(
+                    admin, configuration, storage, reports, insight, started, mounts, end
+                )
+
+            beside = AdminProcess(admin, run_admin)
         Supervisor(
             listener,
             configuration.workers,
@@ -202,21 +204,6 @@ def _serve_together(
             beside,
             keeps_rows=not is_shared,
         ).run(on_ready)
-
-
-def _run_admin(
-    listener: socket.socket,
-    configuration: Configuration,
-    storage: StorageId | None,
-    reports: WorkerReports,
-    insight: WorkerReports | None,
-    started: float,
-    mounts: Callable[[], Mounts],
-    end: WorkerEnd,
-) -> None:
-    from tablestone.server.admin.admin_process import run_admin  # noqa: PLC0415 - only its own process needs it
-
-    run_admin(listener, configuration, storage, reports, insight, started, mounts, end)
 
 
 def listen(host: str, port: int, flag: str = "--port") -> socket.socket:

@@ -1,8 +1,8 @@
 """The supervisor of several worker processes: it starts them, gives them connections, replaces and stops them.
 
-The supervisor accepts every connection and hands it to the worker that has the fewest. So a few busy connections are
-never all in one worker while another is idle (docs/decisions/0004-workers.md). The supervisor has no event loop, no
-thread and no open data, so it can fork at any time. It does not know what a worker serves.
+The supervisor accepts every connection and hands it to the worker that has the fewest, so that a few busy connections
+are never all in one worker while another is idle (docs/decisions/0004-workers.md). It has no event loop, no thread and
+no open data, so it can fork at any time.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ RunWorker = Callable[[int, WorkerEnd], None]
 
 
 @dataclass(frozen=True, slots=True)
-class BesideProcess:
-    """A process beside the workers, with a listening socket of its own; it gets no connections of the supervisor."""
+class AdminProcess:
+    """The process of the admin address. It has a listening socket and gets no connections from the supervisor."""
 
     listener: socket.socket
     run: Callable[[WorkerEnd], None]
@@ -88,15 +88,15 @@ class Supervisor:
         run: RunWorker,
         look: Callable[[], None] | None = None,
         hangup: Hangup | None = None,
-        beside: BesideProcess | None = None,
+        admin: AdminProcess | None = None,
         *,
         keeps_rows: bool = False,
     ) -> None:
         self._hangup = hangup
-        self._beside = beside
+        self._admin = admin
         self._keeps_rows = keeps_rows
         self._serving = workers
-        processes = workers if beside is None else workers + 1
+        processes = workers if admin is None else workers + 1
         self._hangup_has_come = False
         self._look = look
         self._next_look_at = monotonic_seconds()
@@ -104,7 +104,7 @@ class Supervisor:
         self._run_worker = run
         self._ended = EndedCounters(processes)
         self._workers: dict[int, _Worker] = {}
-        """The processes by their numbers; the one beside the workers has the last number."""
+        """The processes by their numbers; that of the admin address has the last one."""
         self._missing: dict[int, float] = dict.fromkeys(range(processes), 0.0)
         """The numbers without a process, each with the earliest time of its next start."""
         self._late: set[int] = set()
@@ -356,12 +356,12 @@ class Supervisor:
             self._waker.close()
             for worker in self._workers.values():
                 worker.end.close()  # otherwise those workers would not notice the end of the supervisor
-            if self._beside is None:
+            if self._admin is None:
                 self._run_worker(number, end)
             elif number == self._serving:
-                self._beside.run(end)
+                self._admin.run(end)
             else:
-                self._beside.listener.close()
+                self._admin.listener.close()
                 self._run_worker(number, end)
             status = 0
         except StartRefused as refused:

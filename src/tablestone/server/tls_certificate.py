@@ -1,8 +1,7 @@
-"""The certificate that new connections get: loaded, and read again when its files change.
+"""The TLS certificate that new connections get: loaded, and read again when its files change.
 
-Knows PEM files and `ssl`; not where a certificate comes from (`self_signed_certificate.py`), not HTTP. A connection
-gets the certificate that is current at its handshake: the listening context asks for the current context, and a change
-replaces the current context as a whole. Loading the files into the listening context itself could leave half of a
+A connection gets the certificate that is current at its handshake: the listening context asks for the current context,
+and a change replaces that one as a whole. Loading the files into the listening context itself could leave half of a
 broken pair in it, or an old RSA certificate beside a new one of another kind.
 """
 
@@ -26,7 +25,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the files; a look is two system calls."""
-TELL_SECONDS: Final = 60.0
+WARNING_SECONDS: Final = 60.0
 """Seconds between two warnings of plain HTTP, at least."""
 
 Seen = tuple[tuple[int, int, int], ...]
@@ -130,7 +129,9 @@ def _look(files: CertificateFiles) -> Seen:
 class _Handshake(ssl.SSLObject):
     """One TLS connection: the log tells, once a minute, that a client speaks plain HTTP to this port."""
 
-    tells_at: ClassVar[memoryview[float]] = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("d")
+    next_warning_at: ClassVar[memoryview[float]] = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast(
+        "d"
+    )
     """Its first number is the moment of the next warning, in memory that a process shares with those it forks."""
 
     def do_handshake(self) -> None:
@@ -138,8 +139,8 @@ class _Handshake(ssl.SSLObject):
             super().do_handshake()
         except ssl.SSLError as error:
             now = monotonic_seconds()
-            if error.reason == "HTTP_REQUEST" and now >= _Handshake.tells_at[0]:
-                _Handshake.tells_at[0] = now + TELL_SECONDS
+            if error.reason == "HTTP_REQUEST" and now >= _Handshake.next_warning_at[0]:
+                _Handshake.next_warning_at[0] = now + WARNING_SECONDS
                 log.warning(
                     "A client speaks plain HTTP to the port that serves TLS: its address must begin with https."
                 )

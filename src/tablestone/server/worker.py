@@ -1,8 +1,7 @@
 """One worker process: its event loop, uvicorn on it, the application, and the way it stops.
 
 The main thread runs the event loop, and on it HTTP, the application and the engine's reads. A single process accepts
-connections from the listening socket; one of several receives them from the supervisor. Of other processes it knows
-only its channel to the supervisor. It knows nothing of the service.
+connections from the listening socket; one of several receives them from the supervisor.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The operator's view of the server. Imports only `model`: it knows neither HTTP nor an engine."""
+"""What an operator sees of a server: access log, warnings, metrics."""

@@ -1,8 +1,7 @@
 """The access log: one line a request, as text or as JSON, to standard output or to a file.
 
 A line is written with one call of the kernel to a descriptor that appends, so lines of several processes never mix.
-If the disk is full, the request is served all the same; the server's log tells of it, once a minute. Knows a
-`RequestRecord` and nothing of how it was filled.
+If the disk is full, the request is served all the same; the server's log warns of it, once a minute.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tablestone.telemetry.request_record import RequestDetails, RequestRecord
 
 logger = logging.getLogger(__name__)
 
-TOLD_SECONDS: Final = 60.0
+WARNING_SECONDS: Final = 60.0
 """Seconds between two warnings that the access log cannot be written, at least."""
 _TEXT_MAX: Final = 256
 """Characters of a text that a client chose, at most: a pipe takes 4,096 bytes whole."""
@@ -52,7 +51,7 @@ class AccessLog:
         self._path = target.path
         self._line = json_line if target.log_format == JSON else text_line
         self._seconds = seconds
-        self._tells_at = 0.0
+        self._next_warning_at = 0.0
         self._process = os.getpid()
         try:
             self._descriptor = self._open()
@@ -69,7 +68,7 @@ class AccessLog:
             if written < len(line):  # the disk is full, and a part fitted
                 os.write(self._descriptor, b"\n")
         except OSError as error:
-            self._tell(error)
+            self._warn(error)
 
     def reopen(self) -> None:
         """Open the file again, after a program has moved it away. The old file stays in use if that fails."""
@@ -98,10 +97,10 @@ class AccessLog:
         os.set_blocking(descriptor, True)
         return descriptor
 
-    def _tell(self, error: OSError) -> None:
+    def _warn(self, error: OSError) -> None:
         now = self._seconds()
-        if now >= self._tells_at:
-            self._tells_at = now + TOLD_SECONDS
+        if now >= self._next_warning_at:
+            self._next_warning_at = now + WARNING_SECONDS
             logger.error("Lines of the access log are lost: %s.", error.strerror)
 
 

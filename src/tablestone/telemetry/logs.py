@@ -81,7 +81,7 @@ def as_unicode(text: str) -> str:
 
 logger = logging.getLogger(__name__)
 
-TOLD_SECONDS: Final = 60.0
+WARNING_SECONDS: Final = 60.0
 """Seconds between two errors that the file cannot be written, at least."""
 
 
@@ -91,25 +91,25 @@ class LogFile(WatchedFileHandler):
     def __init__(self, path: Path, seconds: Callable[[], float]) -> None:
         super().__init__(path, encoding="utf-8")
         self._seconds = seconds
-        self._tells_at = 0.0
+        self._next_warning_at = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a message. A message that cannot be written is lost."""
         try:
             super().emit(record)
         except OSError as error:  # the file was moved away, and no new one can be made
-            self._tell(error)
+            self._warn(error)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         """Called by `emit` for an error of the write itself."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
-            self._tell(error)
+            self._warn(error)
         else:
             super().handleError(record)
 
-    def _tell(self, error: OSError) -> None:
+    def _warn(self, error: OSError) -> None:
         now = self._seconds()
-        if now >= self._tells_at:
-            self._tells_at = now + TOLD_SECONDS
+        if now >= self._next_warning_at:
+            self._next_warning_at = now + WARNING_SECONDS
             logger.error("Messages are missing in %s: %s.", self.baseFilename, error.strerror)

@@ -1,7 +1,6 @@
 """The metrics of a server: their names, and their values from the reports of its workers.
 
-Names, units and labels follow Prometheus' conventions; no label is a key, a property or a client's text. Pure: takes
-reports and returns samples. Knows neither HTTP nor the form in which samples are shown.
+Names, units and labels follow Prometheus' conventions; no label is a key, a property or a client's text.
 """
 
 from __future__ import annotations

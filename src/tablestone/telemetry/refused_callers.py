@@ -1,9 +1,9 @@
-"""Callers that fail to authenticate, told to the operator: one line a minute for each client address at most.
+"""Warnings of callers that fail to authenticate: one line a minute for each client address at most.
 
-An address that keeps failing is counted, and the count is told when the minute is over. All workers of a server share
-one limit and a bounded number of addresses, in memory made before the fork: an address has a place by its digest, and
-the process that takes the place tells of it. Two processes that take a place at the same moment may both tell, or lose
-a count: there is no lock.
+Further failures of an address are counted, and the count is logged when the minute is over. All workers of a server
+share one limit and a bounded number of addresses, in memory made before the fork: an address has a place by its digest,
+and the process that takes the place logs it. There is no lock: two processes that take a place at the same moment may
+both log it, or lose a count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLACE: Final = struct.Struct("QdQ")
 
 
 class Taken(NamedTuple):
-    """A place that was taken for an address. `counted` is the number of its earlier failures that were not told yet."""
+    """A place that was taken for an address. `counted`: its earlier failures that are not logged yet."""
 
     place: int
     counted: int
@@ -61,7 +61,7 @@ class QuietAddresses:
     def leave(self, place: int, address: str, until: float) -> int:
         """Forget an address whose place was taken until then. Returns the number of failures that were counted.
 
-        0 if another process has taken the place since: it tells of them.
+        0 if another process has taken the place since: it logs them.
         """
         digest, quiet_until, counted = self._read(place)
         if digest != _digest(address) or quiet_until != until:
@@ -90,25 +90,25 @@ AUTHENTICATION_FAILURES: Final = frozenset(("AuthenticationFailed", "InvalidAuth
 
 
 class RefusedCallers:
-    """Tells of the failures of one process. `seconds` never steps back; the processes of a server share `quiet`."""
+    """Logs the failures of one process. `seconds` never steps back; the processes of a server share `quiet`."""
 
     def __init__(self, seconds: Callable[[], float], quiet: QuietAddresses | None = None) -> None:
         self._seconds = seconds
         self._quiet = QuietAddresses() if quiet is None else quiet
-        self._told: deque[tuple[str, int, float]] = deque()
-        """The addresses that this process told of, with their places, and until when they are quiet; ascending."""
+        self._logged: deque[tuple[str, int, float]] = deque()
+        """The addresses that this process logged, with their places, and until when they are quiet; ascending."""
 
     def note(self, client: str, account: str, request_id: str, error: StorageError) -> None:
-        """A request was answered with this error; those that are no authentication failures are left out."""
+        """Log a request that was answered with this error, if its caller failed to authenticate."""
         if error.code not in AUTHENTICATION_FAILURES:
             return
-        self.tell_counted()
+        self.log_counts()
         now = self._seconds()
         taken = self._quiet.take(client, now, now + QUIET_SECONDS)
         if taken is None:
             return
-        _tell(client, taken.counted)
-        self._told.append((client, taken.place, now + QUIET_SECONDS))
+        _log_count(client, taken.counted)
+        self._logged.append((client, taken.place, now + QUIET_SECONDS))
         logger.warning(
             "authentication failed for %s at account %s: %s: %s [request %s]",
             client or "an unknown address",
@@ -118,15 +118,15 @@ class RefusedCallers:
             request_id,
         )
 
-    def tell_counted(self, *, at_end: bool = False) -> None:
-        """Tell of the addresses whose quiet time is over; `at_end` of all."""
+    def log_counts(self, *, at_end: bool = False) -> None:
+        """Log the counts of the addresses whose quiet time is over; `at_end` of all."""
         now = self._seconds()
-        while self._told and (at_end or self._told[0][2] <= now):
-            client, place, until = self._told.popleft()
-            _tell(client, self._quiet.leave(place, client, until))
+        while self._logged and (at_end or self._logged[0][2] <= now):
+            client, place, until = self._logged.popleft()
+            _log_count(client, self._quiet.leave(place, client, until))
 
 
-def _tell(client: str, counted: int) -> None:
+def _log_count(client: str, counted: int) -> None:
     if counted:
         logger.warning(
             "authentication failed %d more times for %s within %d s",

@@ -1,8 +1,7 @@
 """Counts of the requests of one worker, for metrics: by operation, status, error and plan, and if asked for by table.
 
-A request costs some additions, and most kinds of requests a look-up. A report makes totals of the counts (`totals`).
-The names of tables are counted only after a request has found the table, so clients cannot make names up. Knows a
-`RequestRecord` and nothing of how it was filled; no form of output.
+A request costs some additions, and most kinds of requests a look-up. The names of tables are counted only after a
+request has found the table, so clients cannot make names up.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ TABLES_MAX: Final = 1000
 OTHER: Final = "(other)"
 _OK: Final = 200
 Key = tuple[object, int, str, str]
-"""The type of the operation, the status, the error and the plan of a series; the type is a truth for a batch."""
+"""The type of the operation, the status, the error and the plan of a series; True stands for an unknown batch."""
 
 
 class SeriesCounts:

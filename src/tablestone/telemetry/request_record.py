@@ -61,7 +61,7 @@ class RequestRecord:
 
     `failure` is the error that was answered; for a batch, the error inside the answer. Only with a failure there may be
     `refused`. `is_look`: a tool of ours asked for the page that is the result, to look at a table.
-    `bytes_in` and `bytes_out` count bodies. A record is small, because with metrics every request has one:
+    `bytes_in` and `bytes_out` count bodies. A record is small, because every request has one:
     only an access log or a trace adds `details`, and a point read has no `result`.
     """
 

@@ -1,7 +1,7 @@
 """The process of the admin address: its event loop, uvicorn on it, its pages, and the way it stops.
 
 It is a process of its own, so it answers while every worker is busy, and takes no time from them. It ends with the
-supervisor. Knows its channel to the supervisor, and nothing of the other processes but their reports.
+supervisor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`/metrics`: the reports of all workers in the form that Prometheus reads, by its own client library.
 
-The library is an extra: it is imported when the page is first asked for. Knows reports and forms of output, and not
-what the metrics mean (`telemetry.metrics`).
+The library is an extra: it is imported when the page is first asked for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether a server is live and ready: its workers by the age of their reports, its storage by a probe.
 
 The probe runs in a thread with an engine of its own, so that neither a busy worker nor a disk that hangs delays an
-answer. Knows reports and an engine, and no HTTP.
+answer.
 """
 
 from __future__ import annotations

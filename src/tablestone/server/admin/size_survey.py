@@ -1,7 +1,7 @@
 """The sizes of all tables and of their largest partitions: counted beside the server, again and again, in pieces.
 
 No engine keeps such a count. So rows are counted a few thousand at a time, with pauses that are much longer than the
-work, in the thread of the storage probe. Knows tables and storage; does not know how a size is shown.
+work, in the thread of the storage probe.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reading the body of a request: up to its size limit, within its time limit, whole or not at all.
+"""Reads the body of a request: up to its size limit, within its time limit, whole or not at all.
 
-Knows ASGI's `receive`; does not know what a body means. A body that is refused unread is still read from the connection
-if that is cheap, because a client that is cut off while it sends may never see the answer.
+A body that is refused unread is still read from the connection if that is cheap, because a client that is cut off while
+it sends may never see the answer.
 """
 
 from __future__ import annotations

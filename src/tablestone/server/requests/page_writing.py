@@ -1,8 +1,7 @@
-"""Writing a page of entities as an answer, in turns if that takes long.
+"""Writes a page of entities as an answer, in turns if that takes long.
 
 Most pages are joined from stored text. A page with `$select`, another metadata level or Atom is written entity by
-entity. For a thousand entities this takes so long that other requests would wait noticeably. Does not know how an
-entity is written.
+entity, which for a thousand entities takes so long that other requests would notice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The steps of a request, in the order in which errors win (errors.PRECEDENCE).
 
 `Pipeline.answer` takes a request and always returns a response: the service's own error for a fault of the request, and
-`InternalError` for a fault of the server, with a traceback in the log. Knows no sockets and no ASGI. A batch is not a
-second path: its parts take the same steps from the resource on.
+`InternalError` for a fault of the server, with a traceback in the log. The parts of a batch take the same steps from
+the resource on.
 """
 
 from __future__ import annotations
