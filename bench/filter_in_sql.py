@@ -35,7 +35,7 @@ from tablestone.model.keys import EntityKey, encode_key
 from tablestone.model.operations import QueryEntities
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tables import reads, storage_keys
-from tablestone.wire.json_reader import decode_entity
+from tablestone.wire.json_payload import decode_entity
 
 TABLE_ID: Final = b"\0" * storage_keys.TABLE_ID_LENGTH
 VERSION: Final = 638_000_000_000_000_000

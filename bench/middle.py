@@ -16,8 +16,7 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT
 from tablestone.model.entity_json import entity_renderer
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import Plan, plan_query
-from tablestone.wire.json_payload import JsonWriter
-from tablestone.wire.json_reader import decode_entity
+from tablestone.wire.json_payload import JsonWriter, decode_entity
 from tablestone.wire.messages import RawRequest
 from tablestone.wire.negotiate import MetadataLevel
 

@@ -114,7 +114,7 @@ def test_a_line_tells_of_each_request_and_no_secret(
         assert line["milliseconds"] > 0
         assert bool(line["reason"]) == bool(line["error"])
         assert line["bytes_out"] > 0
-    assert "json_reader." in lines[list(LINES).index("a body that is no JSON")]["reason"]
+    assert "json_payload." in lines[list(LINES).index("a body that is no JSON")]["reason"]
     printed = "".join(server.stdout)
     for secret in ("sekret", "filter", "sig="):
         assert secret not in printed

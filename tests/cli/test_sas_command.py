@@ -18,9 +18,9 @@ from server_process import ServerProcess
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import BrokenOption
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY
-from tablestone.tools.journal import open_journal
-from tablestone.tools.profiles import open_profiles
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.connection import open_profiles
+from tablestone.tools.errors import TransferRefused
+from tablestone.tools.resume_journal import open_journal
 
 StartServer = Callable[..., ServerProcess]
 KEY = "a2V5IG9uZQ=="

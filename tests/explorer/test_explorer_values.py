@@ -34,8 +34,8 @@ from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Page, Query, RawEntity, Token
 from tablestone.tools.connection import local_connection
-from tablestone.tools.reading import Cost
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.errors import TransferRefused
+from tablestone.tools.queries import Cost
 
 RAW: dict[str, Any] = {
     "odata.etag": "W/\"datetime'2026-01-01T00%3A00%3A00Z'\"",

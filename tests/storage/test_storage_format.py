@@ -19,9 +19,9 @@ from tablestone.engines.sqlite.data_directory import (
 )
 from tablestone.model.edm import EdmType, EdmValue, parse_date_time
 from tablestone.model.entity import Entity
+from tablestone.model.entity_json import members
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import CreateTable, InsertEntity
-from tablestone.model.typed_json import members
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.metadata import DocumentKind
 from tablestone.tables.service import TableService

@@ -19,7 +19,7 @@ from tablestone.tools.connection import (
     parse_place,
     resolve,
 )
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.errors import TransferRefused
 from wire.case_tables import Row, load
 
 CASES = load("connections.toml")

@@ -12,7 +12,7 @@ from tablestone.tools.connection import (
     local_connection,
     parse_connection_string,
 )
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.errors import TransferRefused
 
 PRODUCTION = parse_connection_string("AccountName=weather;AccountKey=c2VjcmV0")
 

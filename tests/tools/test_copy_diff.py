@@ -16,8 +16,8 @@ from tablestone.clock import TICKS_PER_SECOND
 from tablestone.tools import copying, odata
 from tablestone.tools.client import Operation, Page, Query, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
-from tablestone.tools.reading import TableReader
-from tablestone.tools.service_errors import Unreachable
+from tablestone.tools.errors import Unreachable
+from tablestone.tools.queries import TableReader
 from tools.data_tools import DataTools, entity
 
 ENTITIES = [entity(f"p{n // 1000}", f"{n:05}", n=n, s="x") for n in range(3500)]
@@ -227,7 +227,7 @@ def test_a_copy_goes_on_where_it_was(
 
     with monkeypatch.context() as patch:
         patch.setattr(TableEndpoint, "transact", transact)
-        patch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.0)
+        patch.setattr("tablestone.tools.errors.FIRST_PAUSE_SECONDS", 0.0)
         tools.run("copy", "--from", places[0], "--to", places[1], table, status=1)
     (journal,) = (tools.directory / "journals").glob("*.json")
     assert "AccountKey" not in journal.read_text()

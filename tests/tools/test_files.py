@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tablestone.model.edm import EdmType
+from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import read_rows
 from tablestone.tools.formats.rows import Reading, Rejected, Row, parse_types
-from tablestone.tools.refusals import TransferFailed, TransferRefused
 from wire.case_tables import load
 from wire.case_tables import rows as rows_of
 
@@ -254,7 +254,7 @@ def test_closed_quotes_at_the_end_of_a_file(
 
 def test_a_quote_in_a_later_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of earlier blocks are given before the quote is found, so this is a failure and no refusal."""
-    monkeypatch.setattr("tablestone.tools.formats.csv_typed.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("tablestone.tools.formats.typed_csv.BLOCK_BYTES", 1000)
     path = tmp_path / "x.csv"
     rows = "".join(f"p,{n},x\n" for n in range(1000))
     path.write_text(f'PartitionKey,RowKey,a\n{rows}p,last,"x\n')

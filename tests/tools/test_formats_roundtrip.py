@@ -16,14 +16,14 @@ from tablestone.model import edm
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
+from tablestone.tools.errors import TransferFailed
 from tablestone.tools.exporting import Target, convert
 from tablestone.tools.formats.compressed import CompressedAppender, ReadPosition
 from tablestone.tools.formats.json_lines import write_line
 from tablestone.tools.formats.reading_file import read_rows
 from tablestone.tools.formats.rows import Reading, Row
 from tablestone.tools.odata import TypedEntity
-from tablestone.tools.reading import Columns, Mixed
-from tablestone.tools.refusals import TransferFailed
+from tablestone.tools.queries import Columns, Mixed
 
 # Text without lone surrogates, which UTF-8 cannot encode. It may contain NUL and newlines.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(

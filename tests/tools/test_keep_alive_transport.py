@@ -15,7 +15,7 @@ from azure.core.rest import HttpRequest
 from tablestone.model.keys import EntityKey
 from tablestone.tools.client import TableEndpoint
 from tablestone.tools.connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
-from tablestone.tools.service_errors import ServiceError
+from tablestone.tools.errors import ServiceError
 from tablestone.tools.transport import AnswerLimits, KeepAliveTransport
 
 HEAD = b"HTTP/1.1 202 Accepted\r\nContent-Type: multipart/mixed; boundary=b\r\n"

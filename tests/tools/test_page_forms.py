@@ -32,9 +32,8 @@ from tablestone.explorer.page_templates import PART_HEADER
 from tablestone.tools import copying, exporting
 from tablestone.tools.client import Operation, TableEndpoint, Walk
 from tablestone.tools.connection import parse_connection_string
+from tablestone.tools.errors import ATTEMPTS_MAX, ServiceError
 from tablestone.tools.odata import key_of
-from tablestone.tools.retrying import ATTEMPTS_MAX
-from tablestone.tools.service_errors import ServiceError
 from tools.data_tools import DataTools, entity
 from tools.faulty_service import (
     BUSY,
@@ -142,7 +141,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tablestone.tools.retrying.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("tablestone.tools.errors.FIRST_PAUSE_SECONDS", 0.001)
 
 
 def lines(tools: DataTools, words: list[str]) -> list[str]:

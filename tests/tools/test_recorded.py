@@ -22,7 +22,7 @@ from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, Query, TableEndpoint, Token
 from tablestone.tools.connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
-from tablestone.tools.service_errors import ServiceError
+from tablestone.tools.errors import ServiceError
 from wire.replay.archive import ArchiveUnavailableError, recordings_archive
 from wire.replay.cassettes import Exchange, load_recordings
 from wire.replay.outgoing import INNER_REQUEST

@@ -21,9 +21,8 @@ from tablestone.tools.client import RawEntity
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.rows import Reading, Row
 from tablestone.tools.progress import Quiet
-from tablestone.tools.simulated_keys import SimulatedKeys
 from tablestone.tools.simulated_queries import GivenQuery
-from tablestone.tools.simulating import simulate
+from tablestone.tools.simulation import SimulatedKeys, simulate
 from tools.data_tools import DataTools, entity
 
 FLIGHTS = 3_000

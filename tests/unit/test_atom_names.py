@@ -10,11 +10,9 @@ from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import is_identifier
 from tablestone.model.entity_json import (
     entity_renderer,
-)
-from tablestone.model.keys import EntityKey
-from tablestone.model.typed_json import (
     members,
 )
+from tablestone.model.keys import EntityKey
 from tablestone.wire.atom_payload import AtomWriter
 from tablestone.wire.negotiate import AtomForm
 

@@ -26,13 +26,11 @@ from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity_json import (
     entity_renderer,
     key_of,
+    members,
     read_raw,
 )
 from tablestone.model.keys import ContinuationToken, EntityKey
 from tablestone.model.operations import EntitiesPage, QueryEntities
-from tablestone.model.typed_json import (
-    members,
-)
 from tablestone.tables import reads, storage_keys
 from unit.query_tables import parsed
 

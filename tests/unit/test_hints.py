@@ -29,14 +29,12 @@ from tablestone.model.edm import (
 )
 from tablestone.model.entity_json import (
     entity_renderer,
+    members,
     read_raw,
     typed_property,
 )
 from tablestone.model.filter_tree import Comparison, ComparisonOperator, FilterNode
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey, encode_key
-from tablestone.model.typed_json import (
-    members,
-)
 from tablestone.query.evaluate import compile_filter
 from tablestone.tables.filter_pushdown import COMPARISONS_MAX, hint_of
 from unit.query_strategies import KEYS, trees_of

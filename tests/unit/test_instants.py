@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tablestone.clock import TICKS_PER_SECOND
-from tablestone.wire.instants import parse_instant
+from tablestone.model.shared_access import parse_instant
 
 
 def _ticks(*moment: int) -> int:

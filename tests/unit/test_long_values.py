@@ -23,7 +23,7 @@ from tablestone.model.edm import (
 from tablestone.model.errors import StorageError
 from tablestone.model.etag import parse_etag
 from tablestone.query.filter_parser import parse_filter
-from tablestone.wire import atom_payload, json_reader
+from tablestone.wire import atom_payload, json_payload
 from tablestone.wire.address import parse_query_string, parse_resource
 from tablestone.wire.negotiate import negotiate
 
@@ -34,7 +34,7 @@ SECONDS = 2.0
 
 def _json(value: str) -> None:
     body = f'{{"PartitionKey":"","RowKey":"","D@odata.type":"Edm.Double","D":"{value}"}}'
-    json_reader.decode_entity(body.encode(), None)
+    json_payload.decode_entity(body.encode(), None)
 
 
 def _atom(value: str) -> None:

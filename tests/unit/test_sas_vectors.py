@@ -21,8 +21,8 @@ from tablestone.auth.shared_access_signature import (
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUNT_NAME
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import AccessPolicy, SignedIdentifier
+from tablestone.model.shared_access import parse_instant
 from tablestone.wire.address import Parameters, parse_query_string
-from tablestone.wire.instants import parse_instant
 from tablestone.wire.messages import RawRequest
 
 Row = dict[str, Any]

@@ -22,7 +22,7 @@ from tablestone.model.service_properties import (
     from_members,
     to_members,
 )
-from tablestone.wire.service_xml import (
+from tablestone.wire.service_resources import (
     read_service_properties,
     read_signed_identifiers,
     write_service_properties,

@@ -30,8 +30,8 @@ from tablestone.model.operations import (
     Operation,
     QueryEntities,
 )
+from tablestone.model.shared_access import parse_instant
 from tablestone.wire.address import parse_query_string
-from tablestone.wire.instants import parse_instant
 from tablestone.wire.messages import RawRequest
 from tablestone.wire.versions import ServedVersions, UnknownVersions
 

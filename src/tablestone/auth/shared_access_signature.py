@@ -33,8 +33,8 @@ from tablestone.model.operations import (
     SignedIdentifier,
     entity_key,
 )
+from tablestone.model.shared_access import parse_instant
 from tablestone.wire.address import Parameters
-from tablestone.wire.instants import parse_instant
 from tablestone.wire.messages import RawRequest
 from tablestone.wire.versions import ServedVersions
 

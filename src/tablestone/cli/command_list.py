@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from tablestone.cli.sigint import SigintEndsProcess
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.errors import TransferRefused
 
 TOOLS: Final = "tools"
 

@@ -19,15 +19,14 @@ from tablestone.tools.connection import (
     CONNECTION_STRING_VARIABLE,
     Connection,
     GivenConnection,
+    open_profiles,
     resolve,
 )
+from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
+from tablestone.tools.exporting import OUTPUTS
 from tablestone.tools.formats.reading_file import KINDS
 from tablestone.tools.formats.rows import Reading, parse_types
-from tablestone.tools.journal import Journal
-from tablestone.tools.profiles import open_profiles
-from tablestone.tools.refusals import TransferFailed, TransferRefused
-from tablestone.tools.service_errors import ServiceError, Unreachable
-from tablestone.tools.showing import OUTPUTS
+from tablestone.tools.resume_journal import Journal
 
 Command = Callable[..., Any]
 

@@ -21,7 +21,7 @@ import click
 
 from tablestone import __version__, limits
 from tablestone.cli.command_list import Commands
-from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.errors import TransferFailed, TransferRefused
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

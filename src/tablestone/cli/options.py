@@ -41,7 +41,7 @@ from tablestone.engines.registry import NoSuchEngine, forms, kind_of
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.server.tls_certificate import is_certifiable
 from tablestone.telemetry.logs import LOG_FORMATS, TEXT
-from tablestone.wire.host import normalized_host
+from tablestone.wire.address import normalized_host
 from tablestone.wire.versions import UnknownVersions
 
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")

@@ -19,7 +19,7 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
 from tablestone.tools.client import RawEntity, TableEndpoint
 from tablestone.tools.connection import Connection
-from tablestone.tools.reading import TableReader
+from tablestone.tools.queries import TableReader
 
 TABLES_KEPT_MAX: Final = 200
 """Tables whose properties are remembered for completion."""

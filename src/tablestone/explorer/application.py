@@ -46,8 +46,7 @@ from tablestone.explorer.page_templates import (
 )
 from tablestone.explorer.signatures import expired_at
 from tablestone.tools.connection import Connection, Scheme
-from tablestone.tools.refusals import TransferFailed, TransferRefused
-from tablestone.tools.service_errors import ServiceError, Unreachable
+from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
 
 LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 READ_ONLY: Final = "The explorer is read-only: it changes nothing."

@@ -29,7 +29,7 @@ from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, RawEntity
-from tablestone.tools.service_errors import ServiceError
+from tablestone.tools.errors import ServiceError
 
 NO_KEYS: Final = (
     "Nothing is written: type a PartitionKey and a RowKey, or choose that both are empty."

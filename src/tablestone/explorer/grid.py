@@ -48,10 +48,9 @@ from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
 from tablestone.tools.client import Page, Query, RawEntity, Token
+from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
-from tablestone.tools.queries import Refinement, all_of, without
-from tablestone.tools.reading import Cost, TableReader
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.queries import Cost, Refinement, TableReader, all_of, without
 
 CELL_LENGTH_MAX: Final = 120
 """Characters of a value in the grid; the whole value is in the panel of the entity."""

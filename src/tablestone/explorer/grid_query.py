@@ -21,8 +21,8 @@ import orjson
 
 from tablestone.explorer.account import ExplorerSettings
 from tablestone.tools.client import Token
+from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.queries import parse_order
-from tablestone.tools.refusals import TransferFailed, TransferRefused
 
 WORD_LENGTH_MAX: Final = 32 * 1024
 """The explorer takes addresses of 64 KiB. The token of two keys of the greatest length needs 11 KiB."""

@@ -26,9 +26,9 @@ from tablestone.insight.report import (
     KeyRange,
     QueryShape,
 )
+from tablestone.tools.errors import TransferFailed
 from tablestone.tools.insight import ask_for_insight, query_use, shapes_of, workload_of
 from tablestone.tools.progress import shown_bytes
-from tablestone.tools.refusals import TransferFailed
 from tablestone.tools.writing import quoted
 
 BUCKETS_MIN: Final = 20

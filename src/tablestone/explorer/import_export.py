@@ -20,14 +20,14 @@ from tablestone.explorer.page_templates import PostedForm, account_of, counted, 
 from tablestone.explorer.query_bar import filter_problem
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools.client import Query
+from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.exporting import Export, Target
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import KINDS, kind_of, read_rows
 from tablestone.tools.formats.rows import Reading
 from tablestone.tools.importing import Import, ImportReport, RejectFile
 from tablestone.tools.progress import Quiet, shown_bytes
-from tablestone.tools.reading import Mixed
-from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.queries import Mixed
 from tablestone.tools.writing import OnConflict
 
 EXPORTED: Final = {

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from tablestone.explorer.account import property_names
-from tablestone.model import typed_json
+from tablestone.model import entity_json
 from tablestone.model.edm import EdmType, EdmValue, GeographyPoint
+from tablestone.model.entity_json import geography_json
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
-from tablestone.model.typed_json import geography_json
 from tablestone.tools import odata
 from tablestone.tools.client import RawEntity
 from tablestone.tools.formats.rows import TYPE_NAMES
@@ -81,7 +81,7 @@ def fields_of(raw: RawEntity) -> list[PropertyField]:
 def field_of(name: str, value: EdmValue) -> PropertyField:
     """A property as a field."""
     if isinstance(value.value, str) and value.type is EdmType.STRING and needs_escapes(value.value):
-        return PropertyField(name, ESCAPED, typed_json.quote(value.value))
+        return PropertyField(name, ESCAPED, entity_json.quote(value.value))
     return PropertyField(name, value.type.value.removeprefix("Edm."), value_as_text(value))
 
 

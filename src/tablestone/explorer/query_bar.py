@@ -27,9 +27,9 @@ from tablestone.model.filter_tree import print_literal
 from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OPEN, Token, tokens
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind, plan_query
+from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
 from tablestone.tools.queries import plan_lines, plan_name, prefix_filter
-from tablestone.tools.refusals import TransferRefused
 
 AROUND_LENGTH: Final = 60
 """Characters that are shown on each side of an error."""

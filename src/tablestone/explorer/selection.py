@@ -18,8 +18,7 @@ from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, RawEntity
-from tablestone.tools.refusals import TransferRefused
-from tablestone.tools.service_errors import ServiceError
+from tablestone.tools.errors import ServiceError, TransferRefused
 from tablestone.tools.writing import quoted
 
 DELETED_TOGETHER_MAX: Final = 100

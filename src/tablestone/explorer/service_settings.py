@@ -13,8 +13,7 @@ from starlette.responses import Response
 
 from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.model.edm import parse_date_time
-from tablestone.tools.refusals import TransferRefused
-from tablestone.tools.service_errors import ServiceError
+from tablestone.tools.errors import ServiceError, TransferRefused
 from tablestone.tools.service_settings import (
     POLICIES_MAX,
     RULES_MAX,

@@ -19,10 +19,10 @@ from starlette.responses import Response
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.model import edm
-from tablestone.model.signature_values import is_client_addresses
-from tablestone.model.table_names import TABLE_NAME
+from tablestone.model.keys import TABLE_NAME
+from tablestone.model.shared_access import is_client_addresses
 from tablestone.tools.connection import Connection, Scheme
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.errors import TransferRefused
 from tablestone.tools.service_settings import AccessPolicy, read_policies
 
 TABLE_LETTERS: Final = {"r": "read", "a": "add", "u": "update", "d": "delete"}

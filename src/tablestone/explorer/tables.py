@@ -21,13 +21,12 @@ from tablestone.explorer.grid_query import read_token, write_token
 from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
 from tablestone.insight.report import InsightReport, TableSize
 from tablestone.model.entity import entity_size
-from tablestone.model.table_names import TABLE_NAME
+from tablestone.model.keys import TABLE_NAME
 from tablestone.tools import odata
 from tablestone.tools.client import Query, RawEntity
+from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused
 from tablestone.tools.insight import ask_for_insight
 from tablestone.tools.progress import shown_bytes
-from tablestone.tools.refusals import TransferFailed, TransferRefused
-from tablestone.tools.service_errors import ServiceError
 
 NOT_TOLD: Final = (
     "The protocol does not tell the sizes of tables; the admin address of a Tablestone server "

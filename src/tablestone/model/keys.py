@@ -1,8 +1,4 @@
-"""The keys of an entity: PartitionKey and RowKey, their forbidden characters, their length and their order.
-
-Pure values and rules (wire 1.3, 6.10, 9). Does not know properties (see `entity`), HTTP, tables or engines. The order
-of keys is defined here once: `encode_key` gives bytes that sort as the service sorts text.
-"""
+"""The names of tables and the keys of entities: their rules, and the order of keys (wire 1.3, 1.4)."""
 
 from __future__ import annotations
 
@@ -12,6 +8,29 @@ from typing import Final, NamedTuple
 from tablestone import limits
 from tablestone.model.edm import utf16_length
 from tablestone.model.errors import StorageError
+
+_NAME_LENGTH: Final = "The specified resource name length is not within the permissible limits."
+TABLE_NAME: Final = re.compile(
+    rf"[A-Za-z][A-Za-z0-9]{{{limits.TABLE_NAME_LENGTH_MIN - 1},{limits.TABLE_NAME_LENGTH_MAX - 1}}}",
+    re.ASCII,
+)
+"""The name of a table (wire 1.4); `table_name_error` gives the error for any other text."""
+
+
+def table_name_error(name: str, *, early: bool) -> StorageError:
+    """The error for a text that is not a table's name: for its length first, then for its characters (wire 1.4)."""
+    if not limits.TABLE_NAME_LENGTH_MIN <= len(name) <= limits.TABLE_NAME_LENGTH_MAX:
+        return StorageError("OutOfRangeInput", _NAME_LENGTH, early=early)
+    return StorageError("InvalidResourceName", early=early)
+
+
+def require_new_table_name(name: str) -> None:
+    """Raise if a new table cannot have this name (wire 1.4)."""
+    if name.lower() == "tables":
+        raise StorageError("InvalidInput")
+    if not TABLE_NAME.fullmatch(name):
+        raise table_name_error(name, early=False)
+
 
 PARTITION_KEY: Final = "PartitionKey"
 ROW_KEY: Final = "RowKey"

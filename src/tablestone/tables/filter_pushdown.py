@@ -23,6 +23,7 @@ from tablestone.engines.contract import (
     TextAfter,
 )
 from tablestone.model.edm import DATE_TIME_MAX, DATE_TIME_MIN, EdmType, format_date_time
+from tablestone.model.entity_json import annotated_name_part, name_part, value_text
 from tablestone.model.filter_tree import (
     And,
     BooleanProperty,
@@ -34,7 +35,6 @@ from tablestone.model.filter_tree import (
     Or,
 )
 from tablestone.model.keys import ROW_KEY, encode_key
-from tablestone.model.typed_json import annotated_name_part, name_part, value_text
 from tablestone.query.plan import END, rows_where
 
 COMPARISONS_MAX: Final = 8

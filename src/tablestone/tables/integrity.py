@@ -25,9 +25,14 @@ from tablestone.engines.contract import (
     StoredRow,
 )
 from tablestone.model.edm import format_date_time
-from tablestone.model.entity_json import entity_renderer, key_of, read_raw, typed_properties
-from tablestone.model.table_names import TABLE_NAME
-from tablestone.model.typed_json import members
+from tablestone.model.entity_json import (
+    entity_renderer,
+    key_of,
+    members,
+    read_raw,
+    typed_properties,
+)
+from tablestone.model.keys import TABLE_NAME
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import read_incarnation
 from tablestone.tables.catalog import read_record

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 from tablestone.model.errors import ERRORS, StorageError
+from tablestone.model.keys import TABLE_NAME
 from tablestone.model.operations import (
     EntitiesPage,
     EntityGroupTransaction,
@@ -20,7 +21,6 @@ from tablestone.model.operations import (
     TablesPage,
     TransactionCommitted,
 )
-from tablestone.model.table_names import TABLE_NAME
 
 BATCH: Final = "Batch"
 """The name of a batch whose operation did not become known."""
@@ -166,7 +166,7 @@ _PLACEHOLDER: Final = re.compile(r"\{\w*\}")
 
 
 def _raised_in(traceback: TracebackType | None) -> str:
-    """The module and the function that raised, as `json_reader.read_entity`."""
+    """The module and the function that raised, as `json_payload.read_entity`."""
     if traceback is None:
         return ""
     while traceback.tb_next is not None:

@@ -16,7 +16,7 @@ from tablestone.auth.account import is_account_name
 from tablestone.limits import PAGE_ENTITIES_MAX
 from tablestone.model import operations
 from tablestone.model.errors import ERRORS
-from tablestone.model.table_names import TABLE_NAME
+from tablestone.model.keys import TABLE_NAME
 from tablestone.query.plan import PlanKind
 from tablestone.testing.recorded_requests import RecordedRequest
 

@@ -24,9 +24,14 @@ from tablestone.engines.contract import ANY, DELETE, Change, Engine, Key, WriteS
 from tablestone.engines.memory import MemoryContents, MemoryEngine
 from tablestone.model.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, EdmType
 from tablestone.model.errors import StorageError
-from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey, require_key_length
+from tablestone.model.keys import (
+    PARTITION_KEY,
+    ROW_KEY,
+    EntityKey,
+    require_key_length,
+    require_new_table_name,
+)
 from tablestone.model.operations import InsertOrReplaceEntity
-from tablestone.model.table_names import require_new_table_name
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.metadata import PropertiesOfAccounts
@@ -34,7 +39,7 @@ from tablestone.tables.service import TableService
 from tablestone.tables.sweeping import Sweeper
 from tablestone.testing.clock import StorageClock
 from tablestone.testing.realism import FollowedEngine, Secondary
-from tablestone.wire.json_reader import decode_entity
+from tablestone.wire.json_payload import decode_entity
 
 SNAPSHOT_VERSION: Final = 1
 _MARK: Final = "tablestone snapshot"
@@ -183,10 +188,10 @@ def _rows_of_tables(seed: Mapping[str, Entities]) -> Iterator[SeedRow]:
 
 def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
     # These are the readers of the data tools. The reader of CSV needs pyarrow; the test kit itself does not.
+    from tablestone.tools.errors import TransferRefused  # noqa: PLC0415
     from tablestone.tools.formats.compressed import ReadPosition  # noqa: PLC0415
     from tablestone.tools.formats.reading_file import read_rows  # noqa: PLC0415
     from tablestone.tools.formats.rows import Reading, Rejected  # noqa: PLC0415
-    from tablestone.tools.refusals import TransferRefused  # noqa: PLC0415
 
     try:
         for row in read_rows(str(path), Reading(), None, ReadPosition()):

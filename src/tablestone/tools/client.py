@@ -21,9 +21,10 @@ from tablestone import __version__, limits
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.model.keys import EntityKey
 from tablestone.tools.connection import Connection, Scheme
-from tablestone.tools.refusals import TransferFailed, TransferRefused
-from tablestone.tools.service_errors import (
+from tablestone.tools.errors import (
     ServiceError,
+    TransferFailed,
+    TransferRefused,
     Unanswered,
     Unreachable,
     code_of,

@@ -20,11 +20,11 @@ from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Query, RawEntity, TableEndpoint, Token
 from tablestone.tools.comparing import Comparer, Comparison, Difference
+from tablestone.tools.errors import TransferFailed
 from tablestone.tools.formats.rows import Row
-from tablestone.tools.journal import Journal
 from tablestone.tools.progress import Progress, Reached
-from tablestone.tools.reading import TableReader
-from tablestone.tools.refusals import TransferFailed
+from tablestone.tools.queries import TableReader
+from tablestone.tools.resume_journal import Journal
 from tablestone.tools.writing import OnConflict, TableWriter, Tally
 
 PAGES_PER_CHECKPOINT: Final = 10

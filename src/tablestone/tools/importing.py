@@ -18,11 +18,11 @@ import orjson
 
 from tablestone.clock import monotonic_seconds
 from tablestone.tools.client import TableEndpoint
+from tablestone.tools.errors import TransferFailed
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.rows import Rejected, Row
-from tablestone.tools.journal import Journal
 from tablestone.tools.progress import Progress, Reached
-from tablestone.tools.refusals import TransferFailed
+from tablestone.tools.resume_journal import Journal
 from tablestone.tools.writing import OnConflict, TableWriter, Tally
 
 

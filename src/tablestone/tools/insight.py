@@ -22,7 +22,7 @@ from tablestone.insight.report import (
 )
 from tablestone.model.edm import EdmType
 from tablestone.query.plan import PlanKind
-from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.simulated_queries import GivenQuery
 
 ANSWER_SECONDS_MAX: Final = 30

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from tablestone import limits
-from tablestone.model import edm, entity, keys, typed_json
+from tablestone.model import edm, entity, entity_json, keys
 from tablestone.model.edm import EdmType, EdmValue, GeographyPoint, Scalar
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.errors import StorageError
@@ -202,7 +202,7 @@ def require_storable(key: EntityKey, properties: Mapping[str, EdmValue]) -> None
 
 def write_body(given: TypedEntity) -> bytes:
     """The JSON that a write sends: keys and properties, each with its type where JSON does not tell it."""
-    quote = typed_json.quote
+    quote = entity_json.quote
     members = [
         f'"PartitionKey":{quote(given.key.partition_key)},"RowKey":{quote(given.key.row_key)}'
     ]
@@ -258,9 +258,9 @@ def canonical(given: TypedEntity) -> bytes:
 
 def member_text(name: str, value: EdmValue) -> str:
     """A property as JSON with its type, that of 5.0 too: equal texts are equal values, NaN included."""
-    text = typed_json.member(name, value)
+    text = entity_json.member(name, value)
     if isinstance(value.value, float) and value.value.is_integer():
-        return f'{typed_json.quote(name + ANNOTATION)}:"{EdmType.DOUBLE.value}",{text}'
+        return f'{entity_json.quote(name + ANNOTATION)}:"{EdmType.DOUBLE.value}",{text}'
     return text
 
 

@@ -32,10 +32,9 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey, encode_key
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import KeyInterval, PlanKind, plan_query
+from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import CUT, KeyTemplate, Piece, formatted
 from tablestone.tools.queries import after_prefix
-from tablestone.tools.refusals import TransferRefused
-from tablestone.tools.simulated_keys import KeyFigures
 
 PRESENT: Final = "present "
 """Before the name of a key that the entities have now, beside the keys that they would have."""
@@ -357,12 +356,12 @@ class SimulatedQuery:
         if self._present is not None and present is not None:
             self._present_read += self._present.holds(present)
 
-    def figures(self, keys: KeyFigures) -> QueryFigures:
-        """The numbers after the last row."""
-        at_most = _at_most(self._kind, keys)
+    def figures(self, entities: int, typical: float) -> QueryFigures:
+        """The numbers after the last row, of so many `entities`, in a `typical` partition of so many."""
+        at_most = _at_most(self._kind, entities, typical)
         present = self._present_read if self._present is not None else None
         if self._is_shape:
-            whole = keys.entities if self._present_kind is PlanKind.TABLE else None
+            whole = entities if self._present_kind is PlanKind.TABLE else None
             present = 1 if self._present_kind is PlanKind.POINT else whole
         return QueryFigures(
             filter=self._given.filter,
@@ -382,13 +381,13 @@ class SimulatedQuery:
 _ONE_PARTITION: Final = (PlanKind.PARTITION, PlanKind.ROW_RANGE)
 
 
-def _at_most(kind: PlanKind, keys: KeyFigures) -> int | None:
+def _at_most(kind: PlanKind, entities: int, typical: float) -> int | None:
     """Entities that a query of this kind reads at most, on average; None if that depends on its values."""
     if kind is PlanKind.POINT:
         return 1
     if kind in _ONE_PARTITION:
-        return round(keys.typical)
-    return keys.entities if kind is PlanKind.TABLE else None
+        return round(typical)
+    return entities if kind is PlanKind.TABLE else None
 
 
 def _tree_of(given: GivenQuery, types: Mapping[str, EdmType] | None) -> FilterNode:

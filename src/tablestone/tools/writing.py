@@ -23,10 +23,8 @@ from tablestone.model.filter_tree import print_literal
 from tablestone.model.keys import EntityKey, encode_key
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
+from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFailed
 from tablestone.tools.formats.rows import Row
-from tablestone.tools.refusals import TransferFailed
-from tablestone.tools.retrying import InFlight, Retry
-from tablestone.tools.service_errors import ServiceError
 
 BATCH_BYTES_MAX: Final = 3_500_000
 """Of bodies in one transaction: the service takes 4 MiB with all that is around them."""

@@ -1,4 +1,4 @@
-"""The address in a URL: the service's grammar of OData resources, and the query string.
+"""The address of a request: the account's name in the Host header, and the OData resource and parameters in the URL.
 
 The path is percent-decoded exactly once, as UTF-8, and the decoded text is parsed (wire 1.2, 1.3): it is split at each
 slash, and empty segments are ignored. Does not know HTTP methods or what operations mean.
@@ -14,9 +14,64 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote_plus, unquote_to_bytes
 
+from tablestone import limits
 from tablestone.model.errors import StorageError
-from tablestone.model.keys import EntityKey, has_forbidden_key_character
-from tablestone.model.table_names import TABLE_NAME, table_name_error
+from tablestone.model.keys import (
+    TABLE_NAME,
+    EntityKey,
+    has_forbidden_key_character,
+    table_name_error,
+)
+
+# The host of RFC 3986 (3.2.2). The inside of an IP literal is not checked, because it never names an account.
+_HOST = re.compile(
+    r"(\[[0-9A-Za-z:.%_~-]+\]|(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::\d*)?", re.ASCII
+)
+_IP_V4 = re.compile(r"[\d.]+", re.ASCII)
+_SERVICE_LABEL: Final = "table"
+
+
+class Host(NamedTuple):
+    """A host, its first label, and the suffix after `.table.`; the last two are empty if the host has none.
+
+    IP addresses, names of one label and names with an empty label cannot name an account: their `label` is empty.
+    """
+
+    name: str
+    label: str = ""
+    suffix: str = ""
+
+
+NO_HOST: Final = Host("")
+
+
+def parse_host(raw: bytes) -> Host:
+    """The host in a Host header; raises `InvalidHeaderValue` if the header is invalid."""
+    if len(raw) > limits.HOST_LENGTH_MAX:
+        raise StorageError("InvalidHeaderValue")
+    return _parse(raw)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse(raw: bytes) -> Host:
+    if not raw:
+        return NO_HOST
+    match = _HOST.fullmatch(raw.decode("latin-1"))
+    if match is None:
+        raise StorageError("InvalidHeaderValue")
+    name = normalized_host(match[1])
+    if name.startswith("[") or _IP_V4.fullmatch(name):
+        return Host(name)
+    label, _, rest = name.partition(".")
+    if not rest or ".." in name:
+        return Host(name)
+    service, _, suffix = rest.partition(".")
+    return Host(name, label, suffix if service == _SERVICE_LABEL else "")
+
+
+def normalized_host(name: str) -> str:
+    """A host's name for comparisons: in lower case, without the trailing dot of a fully qualified name."""
+    return name.lower().removesuffix(".")
 
 
 class AddressKind(enum.Enum):

@@ -1,7 +1,7 @@
 """Entities and tables in Atom, the form of versions before 2015-12-11: reading and writing (wire 5.7).
 
 An entry is converted to the members of the equivalent JSON object, so that the rules for values exist once, in
-`json_reader`. Writing starts from the stored form of `entity_json`. Layout, order and line ends are those of the
+`json_payload`. Writing starts from the stored form of `entity_json`. Layout, order and line ends are those of the
 service's recorded answers. Does not know headers, methods or what an operation does with the payload.
 """
 
@@ -16,20 +16,18 @@ from tablestone.clock import TICKS_PER_SECOND
 from tablestone.model.edm import GeographyPoint, format_date_time, format_double
 from tablestone.model.entity import TIMESTAMP, Entity, is_identifier
 from tablestone.model.entity_json import (
+    ANNOTATION,
     RawEntity,
+    geography_json,
     key_of,
+    name_part,
     read_raw,
 )
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import Projection
-from tablestone.model.typed_json import (
-    ANNOTATION,
-    geography_json,
-    name_part,
-)
 from tablestone.wire.address import format_entity_path, format_table_path
-from tablestone.wire.json_reader import Members, entity_of_members, unreadable
+from tablestone.wire.json_payload import Members, entity_of_members, unreadable
 from tablestone.wire.negotiate import AtomForm
 from tablestone.wire.xml_input import parse_xml
 

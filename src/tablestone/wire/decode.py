@@ -15,7 +15,13 @@ from tablestone.model.entity import Entity
 from tablestone.model.errors import StorageError
 from tablestone.model.etag import parse_etag
 from tablestone.model.filter_tree import property_names
-from tablestone.model.keys import EntityKey, require_key_length
+from tablestone.model.keys import (
+    TABLE_NAME,
+    EntityKey,
+    require_key_length,
+    require_new_table_name,
+    table_name_error,
+)
 from tablestone.model.operations import (
     IF_MATCH_ANY,
     CreateTable,
@@ -35,9 +41,8 @@ from tablestone.model.operations import (
     ReadConditions,
     UpdateEntity,
 )
-from tablestone.model.table_names import TABLE_NAME, require_new_table_name, table_name_error
 from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
-from tablestone.wire import atom_payload, json_reader
+from tablestone.wire import atom_payload, json_payload
 from tablestone.wire.address import (
     Address,
     AddressKind,
@@ -154,7 +159,7 @@ class _Reader(NamedTuple):
     entity: Callable[[bytes, EntityKey | None], Entity]
 
 
-_JSON: Final = _Reader(json_reader.decode_table_name, json_reader.decode_entity)
+_JSON: Final = _Reader(json_payload.decode_table_name, json_payload.decode_entity)
 _ATOM: Final = _Reader(atom_payload.decode_table_name, atom_payload.decode_entity)
 
 

@@ -1,28 +1,385 @@
-"""Entities and tables written as JSON, at every metadata level (wire 5.2).
+"""Entities and tables as JSON: read from a body, and written at every metadata level (wire 5.2-5.5).
 
-Starts from the stored form of `entity_json`, which is minimalmetadata already; the other levels are made from its text.
-Errors are the same at every level. Does not know headers or methods. Reading is in `json_reader`.
+The text of a value in a body becomes the stored text (`entity_json`) directly; a value that is already written as the
+service writes it is stored unchanged. The stored form is that of `odata=minimalmetadata`; the other levels are cut from
+its text. Does not know headers or methods.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Final
+import json
+from codecs import BOM_UTF8
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, NoReturn
 
+import orjson
+
+from tablestone.model.edm import (
+    DATE_TIME_MAX,
+    INT32_MAX,
+    INT32_MIN,
+    INT64_MAX,
+    INT64_MIN,
+    DateTimeOutOfRange,
+    EdmType,
+    finite,
+    format_date_time,
+    format_double,
+    geography_point,
+    parse_boolean,
+    parse_double,
+    parse_guid,
+    parse_integer,
+    rewrite_binary,
+    rewrite_date_time,
+)
+from tablestone.model.entity import Entity, require_property_name
 from tablestone.model.entity_json import (
+    ANNOTATION,
+    annotated_name_part,
+    boolean_text,
+    double_text,
+    geography_json,
     key_of,
+    name_part,
+    quote,
+    quoted,
     read_raw,
+    require_entity_limits,
     select_members,
     split_etag,
     with_typed_timestamp,
     without_metadata,
 )
-from tablestone.model.keys import EntityKey
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import EntityKey, require_key_in_body
 from tablestone.model.operations import Projection
-from tablestone.model.typed_json import quote
 from tablestone.wire.address import format_entity_path, format_table_path
 from tablestone.wire.negotiate import MetadataLevel
+
+Members = dict[str, Any]
+
+_UNREADABLE: Final = "An error occurred while processing this request."
+_CONTROL_INFORMATION: Final = "odata."
+"""The start of the names of control information, which clients may send back: `odata.etag` and others (wire 5.5)."""
+_SYSTEM: Final = frozenset(("PartitionKey", "RowKey", "Timestamp"))
+
+
+def unreadable() -> StorageError:
+    """The error for a body that cannot be read or has a value that does not fit its type (wire 5.5)."""
+    return StorageError("InvalidInput", _UNREADABLE, early=True)
+
+
+def _refuse_constant(_name: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are no JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Members:
+    """The members of one object; a name that occurs twice is refused (wire 5.5)."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise StorageError("DuplicatePropertiesSpecified", early=True)
+    return found
+
+
+_STRICT_READER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
+
+
+def decode_object(body: bytes) -> Members:
+    """The one JSON object of a body; raises `InvalidInput` for anything else.
+
+    orjson reads it. orjson is fast, but of two members with one name it keeps the last and reports no error. If this
+    may have happened, or if orjson refuses the body, the reader of the standard library decides.
+    """
+    body = body.removeprefix(BOM_UTF8)
+    try:
+        found = orjson.loads(body)
+        if not _has_all_members(body, found):
+            found = _decode_strictly(body)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        found = _decode_strictly(body)
+    if not isinstance(found, dict):
+        raise unreadable()
+    return found
+
+
+def _has_all_members(body: bytes, found: Any) -> bool:
+    """Whether `found` has all members of the body: then both have the same number of colons.
+
+    False if a text contains an escaped colon, which this count would miss.
+    """
+    if b"\\" in body and b"\\u003a" in body.lower():
+        return False
+    return body.count(b":") == orjson.dumps(found).count(b":")
+
+
+def _decode_strictly(body: bytes) -> Any:
+    try:
+        return _STRICT_READER.decode(body.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise unreadable() from error
+
+
+def decode_table_name(body: bytes) -> str:
+    """The TableName in the body of Create Table."""
+    name = decode_object(body).get("TableName")
+    if not isinstance(name, str):
+        raise StorageError("PropertiesNeedValue" if name is None else "InvalidInput")
+    return name
+
+
+def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:
+    """The entity in a body, checked. Its key is that of the URL, if the URL has one (wire 3.10, 5.5)."""
+    return entity_of_members(decode_object(body), key_in_url)
+
+
+def entity_of_members(
+    found: Members, key_in_url: EntityKey | None, *, control_information: bool = True
+) -> Entity:
+    """The entity of an object's members, which include annotations.
+
+    Without `control_information`, a name like `odata.etag` is the name of a property, and an invalid one. Raises
+    `PropertiesNeedValue` if an insert lacks a key, and the error of the first limit that is broken (wire 9). The error
+    of an unreadable value wins over that of an invalid name, in any order.
+    """
+    key = key_in_url or _key_in_body(found)
+    shape = _shape_of(found, control_information)
+    texts: dict[str, str] = {}
+    name = ""
+    try:
+        for name, before, text_of in shape.members:
+            value = found[name]
+            if value is not None:
+                texts[name] = before + text_of(value)
+    except DateTimeOutOfRange as date:
+        raise _unstorable_date(name, date.ticks) from date
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise unreadable() from error
+    for name in shape.illegal_names:
+        if found[name] is not None:
+            require_property_name(name)
+    require_entity_limits(key, texts)
+    return Entity(key, texts)
+
+
+class _Member(NamedTuple):
+    """One property of a shape. Its stored text is `before` and then the text of the value."""
+
+    name: str
+    before: str
+    text_of: Callable[[Any], str]
+    """Returns the text of a value. Raises a Python error, or the service's, if the value does not fit the type."""
+
+
+class _Shape(NamedTuple):
+    """The facts that follow from the names and annotations of a body alone; many entities of a table have the same."""
+
+    members: tuple[_Member, ...]
+    illegal_names: tuple[str, ...]
+
+
+def _shape_of(found: Members, control_information: bool) -> _Shape:  # noqa: FBT001 - for the cache
+    names = tuple(found)
+    if len("".join(names)) <= _SHORT_NAMES:
+        types = tuple([found[annotation] for annotation in _annotations_kept(names)])
+        try:
+            if len("".join(types)) <= _SHORT_NAMES:
+                return _shape_kept(names, types, control_information)
+        except TypeError:  # an annotation that is not a text
+            pass
+    types = tuple([found[annotation] for annotation in _annotations(names)])
+    return _shape(names, types, control_information)
+
+
+def _annotations(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of annotations among these names."""
+    return tuple([name for name in names if name.endswith(ANNOTATION)])
+
+
+def _shape(names: tuple[str, ...], types: tuple[Any, ...], control_information: bool) -> _Shape:  # noqa: FBT001
+    """The shape of a body. `types` are the values of its annotations, in the order of the names."""
+    type_of = dict(zip(_annotations(names), types, strict=True))
+    members: list[_Member] = []
+    illegal_names: list[str] = []
+    for name in names:
+        if name in _SYSTEM or name.endswith(ANNOTATION):
+            continue
+        if control_information and name.startswith(_CONTROL_INFORMATION):
+            continue
+        annotation = type_of.get(name + ANNOTATION)
+        try:
+            require_property_name(name)
+            members.append(_member(name, annotation))
+        except StorageError:
+            illegal_names.append(name)
+            members.append(_Member(name, "", _member("", annotation).text_of))
+    return _Shape(tuple(members), tuple(illegal_names))
+
+
+def _member(name: str, annotation: Any) -> _Member:
+    """One property, of the type in its annotation or without an annotation (wire 5.4)."""
+    if annotation is None:
+        return _Member(name, name_part(name), _inferred)
+    reader = _READERS.get(annotation) if isinstance(annotation, str) else None
+    if reader is None:
+        return _Member(name, "", _unreadable_value)
+    if reader.shown is None:
+        return _Member(name, name_part(name), reader.text)
+    before = annotated_name_part(name, reader.shown)
+    if reader.shown is EdmType.DOUBLE:
+        return _Member(name, "", partial(_double_member, name_part(name), before))
+    return _Member(name, before, reader.text)
+
+
+_SHORT_NAMES: Final = 2048
+"""The number of characters in all names of a body up to which its shape is cached, so that the cache stays small."""
+_annotations_kept = functools.lru_cache(maxsize=256)(_annotations)
+_shape_kept = functools.lru_cache(maxsize=256)(_shape)
+
+
+def _key_in_body(found: Members) -> EntityKey:
+    return EntityKey(_key_part(found, "PartitionKey"), _key_part(found, "RowKey"))
+
+
+def _key_part(found: Members, name: str) -> str:
+    """A key of an entity to insert: a string, with or without the annotation Edm.String (wire 5.5)."""
+    value = found.get(name)
+    if value is None:
+        raise StorageError("PropertiesNeedValue")
+    if not isinstance(value, str) or found.get(name + ANNOTATION, "Edm.String") != "Edm.String":
+        raise StorageError("InvalidInput", early=True)
+    require_key_in_body(name, _text(value))
+    return value
+
+
+def _text(value: str) -> str:
+    """The text itself; raises for a lone surrogate, which cannot be encoded in UTF-8."""
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise unreadable() from error
+    return value
+
+
+def _inferred(value: Any) -> str:
+    """The text of a value without an annotation; its type is that of the JSON value (wire 5.4)."""
+    if isinstance(value, str):
+        return quote(value if value.isascii() else _text(value))
+    if value is True or value is False:
+        return boolean_text(value)
+    if isinstance(value, int) and INT32_MIN <= value <= INT32_MAX:
+        return str(value)
+    if isinstance(value, int | float):
+        try:
+            return format_double(finite(float(value)))
+        except (ValueError, OverflowError) as error:
+            raise unreadable() from error
+    raise unreadable()
+
+
+def _unreadable_value(_value: Any) -> str:
+    """Raises for an annotation that is not a text or that names an unknown type."""
+    raise unreadable()
+
+
+def _unstorable_date(name: str, ticks: int) -> StorageError:
+    shown = "01/01/0001 00:00:00" if ticks < 0 else _american(ticks)
+    text = f"The '{name}' parameter of value '{shown}' is out of range."
+    return StorageError("OutOfRangeInput", text, early=True)
+
+
+def _american(ticks: int) -> str:
+    """A date as in the error's text: MM/dd/yyyy HH:mm:ss (wire 9)."""
+    text = format_date_time(min(ticks, DATE_TIME_MAX))
+    return f"{text[5:7]}/{text[8:10]}/{text[:4]} {text[11:19]}"
+
+
+class _Reader(NamedTuple):
+    """The reader of values of one annotated type."""
+
+    text: Callable[[Any], str]
+    """Returns the stored JSON text of a value; raises a Python error if the value does not fit the type."""
+    shown: EdmType | None
+    """The type in the stored annotation; None for types that are stored without one (wire 5.3)."""
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return quote(_text(value))
+
+
+def _integer(least: int, greatest: int) -> Callable[[Any], int]:
+    def number(value: Any) -> int:
+        if isinstance(value, str):
+            return parse_integer(value, least, greatest)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= greatest:
+            raise ValueError
+        return value
+
+    return number
+
+
+_int32: Final = _integer(INT32_MIN, INT32_MAX)
+_int64: Final = _integer(INT64_MIN, INT64_MAX)
+
+
+def _double(value: Any) -> str:
+    if isinstance(value, str):
+        return double_text(parse_double(value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    return format_double(finite(float(value)))
+
+
+def _double_member(plain: str, annotated: str, value: Any) -> str:
+    """The member of a Double; only NaN and the infinities need an annotation (wire 5.3)."""
+    text = _double(value)
+    return (annotated if text[0] == '"' else plain) + text
+
+
+def _boolean(value: Any) -> str:
+    if isinstance(value, str):
+        value = parse_boolean(value.strip())
+    if not isinstance(value, bool):
+        raise TypeError
+    return boolean_text(value)
+
+
+def _geography(value: Any) -> str:
+    """GeoJSON as an object, or as text, because some SDKs cannot send an object (docs/compatibility.md)."""
+    if isinstance(value, str):
+        value = _STRICT_READER.decode(value)
+    if set(value) - {"type", "coordinates", "crs"} or value["type"] != "Point":
+        raise ValueError
+    coordinates = value["coordinates"]
+    if not isinstance(coordinates, list) or len(coordinates) not in (2, 3):
+        raise ValueError
+    if any(isinstance(part, bool) or not isinstance(part, int | float) for part in coordinates):
+        raise ValueError
+    return geography_json(geography_point(*coordinates))
+
+
+def _date_time(value: Any) -> str:
+    return quoted(rewrite_date_time(value))
+
+
+_READERS: Final[Mapping[str, _Reader]] = {
+    "Edm.String": _Reader(_string, None),
+    "Edm.Int32": _Reader(lambda value: str(_int32(value)), None),
+    "Edm.Int64": _Reader(lambda value: quoted(_int64(value)), EdmType.INT64),
+    "Edm.Double": _Reader(_double, EdmType.DOUBLE),
+    "Edm.Boolean": _Reader(_boolean, None),
+    "Edm.DateTime": _Reader(_date_time, EdmType.DATE_TIME),
+    "Edm.DateTimeOffset": _Reader(_date_time, EdmType.DATE_TIME),
+    "Edm.Guid": _Reader(lambda value: quoted(parse_guid(value)), EdmType.GUID),
+    "Edm.Binary": _Reader(lambda value: quoted(rewrite_binary(value)), EdmType.BINARY),
+    "Edm.GeographyPoint": _Reader(_geography, EdmType.GEOGRAPHY_POINT),
+}
+
 
 JSON_TYPES: Final = {
     level: f"application/json;odata={level.value};streaming=true;charset=utf-8".encode("ascii")
@@ -42,7 +399,7 @@ def _context(base: str, fragment: str) -> bytes:
     return f'"odata.metadata":{quote(f"{base}$metadata#{fragment}")}'.encode("ascii")
 
 
-_SHORT: Final = 512
+_SHORT_FRAGMENT: Final = 512
 """The length in characters of a fragment, which repeats `$select`, up to which its member is cached."""
 # Requests name the same few tables.
 _short_context = functools.lru_cache(maxsize=512)(_context)
@@ -65,7 +422,7 @@ class JsonWriter:
         return json_error(code, message)
 
     def _context(self, fragment: str) -> bytes:
-        context = _short_context if len(fragment) <= _SHORT else _context
+        context = _short_context if len(fragment) <= _SHORT_FRAGMENT else _context
         return context(self._base, fragment)
 
     def table(self, table: str) -> bytes:

@@ -1,16 +1,28 @@
-"""Requests with `comp` or `restype`, answered in XML: policies, service properties, statistics, user delegation keys.
+"""Requests with `comp` or `restype` and their XML: policies, service properties, statistics, user delegation keys.
 
-Makes an operation of a request and a response of a result, as `decode` and `encode` do for OData. The headers differ,
-and errors are always XML, whatever Accept says (wire 2.4, 8.2). Knows HTTP; the documents are in `service_xml`.
+Makes an operation of a request and a response of a result, as `decode` and `encode` do for OData. Errors are always
+XML, whatever Accept says (wire 2.4, 8.2). Elements are read in any order, and written exactly as the service does: a
+byte order mark, one order, times with seven digits. All rules for the values are here (auth 7, 8.2); a broken rule is
+`InvalidXmlDocument`, as recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import html
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element
 
+from tablestone import limits
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.model.edm import format_date_time_fixed, utf16_length
 from tablestone.model.errors import StorageError
 from tablestone.model.operations import (
+    AccessPolicy,
     GetServiceProperties,
     GetServiceStats,
     GetTableAcl,
@@ -21,23 +33,386 @@ from tablestone.model.operations import (
     ServiceStats,
     SetServiceProperties,
     SetTableAcl,
+    SignedIdentifier,
     TableAclFound,
     UserDelegationKey,
 )
+from tablestone.model.service_properties import (
+    Changes,
+    CorsRule,
+    Logging,
+    Metrics,
+    ServiceProperties,
+    is_header_name,
+)
+from tablestone.model.shared_access import parse_instant
 from tablestone.wire.address import AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
 from tablestone.wire.encode import SERVER, Stamp, xml_error
 from tablestone.wire.messages import RawResponse
-from tablestone.wire.service_xml import (
-    read_key_info,
-    read_service_properties,
-    read_signed_identifiers,
-    write_service_properties,
-    write_service_stats,
-    write_signed_identifiers,
-    write_user_delegation_key,
-)
-from tablestone.wire.versions import VERSION_ECHOED, VERSION_JSON
+from tablestone.wire.versions import VERSION_ECHOED, VERSION_JSON, VERSIONS
+from tablestone.wire.xml_input import parse_xml
+
+VERSION_OF_HOURS: Final = VERSION_JSON
+"""From this version on: HourMetrics and MinuteMetrics instead of Metrics, CORS, and optional roots (wire 10.1)."""
+
+_DECLARATION: Final = '\ufeff<?xml version="1.0" encoding="utf-8"?>'
+_PERMISSIONS: Final = frozenset("raud")
+_ORIGIN = re.compile(r"[!-~]+")
+"""An origin is ASCII: a browser sends international domain names in Punycode."""
+_NUMBER = re.compile(r"\d{1,10}", re.ASCII)
+_METHODS: Final = frozenset(("DELETE", "GET", "HEAD", "MERGE", "PATCH", "POST", "OPTIONS", "PUT"))
+"""The methods that a CORS rule may allow (auth 8.2). Newer SDKs use PATCH in browsers."""
+_ANALYTICS_VERSION: Final = "1.0"
+
+
+def _invalid(reason: str, detail: str | None = None) -> StorageError:
+    return StorageError("InvalidXmlDocument", early=True, reason=reason, detail=detail)
+
+
+def _require(holds: object, reason: str, detail: str | None = None) -> None:
+    if not holds:
+        raise _invalid(reason, detail)
+
+
+# --- Reading -------------------------------------------------------------------------------------------------------
+
+
+def _elements(parent: Element) -> Iterable[Element]:
+    """The child elements of an element; raises if there is text between them."""
+    texts = [parent.text, *(child.tail for child in parent)]
+    _require(not any(text and text.strip() for text in texts), "text between elements", parent.tag)
+    return parent
+
+
+def _members(parent: Element, names: tuple[str, ...], *optional: str) -> dict[str, Element]:
+    """The child elements by name, in any order. Those in `names` must occur once; `optional` ones may occur once."""
+    found: dict[str, Element] = {}
+    for child in _elements(parent):
+        _require(
+            child.tag in names or child.tag in optional, "an element where it cannot be", child.tag
+        )
+        _require(child.tag not in found, "an element that comes twice", child.tag)
+        found[child.tag] = child
+    missing = [name for name in names if name not in found]
+    _require(not missing, "an element is missing", f"{missing} in {parent.tag}")
+    return found
+
+
+def _text(element: Element) -> str:
+    """The text of an element; raises if it has child elements."""
+    _require(len(element) == 0, "an element inside a value", element.tag)
+    return element.text or ""
+
+
+def _optional_text(element: Element | None) -> str | None:
+    """The text of an element, stripped; None if the text is empty or the element is missing."""
+    return None if element is None else _text(element).strip() or None
+
+
+def _boolean(element: Element) -> bool:
+    """`true` or `false`, in any case (wire 3.5)."""
+    text = _text(element).strip().lower()
+    _require(text in {"true", "false"}, "a value is neither true nor false", element.tag)
+    return text == "true"
+
+
+def _number(element: Element) -> int:
+    text = _text(element).strip()
+    _require(_NUMBER.fullmatch(text), "a value is no number", element.tag)
+    return int(text)
+
+
+def read_key_info(body: bytes) -> tuple[int | None, int]:
+    """The requested start (None: now) and expiry of a user delegation key, in ticks (auth 3.11)."""
+    root = parse_xml(body)
+    _require(root.tag == "KeyInfo", "another root element", root.tag)
+    found = _members(root, ("Expiry",), "Start", "DelegatedUserTid")
+    if _optional_text(found.get("DelegatedUserTid")) is not None:
+        # Such a key signs for users of that tenant only; signatures that are bound to a user are not supported.
+        raise StorageError("NotImplemented", early=True)
+    expiry = _instant(found["Expiry"])
+    if expiry is None:
+        raise _invalid("no Expiry")
+    return _instant(found.get("Start")), expiry
+
+
+def read_signed_identifiers(body: bytes) -> tuple[SignedIdentifier, ...]:
+    """The stored access policies in a document; none if the body is empty (auth 7)."""
+    if not body:
+        return ()
+    root = parse_xml(body)
+    _require(root.tag == "SignedIdentifiers", "another root element", root.tag)
+    identifiers = tuple(_signed_identifier(element) for element in _elements(root))
+    _require(len(identifiers) <= limits.SIGNED_IDENTIFIERS_MAX, "too many identifiers")
+    ids = {identifier.id for identifier in identifiers}
+    _require(len(ids) == len(identifiers), "an id twice")
+    return identifiers
+
+
+def _signed_identifier(element: Element) -> SignedIdentifier:
+    _require(
+        element.tag == "SignedIdentifier", "another element than SignedIdentifier", element.tag
+    )
+    members = _members(element, ("Id",), "AccessPolicy")
+    name = _text(members["Id"])
+    _require(0 < utf16_length(name) <= limits.SIGNED_IDENTIFIER_LENGTH_MAX, "length of an id")
+    policy = members.get("AccessPolicy")
+    return SignedIdentifier(name, None if policy is None else _access_policy(policy))
+
+
+def _access_policy(element: Element) -> AccessPolicy | None:
+    """The policy of an element; None if all its values are empty, as recorded."""
+    members = _members(element, (), "Start", "Expiry", "Permission")
+    permission = _optional_text(members.get("Permission"))
+    if permission is not None:  # letters in any order, each at most once (auth 3.1)
+        letters = frozenset(permission)
+        _require(letters <= _PERMISSIONS and len(letters) == len(permission), "a permission")
+    policy = AccessPolicy(
+        _instant(members.get("Start")), _instant(members.get("Expiry")), permission
+    )
+    return None if policy == AccessPolicy(None, None, None) else policy
+
+
+def _instant(element: Element | None) -> int | None:
+    text = _optional_text(element)
+    if text is None:
+        return None
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise _invalid("a date") from error
+
+
+def read_service_properties(body: bytes, version: str) -> Changes:
+    """The changes in a document: its root elements. A root that is left out keeps its value (auth 8.2)."""
+    root = parse_xml(body)
+    _require(root.tag == "StorageServiceProperties", "another root element", root.tag)
+    if version < VERSION_OF_HOURS:
+        members = _members(root, ("Logging", "Metrics"), "DefaultServiceVersion")
+    else:
+        members = _members(
+            root, (), "Logging", "HourMetrics", "MinuteMetrics", "Cors", "DefaultServiceVersion"
+        )
+    _require(members, "no settings")
+    changes: Changes = {}
+    for name, element in members.items():
+        field, read = _ROOTS[name]
+        changes[field] = read(element)
+    return changes
+
+
+def _retention_days(element: Element) -> int | None:
+    """The days of a retention policy, None for no end. If the policy is not enabled, `Days` is ignored."""
+    members = _members(element, ("Enabled",), "Days")
+    if not _boolean(members["Enabled"]):
+        return None
+    _require("Days" in members, "no Days")
+    days = _number(members["Days"])
+    _require(1 <= days <= limits.RETENTION_DAYS_MAX, "Days")
+    return days
+
+
+def _logging(element: Element) -> Logging:
+    members = _members(element, ("Version", "Read", "Write", "Delete", "RetentionPolicy"))
+    _require(_text(members["Version"]).strip() == _ANALYTICS_VERSION, "the version of Logging")
+    return Logging(
+        _boolean(members["Read"]),
+        _boolean(members["Write"]),
+        _boolean(members["Delete"]),
+        _retention_days(members["RetentionPolicy"]),
+    )
+
+
+def _metrics(element: Element) -> Metrics:
+    """The metrics of an element. IncludeAPIs is necessary if metrics are enabled, and ignored otherwise."""
+    members = _members(element, ("Version", "Enabled", "RetentionPolicy"), "IncludeAPIs")
+    _require(_text(members["Version"]).strip() == _ANALYTICS_VERSION, "the version of metrics")
+    enabled = _boolean(members["Enabled"])
+    _require(not enabled or "IncludeAPIs" in members, "no IncludeAPIs")
+    include_apis = _boolean(members["IncludeAPIs"]) if enabled else None
+    return Metrics(enabled, include_apis, _retention_days(members["RetentionPolicy"]))
+
+
+def _cors(element: Element) -> tuple[CorsRule, ...]:
+    rules = tuple(_cors_rule(rule) for rule in _elements(element))
+    _require(len(rules) <= limits.CORS_RULES_MAX, "too many CORS rules")
+    length = sum(len((part.text or "").encode("utf-8")) for rule in element for part in rule)
+    _require(length <= limits.CORS_TEXT_BYTES_MAX, "length of CORS rules")
+    return rules
+
+
+def _cors_rule(element: Element) -> CorsRule:
+    _require(element.tag == "CorsRule", "another element than CorsRule", element.tag)
+    members = _members(
+        element,
+        (
+            "AllowedOrigins",
+            "AllowedMethods",
+            "AllowedHeaders",
+            "ExposedHeaders",
+            "MaxAgeInSeconds",
+        ),
+    )
+    origins = _listed(members["AllowedOrigins"])
+    _require(all(map(_ORIGIN.fullmatch, origins)), "an origin that no browser can send")
+    _require(0 < len(origins) <= limits.CORS_ORIGINS_MAX, "origins of a CORS rule")
+    methods = tuple(method.upper() for method in _listed(members["AllowedMethods"]))
+    _require(methods and set(methods) <= _METHODS, "methods of a CORS rule")
+    return CorsRule(
+        origins,
+        methods,
+        _header_names(members["AllowedHeaders"]),
+        _header_names(members["ExposedHeaders"]),
+        _number(members["MaxAgeInSeconds"]),
+    )
+
+
+def _listed(element: Element) -> tuple[str, ...]:
+    """The items of a list with commas; raises for an item that is too long."""
+    items = tuple(item.strip() for item in _text(element).split(",") if item.strip())
+    _require(all(len(item) <= limits.CORS_ITEM_LENGTH_MAX for item in items), "length of an item")
+    return items
+
+
+def _header_names(element: Element) -> tuple[str, ...]:
+    """Names of headers in the service's order: those that end in `*` come last (wire 3.5)."""
+    names = _listed(element)
+    _require(all(map(is_header_name, names)), "a name that no header can have")
+    prefixes = [name for name in names if name.endswith("*")]
+    literal = [name for name in names if not name.endswith("*")]
+    _require(len(literal) <= limits.CORS_HEADERS_MAX, "names of headers")
+    _require(len(prefixes) <= limits.CORS_HEADER_PREFIXES_MAX, "prefixes of headers")
+    return (*literal, *prefixes)
+
+
+def _default_version(element: Element) -> str | None:
+    """The default version; an empty element removes it."""
+    version = _optional_text(element)
+    _require(version is None or version in VERSIONS, "DefaultServiceVersion")
+    return version
+
+
+_ROOTS: Final[dict[str, tuple[str, Callable[[Element], object]]]] = {
+    "Logging": ("logging", _logging),
+    "Metrics": ("hour_metrics", _metrics),
+    "HourMetrics": ("hour_metrics", _metrics),
+    "MinuteMetrics": ("minute_metrics", _metrics),
+    "Cors": ("cors", _cors),
+    "DefaultServiceVersion": ("default_version", _default_version),
+}
+"""The field of `ServiceProperties` for each root element, and the element's reader."""
+
+
+# --- Writing -------------------------------------------------------------------------------------------------------
+
+
+def _element(name: str, content: str) -> str:
+    return f"<{name}>{content}</{name}>" if content else f"<{name} />"
+
+
+def _leaf(name: str, text: str) -> str:
+    return _element(name, html.escape(text, quote=False).replace("\r", "&#xD;"))
+
+
+def _flag(name: str, value: bool) -> str:  # noqa: FBT001 - the value that is written
+    return _element(name, "true" if value else "false")
+
+
+def _document(text: str) -> bytes:
+    return (_DECLARATION + text).encode("utf-8")
+
+
+def write_signed_identifiers(identifiers: Iterable[SignedIdentifier]) -> bytes:
+    """The stored access policies of a table (wire 3.8)."""
+    return _document(_element("SignedIdentifiers", "".join(map(_written_identifier, identifiers))))
+
+
+def _written_identifier(identifier: SignedIdentifier) -> str:
+    content = _leaf("Id", identifier.id)
+    policy = identifier.policy
+    if policy is not None:
+        parts = []
+        if policy.start is not None:
+            parts.append(_element("Start", format_date_time_fixed(policy.start)))
+        if policy.expiry is not None:
+            parts.append(_element("Expiry", format_date_time_fixed(policy.expiry)))
+        if policy.permission is not None:
+            parts.append(_element("Permission", policy.permission))
+        content += _element("AccessPolicy", "".join(parts))
+    return _element("SignedIdentifier", content)
+
+
+def write_service_properties(properties: ServiceProperties, version: str) -> bytes:
+    """The service properties in the form of a version (auth 8.1)."""
+    logging = properties.logging
+    content = _element(
+        "Logging",
+        _element("Version", _ANALYTICS_VERSION)
+        + _flag("Read", logging.read)
+        + _flag("Write", logging.write)
+        + _flag("Delete", logging.delete)
+        + _written_retention(logging.retention_days),
+    )
+    if version < VERSION_OF_HOURS:
+        content += _written_metrics("Metrics", properties.hour_metrics)
+    else:
+        content += _written_metrics("HourMetrics", properties.hour_metrics)
+        content += _written_metrics("MinuteMetrics", properties.minute_metrics)
+        content += _element("Cors", "".join(map(_written_cors_rule, properties.cors)))
+    if properties.default_version is not None:
+        content += _element("DefaultServiceVersion", properties.default_version)
+    return _document(_element("StorageServiceProperties", content))
+
+
+def _written_retention(days: int | None) -> str:
+    content = _flag("Enabled", days is not None)
+    if days is not None:
+        content += _element("Days", str(days))
+    return _element("RetentionPolicy", content)
+
+
+def _written_metrics(name: str, metrics: Metrics) -> str:
+    content = _element("Version", _ANALYTICS_VERSION) + _flag("Enabled", metrics.enabled)
+    if metrics.include_apis is not None:
+        content += _flag("IncludeAPIs", metrics.include_apis)
+    return _element(name, content + _written_retention(metrics.retention_days))
+
+
+def _written_cors_rule(rule: CorsRule) -> str:
+    content = (
+        _leaf("AllowedMethods", ",".join(rule.allowed_methods))
+        + _leaf("AllowedOrigins", ",".join(rule.allowed_origins))
+        + _leaf("AllowedHeaders", ",".join(rule.allowed_headers))
+        + _leaf("ExposedHeaders", ",".join(rule.exposed_headers))
+        + _element("MaxAgeInSeconds", str(rule.max_age_seconds))
+    )
+    return _element("CorsRule", content)
+
+
+def write_user_delegation_key(key: UserDelegationKey) -> bytes:
+    """A user delegation key, with the elements of Blob and Queue and in their order (auth 3.11)."""
+    content = (
+        ("SignedOid", key.object_id),
+        ("SignedTid", key.tenant_id),
+        ("SignedStart", key.start),
+        ("SignedExpiry", key.expiry),
+        ("SignedService", key.service),
+        ("SignedVersion", key.version),
+        ("Value", base64.b64encode(key.value).decode("ascii")),
+    )
+    leaves = "".join(_leaf(name, text) for name, text in content)
+    return _document(_element("UserDelegationKey", leaves))
+
+
+def write_service_stats(last_sync: int) -> bytes:
+    """Replication statistics: live, and complete up to this moment (ticks), because there is one copy (auth 9)."""
+    moment = datetime(1, 1, 1, tzinfo=UTC) + timedelta(seconds=last_sync // TICKS_PER_SECOND)
+    replication = _element("Status", "live") + _element(
+        "LastSyncTime", format_datetime(moment, usegmt=True)
+    )
+    return _document(_element("StorageServiceStats", _element("GeoReplication", replication)))
+
 
 _VERSION_OF_POLICIES: Final = "2012-02-12"
 """The first version with stored access policies (wire 3.8)."""
@@ -121,13 +496,13 @@ _RESOURCES: Final[dict[tuple[AddressKind, str | None, str | None], _Resource]] =
 def respond_with_xml(operation: Operation, result: Result, stamp: Stamp) -> RawResponse:
     """The response to an operation that succeeded (wire 2.4)."""
     if isinstance(result, TableAclFound):
-        return _document(write_signed_identifiers(result.identifiers), stamp)
+        return _document_answer(write_signed_identifiers(result.identifiers), stamp)
     if isinstance(result, ServicePropertiesFound):
-        return _document(write_service_properties(result.properties, stamp.version), stamp)
+        return _document_answer(write_service_properties(result.properties, stamp.version), stamp)
     if isinstance(result, ServiceStats):
-        return _document(write_service_stats(result.last_sync), stamp)
+        return _document_answer(write_service_stats(result.last_sync), stamp)
     if isinstance(result, UserDelegationKey):
-        return _document(write_user_delegation_key(result), stamp)
+        return _document_answer(write_user_delegation_key(result), stamp)
     if isinstance(operation, SetServiceProperties):
         return RawResponse(202, _headers(stamp))
     return RawResponse(204, [*_headers(stamp), (b"content-length", b"0")])
@@ -135,7 +510,7 @@ def respond_with_xml(operation: Operation, result: Result, stamp: Stamp) -> RawR
 
 def respond_with_xml_error(error: StorageError, stamp: Stamp, now: int) -> RawResponse:
     """The response to a request that failed behind the service's front door (auth 5.3). `now` is in ticks."""
-    response = _document(xml_error(error, stamp, now), stamp)
+    response = _document_answer(xml_error(error, stamp, now), stamp)
     response.status = error.status
     response.headers.append((b"x-ms-error-code", error.code.encode("ascii")))
     response.headers.extend(
@@ -144,7 +519,7 @@ def respond_with_xml_error(error: StorageError, stamp: Stamp, now: int) -> RawRe
     return response
 
 
-def _document(body: bytes, stamp: Stamp) -> RawResponse:
+def _document_answer(body: bytes, stamp: Stamp) -> RawResponse:
     return RawResponse(200, [*_headers(stamp), (b"content-type", b"application/xml")], body)
 
 

@@ -22,7 +22,7 @@ from tablestone.model.entity_json import (
 )
 from tablestone.model.keys import EntityKey
 from tablestone.model.operations import Projection, SignedIdentifier
-from tablestone.wire import atom_payload, json_payload, json_reader, service_xml
+from tablestone.wire import atom_payload, json_payload, service_resources
 from tablestone.wire.address import format_table_path
 from tablestone.wire.batch import BatchRequest, parse_batch
 from tablestone.wire.encode import PayloadWriter
@@ -57,26 +57,28 @@ def _use_entity(entity: Entity) -> None:
             writer.entities("Table", [writer.listed("Table", stored, projection)], projection)
     select_members(stored, names)
     without_metadata(stored)
-    again = json_reader.decode_entity(_MINIMAL.entity("Table", stored, None), None)
+    again = json_payload.decode_entity(_MINIMAL.entity("Table", stored, None), None)
     assert again.key == entity.key
     assert again.members == {name: _as_json(text) for name, text in entity.members.items()}
 
 
 def _parse_table_name(content: bytes) -> str:
     if content[:1] == b"{":
-        return json_reader.decode_table_name(content)
+        return json_payload.decode_table_name(content)
     return atom_payload.decode_table_name(content)
 
 
 def _use_identifiers(found: tuple[SignedIdentifier, ...]) -> None:
-    written = service_xml.write_signed_identifiers(found)
-    assert service_xml.read_signed_identifiers(written) == found
+    written = service_resources.write_signed_identifiers(found)
+    assert service_resources.read_signed_identifiers(written) == found
 
 
 def _parse_properties(content: bytes) -> object:
     """Service properties, in a version that they fit."""
     is_old = b"<Metrics>" in content
-    return service_xml.read_service_properties(content, "2012-02-12" if is_old else "2019-02-02")
+    return service_resources.read_service_properties(
+        content, "2012-02-12" if is_old else "2019-02-02"
+    )
 
 
 def _parse_batch(content: bytes) -> BatchRequest:
@@ -147,7 +149,7 @@ _METRICS = (
 
 PAYLOAD_PARSERS: Final[dict[str, Parser]] = {
     "json-entity": Parser(
-        lambda content: json_reader.decode_entity(content, None),
+        lambda content: json_payload.decode_entity(content, None),
         (
             b'{"PartitionKey":"p","RowKey":"r","s":"x","n":1,"d":1.5,"b":true,"z":null}',
             b'{"PartitionKey":"p","RowKey":"r","l@odata.type":"Edm.Int64","l":"5","g@odata.type":"Edm.Guid",'
@@ -159,7 +161,7 @@ PAYLOAD_PARSERS: Final[dict[str, Parser]] = {
         use=_use_entity,
     ),
     "json-entity-at-a-key": Parser(
-        lambda content: json_reader.decode_entity(content, KEY),
+        lambda content: json_payload.decode_entity(content, KEY),
         (b'{"s":"x","d@odata.type":"Edm.Double","d":"NaN"}', b"{}"),
         _JSON_WORDS,
         use=_use_entity,
@@ -175,7 +177,7 @@ PAYLOAD_PARSERS: Final[dict[str, Parser]] = {
     ),
     "xml": Parser(parse_xml, (b'<a b="c"><d/>e&amp;</a>',), _XML_WORDS),
     "signed-identifiers": Parser(
-        service_xml.read_signed_identifiers,
+        service_resources.read_signed_identifiers,
         (
             b"<SignedIdentifiers><SignedIdentifier><Id>a</Id><AccessPolicy><Start>2017-01-05</Start><Expiry>"
             b"2018-01-05T03:25:45.1234567Z</Expiry><Permission>raud</Permission></AccessPolicy></SignedIdentifier>"
@@ -186,7 +188,7 @@ PAYLOAD_PARSERS: Final[dict[str, Parser]] = {
     ),
     "service-properties": Parser(_parse_properties, (_CORS, _METRICS), _XML_WORDS),
     "key-info": Parser(
-        service_xml.read_key_info,
+        service_resources.read_key_info,
         (
             b"<KeyInfo><Start>2017-01-05T03:25:45Z</Start><Expiry>2017-01-06T03:25:45Z</Expiry></KeyInfo>",
         ),

@@ -20,6 +20,7 @@ from tablestone.model.errors import StorageError
 from tablestone.model.etag import format_etag, parse_etag
 from tablestone.model.filter_tree import FilterNode
 from tablestone.model.keys import EntityKey, decode_key, encode_key
+from tablestone.model.shared_access import parse_instant
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.filter_parser import TABLE_PROPERTIES, parse_filter
 from tablestone.query.plan import plan_query
@@ -27,6 +28,7 @@ from tablestone.tables.filter_pushdown import hint_of
 from tablestone.wire.address import (
     Address,
     format_entity_path,
+    parse_host,
     parse_query_string,
     parse_resource,
     readable_parameters,
@@ -38,8 +40,6 @@ from tablestone.wire.continuation import (
     parse_table_token,
     parse_token,
 )
-from tablestone.wire.host import parse_host
-from tablestone.wire.instants import parse_instant
 from tablestone.wire.messages import RawRequest
 from tablestone.wire.negotiate import negotiate, preference
 

@@ -62,7 +62,7 @@ from tablestone.tables.service import TableService
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH, entity_partition
 from tablestone.tables.sweeping import Sweeper
 from tablestone.tables.writes import decide
-from tablestone.wire.json_reader import decode_entity
+from tablestone.wire.json_payload import decode_entity
 
 ACCOUNT = Named("histories")
 TABLE = "Water"

@@ -53,6 +53,7 @@ from tablestone.model.operations import (
     QueryTables,
     SignedIdentifier,
 )
+from tablestone.model.shared_access import parse_instant
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
 from tablestone.tables.account_incarnation import Named
@@ -60,7 +61,6 @@ from tablestone.tables.metadata import DELEGATION, DocumentKind, Documents
 from tablestone.tables.service import TableService
 from tablestone.telemetry.request_record import RequestRecord
 from tablestone.wire.address import parse_query_string
-from tablestone.wire.instants import parse_instant
 from tablestone.wire.messages import RawRequest
 
 MUTATIONS = 100_000

@@ -48,7 +48,7 @@ from tablestone.model.operations import (
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.metadata import DocumentKind
-from tablestone.wire.json_reader import decode_entity
+from tablestone.wire.json_payload import decode_entity
 
 ACCOUNT: Final = Named("simulation")
 TABLE: Final = "Worlds"

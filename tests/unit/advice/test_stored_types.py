@@ -9,8 +9,7 @@ from tablestone.model.edm import EdmType
 from tablestone.model.filter_tree import print_filter
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tools.client import Query
-from tablestone.tools.queries import explain
-from tablestone.tools.reading import Cost
+from tablestone.tools.queries import Cost, explain
 
 DOUBLE, INT32, INT64 = EdmType.DOUBLE, EdmType.INT32, EdmType.INT64
 

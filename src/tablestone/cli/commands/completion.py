@@ -7,7 +7,7 @@ import sys
 import click
 from click.shell_completion import get_completion_class
 
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.errors import TransferRefused
 
 _VARIABLE = "_TABLESTONE_COMPLETE"
 

@@ -30,13 +30,12 @@ from tablestone.tools.comparing import (
     Difference,
     KeyRange,
 )
-from tablestone.tools.connection import Connection, parse_place
+from tablestone.tools.connection import Connection, open_profiles, parse_place
 from tablestone.tools.copying import MARGIN_TICKS, Copying, CopyReport, TableCopy
-from tablestone.tools.journal import Journal, open_journal
-from tablestone.tools.profiles import open_profiles
+from tablestone.tools.errors import TransferRefused
 from tablestone.tools.progress import DIFFERING, progress_for, shown_bytes
-from tablestone.tools.reading import TableReader
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.queries import TableReader
+from tablestone.tools.resume_journal import Journal, open_journal
 from tablestone.tools.writing import OnConflict
 
 DIFFERS = 1

@@ -22,9 +22,9 @@ from tablestone.cli.data_options import (
 )
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.deleting import Delete
+from tablestone.tools.errors import TransferRefused
 from tablestone.tools.progress import progress_for
-from tablestone.tools.reading import TableReader, checked_filter
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.queries import TableReader, checked_filter
 
 _deleting = together(
     click.option("--dry-run", is_flag=True, help="Only count what would be deleted."),

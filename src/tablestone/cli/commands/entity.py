@@ -21,6 +21,8 @@ from tablestone.cli.data_options import (
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.tools.client import Operation, TableEndpoint
+from tablestone.tools.errors import InFlight, Retry, TransferFailed, TransferRefused
+from tablestone.tools.exporting import default_output, show
 from tablestone.tools.formats.rows import type_named
 from tablestone.tools.odata import (
     TypedEntity,
@@ -29,9 +31,6 @@ from tablestone.tools.odata import (
     typed_value,
     write_body,
 )
-from tablestone.tools.refusals import TransferFailed, TransferRefused
-from tablestone.tools.retrying import InFlight, Retry
-from tablestone.tools.showing import default_output, show
 
 _with_key = together(
     table_argument,

@@ -20,9 +20,14 @@ import uvicorn
 from tablestone.cli.data_options import connection_for, connection_options
 from tablestone.explorer.account import ExplorerSettings
 from tablestone.explorer.grid_query import FILE_NAME
-from tablestone.tools.connection import Connection, GivenConnection, parse_place
-from tablestone.tools.profiles import DIRECTORY_VARIABLE, open_profiles
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.connection import (
+    DIRECTORY_VARIABLE,
+    Connection,
+    GivenConnection,
+    open_profiles,
+    parse_place,
+)
+from tablestone.tools.errors import TransferRefused
 
 END_SECONDS_MAX: Final = 3.0
 """Seconds from Ctrl+C until the process ends without the pages that are still being made."""

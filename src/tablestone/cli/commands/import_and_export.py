@@ -27,9 +27,9 @@ from tablestone.cli.data_options import (
     with_reading,
 )
 from tablestone.tools.client import Query, TableEndpoint
+from tablestone.tools.errors import TransferRefused
 from tablestone.tools.exporting import Export, ExportReport, Target, export_to_stream
 from tablestone.tools.formats.compressed import STANDARD_STREAM, ReadPosition, split_name
-from tablestone.tools.formats.csv_schema import schema_beside
 from tablestone.tools.formats.reading_file import (
     JSON_KINDS,
     KINDS,
@@ -37,11 +37,11 @@ from tablestone.tools.formats.reading_file import (
     read_rows,
     require_kind,
 )
+from tablestone.tools.formats.typed_csv import schema_beside
 from tablestone.tools.importing import Import, ImportReport, RejectFile
-from tablestone.tools.journal import Journal, open_journal
 from tablestone.tools.progress import progress_for, shown_bytes
-from tablestone.tools.reading import Mixed, TableReader, checked_filter
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.queries import Mixed, TableReader, checked_filter
+from tablestone.tools.resume_journal import Journal, open_journal
 from tablestone.tools.writing import OnConflict
 
 SOME_REJECTED = 1

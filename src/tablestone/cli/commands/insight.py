@@ -26,9 +26,9 @@ from tablestone.insight.report import (
     QueryShape,
     TableInsight,
 )
+from tablestone.tools.errors import TransferFailed
 from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, workload_of
 from tablestone.tools.progress import shown_bytes, shown_seconds
-from tablestone.tools.refusals import TransferFailed
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,10 +10,10 @@ import click
 from tablestone.tools.connection import (
     GivenConnection,
     from_file,
+    open_profiles,
     resolve,
 )
-from tablestone.tools.profiles import open_profiles
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.errors import TransferRefused
 
 STANDARD_INPUT = "-"
 

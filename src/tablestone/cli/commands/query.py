@@ -19,12 +19,16 @@ from tablestone.clock import monotonic_seconds
 from tablestone.model.edm import EdmType
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tools.client import Query, TableEndpoint
+from tablestone.tools.errors import TransferRefused
+from tablestone.tools.exporting import default_output, show
 from tablestone.tools.odata import property_of
 from tablestone.tools.queries import (
     Met,
     Refinement,
+    TableReader,
     TypesMet,
     all_of,
+    checked_filter,
     explain,
     parse_order,
     parse_pair,
@@ -32,9 +36,6 @@ from tablestone.tools.queries import (
     shown_value,
     without,
 )
-from tablestone.tools.reading import TableReader, checked_filter
-from tablestone.tools.refusals import TransferRefused
-from tablestone.tools.showing import default_output, show
 
 _KEYS = ("PartitionKey", "RowKey")
 

@@ -23,7 +23,7 @@ from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
 from tablestone.engines.contract import Engine
 from tablestone.model.errors import StorageError
-from tablestone.model.table_names import require_new_table_name
+from tablestone.model.keys import require_new_table_name
 from tablestone.tables.metadata import DocumentKind, Documents, Members
 
 PRINCIPAL_LENGTH_MAX = 256

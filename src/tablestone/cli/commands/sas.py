@@ -22,8 +22,7 @@ from tablestone.cli.options import BrokenOption, Command, with_options
 from tablestone.cli.stored_data import KEY_OPTIONS, endpoint_of, keys_of
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.model.edm import format_date_time
-from tablestone.model.signature_values import is_client_addresses
-from tablestone.wire.instants import parse_instant
+from tablestone.model.shared_access import is_client_addresses, parse_instant
 from tablestone.wire.versions import VERSIONS
 
 VERSION: Final = "2019-02-02"

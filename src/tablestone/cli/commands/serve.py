@@ -87,8 +87,10 @@ class ServedExplorer:
         from tablestone.explorer.account import ExplorerSettings  # noqa: PLC0415 - an extra
         from tablestone.explorer.application import create_explorer_of_accounts  # noqa: PLC0415 - an extra
         from tablestone.explorer.grid_query import FILE_NAME  # noqa: PLC0415 - an extra
-        from tablestone.tools.connection import parse_connection_string  # noqa: PLC0415
-        from tablestone.tools.profiles import DIRECTORY_VARIABLE  # noqa: PLC0415 - as above
+        from tablestone.tools.connection import (  # noqa: PLC0415 - an extra
+            DIRECTORY_VARIABLE,
+            parse_connection_string,
+        )
 
         if isinstance(self._tls, CertificateFiles | SelfSigned):
             files = self._tls.files if isinstance(self._tls, SelfSigned) else self._tls

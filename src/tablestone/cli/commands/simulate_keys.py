@@ -22,19 +22,18 @@ from tablestone.cli.data_options import (
 )
 from tablestone.insight.report import DAY
 from tablestone.limits import PARTITION_RATE_TARGET
-from tablestone.model.table_names import TABLE_NAME
+from tablestone.model.keys import TABLE_NAME
 from tablestone.query.plan import PlanKind
 from tablestone.tools.connection import GivenConnection
+from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import read_rows, require_kind
 from tablestone.tools.formats.rows import Reading, Rejected, Row
 from tablestone.tools.insight import ask_for_insight, queries_of, rate_of
 from tablestone.tools.progress import progress_for, shown_bytes
-from tablestone.tools.reading import TableReader
-from tablestone.tools.refusals import TransferFailed, TransferRefused
-from tablestone.tools.simulated_keys import PERCENTILES
+from tablestone.tools.queries import TableReader
 from tablestone.tools.simulated_queries import GivenQuery, QueryFigures, distinct
-from tablestone.tools.simulating import Simulation, rows_of_table, simulate
+from tablestone.tools.simulation import PERCENTILES, Simulation, rows_of_table, simulate
 
 _PLANS = {PlanKind.TABLE: "table scan"}
 PARTITIONS_SHOWN_MAX = 5

@@ -22,10 +22,9 @@ from tablestone.cli.data_options import (
 )
 from tablestone.tools.client import Query, RawEntity, TableEndpoint
 from tablestone.tools.connection import GivenConnection
+from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.progress import Reached, progress_for, shown_bytes
-from tablestone.tools.queries import count_by
-from tablestone.tools.reading import TableReader, TableSize, checked_filter, size_of
-from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.queries import TableReader, TableSize, checked_filter, count_by, size_of
 
 
 @click.command(epilog="Example: tablestone count Weather --by PartitionKey")

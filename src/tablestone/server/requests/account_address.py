@@ -14,8 +14,7 @@ from tablestone.auth.account import Account
 from tablestone.configuration import LOCAL_DOMAIN
 from tablestone.model.errors import StorageError
 from tablestone.tables.cached_rows import NOT_KEPT
-from tablestone.wire.address import split_account
-from tablestone.wire.host import Host, normalized_host, parse_host
+from tablestone.wire.address import Host, normalized_host, parse_host, split_account
 
 _SECONDARY = "-secondary"
 

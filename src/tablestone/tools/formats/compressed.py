@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.errors import TransferFailed, TransferRefused
 
 STANDARD_STREAM: Final = "-"
 COMPRESSIONS: Final = (".gz", ".zst")

@@ -14,9 +14,9 @@ import orjson
 from tablestone.model.edm import EdmValue
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
+from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.compressed import BinaryFile
 from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker
-from tablestone.tools.refusals import TransferRefused
 
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 """A line that is longer than this holds no entity: the service takes 1 MiB of one."""

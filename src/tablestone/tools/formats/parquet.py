@@ -19,14 +19,14 @@ from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.model import edm
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
-from tablestone.model.keys import PARTITION_KEY, ROW_KEY
-from tablestone.model.typed_json import (
+from tablestone.model.entity_json import (
     geography_json,
 )
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
+from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker, key_text
-from tablestone.tools.refusals import TransferFailed, TransferRefused
 
 ROWS_PER_BATCH: Final = 5_000
 _TYPE: Final = b"edm.type"

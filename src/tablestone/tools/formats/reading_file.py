@@ -1,15 +1,20 @@
-"""Any file of entities as rows: the reader for the name of a file.
+"""Any file of entities as rows: the reader is chosen by the name of the file.
 
 `.jsonl .ndjson .json .csv .parquet`, the first four also with `.gz` or `.zst`, a `.manifest` of AzCopy 7, and `-` for
-standard input. Knows names only: the readers are loaded when one is needed, since pyarrow takes its time.
+standard input. Each reader is loaded when a file needs it, because pyarrow loads slowly.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from tablestone.tools.formats import azcopy_manifest, json_lines
+import orjson
+
+from tablestone.tools.errors import TransferRefused
+from tablestone.tools.formats import json_lines
 from tablestone.tools.formats.compressed import (
     STANDARD_STREAM,
     ReadPosition,
@@ -17,7 +22,70 @@ from tablestone.tools.formats.compressed import (
     split_name,
 )
 from tablestone.tools.formats.rows import Reading, Rejected, Row
-from tablestone.tools.refusals import TransferRefused
+from tablestone.tools.formats.typed_csv import SUFFIX as SCHEMA_SUFFIX
+
+MANIFEST_SUFFIX: Final = ".manifest"
+_KINDS: Final = ("json", "csv")
+_REST: Final = r"_(?P<range>\d+)(?:_(?P<split>\d+))?_[0-9A-Fa-f]+"
+_MOMENT: Final = r"(?P<moment>\d{8}T\d{6}(?:\.\d+)?Z?)"
+
+
+def data_files(manifest: str) -> tuple[str, list[Path]]:
+    """The kind of the data files (json or csv) and their paths in order.
+
+    Refuses a file that is no manifest, and a manifest whose files are not all there.
+    """
+    path = Path(manifest)
+    described = _read(path)
+    kind = str(described["PayloadFormat"]).lower()
+    if kind not in _KINDS:
+        raise TransferRefused(
+            f"{path} describes files of {described['PayloadFormat']}, which AzCopy 7 did not write."
+        )
+    found = sorted(
+        (int(named["range"]), int(named["split"] or 0), candidate)
+        for candidate in path.parent.iterdir()
+        if not candidate.name.endswith(SCHEMA_SUFFIX)
+        and (named := _named(candidate.name, path, described, kind))
+    )
+    expected = described.get("TotalDataFiles")
+    if isinstance(expected, int) and expected != len(found):
+        raise TransferRefused(
+            f"{path} counts {expected} data files, and {len(found)} are beside it."
+        )
+    if not found:
+        raise TransferRefused(f"{path} has no data file beside it.")
+    return kind, [candidate for _, _, candidate in found]
+
+
+def _named(name: str, manifest: Path, described: dict[str, Any], kind: str) -> re.Match[str] | None:
+    """How a file is named, if it is a data file of this manifest."""
+    rest = rf"{_REST}\.{kind}"
+    named = re.fullmatch(re.escape(manifest.stem) + rest, name)
+    if named:
+        return named
+    of_table = re.escape(f"{described.get('AccountName')}_{described.get('TableName')}_")
+    named = re.fullmatch(of_table + _MOMENT + rest, name)
+    if named and _digits(str(described.get("Timestamp"))).startswith(_digits(named["moment"])):
+        return named
+    return None
+
+
+def _digits(moment: str) -> str:
+    return re.sub(r"\D", "", moment)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        described = orjson.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    except OSError as error:
+        raise TransferRefused(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        described = None
+    if not isinstance(described, dict) or "PayloadFormat" not in described:
+        raise TransferRefused(f"{path} is not a manifest of AzCopy.")
+    return described
+
 
 JSON_KINDS: Final = ("jsonl", "ndjson", "json")
 KINDS: Final = (*JSON_KINDS, "csv", "parquet")
@@ -39,7 +107,7 @@ def kind_of(path: str, given: str | None) -> str:
 
 def require_kind(path: str, given: str | None) -> None:
     """Refuse a file whose kind is not known, before anything else is done."""
-    if given is not None or not path.endswith(azcopy_manifest.SUFFIX):
+    if given is not None or not path.endswith(MANIFEST_SUFFIX):
         kind_of(path, given)
 
 
@@ -47,7 +115,7 @@ def read_rows(
     path: str, reading: Reading, given_kind: str | None, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
     """The rows of a file, in its order. `position` follows the reading."""
-    if path.endswith(azcopy_manifest.SUFFIX) and given_kind is None:
+    if path.endswith(MANIFEST_SUFFIX) and given_kind is None:
         yield from _of_manifest(path, reading, position)
         return
     kind = kind_of(path, given_kind)
@@ -62,7 +130,7 @@ def read_rows(
         return
     with open_for_reading(path, position) as file:
         if kind == "csv":
-            from tablestone.tools.formats.csv_typed import read_csv  # noqa: PLC0415 - as above
+            from tablestone.tools.formats.typed_csv import read_csv  # noqa: PLC0415 - as above
 
             yield from read_csv(file, path, reading)
         else:
@@ -74,7 +142,7 @@ def _of_manifest(
 ) -> Iterator[Row | Rejected]:
     """The rows of all data files, numbered on through them."""
     before = 0
-    kind, paths = azcopy_manifest.data_files(manifest)
+    kind, paths = data_files(manifest)
     for path in paths:
         number = 0
         for row in read_rows(str(path), reading, kind, position):

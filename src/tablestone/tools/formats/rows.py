@@ -16,8 +16,8 @@ from tablestone.model import edm
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
+from tablestone.tools.errors import TransferRefused
 from tablestone.tools.odata import TypedEntity, require_storable, write_body
-from tablestone.tools.refusals import TransferRefused
 
 
 class Row(NamedTuple):

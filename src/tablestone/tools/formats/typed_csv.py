@@ -1,30 +1,29 @@
-"""CSV whose columns have types: `temp:Double` in the header, a schema beside the file, or Storage Explorer's `temp`
-with `temp@type` beside it.
+"""CSV whose columns have types, which stand in the header, in a schema beside the file, or in columns of their own.
 
-pyarrow cuts the text into cells; this module gives each cell its meaning. An empty cell is an absent property and `""`
-an empty string. Text is never taken for a formula: it is stored and written as it is.
+Types are `temp:Double` in the header, a line of `weather.schema.csv` for `weather.csv`, or Storage Explorer's column
+`temp@type` beside `temp`. AzCopy 7 wrote such a schema in a form that is not documented; both forms that are known are
+read. pyarrow cuts the text into cells, and this module gives each cell its meaning. An empty cell is an absent property
+and `""` an empty string. Text is never taken for a formula: it is stored and written as it is.
 """
 
 from __future__ import annotations
 
 import codecs
-import csv as text_csv
+import csv
 import io
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, cast
-
-import pyarrow as pa
-from pyarrow import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from tablestone.model.edm import EdmType, EdmValue, GeographyPoint
 from tablestone.model.entity import TIMESTAMP, is_identifier
+from tablestone.model.entity_json import geography_json
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
-from tablestone.model.typed_json import geography_json
 from tablestone.tools import odata
-from tablestone.tools.formats.compressed import BinaryFile
-from tablestone.tools.formats.csv_schema import read_schema
+from tablestone.tools.errors import TransferFailed, TransferRefused
+from tablestone.tools.formats.compressed import COMPRESSIONS, STANDARD_STREAM, BinaryFile
 from tablestone.tools.formats.rows import (
     TYPE_NAMES,
     Reading,
@@ -34,7 +33,71 @@ from tablestone.tools.formats.rows import (
     key_text,
     type_named,
 )
-from tablestone.tools.refusals import TransferFailed, TransferRefused
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SUFFIX: Final = ".schema.csv"
+_HEADER: Final = "name,type\n"
+_TYPES: Final = {name.lower(): kind for name, kind in TYPE_NAMES.items()}
+
+
+def schema_beside(path: str) -> Path:
+    """The name of the schema of a CSV file, compressed or not."""
+    plain = Path(path)
+    if plain.suffix.lower() in COMPRESSIONS:
+        plain = plain.with_suffix("")
+    return plain.with_suffix(SUFFIX)
+
+
+def read_schema(path: str) -> dict[str, EdmType]:
+    """The types that the schema beside a CSV file names; none where there is no schema."""
+    if path == STANDARD_STREAM:
+        return {}
+    beside = schema_beside(path)
+    try:
+        with beside.open(encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise TransferRefused(f"{beside} cannot be read: {error.strerror}.") from None
+    except (UnicodeDecodeError, csv.Error):
+        rows = []
+    found = _of_two_lines(rows) or _of_lines(rows) or _of_lines(rows[1:])
+    if not found:
+        raise TransferRefused(
+            f"{beside} is no schema: a line for each column with its name and its type is needed, such as temp,Double."
+        )
+    return found
+
+
+def schema_text(columns: Iterable[tuple[str, EdmType]]) -> str:
+    """The schema of these columns. The name of a property never needs quotes."""
+    lines = (f"{name},{kind.value.removeprefix('Edm.')}\n" for name, kind in columns)
+    return _HEADER + "".join(lines)
+
+
+def _of_two_lines(rows: list[list[str]]) -> dict[str, EdmType]:
+    if len(rows) != 2 or len(rows[0]) != len(rows[1]):
+        return {}
+    return _typed(zip(*rows, strict=True))
+
+
+def _of_lines(rows: list[list[str]]) -> dict[str, EdmType]:
+    return _typed((row[0], row[1] if len(row) > 1 else "") for row in rows)
+
+
+def _typed(pairs: Iterable[tuple[str, ...]]) -> dict[str, EdmType]:
+    """The table of names and types; empty if one of the types is none."""
+    found = {}
+    for name, text in pairs:
+        kind = _TYPES.get(text.strip().removeprefix("Edm.").lower())
+        if kind is None:
+            return {}
+        found[name] = kind
+    return found
+
 
 _WIDE: Final = ("utf-16", "utf-32")
 
@@ -106,8 +169,8 @@ class MarkedEnd(io.RawIOBase):
 def _last_cell(text: str) -> str:
     """The cell that a quote which is not closed makes of the rest of a row."""
     try:
-        return next(text_csv.reader([text]))[-1]
-    except (text_csv.Error, StopIteration):
+        return next(csv.reader([text]))[-1]
+    except (csv.Error, StopIteration):
         return text  # too long for the module: the line where the row begins
 
 
@@ -135,6 +198,8 @@ class _Column(NamedTuple):
 
 def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Rejected]:
     """The rows of a CSV file with a header."""
+    import pyarrow  # noqa: PLC0415, F401 - a missing package is told before the faults of a file
+
     maker = RowMaker(reading)
     ragged: dict[int, Any] = {}
 
@@ -191,7 +256,7 @@ def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> list[s
         raise TransferRefused(f"--encoding {reading.encoding!r} is not known.") from None
     except UnicodeDecodeError as error:
         raise TransferRefused(_not_in(path, reading.encoding, error.reason)) from None
-    names = next(text_csv.reader(text.splitlines(keepends=True)), None)
+    names = next(csv.reader(text.splitlines(keepends=True)), None)
     if not names:
         raise TransferRefused(f"{path} is empty: its first line must name the columns.")
     return names
@@ -201,19 +266,22 @@ def _batches(
     file: BinaryFile, path: str, reading: Reading, width: int, note: Callable[[Any], str]
 ) -> Iterator[pa.RecordBatch]:
     """The cells as columns of text, a block at a time."""
+    import pyarrow as pa  # noqa: PLC0415 - loads slowly, and a schema needs only this module
+    from pyarrow import csv as arrow_csv  # noqa: PLC0415 - as above
+
     names = [str(index) for index in range(width)]
     try:
-        yield from csv.open_csv(
+        yield from arrow_csv.open_csv(
             file,
-            read_options=csv.ReadOptions(
+            read_options=arrow_csv.ReadOptions(
                 use_threads=False,
                 block_size=BLOCK_BYTES,
                 encoding=reading.encoding,
                 column_names=names,
                 skip_rows_after_names=1,
             ),
-            parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
-            convert_options=csv.ConvertOptions(
+            parse_options=arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
+            convert_options=arrow_csv.ConvertOptions(
                 column_types={name: pa.string() for name in names},
                 null_values=["", *reading.nulls],
                 strings_can_be_null=True,

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
-from tablestone.tools.refusals import TransferFailed, TransferRefused
+from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
 
 DIRECTORY_VARIABLE: Final = "TABLESTONE_JOURNALS"

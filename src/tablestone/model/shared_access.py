@@ -1,11 +1,12 @@
-"""The dates of shared access signatures and stored access policies: text to ticks.
+"""Values in shared access signatures and stored access policies: dates and client addresses.
 
-Accepts only the formats that the service documents for them (auth 2.5), which are fewer than those of an Edm.DateTime.
-Does not know the purpose of a date or the present time.
+The service accepts a signature with any value, and then refuses each request that has it (auth 2.1, 3.1). So whoever
+makes a signature checks its values first.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Final
 
@@ -27,3 +28,12 @@ def parse_instant(text: str) -> int:
     if not 0 <= ticks <= DATE_TIME_MAX:
         raise ValueError(text)
     return ticks
+
+
+def is_client_addresses(text: str) -> bool:
+    """Whether this is an address, or two of one kind with a hyphen between (`sip`); an address with a zone is none."""
+    try:
+        kinds = {ipaddress.ip_address(each).version for each in text.split("-")}
+    except ValueError:
+        return False
+    return len(kinds) == 1 and text.count("-") <= 1 and "%" not in text

@@ -1,0 +1,242 @@
+"""The errors of the tools: those that a user sees, those of a service, and which of these are tried again.
+
+Imports nothing of the SDK, so that the command line can catch these errors without loading it. No text of an error
+has a key, a signature or a connection string.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import orjson
+
+from tablestone.clock import monotonic_seconds
+
+if TYPE_CHECKING:
+    from azure.core.exceptions import HttpResponseError
+    from azure.core.rest import HttpResponse
+
+
+class TransferRefused(Exception):
+    """The tool was asked for something it cannot begin: bad input, a wrong option. Nothing was written."""
+
+
+class TransferFailed(Exception):
+    """The tool began and could not finish, or found a difference. The sentence says how to go on where one can."""
+
+
+_XML_CODE: Final = re.compile(rb"<(?:\w+:)?code>([^<]+)<", re.IGNORECASE)
+_XML_MESSAGE: Final = re.compile(rb"<(?:\w+:)?message[^>]*>([^<]+)<", re.IGNORECASE)
+_INDEXED: Final = re.compile(r"(\d{1,3}):")
+
+
+class ServiceError(Exception):
+    """An answer that is no success. `index` is the operation of a transaction, where the service tells which."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        text: str,
+        *,
+        index: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__((code or f"HTTP status {status}") + (f": {text}" if text else ""))
+        self.status = status
+        self.code = code
+        self.text = text
+        self.index = index
+        self.retry_after = retry_after
+
+
+class Unreachable(Exception):
+    """No answer, or not a whole one: the connection failed. A write may have been done."""
+
+    told = "cannot be reached"
+    """The words between the name of the service and the reason."""
+
+
+class Unanswered(Unreachable):
+    """The service was reached, and gave no whole answer."""
+
+    told = "gives no whole answer"
+
+
+def read_json(content: bytes) -> dict[str, Any]:
+    """The JSON object of an answer; `Unanswered` if the answer was cut off or is of another kind."""
+    try:
+        read = orjson.loads(content)
+    except ValueError:
+        raise Unanswered("what came is not the JSON of a table service") from None
+    if not isinstance(read, dict):
+        raise Unanswered("what came is JSON of another kind")
+    return read
+
+
+def service_error(response: HttpResponse, content: bytes) -> ServiceError:
+    """The error that an answer with a status of 300 or more tells."""
+    after = response.headers.get("Retry-After", "")
+    code, text = _error_members(content)
+    return ServiceError(
+        response.status_code,
+        response.headers.get("x-ms-error-code") or code,
+        text,
+        retry_after=float(after) if after.isdecimal() else None,
+    )
+
+
+def part_error(status: int, content: bytes) -> ServiceError:
+    """The error of the one part that a failed transaction is answered with; its text begins with the index."""
+    start = content.find(b"{")
+    code, text = _error_members(content[start : content.rfind(b"}") + 1] if start >= 0 else b"")
+    indexed = _INDEXED.match(text)
+    if indexed is None:
+        return ServiceError(status, code, text)
+    return ServiceError(status, code, text[indexed.end() :], index=int(indexed[1]))
+
+
+def _error_members(content: bytes) -> tuple[str, str]:
+    try:
+        error = orjson.loads(content)["odata.error"]
+        text = error["message"]["value"]
+        return str(error["code"]), str(text).partition("\nRequestId:")[0]
+    except (ValueError, KeyError, TypeError):
+        return _xml_members(content)
+
+
+def _xml_members(content: bytes) -> tuple[str, str]:
+    """The same of an error in XML, which services answer where they did not get as far as the form that was asked."""
+    code, text = (pattern.search(content) for pattern in (_XML_CODE, _XML_MESSAGE))
+    found = [
+        html.unescape(each[1].decode("utf-8", "replace")) if each else "" for each in (code, text)
+    ]
+    return found[0], found[1].partition("\nRequestId:")[0]
+
+
+def code_of(error: HttpResponseError) -> str:
+    """The service's code in an error of the SDK; empty where it has none."""
+    code = getattr(error, "error_code", None)
+    return str(getattr(code, "value", code) or "")
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text: the SDK and requests append details."""
+    return str(error).partition("\n")[0]
+
+
+Answer = TypeVar("Answer")
+
+BUSY_STATUSES: Final = frozenset((408, 429, 500, 502, 503, 504))
+ATTEMPTS_MAX: Final = 10
+FIRST_PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS_MAX: Final = 20.0
+SUCCESSES_PER_STEP: Final = 20
+"""Requests in a row that succeed before one more may be in flight."""
+
+
+class InFlight:
+    """How many requests may be in flight: fewer when the service is busy, more again while it is not."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._allowed = most
+        self._running = 0
+        self._successes = 0
+        self._changed = threading.Condition()
+
+    @property
+    def allowed(self) -> int:
+        return self._allowed
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Holds one of the places; waits until one is free."""
+        with self._changed:
+            while self._running >= self._allowed:
+                self._changed.wait()
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify()
+
+    def busy(self) -> None:
+        with self._changed:
+            self._allowed = max(1, self._allowed // 2)
+            self._successes = 0
+
+    def succeeded(self) -> None:
+        with self._changed:
+            self._successes += 1
+            if self._successes >= SUCCESSES_PER_STEP and self._allowed < self._most:
+                self._allowed += 1
+                self._successes = 0
+                self._changed.notify()
+
+
+class Retry:
+    """Calls a request until it is answered. `stop` set by another thread ends the waiting.
+
+    After `patience_seconds` no further attempt begins.
+    """
+
+    def __init__(
+        self,
+        in_flight: InFlight,
+        *,
+        stop: threading.Event | None = None,
+        attempts: int = ATTEMPTS_MAX,
+        patience_seconds: float | None = None,
+    ) -> None:
+        self._in_flight = in_flight
+        self._stop = stop or threading.Event()
+        self._attempts = attempts
+        self._patience = patience_seconds
+        self.retries = 0
+
+    def __call__(self, request: Callable[[], Answer]) -> Answer:
+        """The request's answer. Raises its `ServiceError` where asking again changes nothing."""
+        return self.telling(lambda _uncertain: request())
+
+    def telling(self, request: Callable[[bool], Answer]) -> Answer:
+        """The same for a write: the request is told whether an earlier attempt may have been done without an answer."""
+        uncertain = False
+        end = None if self._patience is None else monotonic_seconds() + self._patience
+        pause = FIRST_PAUSE_SECONDS
+        for attempt in range(1, self._attempts + 1):
+            try:
+                with self._in_flight.one():
+                    answer = request(uncertain)
+            except ServiceError as error:
+                if error.status not in BUSY_STATUSES:
+                    raise
+                # 500 and a gateway's time-out say nothing of whether the write was done; busy says that it was not.
+                uncertain = uncertain or error.status not in (429, 503)
+                self._give_up_after(attempt, end, f"The service answers {error}")
+                after = error.retry_after
+            except Unreachable as error:
+                uncertain = True
+                self._give_up_after(attempt, end, f"The service {error.told}: {error}")
+                after = None
+            else:
+                self._in_flight.succeeded()
+                return answer
+            self._in_flight.busy()
+            self.retries += 1
+            if self._stop.wait(pause if after is None else after):
+                break
+            pause = min(pause * 2, PAUSE_SECONDS_MAX)
+        raise TransferFailed("Stopped.")
+
+    def _give_up_after(self, attempt: int, end: float | None, sentence: str) -> None:
+        if attempt == self._attempts or (end is not None and monotonic_seconds() > end):
+            tried = "once" if attempt == 1 else f"{attempt} times"
+            raise TransferFailed(f"{sentence} (tried {tried}).") from None
