@@ -198,7 +198,7 @@ class _Column(NamedTuple):
 
 def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Rejected]:
     """The rows of a CSV file with a header."""
-    import pyarrow  # noqa: PLC0415, F401 - a missing package is told before the faults of a file
+    import pyarrow as pa  # noqa: PLC0415, F401 - a missing package is told before the faults of a file
 
     maker = RowMaker(reading)
     ragged: dict[int, Any] = {}
