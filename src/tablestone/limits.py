@@ -93,8 +93,8 @@ PAGE_SECONDS_MAX: Final = 5
 """The time after which a page ends with a continuation token, even if the page is empty (wire 6.6)."""
 SELECT_NAMES_MAX: Final = 255
 """Names in `$select` (wire 5.6)."""
-FILTER_DEPTH_MAX: Final = 500
-"""The depth of parentheses and `not` in a filter ("a few hundred", wire 6.1)."""
+FILTER_STEPS_MAX: Final = 800
+"""Steps that the service's parser goes down in a filter: eight for each parenthesis, one for each `not` (wire 6.6)."""
 FILTER_KEY_RANGES_MAX: Final = 1000
 """Disjoint key ranges of a plan; for more, the plan reads the range around them. Ours."""
 SCAN_ROWS_PER_READ: Final = 500

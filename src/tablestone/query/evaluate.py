@@ -187,7 +187,8 @@ def _any_of(predicates: list[Predicate]) -> Predicate:
 def compile_filter(node: FilterNode) -> Predicate:
     """The filter as a function of one entity.
 
-    This function and its result use one stack frame for each level of nesting: `limits.FILTER_DEPTH_MAX` frames fit.
+    This function and its result use one stack frame for each level of nesting, of which `limits.FILTER_STEPS_MAX`
+    allows some hundred.
     """
     if isinstance(node, Comparison):
         return _compile_comparison(node)

@@ -67,6 +67,8 @@ _WORDS: Final = {
     "NaN": EdmValue(EdmType.DOUBLE, edm.parse_double("NaN")),
     "INF": EdmValue(EdmType.DOUBLE, edm.parse_double("INF")),
 }
+_BEGINS_A_TOKEN: Final = frozenset(",-=/?.*:")
+"""Characters that begin a token of ODataLib, and none of the service's grammar."""
 PYTHON_DOUBLES: Final = {"nan": _WORDS["NaN"], "inf": _WORDS["INF"]}
 """NaN and infinity as Python's SDK writes them (wire 12.3): names, and constants only in a comparison of two names."""
 
@@ -86,6 +88,16 @@ def syntax_error(text: str, end: int) -> StorageError:
     return invalid_input(f"Syntax error at position {utf16_length(text[:end])} in '{text}'.")
 
 
+def unexpected(text: str, token: Token) -> StorageError:
+    """The error for a token that cannot be where it is. A character that begins no token has a text of its own."""
+    if token.kind == INVALID and token.value not in _BEGINS_A_TOKEN:
+        position = utf16_length(text[: token.start])
+        return invalid_input(
+            f"Syntax error: character '{token.value}' is not valid at position {position} in '{text}'."
+        )
+    return syntax_error(text, token.end)
+
+
 def unterminated_string(text: str) -> StorageError:
     """The error for a quote that is never closed; its position is the end of the text (wire 6.5)."""
     position = utf16_length(text)
@@ -102,7 +114,7 @@ def _unrecognized(kind: EdmType, literal: str, text: str, start: int) -> Storage
 
 
 def _read_number(written: str) -> EdmValue:
-    """42, 42L, 4.2, 1e3, 3D, -INF; a whole number gets the smallest type that can hold it (wire 6.2)."""
+    """42, 42L, 4.2, 1e3, 3D, -INF; a whole number without `L` is an Int32 (wire 6.2)."""
     suffix = written[-1]
     if suffix in "Ll":
         return EdmValue(EdmType.INT64, edm.parse_integer(written[:-1], INT64_MIN, INT64_MAX))
@@ -112,15 +124,20 @@ def _read_number(written: str) -> EdmValue:
         return EdmValue(EdmType.DOUBLE, edm.parse_double(written[:-1]))
     if suffix in "Mm":
         raise not_implemented()  # Edm.Decimal, which the service lacks (wire 6.2)
-    digits = written.removeprefix("-")
-    # A number beyond Int64 is a Double: JavaScript writes whole numbers up to 21 digits without point or exponent.
-    if digits.isdecimal() and len(digits) <= 19:
-        whole = int(written)
-        if INT32_MIN <= whole <= INT32_MAX:
-            return EdmValue(EdmType.INT32, whole)
-        if INT64_MIN <= whole <= INT64_MAX:
-            return EdmValue(EdmType.INT64, whole)
+    if _is_whole(written):
+        return EdmValue(EdmType.INT32, edm.parse_integer(written, INT32_MIN, INT32_MAX))
     return EdmValue(EdmType.DOUBLE, edm.parse_double(written.replace("inf", "INF")))
+
+
+def _is_whole(written: str) -> bool:
+    return written.removeprefix("-").isdecimal()
+
+
+def _type_of_number(written: str) -> EdmType:
+    """The type that the form of a number names, for the error if it has no such value."""
+    if _is_whole(written):
+        return EdmType.INT32
+    return EdmType.INT64 if written[-1] in "Ll" else EdmType.DOUBLE
 
 
 def _read_date_time(content: str) -> EdmValue:
@@ -207,9 +224,7 @@ def tokens(text: str) -> Iterator[Token]:
             try:
                 number = _read_number(written)
             except ValueError:
-                raise _unrecognized(
-                    EdmType.INT64 if written[-1] in "Ll" else EdmType.DOUBLE, written, text, start
-                ) from None
+                raise _unrecognized(_type_of_number(written), written, text, start) from None
             yield Token(LITERAL, number, start, position)
         elif kind == "typed":
             yield Token(LITERAL, _read_typed(written, text, start), start, position)

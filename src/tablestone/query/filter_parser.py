@@ -34,7 +34,13 @@ from tablestone.model.filter_tree import (
 )
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query import filter_lexer as lexer
-from tablestone.query.filter_lexer import Token, invalid_input, not_implemented, syntax_error
+from tablestone.query.filter_lexer import (
+    Token,
+    invalid_input,
+    not_implemented,
+    syntax_error,
+    unexpected,
+)
 
 ENTITY_PROPERTIES: Final[Mapping[str, EdmType]] = MappingProxyType(
     {PARTITION_KEY: EdmType.STRING, ROW_KEY: EdmType.STRING, TIMESTAMP: EdmType.DATE_TIME}
@@ -46,6 +52,8 @@ TABLE_PROPERTIES: Final[Mapping[str, EdmType]] = MappingProxyType({"TableName": 
 CACHED_TEXT_LENGTH_MAX: Final = 512
 
 _COMPARISONS: Final = {operator.value: operator for operator in ComparisonOperator}
+_STEPS_OF_A_LEVEL: Final = 8
+"""The functions that ODataLib's parser calls inside each other for a pair of parentheses; `not` is one more."""
 _ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "mod", "has", "in"})
 _FUNCTION: Final = re.compile(
     "any|all|cast|ceiling|concat|contains|date|day|endswith|exists|floor|fractionalseconds|hour|indexof|isof|length|"
@@ -95,7 +103,7 @@ class _Parser:
         self._text = text
         self._declared = declared
         self._levels: list[_Level] = []
-        self._depth = 0
+        self._steps = _STEPS_OF_A_LEVEL
         self._type_error: StorageError | None = None
 
     def parse(self) -> FilterNode | None:
@@ -126,7 +134,7 @@ class _Parser:
         elif kind == lexer.NAME and value == "not":
             if level.operator is not None:
                 raise not_implemented()  # `a eq not b`
-            self._deeper()
+            self._deeper(1)
             level.negations += 1
         elif kind == lexer.NAME:
             assert isinstance(value, str)
@@ -134,13 +142,13 @@ class _Parser:
         elif kind == lexer.NULL:
             level.operand = _NULL
         elif kind == lexer.OPEN:
-            self._deeper()
+            self._deeper(_STEPS_OF_A_LEVEL)
             self._levels.append(level)
             return _Level()
         elif value == "-":
             raise not_implemented()  # negation of an operand that is not a number
         else:
-            raise syntax_error(self._text, token.end)
+            raise unexpected(self._text, token)
         return level
 
     def _expect_operator(self, level: _Level, token: Token, previous: Token | None) -> _Level:
@@ -164,7 +172,7 @@ class _Parser:
         elif kind == lexer.CLOSE and self._levels:
             result = self._close(level)
             level = self._levels.pop()
-            self._depth -= 1
+            self._steps -= _STEPS_OF_A_LEVEL
             level.operand = result
         elif kind == lexer.END and not self._levels:
             level.operand = self._close(level)
@@ -173,13 +181,13 @@ class _Parser:
         elif value == "/":
             raise not_implemented()  # a path into a navigation property, or a lambda
         else:
-            raise syntax_error(self._text, token.end)
+            raise unexpected(self._text, token)
         return level
 
-    def _deeper(self) -> None:
-        self._depth += 1
-        if self._depth > limits.FILTER_DEPTH_MAX:
-            raise invalid_input()
+    def _deeper(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > limits.FILTER_STEPS_MAX:
+            raise invalid_input("Recursion depth exceeded allowed limit.")
 
     def _refuse_function(self, name: str) -> None:
         if _FUNCTION.fullmatch(name):
@@ -216,7 +224,7 @@ class _Parser:
             level.left = level.operator = None
         if level.negations:
             operand = self._negate(operand, level.negations)
-            self._depth -= level.negations
+            self._steps -= level.negations
             level.negations = 0
         level.terms.append(operand)
         level.operand = None

@@ -54,7 +54,7 @@ func TestFilters(t *testing.T) {
 		{"Number ne 2", []string{"1", "3", "5"}}, // row 4 has no Number
 		{"not (Number eq 2)", []string{"1", "3", "4", "5"}},
 		{"Large eq 2199023255552L", []string{"2"}},
-		{"Large eq 2199023255552", []string{"2"}},
+		{"Large eq 2199023255552L", []string{"2"}},
 		{"Ratio le 2.5", []string{"1", "2"}},
 		{"Even eq true", []string{"2"}},
 		{"Even", []string{"2"}},

@@ -133,7 +133,7 @@ FILTERS: list[tuple[str, str]] = [
     ("(Int32 eq 42)and(Boolean eq true)", "b"),
     ("Int32 eq -1 or Int32 eq 42 and Boolean eq false", "a"),
     ("Int64 eq 9007199254740993L", "b"),
-    ("Int64 ne 9007199254740993", "ac"),
+    ("Int64 ne 9007199254740993L", "ac"),
     ("Instant ge datetime'2026-06-01T12:00:00.1234560Z'", "bc"),
     ("Guid eq guid'C9DA6455-213D-42C9-9A79-3E9149A57833'", "b"),
     ("Binary eq binary'01ff'", "b"),
@@ -148,7 +148,7 @@ FILTERS: list[tuple[str, str]] = [
     ("String lt 42", "abc"),
     ("Int32 gt '0'", ""),
     ("Int32 eq 42L", ""),
-    ("Int64 eq 3000000000", "a"),
+    ("Int64 eq 3000000000L", "a"),
     ("String", ""),
 ]
 
