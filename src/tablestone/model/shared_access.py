@@ -1,4 +1,4 @@
-"""Values in shared access signatures and stored access policies: dates and client addresses.
+"""Values in shared access signatures and stored access policies: permissions, dates and client addresses.
 
 The service accepts a signature with any value, and then refuses each request that has it (auth 2.1, 3.1). So whoever
 makes a signature checks its values first.
@@ -10,7 +10,24 @@ import ipaddress
 import re
 from typing import Final
 
-from tablestone.model.edm import DATE_TIME_MAX, parse_date_time
+from tablestone.clock import TICKS_PER_SECOND
+from tablestone.model.edm import DATE_TIME_MAX, format_date_time, parse_date_time
+
+ACCOUNT_PERMISSIONS: Final = {
+    "r": "read",
+    "w": "write",
+    "d": "delete",
+    "l": "list",
+    "a": "add",
+    "c": "create",
+    "u": "update",
+    "p": "process messages",
+}
+"""The permissions of an account SAS by their letters, in the order of Azure's documents (auth 2.1)."""
+TABLE_PERMISSIONS: Final = {letter: ACCOUNT_PERMISSIONS[letter] for letter in "raud"}
+"""The permissions of a table SAS and of a stored access policy, in the order of Azure's documents (auth 3.1)."""
+_DURATION: Final = re.compile(r"(\d{1,6})([mhd])", re.ASCII)
+_SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 
 _TIME: Final = r"T\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)"
 _INSTANT = re.compile(rf"\d{{4}}-\d\d-\d\d(?:{_TIME})?", re.ASCII)
@@ -28,6 +45,18 @@ def parse_instant(text: str) -> int:
     if not 0 <= ticks <= DATE_TIME_MAX:
         raise ValueError(text)
     return ticks
+
+
+def end_after(duration: str, now: int) -> str | None:
+    """The time that comes a duration such as `30m`, `12h` or `7d` after `now` (ticks), to the second.
+
+    None for a text that is no such duration.
+    """
+    found = _DURATION.fullmatch(duration)
+    if found is None:
+        return None
+    seconds = now // TICKS_PER_SECOND + int(found[1]) * _SECONDS[found[2]]
+    return format_date_time(seconds * TICKS_PER_SECOND)
 
 
 def is_client_addresses(text: str) -> bool:

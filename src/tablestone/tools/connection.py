@@ -373,24 +373,36 @@ class Profiles(Mapping[str, Connection]):
         self._write()
 
     def _write(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # mkstemp makes the file with mode 0600, so no other user can read a secret at any moment.
-        handle, written = tempfile.mkstemp(dir=self._path.parent, prefix=".profiles-")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(self._entries, file, indent=2)
-        Path(written).replace(self._path)
+        write_private_json(self._path, self._entries)
 
 
 def open_profiles(environment: Mapping[str, str]) -> Profiles:
     """The profiles of the user who runs the command."""
+    return Profiles(settings_directory(environment) / "profiles.json")
+
+
+def settings_directory(environment: Mapping[str, str]) -> Path:
+    """The directory of the user's profiles and saved queries; `TransferRefused` if the user has no home directory."""
     named = environment.get(DIRECTORY_VARIABLE)
     try:
-        directory = Path(named) if named else user_directory(UserDirectory.CONFIGURATION)
+        return Path(named) if named else user_directory(UserDirectory.CONFIGURATION)
     except NoHomeDirectory as none:
         raise TransferRefused(
             f"{none}: name a directory for profiles with {DIRECTORY_VARIABLE}."
         ) from None
-    return Profiles(directory / "profiles.json")
+
+
+def write_private_json(path: Path, content: object) -> None:
+    """Replace a file with JSON that no other user can read at any moment; `TransferRefused` if that fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # mkstemp makes the file with mode 0600.
+        handle, written = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=2)
+        Path(written).replace(path)
+    except OSError as error:
+        raise TransferRefused(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:

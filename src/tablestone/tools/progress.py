@@ -151,6 +151,11 @@ def progress_for(
     return PlainLines(title, sys.stderr, counted=counted, errors=errors)
 
 
+def shown_count(number: int, noun: str, plural: str | None = None) -> str:
+    """A number for a person: `1 table`, `2,000 tables`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def shown_bytes(size: float) -> str:
     """A size for a person: `12.3 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):

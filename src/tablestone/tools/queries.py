@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any, Final, NamedTuple
 
+import orjson
+
 from tablestone.advice.advising import advise_on_query
 from tablestone.advice.filter_shape import with_stored_types
 from tablestone.advice.workload import QueryUse, TableUse
@@ -38,7 +40,7 @@ from tablestone.tools.errors import (
     TransferRefused,
 )
 from tablestone.tools.formats.rows import TYPE_NAMES, key_text
-from tablestone.tools.progress import Progress, Reached, shown_bytes
+from tablestone.tools.progress import Progress, Reached, shown_bytes, shown_count
 from tablestone.tools.writing import quoted
 
 PAGES_AHEAD: Final = 1
@@ -97,7 +99,8 @@ class TableReader:
         return page
 
     def pages(self, query: Query, token: Token | None = None) -> Iterator[Page]:
-        """All pages from the token on, the next one read ahead."""
+        """All pages from the token on, the next one read ahead; at most `query.top` entities, where it is given."""
+        left = query.top
         with ThreadPoolExecutor(PAGES_AHEAD, thread_name_prefix="read") as pool:
             walk = Walk()
             coming = pool.submit(self.page, query, token)
@@ -108,9 +111,12 @@ class TableReader:
                     # A failure holds this frame and its callers'. If they held it too, they would end as garbage, in
                     # any thread: the other side of a comparison perhaps in the thread that its end waits for.
                     del coming
+                if left is not None and len(page.entities) >= left:
+                    page = page._replace(entities=page.entities[:left], next_token=None)
                 if page.next_token is None:
                     yield page
                     return
+                left = None if left is None else left - len(page.entities)
                 if walk.is_back_at(page.next_token):
                     raise endless(query.table)
                 coming = pool.submit(self.page, query, page.next_token)
@@ -122,13 +128,8 @@ class TableReader:
 
     def entities(self, query: Query) -> Iterator[RawEntity]:
         """All entities of a query in the order of keys; at most `query.top`, where it is given."""
-        left = query.top
         for page in self.pages(query):
-            yield from page.entities if left is None else page.entities[:left]
-            if left is not None:
-                left -= len(page.entities)
-                if left <= 0:
-                    return
+            yield from page.entities
 
     def partition_keys(self, table: str) -> Iterator[str]:
         """The distinct PartitionKeys, each found by a seek behind the one before."""
@@ -152,12 +153,19 @@ class TableSize(NamedTuple):
     bytes: int
 
 
+def entity_bytes(raw: RawEntity) -> int:
+    """The size of an entity by that formula; of one with a value that our types refuse, the length of its JSON."""
+    try:
+        return entity_size(*odata.read_entity(raw))
+    except ValueError:
+        return len(orjson.dumps(raw))
+
+
 def size_of(reader: TableReader, table: str, progress: Progress) -> TableSize:
     """Read a table and add up; `TransferFailed` if it is deleted during that."""
     entities = size = 0
     for page in reader.pages(Query(table)):
-        for raw in page.entities:
-            size += entity_size(*odata.read_entity(raw))
+        size += sum(map(entity_bytes, page.entities))
         entities += len(page.entities)
         progress.update(Reached(entities, size))
     return TableSize(table, entities, size)
@@ -262,16 +270,12 @@ def explain(
     for advice in advise_on_query(use, TableUse(query.table)):
         lines += [f"advice ({advice.rule}): {advice.change}", f"  cost of writes: {advice.cost}"]
     lines.append(
-        f"cost: {_number(cost.requests, 'request', 'requests')}, "
-        f"{_number(cost.entities, 'entity', 'entities')} received for {shown:,} shown, "
+        f"cost: {shown_count(cost.requests, 'request')}, "
+        f"{shown_count(cost.entities, 'entity', 'entities')} received for {shown:,} shown, "
         f"{shown_bytes(cost.bytes)}, {seconds * 1000:,.0f} ms"
-        + (f", {_number(cost.retries, 'retry', 'retries')}" if cost.retries else "")
+        + (f", {shown_count(cost.retries, 'retry', 'retries')}" if cost.retries else "")
     )
     return lines
-
-
-def _number(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
 
 
 def plan_name(plan: Plan) -> str:

@@ -6,7 +6,7 @@ Refuses values that the service would refuse. `auth.shared_access_signature` mak
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -20,19 +20,19 @@ from tablestone.auth.shared_access_signature import (
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import BrokenOption, Command, with_options
 from tablestone.cli.stored_data import KEY_OPTIONS, endpoint_of, keys_of
-from tablestone.clock import TICKS_PER_SECOND, system_clock
-from tablestone.model.edm import format_date_time
-from tablestone.model.shared_access import is_client_addresses, parse_instant
+from tablestone.clock import system_clock
+from tablestone.model.shared_access import (
+    ACCOUNT_PERMISSIONS,
+    TABLE_PERMISSIONS,
+    end_after,
+    is_client_addresses,
+    parse_instant,
+)
 from tablestone.wire.versions import VERSIONS
 
 VERSION: Final = "2019-02-02"
 """The version that current SDKs sign with."""
-ACCOUNT_PERMISSIONS: Final = "rwdlacup"
-"""The letters of an account SAS in the order of Azure's documents (auth 2.1)."""
-TABLE_PERMISSIONS: Final = "raud"
 RESOURCE_TYPES: Final = "sco"
-_DURATION = re.compile(r"(\d{1,6})([mhd])", re.ASCII)
-_SECONDS: Final = {"m": 60, "h": 3600, "d": 86400}
 
 
 def _shared(command: Command) -> Command:
@@ -83,7 +83,7 @@ def sas() -> None:
 @sas.command(name="account")
 @click.argument("name", metavar="NAME")
 @click.option(
-    "--permissions", metavar="LETTERS", required=True, help=f"Some of {ACCOUNT_PERMISSIONS}."
+    "--permissions", metavar="LETTERS", required=True, help=f"Some of {''.join(ACCOUNT_PERMISSIONS)}."
 )
 @click.option(
     "--resource-types",
@@ -176,10 +176,9 @@ def _instant(flag: str, text: str | None) -> str | None:
     """The time as it is signed; a duration counts from now."""
     if text is None:
         return None
-    if (duration := _DURATION.fullmatch(text)) is not None:
-        seconds = int(duration[1]) * _SECONDS[duration[2]]
-        now = system_clock() // TICKS_PER_SECOND
-        return format_date_time((now + seconds) * TICKS_PER_SECOND)[:19] + "Z"
+    after = end_after(text, system_clock())
+    if after is not None:
+        return after
     try:
         parse_instant(text)
     except ValueError:
@@ -197,10 +196,10 @@ def _addresses(text: str | None) -> str | None:
     return text
 
 
-def _letters(flag: str, given: str, known: str) -> str:
+def _letters(flag: str, given: str, known: Iterable[str]) -> str:
     """The letters in the order in which they are known."""
     if not given or not set(given) <= set(known):
-        raise BrokenOption(f"{flag} must be some of the letters {known}, not {given!r}.")
+        raise BrokenOption(f"{flag} must be some of the letters {''.join(known)}, not {given!r}.")
     return "".join(letter for letter in known if letter in given)
 
 
