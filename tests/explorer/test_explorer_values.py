@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tablestone.explorer.account import ExplorerSettings, SeenProperties
-from tablestone.explorer.grid import COLUMNS_MAX, Cell, ShownPages, cell_of, columns_of
+from tablestone.explorer.grid import COLUMNS_MAX, Cell, cell_of, columns_of
 from tablestone.explorer.grid_query import (
     GridQuery,
     forget_query,
@@ -19,8 +18,15 @@ from tablestone.explorer.grid_query import (
     save_query,
     write_token,
 )
+from tablestone.explorer.import_export import ShownPages
 from tablestone.explorer.page_templates import _with_code
-from tablestone.explorer.property_fields import HINTS, differences, fields_of, read_form
+from tablestone.explorer.property_fields import (
+    HINTS,
+    PropertyField,
+    differences,
+    fields_of,
+    read_form,
+)
 from tablestone.explorer.query_bar import (
     advice_on,
     completions,
@@ -32,10 +38,10 @@ from tablestone.explorer.selection import LANGUAGES, point_code, query_code
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
-from tablestone.tools.client import Page, Query, RawEntity, Token
+from tablestone.tools.client import Page, Query, Token
 from tablestone.tools.connection import local_connection
 from tablestone.tools.errors import TransferRefused
-from tablestone.tools.queries import Cost
+from tablestone.tools.queries import TableReader
 
 RAW: dict[str, Any] = {
     "odata.etag": "W/\"datetime'2026-01-01T00%3A00%3A00Z'\"",
@@ -164,7 +170,7 @@ def test_an_entity_is_the_same_after_its_form() -> None:
     """Every type, a carriage return, and a name that JavaScript's objects have."""
     fields = fields_of(RAW)
     key = EntityKey("JFK", "1")
-    read = read_form(key, *([each[part] for each in fields] for part in range(3)))
+    read = read_form(key, [each[:3] for each in fields])
     assert read.entity == odata.read_entity(RAW)
 
 
@@ -197,14 +203,14 @@ REFUSED: list[tuple[str, str, str, str]] = [
 
 @pytest.mark.parametrize(("name", "kind", "text", "reason"), REFUSED)
 def test_a_field_that_is_no_value(name: str, kind: str, text: str, reason: str) -> None:
-    read = read_form(EntityKey("p", "r"), [name], [kind], [text])
+    read = read_form(EntityKey("p", "r"), [(name, kind, text)])
     assert read.entity is None
     assert read.fields[0].problem == reason
     assert read.fields[0].text == text
 
 
 def test_two_fields_of_one_name_are_refused() -> None:
-    read = read_form(EntityKey("p", "r"), ["a", "a"], ["String"] * 2, ["1", "2"])
+    read = read_form(EntityKey("p", "r"), [("a", "String", "1"), ("a", "String", "2")])
     assert read.fields[1].problem == "There are two properties a."
 
 
@@ -214,7 +220,8 @@ def test_the_two_versions_of_a_conflict() -> None:
         {"humid": EdmValue(EdmType.INT64, 40), "mine": EdmValue(EdmType.STRING, "x")},
     )
     found = {each.name: each for each in differences(yours, RAW)}
-    assert found["humid"][1:] == ("Int64", "40", "Int32", "40")
+    yours_and_stored = PropertyField("humid", "Int64", "40"), PropertyField("humid", "Int32", "40")
+    assert found["humid"][1:] == yours_and_stored
     assert found["humid"].differs
     assert found["mine"].stored is None
     assert found["temp"].yours is None
@@ -332,13 +339,11 @@ def test_saved_queries(tmp_path: Path) -> None:
     query = GridQuery("temp gt 3.0", ("temp",), "temp desc", 5)
     save_query(settings, "Weather", "wärm 😀", query)
     save_query(settings, "Other", "x", GridQuery())
-    assert [(each.name, each.query) for each in queries_of(settings, "Weather")] == [
-        ("wärm 😀", query)
-    ]
+    assert queries_of(settings, "Weather") == {"wärm 😀": query}
     assert settings.saved_queries is not None
     assert settings.saved_queries.stat().st_mode & 0o077 == 0
     forget_query(settings, "Weather", "wärm 😀")
-    assert queries_of(settings, "Weather") == []
+    assert queries_of(settings, "Weather") == {}
     for name in ("", " ", "x" * 81):
         with pytest.raises(TransferRefused):
             save_query(settings, "Weather", name, query)
@@ -357,22 +362,17 @@ FOUND = [
 ]
 
 
-class _Pages:
-    """A reader of pages of two entities."""
+class _Endpoint:
+    """Pages of two entities."""
 
     def __init__(self) -> None:
-        self.cost = Cost()
         self.asked: list[Query] = []
 
-    def pages(self, query: Query, _token: Token | None = None) -> Iterator[Page]:
+    def page(self, query: Query, token: Token | None) -> Page:
         self.asked.append(query)
-        for start in range(0, len(FOUND), 2):
-            is_last = start + 2 >= len(FOUND)
-            yield Page(FOUND[start : start + 2], None if is_last else Token("a", str(start)), 9)
-
-    def entities(self, query: Query) -> Iterator[RawEntity]:
-        for page in self.pages(query):
-            yield from page.entities
+        start = 0 if token is None else int(token.next_row_key)
+        end = start + 2
+        return Page(FOUND[start:end], Token("a", str(end)) if end < len(FOUND) else None, 9)
 
 
 @pytest.mark.parametrize(
@@ -392,10 +392,10 @@ def test_the_pages_of_what_is_shown(
     query: GridQuery, numbers: list[int], asked_for: tuple[str, ...]
 ) -> None:
     """In the order of the grid and no more than its `top`; a property that only orders is left out."""
-    reader: Any = _Pages()
-    pages = list(ShownPages(reader, query).pages(Query("T", None, asked_for)))
+    endpoint: Any = _Endpoint()
+    pages = list(ShownPages(TableReader(endpoint), query).pages(Query("T", None, asked_for)))
     found = [raw for page in pages for raw in page.entities]
     assert [raw["n"] for raw in found] == numbers
     assert [page.next_token is None for page in pages] == [False] * (len(pages) - 1) + [True]
-    assert reader.asked[0].select == asked_for
+    assert endpoint.asked[0].select == asked_for
     assert all("m" not in raw for raw in found) == (query.select == ("n",))

@@ -53,7 +53,7 @@ def send(
             async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
                 return await client.request(method, path, headers=headers, data=data, files=files)
         finally:
-            application._application.state.account.close()
+            application._application.state.account.endpoint.__exit__()
 
     return asyncio.run(ask())
 

@@ -1,14 +1,13 @@
-"""The account that the explorer shows: its endpoint, what may be done, and what was seen of its tables.
+"""The account that the explorer shows: its endpoint, what may be done, and the properties seen in its tables.
 
-The connection has a secret, so no page is given this object: a page gets values of it. Knows the data tools; knows no
-HTTP of the page.
+The connection has a secret, so no template gets these objects, only values of them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -31,12 +30,15 @@ PATIENCE_SECONDS: Final = 3.0
 """Seconds after which no further attempt begins: with the time of one request, a person waits for 18 s at most."""
 EXAMPLE_LENGTH_MAX: Final = 60
 
+SeenTypes = dict[EdmType, EdmValue | None]
+"""The types that a property was seen to have, each with a short value, or None if no value was short."""
+
 
 @dataclass(frozen=True)
 class ExplorerSettings:
     """The settings of an explorer. `admin_url` is the admin address of the server, if it has one.
 
-    `read_only` refuses every change. `saved_queries` is the file of the saved queries.
+    `read_only` refuses every change. `saved_queries` is the file of the saved queries; without it none are saved.
     """
 
     connection: Connection
@@ -45,18 +47,11 @@ class ExplorerSettings:
     saved_queries: Path | None = None
 
 
-@dataclass
-class SeenProperty:
-    """A property that was seen in a table: its types, each with a short value of it, if there was one."""
-
-    types: dict[EdmType, EdmValue | None] = field(default_factory=dict)
-
-
 class SeenProperties:
     """The properties of the tables that were shown, for completion. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._tables: OrderedDict[str, dict[str, SeenProperty]] = OrderedDict()
+        self._tables: OrderedDict[str, dict[str, SeenTypes]] = OrderedDict()
         self._lock = Lock()
 
     def note(self, table: str, entities: Iterable[RawEntity]) -> None:
@@ -71,22 +66,22 @@ class SeenProperties:
                     if raw[name] is None:
                         continue  # a name that an address selects, and that no entity has
                     if name in seen or len(seen) < PROPERTIES_KEPT_MAX:
-                        _note_value(seen.setdefault(name, SeenProperty()), raw, name)
+                        _note_value(seen.setdefault(name, {}), raw, name)
 
-    def of(self, table: str) -> dict[str, SeenProperty]:
+    def of(self, table: str) -> dict[str, SeenTypes]:
         """The properties that were seen in a table, the keys and Timestamp first."""
-        found = {
-            PARTITION_KEY: SeenProperty({EdmType.STRING: None}),
-            ROW_KEY: SeenProperty({EdmType.STRING: None}),
-            TIMESTAMP: SeenProperty({EdmType.DATE_TIME: None}),
+        found: dict[str, SeenTypes] = {
+            PARTITION_KEY: {EdmType.STRING: None},
+            ROW_KEY: {EdmType.STRING: None},
+            TIMESTAMP: {EdmType.DATE_TIME: None},
         }
         with self._lock:
             seen = self._tables.get(table.lower(), {})
-            return found | {name: SeenProperty(dict(each.types)) for name, each in seen.items()}
+            return found | {name: dict(types) for name, types in seen.items()}
 
 
 class ExploredAccount:
-    """The open account. `close` releases the connections."""
+    """An open account."""
 
     def __init__(self, settings: ExplorerSettings) -> None:
         self.settings = settings
@@ -99,13 +94,9 @@ class ExploredAccount:
         """A reader of tables that counts what it costs, and gives up soon: a person waits for it."""
         return TableReader(self.endpoint, attempts=ATTEMPTS_MAX, patience_seconds=PATIENCE_SECONDS)
 
-    def close(self) -> None:
-        """Release the connections."""
-        self.endpoint.__exit__()
-
 
 def property_names(raw: RawEntity) -> list[str]:
-    """The names of an entity's properties, without keys, Timestamp and annotations. Any name passes, even a bad one."""
+    """The names of an entity's properties, without keys, Timestamp and annotations; names may break the rules."""
     return [
         name
         for name in raw
@@ -115,12 +106,12 @@ def property_names(raw: RawEntity) -> list[str]:
     ]
 
 
-def _note_value(seen: SeenProperty, raw: RawEntity, name: str) -> None:
+def _note_value(types: SeenTypes, raw: RawEntity, name: str) -> None:
     try:
         value = odata.property_of(raw, name)
     except ValueError:
         return
-    if value is None or seen.types.get(value.type) is not None:
+    if value is None or types.get(value.type) is not None:
         return
     is_short = not isinstance(value.value, (str, bytes)) or len(value.value) <= EXAMPLE_LENGTH_MAX
-    seen.types[value.type] = value if is_short else None
+    types[value.type] = value if is_short else None

@@ -1,24 +1,22 @@
-"""The ASGI application of the explorer: its routes, the guard before them, and errors told in words.
+"""The ASGI application of the explorer: its routes, several accounts, and errors in words.
 
-A page is a function that waits, so it runs in a thread. A page that changes something is posted, and is refused if the
-explorer only reads. Knows the pages; knows no table.
+A page is a function that waits, so it runs in a thread. A page that changes something is posted, and refused if the
+explorer only reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
-from starlette.routing import Mount, Route
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from tablestone.clock import system_clock
 from tablestone.explorer import (
@@ -33,26 +31,27 @@ from tablestone.explorer import (
     tables,
 )
 from tablestone.explorer.account import ExploredAccount, ExplorerSettings
-from tablestone.explorer.account_switch import AccountSwitch
-from tablestone.explorer.page_guard import ASSETS_PATH, READS, TOKEN_PARAMETER, PageGuard
+from tablestone.explorer.page_guard import PageGuard
 from tablestone.explorer.page_templates import (
     ASSETS,
-    FORM_FIELDS_MAX,
-    FORM_PART_BYTES_MAX,
+    ASSETS_PATH,
     PostedForm,
     account_of,
-    bare_page,
-    page,
+    path_of_account,
+    problem_page,
 )
-from tablestone.explorer.signatures import expired_at
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
 
 LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 READ_ONLY: Final = "The explorer is read-only: it changes nothing."
+FORM_FIELDS_MAX: Final = 8000
+"""Fields of a form: an entity of 252 properties has four for each; a selection has one for each entity."""
+FORM_PART_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of a field: a string of 64 KiB is up to 200 KiB of UTF-8, and more with escapes."""
 
 Show = Callable[[Request], Response]
-Change = Callable[[Request, PostedForm], Response]
+Post = Callable[[Request, PostedForm], Response]
 
 SHOWN: Final[Mapping[str, Show]] = {
     **tables.SHOWN,
@@ -64,7 +63,7 @@ SHOWN: Final[Mapping[str, Show]] = {
     **service_settings.SHOWN,
     **signatures.SHOWN,
 }
-POSTED: Final[Mapping[str, Change]] = {
+POSTED: Final[Mapping[str, Post]] = {
     **query_bar.POSTED,
     **selection.POSTED,
     **signatures.POSTED,
@@ -76,7 +75,7 @@ CHANGE_FORMS: Final[Mapping[str, Show]] = {
     **import_export.CHANGE_FORMS,
 }
 """Pages with a form that could only be refused if the explorer is read-only."""
-CHANGES: Final[Mapping[str, Change]] = {
+CHANGES: Final[Mapping[str, Post]] = {
     **tables.CHANGES,
     **entity_edit.CHANGES,
     **selection.CHANGES,
@@ -96,120 +95,111 @@ def create_explorer(
 def create_explorer_of_accounts(
     accounts: Sequence[ExplorerSettings], token: str, hosts: frozenset[str] = LOOPBACK_NAMES
 ) -> ASGIApp:
-    """The same of one account or several, which its pages switch between; the first one is shown first."""
-    names = tuple(each.connection.account for each in accounts)
-    made = {name: _application(each, names) for name, each in zip(names, accounts, strict=True)}
-    shown = AccountSwitch(made) if len(made) > 1 else made[names[0]]
-    return PageGuard(shown, token, hosts, _refused)
+    """The same of one account or several.
+
+    Of several, the pages of each are below `/account/NAME/`, so that an address names its account. `/` leads to the
+    first one, and every other path is of the first one too.
+    """
+    names = [each.connection.account for each in accounts]
+    applications = [_application(each, names) for each in accounts]
+    if len(names) == 1:
+        return PageGuard(applications[0], token, hosts)
+
+    def first_page(request: Request) -> Response:
+        name = request.path_params.get("name", names[0])
+        return RedirectResponse(path_of_account(request.scope.get("root_path", ""), name))
+
+    switch = Router(
+        [
+            Route("/", first_page),
+            Route("/account/{name}", first_page),
+            *(
+                Mount(f"/account/{name}", each)
+                for name, each in zip(names, applications, strict=True)
+            ),
+            Mount("/", applications[0]),
+        ]
+    )
+    return PageGuard(switch, token, hosts)
 
 
-def _application(settings: ExplorerSettings, names: tuple[str, ...]) -> Starlette:
+def _application(settings: ExplorerSettings, names: Sequence[str]) -> Starlette:
     """The pages of one account; `names` are the accounts of the whole explorer."""
-    routes: list[Route | Mount] = [
-        Route(path, _shown(show, changes=changes), methods=["GET"])
-        for table, changes in ((SHOWN, False), (CHANGE_FORMS, True))
-        for path, show in table.items()
-    ]
-    routes += [
-        Route(path, _posted(change, changes=changes), methods=["POST"])
-        for posted, changes in ((POSTED, False), (CHANGES, True))
-        for path, change in posted.items()
-    ]
-    routes.append(Mount(ASSETS_PATH, StaticFiles(directory=ASSETS)))
+    writes = not settings.read_only
     application = Starlette(
-        routes=routes,
-        exception_handlers={HTTPException: _http_error, Exception: _bug} | _TOLD,
+        routes=[
+            *(Route(path, show) for path, show in SHOWN.items()),
+            *(Route(path, show if writes else _read_only) for path, show in CHANGE_FORMS.items()),
+            *(Route(path, _posted(post), methods=["POST"]) for path, post in POSTED.items()),
+            *(
+                Route(path, _posted(change) if writes else _read_only, methods=["POST"])
+                for path, change in CHANGES.items()
+            ),
+            Mount(ASSETS_PATH, StaticFiles(directory=ASSETS)),
+        ],
+        exception_handlers=_ERROR_PAGES,
     )
     application.state.account = ExploredAccount(settings)
     application.state.accounts = names
     return application
 
 
-def _shown(show: Show, *, changes: bool) -> Callable[[Request], Awaitable[Response]]:
+def _posted(post: Post) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        if changes and account_of(request).settings.read_only:
-            return _problem(request, READ_ONLY, 403)
-        return await run_in_threadpool(show, request)
+        limits = {"max_fields": FORM_FIELDS_MAX, "max_part_size": FORM_PART_BYTES_MAX}
+        async with request.form(**limits) as form:
+            return await run_in_threadpool(post, request, PostedForm(form))
 
     return answer
 
 
-def _posted(change: Change, *, changes: bool) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        if changes and account_of(request).settings.read_only:
-            return _problem(request, READ_ONLY, 403)
-        form: FormData = await request.form(
-            max_fields=FORM_FIELDS_MAX, max_part_size=FORM_PART_BYTES_MAX
-        )
-        try:
-            return await run_in_threadpool(change, request, PostedForm(form))
-        finally:
-            await form.close()
-
-    return answer
+def _read_only(request: Request) -> Response:
+    return problem_page(request, READ_ONLY, 403)
 
 
-def _refused(scope: Scope, sentence: str, status: int) -> Response:
-    """The page that asks for the token; the page that was asked for comes after it."""
-    root = scope.get("root_path", "")
-    asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    kept = [pair for pair in asked if pair[0] != TOKEN_PARAMETER]
-    is_read = scope["method"] in READS
-    path, parameters = (scope["path"], kept) if is_read else (f"{root}/", [])
-    return HTMLResponse(bare_page(root, sentence, quote(path), parameters), status)
-
-
-def _problem(request: Request, sentence: str, status: int) -> Response:
-    return page(request, "problem.html", sentence=sentence, status=status)
-
-
-def _told(request: Request, error: Exception) -> Response:
-    """A failure of the endpoint, or a wrong input, as a sentence on a page that can be used further."""
+def _failure(request: Request, error: Exception) -> Response:
+    """A failure of the endpoint, or a wrong input, in a sentence."""
     connection = account_of(request).settings.connection
-    url = connection.url
-    if isinstance(error, ServiceError):
-        return _problem(
-            request, f"{url} answers {error}{_expired(connection, error)}", _status_of(error)
-        )
-    if isinstance(error, Unreachable):
-        return _problem(request, f"{url} {error.told}: {error}", 502)
     if isinstance(error, TransferRefused):
-        return _problem(request, str(error), 400)
-    sentence = str(error)
+        return problem_page(request, str(error), 400)
+    if isinstance(error, Unreachable):
+        return problem_page(request, f"{connection.url} {error.told}: {error}", 502)
+    answer = error if isinstance(error, ServiceError) else error.__cause__
+    sentence = f"{connection.url} answers {error}" if answer is error else str(error)
+    if connection.url not in sentence:
+        sentence = f"{connection.url}: {sentence}"
     status = 502
-    if isinstance(error.__cause__, ServiceError):
-        status = _status_of(error.__cause__)
-        sentence += _expired(connection, error.__cause__)
-    return _problem(request, sentence if url in sentence else f"{url}: {sentence}", status)
+    if isinstance(answer, ServiceError):
+        sentence += _expired(connection, answer)
+        # The endpoint's status, if the request was wrong.
+        status = answer.status if 400 <= answer.status < 500 else 502
+    return problem_page(request, sentence, status)
 
 
 def _expired(connection: Connection, error: ServiceError) -> str:
     """A sentence behind an error of authentication, if the signature of the connection has expired."""
     if connection.scheme is not Scheme.SHARED_ACCESS_SIGNATURE or error.status not in (401, 403):
         return ""
-    end = expired_at(connection.secret or "", system_clock())
+    end = signatures.expired_at(connection.secret or "", system_clock())
     return "" if end is None else f" The shared access signature has expired: it ended at {end}."
-
-
-def _status_of(error: ServiceError) -> int:
-    """The status of a page that tells an error of the endpoint: the same if the request was wrong."""
-    return error.status if 400 <= error.status < 500 else 502
 
 
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    root = request.scope.get("app_root_path", request.scope.get("root_path", ""))
-    if request.scope["path"].startswith(f"{root}{ASSETS_PATH}/"):
+    if isinstance(request.scope.get("endpoint"), StaticFiles):
         # These paths need no token, so their answers do not show the account.
         return PlainTextResponse("There is no such file.", error.status_code)
     words = {404: "There is no such page.", 405: "This page cannot be used in this way."}
-    return _problem(request, words.get(error.status_code, error.detail), error.status_code)
+    sentence = words.get(error.status_code, error.detail)
+    return problem_page(request, sentence, error.status_code)
 
 
 def _bug(request: Request, _error: Exception) -> Response:
-    return _problem(request, "The explorer failed; its log says why.", 500)
+    return problem_page(request, "The explorer failed; its log says why.", 500)
 
 
-_TOLD: Final[dict[Any, Any]] = dict.fromkeys(
-    (ServiceError, Unreachable, TransferFailed, TransferRefused), _told
-)
+_ERROR_PAGES: Final[Mapping[Any, Any]] = {
+    **dict.fromkeys((ServiceError, Unreachable, TransferFailed, TransferRefused), _failure),
+    HTTPException: _http_error,
+    Exception: _bug,
+}

@@ -1,7 +1,6 @@
 """The panel of one entity: edit under its ETag, insert, clone, delete.
 
-If another client has changed the entity since it was shown, a conflict shows both versions. Knows entities and forms;
-knows no grid.
+If another client has changed the entity since it was shown, both versions are shown as a conflict.
 """
 
 from __future__ import annotations
@@ -12,28 +11,30 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tablestone.explorer.account import SeenProperty
 from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.explorer.property_fields import (
     ESCAPED,
     FIELD_TYPES,
     HINTS,
     PropertyField,
-    ReadForm,
     differences,
     fields_of,
     read_form,
 )
 from tablestone.explorer.selection import LANGUAGES
+from tablestone.model.edm import EdmType
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, RawEntity
 from tablestone.tools.errors import ServiceError
 
+FIELDS_OF_NEW_MAX: Final = 20
+"""Properties that were seen in the table, and that the form of a new entity offers."""
 NO_KEYS: Final = (
     "Nothing is written: type a PartitionKey and a RowKey, or choose that both are empty."
 )
+CHANGED: Final = "The entity has changed since it was shown. This is its present state."
 DELETED: Final = (
     "Another client has deleted this entity since it was shown. Nothing is written. These are your values: "
     "“Insert” stores them as a new entity."
@@ -42,78 +43,67 @@ DELETED: Final = (
 
 def entity(request: Request) -> Response:
     """The panel of one entity."""
-    key = _key_in_address(request)
-    table = request.path_params["table"]
-    raw = account_of(request).endpoint.get(table, key)
-    if raw is None:
-        return _gone(request, table, key)
-    return _panel(request, table, key, fields_of(raw), raw=raw)
+    return _stored_panel(request, _key_in_address(request))
 
 
 def new(request: Request) -> Response:
     """The panel of a new entity; with keys in the address, a copy of that entity."""
-    table = request.path_params["table"]
-    if "pk" not in request.query_params:
-        seen = account_of(request).seen.of(table)
-        names = [name for name in seen if name not in (PARTITION_KEY, ROW_KEY, TIMESTAMP)]
-        fields = [PropertyField(name, _first_type(seen[name]), "") for name in names[:20]]
-        return _panel(request, table, EntityKey("", ""), fields, is_new=True)
+    account, table = account_of(request), request.path_params["table"]
     key = _key_in_address(request)
-    raw = account_of(request).endpoint.get(table, key)
+    if "pk" not in request.query_params:
+        fields = [
+            PropertyField(name, next(iter(types), EdmType.STRING).value.removeprefix("Edm."), "")
+            for name, types in account.seen.of(table).items()
+            if name not in (PARTITION_KEY, ROW_KEY, TIMESTAMP)
+        ]
+        return _panel(request, key, fields[:FIELDS_OF_NEW_MAX], is_new=True)
+    raw = account.endpoint.get(table, key)
     if raw is None:
-        return _gone(request, table, key)
-    return _panel(request, table, key, _as_new(fields_of(raw)), is_new=True)
+        return _gone(request, key)
+    return _panel(request, key, _as_new(fields_of(raw)), is_new=True)
 
 
 def insert(request: Request, form: PostedForm) -> Response:
     """Insert an entity. Of a new entity, a property without a text is absent."""
-    table = request.path_params["table"]
     key = EntityKey(form.text("pk"), form.text("rk"))
-    names, kinds, texts = _fields(form)
-    given = [each for each in zip(names, kinds, texts, strict=False) if each[2]]
-    read = read_form(key, *([each[part] for each in given] for part in range(3)))
+    read = read_form(key, [row for row in form.rows("name", "kind", "text") if row[2]])
     if read.entity is None:
-        return _not_written(request, table, key, read, is_new=True)
+        return _panel(request, key, read.fields, is_new=True, problem=read.problem, status=400)
     if key == ("", "") and not form.text("empty_keys"):
         return _panel(
-            request, table, key, read.fields, is_new=True, problem=NO_KEYS, status=400, no_keys=True
+            request, key, read.fields, is_new=True, no_keys=True, problem=NO_KEYS, status=400
         )
-    body = odata.write_body(read.entity)
     try:
-        account_of(request).endpoint.write(table, Operation("POST", key, body))
+        _write(request, Operation("POST", key, odata.write_body(read.entity)))
     except ServiceError as error:
         if error.code != "EntityAlreadyExists":
             raise
         problem = "An entity with these keys already exists."
-        return _panel(request, table, key, read.fields, is_new=True, problem=problem, status=409)
-    return _written(request, table, key, "The entity is inserted.")
+        return _panel(request, key, read.fields, is_new=True, problem=problem, status=409)
+    return _stored_panel(request, key, message="The entity is inserted.", changed=True)
 
 
 def save(request: Request, form: PostedForm) -> Response:
     """Replace an entity if it still has the ETag that the panel showed."""
-    table = request.path_params["table"]
     key = EntityKey(form.text("pk"), form.text("rk"))
-    read = read_form(key, *_fields(form))
+    etag = form.text("etag")
+    read = read_form(key, form.rows("name", "kind", "text"))
     if read.entity is None:
-        return _not_written(request, table, key, read, etag=form.text("etag"))
-    endpoint = account_of(request).endpoint
+        return _panel(request, key, read.fields, problem=read.problem, etag=etag, status=400)
     body = odata.write_body(read.entity)
     try:
-        endpoint.write(table, Operation("PUT", key, body, if_match=form.text("etag") or None))
+        _write(request, Operation("PUT", key, body, if_match=etag or None))
     except ServiceError as error:
-        if error.status == 404 and error.code in ("ResourceNotFound", ""):
-            return _deleted_meanwhile(request, table, key, read.fields)
-        if error.status != 412:
-            raise
+        stored = _stored_now(request, key, error)
     else:
-        return _written(request, table, key, "The entity is saved.")
-    stored = endpoint.get(table, key)
+        return _stored_panel(request, key, message="The entity is saved.", changed=True)
     if stored is None:
-        return _deleted_meanwhile(request, table, key, read.fields)
+        fields = _as_new(read.fields)
+        return _panel(request, key, fields, is_new=True, problem=DELETED, status=409, changed=True)
     return page(
         request,
         "conflict.html",
-        table=table,
+        table=request.path_params["table"],
         key=key,
         fields=read.fields,
         both=differences(read.entity, stored),
@@ -125,99 +115,78 @@ def save(request: Request, form: PostedForm) -> Response:
 
 def delete(request: Request, form: PostedForm) -> Response:
     """Ask before one entity is deleted; then delete it if it still has its ETag."""
-    table = request.path_params["table"]
+    table, etag = request.path_params["table"], form.text("etag")
     key = EntityKey(form.text("pk"), form.text("rk"))
     if not form.text("sure"):
-        etag = form.text("etag")
         return page(request, "delete_entity.html", table=table, key=key, etag=etag)
-    endpoint = account_of(request).endpoint
     try:
-        endpoint.write(table, Operation("DELETE", key, if_match=form.text("etag") or "*"))
+        _write(request, Operation("DELETE", key, if_match=etag or "*"))
     except ServiceError as error:
-        if error.status == 404 and error.code in ("ResourceNotFound", ""):
-            return _gone(request, table, key)
-        if error.status != 412:
-            raise
-        raw = endpoint.get(table, key)
+        raw = _stored_now(request, key, error)
         if raw is None:
-            return _gone(request, table, key)
-        problem = "The entity has changed since it was shown. This is its present state."
-        return _panel(request, table, key, fields_of(raw), raw=raw, problem=problem, status=409)
+            return _gone(request, key)
+        return _panel(request, key, fields_of(raw), raw=raw, problem=CHANGED, status=409)
     return page(request, "done.html", changed=True, table=table, sentences=["1 entity is deleted."])
 
 
-def _fields(form: PostedForm) -> tuple[list[str], list[str], list[str]]:
-    return form.texts("name"), form.texts("kind"), form.texts("text")
+def _write(request: Request, operation: Operation) -> None:
+    account_of(request).endpoint.write(request.path_params["table"], operation)
+
+
+def _stored_now(request: Request, key: EntityKey, error: ServiceError) -> RawEntity | None:
+    """The entity behind a write that was refused because it has changed; None if it was deleted.
+
+    Raises the error if it has another reason.
+    """
+    if error.status == 404 and error.code in ("ResourceNotFound", ""):
+        return None
+    if error.status != 412:
+        raise error
+    return account_of(request).endpoint.get(request.path_params["table"], key)
 
 
 def _key_in_address(request: Request) -> EntityKey:
     return EntityKey(request.query_params.get("pk", ""), request.query_params.get("rk", ""))
 
 
-def _first_type(seen: SeenProperty) -> str:
-    return next((kind.value.removeprefix("Edm.") for kind in seen.types), "String")
+def _stored_panel(request: Request, key: EntityKey, **shown: Any) -> Response:
+    """The panel of an entity as it is stored now."""
+    raw = account_of(request).endpoint.get(request.path_params["table"], key)
+    return (
+        _gone(request, key) if raw is None else _panel(request, key, fields_of(raw), raw, **shown)
+    )
 
 
 def _panel(
     request: Request,
-    table: str,
     key: EntityKey,
     fields: list[PropertyField],
-    *,
     raw: RawEntity | None = None,
-    is_new: bool = False,
-    problem: str = "",
-    message: str = "",
-    etag: str = "",
-    status: int = 200,
-    changed: bool = False,
-    no_keys: bool = False,
+    **shown: Any,
 ) -> Response:
-    values: dict[str, Any] = {
-        "table": table,
-        "key": key,
-        "row": orjson.dumps(list(key)).decode("utf-8"),
-        "fields": fields,
-        "is_new": is_new,
-        "problem": problem,
-        "no_keys": no_keys,
-        "message": message,
-        "etag": etag or ("" if raw is None else raw.get(odata.ETAG, "")),
-        "timestamp": "" if raw is None else raw.get(TIMESTAMP, ""),
-        "types": FIELD_TYPES,
-        "hints": HINTS,
-        "languages": LANGUAGES,
+    """The panel with these fields. `shown` are further values of the template, and the status of the answer."""
+    stored = raw or {}
+    values = {
+        "is_new": False,
+        "problem": "",
+        "no_keys": False,
+        "message": "",
+        "etag": stored.get(odata.ETAG, ""),
+        "timestamp": stored.get(TIMESTAMP, ""),
+        **shown,
     }
-    return page(request, "entity.html", status=status, changed=changed, **values)
-
-
-def _not_written(
-    request: Request,
-    table: str,
-    key: EntityKey,
-    read: ReadForm,
-    *,
-    is_new: bool = False,
-    etag: str = "",
-) -> Response:
-    return _panel(
+    return page(
         request,
-        table,
-        key,
-        read.fields,
-        is_new=is_new,
-        problem=read.problem,
-        etag=etag,
-        status=400,
+        "entity.html",
+        table=request.path_params["table"],
+        key=key,
+        row=orjson.dumps(list(key)).decode("utf-8"),
+        fields=fields,
+        types=FIELD_TYPES,
+        hints=HINTS,
+        languages=LANGUAGES,
+        **values,
     )
-
-
-def _written(request: Request, table: str, key: EntityKey, message: str) -> Response:
-    """The panel of an entity as it is stored now."""
-    raw = account_of(request).endpoint.get(table, key)
-    if raw is None:
-        return _gone(request, table, key)
-    return _panel(request, table, key, fields_of(raw), raw=raw, message=message, changed=True)
 
 
 def _as_new(fields: list[PropertyField]) -> list[PropertyField]:
@@ -225,17 +194,9 @@ def _as_new(fields: list[PropertyField]) -> list[PropertyField]:
     return [field if field.text else field._replace(kind=ESCAPED, text='""') for field in fields]
 
 
-def _deleted_meanwhile(
-    request: Request, table: str, key: EntityKey, fields: list[PropertyField]
-) -> Response:
-    """The panel that inserts the values that were typed for an entity that another client has deleted."""
-    return _panel(
-        request, table, key, _as_new(fields), is_new=True, problem=DELETED, status=409, changed=True
-    )
-
-
-def _gone(request: Request, table: str, key: EntityKey) -> Response:
+def _gone(request: Request, key: EntityKey) -> Response:
     sentence = f"The entity {key.partition_key!r}, {key.row_key!r} does not exist, or no longer."
+    table = request.path_params["table"]
     return page(request, "done.html", changed=True, table=table, sentences=[sentence], status=404)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -21,7 +21,7 @@ from tablestone.clock import monotonic_seconds
 from tablestone.explorer.account import (
     PROPERTIES_KEPT_MAX,
     ExploredAccount,
-    SeenProperty,
+    SeenTypes,
     property_names,
 )
 from tablestone.explorer.grid_query import (
@@ -29,6 +29,7 @@ from tablestone.explorer.grid_query import (
     QueryRefused,
     queries_of,
     read_names,
+    read_number,
     read_query,
     read_token,
     write_token,
@@ -47,16 +48,29 @@ from tablestone.explorer.selection import LANGUAGES
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
-from tablestone.tools.client import Page, Query, RawEntity, Token
+from tablestone.tools.client import Query, RawEntity, Token
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
-from tablestone.tools.queries import Cost, Refinement, TableReader, all_of, without
+from tablestone.tools.queries import Cost, Met, Refinement, TableReader, all_of, checked_filter
 
 CELL_LENGTH_MAX: Final = 120
 """Characters of a value in the grid; the whole value is in the panel of the entity."""
 COLUMNS_MAX: Final = 24
 """Columns that are shown unless `select` names others: a grid of 252 columns is of no help."""
-_UNSEEN: Final = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥", "\0": "␀"})
+ORDERED_MAX: Final = 10_000
+"""Entities that are put in order here."""
+ORDERS_KEPT: Final = 8
+PIECE_ROWS: Final = 100
+"""Entities of a piece: about three screens."""
+PIECE_SECONDS_MAX: Final = 2.0
+"""Seconds after which a piece without any entity asks whether to look further."""
+PARAMETERS: Final = ("filter", "select", "order", "top", "after", "from", "kept", "columns")
+"""The parameters of a piece; an address may have others, from anywhere."""
+ASKED: Final = ("filter", "select", "order", "top")
+"""The parameters of the query, which stay in its form although they are wrong."""
+NOT_TYPED: Final = {"property": "", "value": "", "comparison": "", "kind": ""}
+"""The fields of the builder before anything is typed."""
+_CONTROL_PICTURES: Final = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥", "\0": "␀"})
 
 
 class Cell(NamedTuple):
@@ -98,17 +112,14 @@ def rows_of(entities: Iterable[RawEntity], columns: Sequence[str]) -> list[GridR
     """The entities as rows."""
     found = []
     for raw in entities:
-        partition_key, row_key = str(raw.get(PARTITION_KEY, "")), str(raw.get(ROW_KEY, ""))
-        key = orjson.dumps([partition_key, row_key]).decode()
+        keys = str(raw.get(PARTITION_KEY, "")), str(raw.get(ROW_KEY, ""))
         cells = [cell_of(raw, name) for name in columns]
-        found.append(GridRow(key, partition_key, row_key, cells))
+        found.append(GridRow(orjson.dumps(keys).decode(), *keys, cells))
     return found
 
 
 def cell_of(raw: RawEntity, name: str) -> Cell:
-    """A property of an entity as a cell."""
-    if raw.get(name) is None:
-        return ABSENT
+    """A property of an entity as a cell; a value that our types refuse as it came."""
     try:
         value = odata.property_of(raw, name)
     except ValueError:
@@ -121,82 +132,16 @@ def cell_of(raw: RawEntity, name: str) -> Cell:
 def _short(text: str) -> str:
     if len(text) > CELL_LENGTH_MAX:
         text = text[: CELL_LENGTH_MAX - 1] + "…"
-    return text.translate(_UNSEEN)
-
-
-ORDERED_MAX: Final = 10_000
-"""Entities that are put in order here: the service has one order only."""
-
-
-def asked_properties(query: GridQuery) -> tuple[str, ...]:
-    """The properties to ask for, empty for all: also the keys, which name the entity, and the property of the order."""
-    names = (PARTITION_KEY, ROW_KEY, *query.select, *(name for name, _ in query.ordered_by))
-    return tuple(dict.fromkeys(names)) if query.select else ()
-
-
-def in_order(reader: TableReader, table: str, query: GridQuery) -> list[RawEntity]:
-    """The first `ORDERED_MAX` entities of the query in its order, at most `top` of them."""
-    asked = Query(table, query.filter or None, asked_properties(query))
-    read = islice(reader.entities(asked), ORDERED_MAX)
-    return list(Refinement(order_by=query.ordered_by, top=query.top).apply(read))
-
-
-def absent_from(entities: Sequence[RawEntity], query: GridQuery) -> tuple[str, ...]:
-    """The properties of the order that no entity has; none if there is no entity."""
-    return tuple(
-        name
-        for name, _ in query.ordered_by
-        if entities and not any(raw.get(name) is not None for raw in entities)
-    )
-
-
-class ShownPages:
-    """The pages of what the grid shows of a query, as an export reads them: in its order, at most `top`."""
-
-    def __init__(self, reader: TableReader, query: GridQuery) -> None:
-        self.cost = reader.cost
-        self._reader = reader
-        self._query = query
-
-    def pages(self, query: Query, token: Token | None = None) -> Iterator[Page]:
-        """All pages from the token on; one page if there is an order."""
-        given = self._query
-        if given.ordered_by:
-            chosen = (PARTITION_KEY, ROW_KEY, *given.select)
-            hidden = [name for name, _ in given.ordered_by if given.select and name not in chosen]
-            entities = without(in_order(self._reader, query.table, given), hidden)
-            yield Page(list(entities), None, 0)
-            return
-        left = given.top
-        for read in self._reader.pages(query, token):
-            if left is None or len(read.entities) < left:
-                yield read
-                left = None if left is None else left - len(read.entities)
-            else:
-                yield read._replace(entities=read.entities[:left], next_token=None)
-                return
-
-
-PIECE_ROWS: Final = 100
-"""Entities of a piece: about three screens."""
-PIECE_SECONDS_MAX: Final = 2.0
-"""Seconds after which a piece without any entity asks whether to look further."""
-PARAMETERS: Final = ("filter", "select", "order", "top", "after", "from", "kept", "columns")
-"""The parameters of a piece; an address may have others, from anywhere."""
-ASKED: Final = ("filter", "select", "order", "top")
-"""The parameters of the query, which stay in its form although they are wrong."""
-NOT_TYPED: Final = {"property": "", "value": "", "comparison": "", "kind": ""}
-"""The fields of the builder before anything is typed."""
-_ORDERS_KEPT: Final = 8
+    return text.translate(_CONTROL_PICTURES)
 
 
 class Piece(NamedTuple):
-    """A piece of the grid: its entities, the address of the next piece, and what it cost."""
+    """A piece of the grid: its entities, the parameters of the next piece, and what it cost."""
 
-    entities: list[RawEntity]
+    entities: Sequence[RawEntity]
     next_piece: dict[str, object] | None
     cost: Cost
-    unordered: tuple[str, ...] = ()
+    unordered: Sequence[str] = ()
     """The properties of the order that no entity has."""
 
 
@@ -211,16 +156,16 @@ class _Orders:
         name = secrets.token_urlsafe(12)
         with self._lock:
             self._kept[name] = entities
-            while len(self._kept) > _ORDERS_KEPT:
+            while len(self._kept) > ORDERS_KEPT:
                 self._kept.popitem(last=False)
         return name
 
-    def part(self, name: str, start: int) -> Sequence[RawEntity]:
+    def of(self, name: str) -> list[RawEntity]:
         with self._lock:
             entities = self._kept.get(name)
         if entities is None:
             raise TransferRefused("This order is not kept any more: load the page again.")
-        return entities[start : start + PIECE_ROWS]
+        return entities
 
 
 _orders: Final = _Orders()
@@ -257,8 +202,8 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
         problem = filter_problem(query.filter)
     except QueryRefused as refused:
         field, query = refused.field, GridQuery()
-        problem = FilterProblem(str(refused), "", "", None)
-    values = {} if problem else _piece_values(request, account, name, query)
+        problem = FilterProblem(str(refused))
+    first = {} if problem else _piece_values(request, account, name, query)
     seen = account.seen.of(name)
     return page(
         request,
@@ -279,12 +224,12 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
         saved=queries_of(account.settings, name),
         seen=seen,
         ordered_max=ORDERED_MAX,
-        first=values,
-        unordered=values.get("unordered", ()),
+        first=first,
+        unordered=first.get("unordered", ()),
     )
 
 
-def _known(query: GridQuery, seen: Mapping[str, SeenProperty]) -> frozenset[str]:
+def _known(query: GridQuery, seen: Mapping[str, SeenTypes]) -> frozenset[str]:
     """The properties of the entities that were shown; none if the query selects some, or if there are too many."""
     is_part = bool(query.select) or len(seen) >= PROPERTIES_KEPT_MAX
     own = frozenset(seen) - {PARTITION_KEY, ROW_KEY, TIMESTAMP}
@@ -294,8 +239,7 @@ def _known(query: GridQuery, seen: Mapping[str, SeenProperty]) -> frozenset[str]
 def rows(request: Request) -> Response:
     """A piece of the grid; an address of one that is opened as a page leads to the page of the table."""
     query = read_query(request.query_params)
-    if filter_problem(query.filter) is not None:
-        raise TransferRefused("The filter cannot be read.")
+    checked_filter(query.filter)
     name = request.path_params["table"]
     values = _piece_values(request, account_of(request), name, query)
     if not wants_part(request):
@@ -308,11 +252,11 @@ def _piece_values(
 ) -> dict[str, Any]:
     started = monotonic_seconds()
     parameters = request.query_params
+    start = read_number(parameters.get("from")) or 0
     if query.ordered_by:
-        piece = _ordered_piece(account, name, query, parameters.get("kept"), parameters.get("from"))
+        piece = _ordered_piece(account, name, query, parameters.get("kept"), start)
     else:
-        left = _left(query, parameters.get("from"))
-        piece = _read_piece(account, name, query, read_token(parameters.get("after")), left)
+        piece = _read_piece(account, name, query, read_token(parameters.get("after")), start)
     account.seen.note(name, piece.entities)
     known = read_names(parameters.get("columns", "")) or _first_columns(query)
     columns = columns_of(piece.entities, known, query.select)
@@ -340,21 +284,23 @@ def _first_columns(query: GridQuery) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) if query.ordered_by else ()
 
 
-def _left(query: GridQuery, start: str | None) -> int | None:
-    """The number of entities that may still be shown; None for all."""
-    if query.top is None:
-        return None
-    shown = int(start) if start and start.isascii() and start.isdecimal() else 0
-    return max(query.top - shown, 0)
+def _asked(table: str, query: GridQuery, top: int | None = None) -> Query:
+    """The query for the service. It selects the keys too, which name an entity, and the property of the order."""
+    names = (PARTITION_KEY, ROW_KEY, *query.select, *(name for name, _ in query.ordered_by))
+    select = tuple(dict.fromkeys(names)) if query.select else ()
+    return Query(table, query.filter or None, select, top)
 
 
 def _read_piece(
-    account: ExploredAccount, name: str, query: GridQuery, token: Token | None, left: int | None
+    account: ExploredAccount, name: str, query: GridQuery, token: Token | None, shown: int
 ) -> Piece:
-    """The entities from a token on. A scan may find none for long: then the piece is empty, and has a next one."""
+    """The entities from a token on, with `shown` before them.
+
+    A scan may find none for long: then the piece is empty, and has a next one.
+    """
     reader = account.reader()
-    wanted = PIECE_ROWS if left is None else min(PIECE_ROWS, left)
-    asked = Query(name, query.filter or None, asked_properties(query), wanted)
+    left = PIECE_ROWS if query.top is None else max(query.top - shown, 0)
+    asked = _asked(name, query, min(PIECE_ROWS, left))
     started = monotonic_seconds()
     found = reader.page(asked, token)
     while (
@@ -363,33 +309,44 @@ def _read_piece(
         and monotonic_seconds() - started < PIECE_SECONDS_MAX
     ):
         found = reader.page(asked, found.next_token)
-    token = found.next_token
-    left = None if left is None else left - len(found.entities)
+    shown += len(found.entities)
     next_piece: dict[str, object] | None = None
-    if token is not None and left != 0:
-        next_piece = {"after": write_token(token)}
-        if left is not None and query.top is not None:
-            next_piece["from"] = query.top - left
+    if found.next_token is not None and (query.top is None or shown < query.top):
+        next_piece = {"after": write_token(found.next_token)}
+        if query.top is not None:
+            next_piece["from"] = shown
     return Piece(found.entities, next_piece, reader.cost)
 
 
 def _ordered_piece(
-    account: ExploredAccount, name: str, query: GridQuery, kept: str | None, start: str | None
+    account: ExploredAccount, name: str, query: GridQuery, kept: str | None, start: int
 ) -> Piece:
     """A part of the first entities of the query in the order that is asked for."""
     cost = Cost()
-    unordered: tuple[str, ...] = ()
+    unordered: Sequence[str] = ()
     if kept is None:
         reader = account.reader()
-        entities = in_order(reader, name, query)
-        unordered = absent_from(entities, query)
+        entities, unordered = in_order(reader, name, query)
         kept = _orders.keep(entities)
         cost = reader.cost
-    begin = int(start) if start and start.isascii() and start.isdecimal() else 0
-    part = _orders.part(kept, begin)
-    end = begin + len(part)
-    is_last = len(part) < PIECE_ROWS or not _orders.part(kept, end)
-    return Piece(list(part), None if is_last else {"kept": kept, "from": end}, cost, unordered)
+    else:
+        entities = _orders.of(kept)
+    end = start + PIECE_ROWS
+    next_piece = {"kept": kept, "from": end} if end < len(entities) else None
+    return Piece(entities[start:end], next_piece, cost, unordered)
+
+
+def in_order(
+    reader: TableReader, table: str, query: GridQuery
+) -> tuple[list[RawEntity], Sequence[str]]:
+    """The first `ORDERED_MAX` entities of the query in its order, at most `top` of them.
+
+    Also the properties of the order that no entity has.
+    """
+    met = Met(name for name, _ in query.ordered_by)
+    read = met.watch(islice(reader.entities(_asked(table, query)), ORDERED_MAX))
+    entities = list(Refinement(order_by=query.ordered_by, top=query.top).apply(read))
+    return entities, met.missing
 
 
 SHOWN: Final = {

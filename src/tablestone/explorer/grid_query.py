@@ -7,55 +7,34 @@ values in it, so only the user may read the file.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 
 from tablestone.explorer.account import ExplorerSettings
 from tablestone.tools.client import Token
+from tablestone.tools.connection import settings_directory, write_private_json
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.queries import parse_order
 
-WORD_LENGTH_MAX: Final = 32 * 1024
+TOKEN_LENGTH_MAX: Final = 32 * 1024
 """The explorer takes addresses of 64 KiB. The token of two keys of the greatest length needs 11 KiB."""
-
-
-def write_token(token: Token | None) -> str | None:
-    """The token as a word; None for none. `TransferFailed` if the word is too long for an address."""
-    if token is None:
-        return None
-    word = base64.urlsafe_b64encode(orjson.dumps(list(token))).decode("ascii").rstrip("=")
-    if len(word) > WORD_LENGTH_MAX:
-        raise TransferFailed("The service gives a continuation token that no address can hold.")
-    return word
-
-
-def read_token(text: str | None) -> Token | None:
-    """The token of a word; `TransferRefused` if it is none."""
-    if not text:
-        return None
-    try:
-        read = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except (binascii.Error, ValueError):
-        read = None
-    if not (
-        isinstance(read, list) and len(read) == 2 and all(isinstance(part, str) for part in read)
-    ):
-        raise TransferRefused("The address names a page that does not exist.")
-    return Token(*read)
-
-
 TOP_MAX: Final = 10_000_000
 NAMES_MAX: Final = 252
 """Names that can be selected: the properties of an entity."""
+QUERIES_MAX: Final = 500
+"""Queries that are kept for one table."""
+NAME_LENGTH_MAX: Final = 80
+FILE_NAME: Final = "explorer_queries.json"
+_writing: Final = Lock()
+
+Kept = dict[str, dict[str, dict[str, str]]]
+"""The parameters of queries, by URL of the account and table, and by name."""
 
 
 class QueryRefused(TransferRefused):
@@ -93,20 +72,18 @@ class GridQuery:
 
 def read_query(parameters: Mapping[str, str]) -> GridQuery:
     """The query of an address; `QueryRefused` says which part cannot be read."""
-    top = parameters.get("top", "").strip()
-    if top and not (
-        top.isascii() and top.isdecimal() and 0 < int(top[:9]) <= TOP_MAX and len(top) < 9
-    ):
-        raise QueryRefused("top", f"Top must be a number from 1 to {TOP_MAX:,}, not {top[:40]!r}.")
+    text = parameters.get("top", "").strip()
+    top = read_number(text)
+    if text and not (top and top <= TOP_MAX):
+        raise QueryRefused("top", f"Top must be a number from 1 to {TOP_MAX:,}, not {text[:40]!r}.")
     query = GridQuery(
         filter=parameters.get("filter", "").strip(),
         select=read_names(parameters.get("select", "")),
         order=parameters.get("order", "").strip(),
-        top=int(top) if top else None,
+        top=top,
     )
     try:
-        if query.order:
-            parse_order((query.order,))
+        parse_order((query.order,) if query.order else ())
     except TransferRefused:
         sentence = f"Order must be a property, or a property and desc, not {query.order[:40]!r}."
         raise QueryRefused("order", sentence) from None
@@ -121,29 +98,51 @@ def read_names(text: str) -> tuple[str, ...]:
     return names
 
 
-QUERIES_MAX: Final = 500
-"""Queries that are kept for one table."""
-NAME_LENGTH_MAX: Final = 80
-FILE_NAME: Final = "explorer_queries.json"
-_writing: Final = Lock()
+def read_number(text: str | None) -> int | None:
+    """A whole number of at most 18 digits; None for any other text."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
-class SavedQuery(NamedTuple):
-    """A query under a name."""
+def write_token(token: Token | None) -> str | None:
+    """A continuation token as a word; `TransferFailed` if the word is too long for an address."""
+    if token is None:
+        return None
+    word = base64.urlsafe_b64encode(orjson.dumps(list(token))).decode("ascii").rstrip("=")
+    if len(word) > TOKEN_LENGTH_MAX:
+        raise TransferFailed("The service gives a continuation token that no address can hold.")
+    return word
 
-    name: str
-    query: GridQuery
+
+def read_token(text: str | None) -> Token | None:
+    """The continuation token of a word; `TransferRefused` for another text."""
+    if not text:
+        return None
+    try:
+        first, second = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        if isinstance(first, str) and isinstance(second, str):
+            return Token(first, second)
+    except (ValueError, TypeError):
+        pass
+    raise TransferRefused("The address names a page that does not exist.")
 
 
-def queries_of(settings: ExplorerSettings, table: str) -> list[SavedQuery]:
-    """The saved queries of a table, by name."""
+def saved_queries_file(environment: Mapping[str, str]) -> Path | None:
+    """The file of the user's saved queries, beside the profiles; None for a user without a home directory."""
+    try:
+        return settings_directory(environment) / FILE_NAME
+    except TransferRefused:
+        return None
+
+
+def queries_of(settings: ExplorerSettings, table: str) -> dict[str, GridQuery]:
+    """The saved queries of a table by name."""
     if settings.saved_queries is None:
-        return []
+        return {}
     kept = _read(settings.saved_queries).get(_place(settings, table), {})
-    found = []
+    found = {}
     for name, parameters in sorted(kept.items()):
         try:
-            found.append(SavedQuery(name, read_query(parameters)))
+            found[name] = read_query(parameters)
         except (TransferRefused, AttributeError):
             continue  # written by hand, or by a later version
     return found
@@ -161,7 +160,7 @@ def save_query(settings: ExplorerSettings, table: str, name: str, query: GridQue
         if name not in queries and len(queries) >= QUERIES_MAX:
             raise TransferRefused(f"{QUERIES_MAX} queries are saved for this table: delete one.")
         queries[name] = {key: str(text) for key, text in query.in_address.items() if text}
-        _write(path, kept)
+        write_private_json(path, kept)
 
 
 def forget_query(settings: ExplorerSettings, table: str, name: str) -> None:
@@ -170,7 +169,7 @@ def forget_query(settings: ExplorerSettings, table: str, name: str) -> None:
         path = _file(settings)
         kept = _read(path)
         if kept.get(_place(settings, table), {}).pop(name, None) is not None:
-            _write(path, kept)
+            write_private_json(path, kept)
 
 
 def _place(settings: ExplorerSettings, table: str) -> str:
@@ -183,7 +182,7 @@ def _file(settings: ExplorerSettings) -> Path:
     return settings.saved_queries
 
 
-def _read(path: Path) -> dict[str, dict[str, dict[str, str]]]:
+def _read(path: Path) -> Kept:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -193,14 +192,3 @@ def _read(path: Path) -> dict[str, dict[str, dict[str, str]]]:
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
         raise TransferRefused(f"{path} is not a file of saved queries.")
     return found
-
-
-def _write(path: Path, kept: dict[str, dict[str, dict[str, str]]]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, written = tempfile.mkstemp(dir=path.parent, prefix=".queries-")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(kept, file, indent=2, ensure_ascii=False)
-        Path(written).replace(path)
-    except OSError as error:
-        raise TransferRefused(f"{path} cannot be written: {error.strerror}.") from None

@@ -1,12 +1,11 @@
-"""Import and export of what the grid shows, by the data tools, through files that last as long as the request.
-
-Knows forms of files by their names; `tools` knows their contents.
-"""
+"""Import and export of what the grid shows, by the data tools, through files that last as long as the request."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -14,20 +13,19 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from tablestone.explorer.grid import ORDERED_MAX, ShownPages
-from tablestone.explorer.grid_query import read_query
-from tablestone.explorer.page_templates import PostedForm, account_of, counted, page
-from tablestone.explorer.query_bar import filter_problem
+from tablestone.explorer.grid import ORDERED_MAX, in_order
+from tablestone.explorer.grid_query import GridQuery, read_query
+from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
-from tablestone.tools.client import Query
+from tablestone.tools.client import Page, Query, Token
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.exporting import Export, Target
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import KINDS, kind_of, read_rows
 from tablestone.tools.formats.rows import Reading
 from tablestone.tools.importing import Import, ImportReport, RejectFile
-from tablestone.tools.progress import Quiet, shown_bytes
-from tablestone.tools.queries import Mixed
+from tablestone.tools.progress import Quiet, shown_bytes, shown_count
+from tablestone.tools.queries import Mixed, TableReader, checked_filter, without
 from tablestone.tools.writing import OnConflict
 
 EXPORTED: Final = {
@@ -38,20 +36,40 @@ EXPORTED: Final = {
 }
 """The forms of an export by the end of the file's name."""
 REJECTS_SHOWN_MAX: Final = 20
+REJECT_LENGTH_MAX: Final = 400
 _STORED: Final = ("Nothing is stored.", "1 row before it is stored.", "{:,} other rows are stored.")
 """The rows that a failed import has stored: none, one, or more."""
 _PARALLEL: Final = 4
 _PREFIX: Final = "tablestone-explorer-"
 
 
+class ShownPages:
+    """The pages of what the grid shows of a query, as an export reads them: in its order, at most `top`."""
+
+    def __init__(self, reader: TableReader, query: GridQuery) -> None:
+        self.cost = reader.cost
+        self._reader = reader
+        self._query = query
+
+    def pages(self, query: Query, token: Token | None = None) -> Iterator[Page]:
+        """All pages from the token on; one page if there is an order."""
+        shown = self._query
+        if not shown.ordered_by:
+            yield from self._reader.pages(query._replace(top=shown.top), token)
+            return
+        entities, _ = in_order(self._reader, query.table, shown)
+        chosen = (PARTITION_KEY, ROW_KEY, *shown.select)
+        hidden = [name for name, _ in shown.ordered_by if shown.select and name not in chosen]
+        yield Page(list(without(entities, hidden)), None, 0)
+
+
 def ask_export(request: Request) -> Response:
     """The form of an export of the query in the address."""
-    query = read_query(request.query_params)
     return page(
         request,
         "export.html",
         table=request.path_params["table"],
-        query=query,
+        query=read_query(request.query_params),
         forms=EXPORTED,
         ordered_max=ORDERED_MAX,
     )
@@ -60,25 +78,22 @@ def ask_export(request: Request) -> Response:
 def download(request: Request) -> Response:
     """The entities of the query as a file, as the grid shows them: in its order, at most `top`."""
     query = read_query(request.query_params)
-    if filter_problem(query.filter) is not None:
-        raise TransferRefused("The filter cannot be read.")
     table = request.path_params["table"]
     ending = request.query_params.get("kind", "jsonl")
     if ending not in EXPORTED:
         raise TransferRefused(f"There is no export as {ending[:40]}.")
+    select = tuple(dict.fromkeys((PARTITION_KEY, ROW_KEY, *query.select)))
+    asked = Query(table, checked_filter(query.filter), select if query.select else ())
     directory = tempfile.mkdtemp(prefix=_PREFIX)
-    leave = BackgroundTask(shutil.rmtree, directory, ignore_errors=True)
     try:
         path = Path(directory) / f"entities.{ending}"
-        kind = ending.partition(".")[0]
-        select = tuple(dict.fromkeys((PARTITION_KEY, ROW_KEY, *query.select)))
-        asked = Query(table, query.filter or None, select if query.select else ())
-        target = Target(str(path), kind, Mixed.COLUMNS)
+        target = Target(str(path), ending.partition(".")[0], Mixed.COLUMNS)
         shown = ShownPages(account_of(request).reader(), query)
         Export(shown, asked, target, journal=None, progress=Quiet()).run()
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
+    leave = BackgroundTask(shutil.rmtree, directory, ignore_errors=True)
     return FileResponse(path, filename=f"{table}.{ending}", background=leave)
 
 
@@ -139,31 +154,31 @@ def import_file(request: Request, form: PostedForm) -> Response:
         )
         try:
             report = job.run(read_rows(str(path), reading, None, position), position)
-        except (TransferRefused, TransferFailed) as told:
+        except (TransferRefused, TransferFailed) as error:
             # A command would name its options here; the page has fields for them.
-            sentence = str(told).replace(str(path), name).partition(" --on-conflict")[0]
+            sentence = str(error).replace(str(path), name).partition(" --on-conflict")[0]
             stored = _STORED[min(job.stored, 2)].format(job.stored)
             return _import_form(request, f"{sentence} {stored}", status=409, changed=job.stored > 0)
         finally:
             rejects.close()
-        refused = _first_lines(Path(report.rejects)) if report.rejects else []
-    sentences = [*_sentences(name, report), *refused]
+        sentences = [*_summary(name, report), *_first_rejects(report)]
     return page(request, "done.html", changed=True, table=table, sentences=sentences)
 
 
-def _sentences(name: str, report: ImportReport) -> list[str]:
-    stored = counted(report.stored, "entity", "entities")
-    told = [f"{name}: {stored} stored, {shown_bytes(report.bytes)}."]
+def _summary(name: str, report: ImportReport) -> Iterator[str]:
+    stored = shown_count(report.stored, "entity", "entities")
+    yield f"{name}: {stored} stored, {shown_bytes(report.bytes)}."
     if report.skipped:
-        told.append(f"{counted(report.skipped, 'row')} skipped: their keys were taken.")
+        yield f"{shown_count(report.skipped, 'row')} skipped: their keys were taken."
     if report.rejected:
-        told.append(f"{counted(report.rejected, 'row')} could not be stored. The first of them:")
-    return told
+        yield f"{shown_count(report.rejected, 'row')} could not be stored. The first of them:"
 
 
-def _first_lines(path: Path) -> list[str]:
-    with path.open(encoding="utf-8") as file:
-        return [line.strip()[:400] for line, _ in zip(file, range(REJECTS_SHOWN_MAX), strict=False)]
+def _first_rejects(report: ImportReport) -> list[str]:
+    if report.rejects is None:
+        return []
+    with Path(report.rejects).open(encoding="utf-8") as file:
+        return [line.strip()[:REJECT_LENGTH_MAX] for line in islice(file, REJECTS_SHOWN_MAX)]
 
 
 SHOWN: Final = {

@@ -1,57 +1,52 @@
-"""The guard before every page of the explorer: which requests are answered, and with which headers.
+"""The guard before every page: which requests are answered (CSRF, DNS rebinding), and the content security policy.
 
 A request needs the token, a host name that no other site can take over, and for a change the page's own origin. The
 policy of every answer lets the browser load and send nothing elsewhere, and run no script that is part of a page.
-Knows HTTP; knows no page and no table.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, MutableMapping
+from html import escape
 from typing import Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import quote, urlencode
 
-from starlette.responses import Response
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tablestone.dns_rebinding import cannot_be_rebound
+from tablestone.explorer.page_templates import ASSETS_PATH, bare_page
 
 TOKEN_PARAMETER: Final = "token"  # noqa: S105 - the name of a parameter
-ASSETS_PATH: Final = "/assets"
-"""The looks and the script of the pages: everybody may have them, so the page of a refusal has its looks."""
 TOKEN_BYTES: Final = 24
 READS: Final = ("GET", "HEAD")
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-HEADERS: Final = (
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
     # With no-referrer the browser would send `Origin: null` with the forms of the page.
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
 UNINVITED: Final = (
     "This page needs the token in the address that the explorer printed when it started."
 )
 
-RefusalPage = Callable[[Scope, str, int], Response]
-
 
 class PageGuard:
-    """Answers requests by `application` if they may pass. `refuse` makes the page that says why one may not."""
+    """Lets the requests through to `application` that have the token and come to one of the hosts."""
 
-    def __init__(
-        self, application: ASGIApp, token: str, hosts: frozenset[str], refuse: RefusalPage
-    ) -> None:
+    def __init__(self, application: ASGIApp, token: str, hosts: frozenset[str]) -> None:
         self._application = application
         self._token = token
         self._hosts = hosts
-        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,68 +55,70 @@ class PageGuard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message.get("headers", ()), *HEADERS]
-                if not any(name.lower() == b"cache-control" for name, _ in headers):
-                    headers.append((b"cache-control", b"no-store"))
-                message = {**message, "headers": headers}
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        headers = {
-            name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
-        }
-        answer: ASGIApp | None = self._refusal(scope, headers)
+        answer: ASGIApp | None = self._refusal(Request(scope))
         await (answer or self._application)(scope, receive, send_guarded)
 
-    def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> Response | None:
+    def _refusal(self, request: Request) -> Response | None:
         """The answer to a request that may not pass; None if it may."""
-        host = headers.get("host", "")
+        host = request.headers.get("host", "")
+        is_read = request.method in READS
         if not cannot_be_rebound(host, self._hosts):
-            return self._refuse(
-                scope, "The explorer does not answer to this host name: use 127.0.0.1.", 403
+            return _refused(
+                request, "The explorer does not answer to this host name: use 127.0.0.1."
             )
-        if headers.get("sec-fetch-site") == "cross-site" and not self._opens_page(scope, headers):
-            return self._refuse(scope, "The explorer answers no request of another site.", 403)
-        parameters = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        given = dict(parameters).get(TOKEN_PARAMETER)
-        if given is not None and scope["method"] in READS:
+        if request.headers.get("sec-fetch-site") == "cross-site" and not (
+            # A person follows a link: nothing of the answer reaches the other site.
+            is_read and request.headers.get("sec-fetch-mode") == "navigate"
+        ):
+            return _refused(request, "The explorer answers no request of another site.")
+        given = request.query_params.get(TOKEN_PARAMETER)
+        if given is not None and is_read:
             if not secrets.compare_digest(given.encode(), self._token.encode()):
-                return self._refuse(scope, f"The token is not right. {UNINVITED}", 403)
-            return self._entered(scope, host, parameters)
-        if scope["path"].startswith(f"{scope.get('root_path', '')}{ASSETS_PATH}/"):
+                return _refused(request, f"The token is not right. {UNINVITED}")
+            return self._entered(request, host)
+        # The assets have nothing of the account, and the page of a refusal needs them.
+        if request.scope["path"].startswith(f"{_root(request)}{ASSETS_PATH}/"):
             return None
-        if not self._has_cookie(headers, host):
-            return self._refuse(scope, UNINVITED, 403)
-        if scope["method"] not in READS and not _is_same_origin(headers, host):
-            return self._refuse(scope, "Only a page of the explorer itself may ask for this.", 403)
+        if not self._has_cookie(request, host):
+            return _refused(request, UNINVITED)
+        if not is_read and request.headers.get("origin") not in (
+            f"http://{host}",
+            f"https://{host}",
+        ):
+            return _refused(request, "Only a page of the explorer itself may ask for this.")
         return None
 
-    def _opens_page(self, scope: Scope, headers: MutableMapping[str, str]) -> bool:
-        """Whether a person follows a link: then nothing of the answer reaches the other site."""
-        return scope["method"] in READS and headers.get("sec-fetch-mode") == "navigate"
-
-    def _entered(self, scope: Scope, host: str, parameters: list[tuple[str, str]]) -> Response:
+    def _entered(self, request: Request, host: str) -> Response:
         """Keep the token in a cookie and out of the address.
 
         A page goes on by itself. A redirect would lose the cookie if the link stood on another site (SameSite=Strict).
         """
-        rest = urlencode([pair for pair in parameters if pair[0] != TOKEN_PARAMETER])
-        root = scope.get("root_path", "")
-        target = scope["path"] + (f"?{rest}" if rest else "")
-        response = Response(
+        rest = urlencode(_without_token(request))
+        target = escape(request.scope["path"] + (f"?{rest}" if rest else ""))
+        response = HTMLResponse(
             '<!doctype html><html lang="en"><meta charset="utf-8"><title>Tablestone</title>'
-            f'<link rel="icon" href="{_in_attribute(root)}{ASSETS_PATH}/icon.svg">'
-            f'<meta http-equiv="refresh" content="0;url={_in_attribute(target)}"><p><a href="{_in_attribute(target)}">'
-            "Open the explorer</a>",
-            media_type="text/html",
+            f'<link rel="icon" href="{escape(_root(request))}{ASSETS_PATH}/icon.svg">'
+            f'<meta http-equiv="refresh" content="0;url={target}"><p><a href="{target}">Open the explorer</a>'
         )
         response.set_cookie(
-            _cookie_name(host), self._token, path=root or "/", httponly=True, samesite="strict"
+            _cookie_name(host),
+            self._token,
+            path=_root(request) or "/",
+            httponly=True,
+            samesite="strict",
         )
         return response
 
-    def _has_cookie(self, headers: MutableMapping[str, str], host: str) -> bool:
-        # Each port of the host may have set cookies, of any form. A parser of all would stop at the first odd one.
-        pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
+    def _has_cookie(self, request: Request, host: str) -> bool:
+        # Any of several cookies of the name counts: another explorer may have left one for another path.
+        pairs = (
+            pair.strip().partition("=") for pair in request.headers.get("cookie", "").split(";")
+        )
         wanted = _cookie_name(host)
         return any(
             name == wanted and secrets.compare_digest(value.encode(), self._token.encode())
@@ -134,17 +131,25 @@ def new_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
+def _refused(request: Request, sentence: str) -> Response:
+    """The page that asks for the token; the page that was asked for comes after it."""
+    root = _root(request)
+    if request.method in READS:
+        text = bare_page(root, sentence, quote(request.scope["path"]), _without_token(request))
+    else:
+        text = bare_page(root, sentence, f"{root}/", [])
+    return HTMLResponse(text, 403)
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", ""))
+
+
+def _without_token(request: Request) -> list[tuple[str, str]]:
+    """The parameters of the address, but for the token."""
+    return [each for each in request.query_params.multi_items() if each[0] != TOKEN_PARAMETER]
+
+
 def _cookie_name(host: str) -> str:
     """The cookies of all ports of a host are sent to each of them: the name has the port."""
     return f"tablestone_explorer_{host.rpartition(':')[2] if ':' in host else 80}".replace("]", "")
-
-
-def _is_same_origin(headers: MutableMapping[str, str], host: str) -> bool:
-    origin = headers.get("origin")
-    return origin in (f"http://{host}", f"https://{host}")
-
-
-def _in_attribute(text: str) -> str:
-    for character, entity in (("&", "&amp;"), ('"', "&quot;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(character, entity)
-    return text

@@ -1,21 +1,20 @@
-"""The properties of an entity as fields of a form, and the fields as typed values: nothing is lost in between. Pure.
+"""The properties of an entity as fields of a form, and the fields as typed values: nothing is lost in between.
 
 A browser changes the line ends of a text area. So a text with a carriage return or another control character is edited
-as a JSON string. Knows types and their texts; knows no HTTP.
+as a JSON string.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 import orjson
 
 from tablestone.explorer.account import property_names
 from tablestone.model import entity_json
 from tablestone.model.edm import EdmType, EdmValue, GeographyPoint
-from tablestone.model.entity_json import geography_json
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import RawEntity
@@ -62,50 +61,60 @@ class ReadForm(NamedTuple):
     problem: str
 
 
+class Difference(NamedTuple):
+    """A property in two versions of an entity; None where it is absent."""
+
+    name: str
+    yours: PropertyField | None
+    stored: PropertyField | None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the types or the texts differ."""
+        return self.yours is None or self.stored is None or self.yours[:3] != self.stored[:3]
+
+
 def fields_of(raw: RawEntity) -> list[PropertyField]:
     """The properties of an entity as fields; one that our types refuse keeps its text, with the reason."""
     found = []
     for name in property_names(raw):
-        if raw[name] is None:
-            continue
         try:
             value = odata.property_of(raw, name)
         except ValueError as error:
             found.append(PropertyField(name, "String", str(raw[name]), str(error)))
             continue
-        assert value is not None
-        found.append(field_of(name, value))
+        if value is not None:
+            found.append(field_of(name, value))
     return found
 
 
 def field_of(name: str, value: EdmValue) -> PropertyField:
     """A property as a field."""
-    if isinstance(value.value, str) and value.type is EdmType.STRING and needs_escapes(value.value):
-        return PropertyField(name, ESCAPED, entity_json.quote(value.value))
-    return PropertyField(name, value.type.value.removeprefix("Edm."), value_as_text(value))
+    text = value_as_text(value)
+    if value.type is EdmType.STRING and _needs_escapes(text):
+        return PropertyField(name, ESCAPED, entity_json.quote(text))
+    return PropertyField(name, value.type.value.removeprefix("Edm."), text)
 
 
 def value_as_text(value: EdmValue) -> str:
     """A value as text; a point in the form that GeoJSON gives it."""
     if isinstance(value.value, GeographyPoint):
-        return geography_json(value.value)
+        return entity_json.geography_json(value.value)
     if isinstance(value.value, float) and math.isfinite(value.value):
         return repr(value.value)  # the shortest text of this number, as the other tools show it
     return shown_value(value)
 
 
-def needs_escapes(text: str) -> bool:
+def _needs_escapes(text: str) -> bool:
     """Whether a text area would change the text, or hide a part of it."""
     return any(character < " " and character not in "\n\t" for character in text)
 
 
-def read_form(
-    key: EntityKey, names: Sequence[str], kinds: Sequence[str], texts: Sequence[str]
-) -> ReadForm:
-    """The entity of a form. A field without a name and without a text is left out."""
+def read_form(key: EntityKey, rows: Iterable[tuple[str, ...]]) -> ReadForm:
+    """The entity of a form. Each row is a name, a type and a text; one without name and text is left out."""
     properties: dict[str, EdmValue] = {}
     fields: list[PropertyField] = []
-    for name, kind, text in zip(names, kinds, texts, strict=False):
+    for name, kind, text in rows:
         if not name.strip() and not text:
             continue
         field = PropertyField(name.strip(), kind, text)
@@ -148,44 +157,19 @@ def _value(field: PropertyField) -> EdmValue:
 
 def read_value(name: str, text: str, kind: EdmType) -> EdmValue:
     """A text as a value of a type; the `ValueError` says for people which texts the type has."""
-    word = kind.value.removeprefix("Edm.")
     try:
         return odata.typed_value(name, text if kind is EdmType.STRING else text.strip(), kind)
     except ValueError as error:
-        told = str(error).partition(", not of type Edm.")[0]
-        if told == str(error):
+        found, is_other_type, _ = str(error).partition(", not of type Edm.")
+        if not is_other_type:
             raise
-        raise ValueError(f"{told}, which is no {word} ({HINTS[word]})") from None
+        word = kind.value.removeprefix("Edm.")
+        raise ValueError(f"{found}, which is no {word} ({HINTS[word]})") from None
 
 
-class Difference(NamedTuple):
-    """A property in two versions of an entity; a text is None where the property is absent."""
-
-    name: str
-    kind: str
-    yours: str | None
-    stored_kind: str
-    stored: str | None
-
-    @property
-    def differs(self) -> bool:
-        return (self.kind, self.yours) != (self.stored_kind, self.stored)
-
-
-def differences(yours: TypedEntity, stored: Mapping[str, Any]) -> list[Difference]:
+def differences(yours: TypedEntity, stored: RawEntity) -> list[Difference]:
     """The properties of both versions, side by side."""
     mine = {name: field_of(name, value) for name, value in yours.properties.items()}
-    theirs = {field.name: field for field in fields_of(dict(stored))}
-    found = []
-    for name in dict.fromkeys((*mine, *theirs)):
-        one, other = mine.get(name), theirs.get(name)
-        found.append(
-            Difference(
-                name,
-                one.kind if one else "",
-                one.text if one else None,
-                other.kind if other else "",
-                other.text if other else None,
-            )
-        )
-    return found
+    theirs = {field.name: field for field in fields_of(stored)}
+    names = dict.fromkeys((*mine, *theirs))
+    return [Difference(name, mine.get(name), theirs.get(name)) for name in names]

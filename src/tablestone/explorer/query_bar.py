@@ -16,11 +16,11 @@ from tablestone.advice.advising import advise_on_query
 from tablestone.advice.filter_shape import with_stored_types
 from tablestone.advice.rule import Advice
 from tablestone.advice.workload import QueryUse, TableUse
-from tablestone.explorer.account import SeenProperty
-from tablestone.explorer.grid_query import forget_query, read_query, save_query
+from tablestone.explorer.account import SeenTypes
+from tablestone.explorer.grid_query import forget_query, read_number, read_query, save_query
 from tablestone.explorer.page_templates import PostedForm, account_of, path_to
 from tablestone.explorer.property_fields import read_value
-from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.edm import EdmType, utf16_length
 from tablestone.model.entity import is_identifier
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import print_literal
@@ -34,6 +34,17 @@ from tablestone.tools.queries import plan_lines, plan_name, prefix_filter
 AROUND_LENGTH: Final = 60
 """Characters that are shown on each side of an error."""
 COMPLETIONS_MAX: Final = 12
+COMPLETED_LENGTH_MAX: Final = 32_768
+COMPARISONS: Final = {
+    "eq": "equal to",
+    "ne": "not equal to",
+    "gt": "greater than",
+    "ge": "at least",
+    "lt": "less than",
+    "le": "at most",
+    "prefix": "beginning with",
+}
+"""The comparisons of the builder, in words."""
 _POSITION: Final = re.compile(r"position (\d+) in '|at '(\d+)' in '")
 _OPERATORS: Final = ("eq", "ne", "gt", "ge", "lt", "le")
 _JOINS: Final = ("and", "or")
@@ -55,9 +66,9 @@ class FilterProblem(NamedTuple):
     """An error of a filter: the sentence, the text before and behind its position, and what is probably meant."""
 
     sentence: str
-    before: str
-    behind: str
-    position: int | None
+    before: str = ""
+    behind: str = ""
+    position: int | None = None
     hint: str = ""
 
 
@@ -83,29 +94,30 @@ def filter_problem(text: str) -> FilterProblem | None:
         parse_filter(text)
     except StorageError as error:
         return _located(text, error)
-    except RecursionError:  # pragma: no cover - the parser has its own stack
-        return FilterProblem("The filter is too deep.", "", "", None)
     return None
 
 
 def _located(text: str, error: StorageError) -> FilterProblem:
     found = _POSITION.search(error.text)
     bare = _value_without_quotes(text)
-    hint = "" if bare is None else f"A text stands in quotes: '{bare.value}'."
-    sentence = error.text.partition(" in '")[0].rstrip(".")
-    units = text.encode("utf-16-le", "surrogatepass")
     if found is not None:
         # The position counts UTF-16 units, as .NET does.
         position = int(found[1] or found[2])
     elif bare is not None:
-        position = len(text[: bare.start].encode("utf-16-le", "surrogatepass")) // 2
+        position = utf16_length(text[: bare.start])
     else:
-        return FilterProblem(f"{error.code}: {error.text}", "", "", None)
+        return FilterProblem(f"{error.code}: {error.text}")
+    units = text.encode("utf-16-le", "surrogatepass")
     before = units[: 2 * position].decode("utf-16-le", "replace")
     behind = units[2 * position :].decode("utf-16-le", "replace")
-    shown = f"…{before[-AROUND_LENGTH:]}" if len(before) > AROUND_LENGTH else before
-    after = f"{behind[:AROUND_LENGTH]}…" if len(behind) > AROUND_LENGTH else behind
-    return FilterProblem(f"{error.code}: {sentence}.", shown, after, position, hint)
+    sentence = error.text.partition(" in '")[0].rstrip(".")
+    return FilterProblem(
+        f"{error.code}: {sentence}.",
+        f"…{before[-AROUND_LENGTH:]}" if len(before) > AROUND_LENGTH else before,
+        f"{behind[:AROUND_LENGTH]}…" if len(behind) > AROUND_LENGTH else behind,
+        position,
+        "" if bare is None else f"A text stands in quotes: '{bare.value}'.",
+    )
 
 
 def _value_without_quotes(text: str) -> Token | None:
@@ -123,7 +135,7 @@ def _value_without_quotes(text: str) -> Token | None:
 
 def plan_of(text: str) -> ShownPlan:
     """The plan of a filter that can be read."""
-    plan = plan_query(parse_filter(text) if text else None)
+    plan = plan_query(parse_filter(text))
     is_scan = plan.kind in (PlanKind.TABLE, PlanKind.PARTITION_RANGE) or (
         plan.kind is PlanKind.PARTITION and plan.residual is not None
     )
@@ -133,95 +145,68 @@ def plan_of(text: str) -> ShownPlan:
 def advice_on(
     table: str,
     text: str,
-    seen: Mapping[str, SeenProperty],
+    seen: Mapping[str, SeenTypes],
     known: frozenset[str] = frozenset(),
 ) -> list[Advice]:
     """Advice on the keys of a table, for a filter that can be read; empty where the filter uses the keys well.
 
-    `known` are the properties of whole entities, if some were seen.
-
-    A number of the filter counts as one of the type that was seen: `total gt 50` may ask for a Double.
+    `known` are the properties of whole entities, if some were seen. A number of the filter counts as one of the type
+    that was seen: `total gt 50` may ask for a Double.
     """
-    types = {name: next(iter(each.types)) for name, each in seen.items() if each.types}
-    tree = parse_filter(text) if text else None
-    use = QueryUse(None if tree is None else with_stored_types(tree, types))
+    stored = {name: next(iter(types)) for name, types in seen.items() if types}
+    tree = parse_filter(text)
+    use = QueryUse(None if tree is None else with_stored_types(tree, stored))
     return advise_on_query(use, TableUse(table, known_properties=known))
 
 
-def completions(text: str, caret: int, seen: Mapping[str, SeenProperty]) -> list[Completion]:
+def completions(text: str, caret: int, seen: Mapping[str, SeenTypes]) -> list[Completion]:
     """The texts that may stand at the caret: a property, an operator, a value of the property, `and` or `or`."""
-    before = text[: max(caret, 0)]
+    before = text[:caret]
     word = re.search(r"[\w.':-]*$", before)
     start = word.start() if word else len(before)
     typed = before[start:].lower()
     found = [
-        each
-        for each in _expected(before[:start], start, seen)
-        if each.text.lower().startswith(typed) and each.text.lower() != typed
+        Completion(each, start, what)
+        for each, what in _expected(before[:start], seen)
+        if each.lower().startswith(typed) and each.lower() != typed
     ]
     return found[:COMPLETIONS_MAX]
 
 
-def _expected(before: str, start: int, seen: Mapping[str, SeenProperty]) -> Iterator[Completion]:
-    kinds: list[tuple[str, str]] = [
-        (token.kind, token.value if isinstance(token.value, str) else "")
-        for token in tokens(before)
-        if token.kind != END
-    ]
-    if any(kind == INVALID for kind, _ in kinds):
+def _expected(before: str, seen: Mapping[str, SeenTypes]) -> Iterator[tuple[str, str]]:
+    """The texts that may follow, each with what it is."""
+    read = [token for token in tokens(before) if token.kind != END]
+    if any(token.kind == INVALID for token in read):
         return
-    kind, value = kinds[-1] if kinds else (OPEN, "")
+    kind, value = read[-1][:2] if read else (OPEN, "")
     if kind == NAME and value in _OPERATORS:
-        name = kinds[-2][1] if len(kinds) > 1 else ""
-        for edm_type, example in seen.get(name, SeenProperty()).types.items():
-            literal = _EXAMPLES[edm_type] if example is None else _literal(example)
-            yield Completion(literal, start, edm_type.value.removeprefix("Edm."))
+        name = str(read[-2].value) if len(read) > 1 else ""
+        for edm_type, example in seen.get(name, {}).items():
+            literal = _EXAMPLES[edm_type] if example is None else print_literal(example)
+            yield literal, edm_type.value.removeprefix("Edm.")
     elif kind in (LITERAL, CLOSE):
-        yield from (Completion(join, start, "join") for join in _JOINS)
+        yield from ((join, "join") for join in _JOINS)
     elif kind == OPEN or (kind == NAME and value in (*_JOINS, "not")):
-        for name, each in seen.items():
-            types = ", ".join(one.value.removeprefix("Edm.") for one in each.types)
-            yield Completion(name, start, types)
-        yield Completion("not", start, "negation")
+        for name, types in seen.items():
+            yield name, ", ".join(each.value.removeprefix("Edm.") for each in types)
+        yield "not", "negation"
     elif kind == NAME:
-        yield from (Completion(operator, start, "comparison") for operator in _OPERATORS)
-
-
-def _literal(value: EdmValue) -> str:
-    return print_literal(value)
-
-
-COMPARISONS: Final = (
-    ("eq", "equal to"),
-    ("ne", "not equal to"),
-    ("gt", "greater than"),
-    ("ge", "at least"),
-    ("lt", "less than"),
-    ("le", "at most"),
-    ("prefix", "beginning with"),
-)
-"""The comparisons of the builder, in words."""
-COMPLETED_LENGTH_MAX: Final = 32_768
+        yield from ((operator, "comparison") for operator in _OPERATORS)
 
 
 def complete(request: Request) -> Response:
-    """The completions at the caret, as JSON."""
+    """The completions at the caret, as JSON. The browser counts UTF-16 units."""
     text = request.query_params.get("text", "")[:COMPLETED_LENGTH_MAX]
-    caret = request.query_params.get("caret", "")
-    position = int(caret) if caret.isascii() and caret.isdecimal() and len(caret) < 9 else len(text)
-    # The browser counts UTF-16 units.
-    units = text.encode("utf-16-le", "surrogatepass")[: 2 * position]
-    at = len(units.decode("utf-16-le", "ignore"))
+    caret = read_number(request.query_params.get("caret"))
+    units = text.encode("utf-16-le", "surrogatepass")
+    at = len(text) if caret is None else len(units[: 2 * caret].decode("utf-16-le", "ignore"))
     seen = account_of(request).seen.of(request.path_params["table"])
-    found = [
-        {"text": each.text, "start": _units(text[: each.start]), "what": each.what}
-        for each in completions(text, at, seen)
-    ]
-    return JSONResponse(found)
-
-
-def _units(text: str) -> int:
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+    return JSONResponse(
+        [
+            {"text": each.text, "start": utf16_length(text[: each.start]), "what": each.what}
+            for each in completions(text, at, seen)
+        ]
+    )
 
 
 def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
@@ -229,7 +214,7 @@ def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
     if not is_identifier(name):
         raise TransferRefused(f"{name[:60]!r} is not the name of a property.")
     edm_type = TYPE_NAMES.get(kind)
-    if edm_type is None or comparison not in dict(COMPARISONS):
+    if edm_type is None or comparison not in COMPARISONS:
         raise TransferRefused("The condition is not known.")
     if comparison == "prefix":
         if edm_type is not EdmType.STRING:
@@ -239,7 +224,7 @@ def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
         literal = read_value(name, value, edm_type)
     except ValueError as error:
         raise TransferRefused(f"{error}.") from None
-    return f"{name} {comparison} {print_literal(EdmValue(*literal))}"
+    return f"{name} {comparison} {print_literal(literal)}"
 
 
 def save(request: Request, form: PostedForm) -> Response:

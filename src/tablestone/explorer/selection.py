@@ -7,8 +7,9 @@ the environment, so that no key is ever in it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from string import Template
+from typing import Final, NamedTuple
 
 import orjson
 from starlette.requests import Request
@@ -17,7 +18,8 @@ from starlette.responses import Response
 from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.model.keys import EntityKey
 from tablestone.tools import odata
-from tablestone.tools.client import Operation, RawEntity
+from tablestone.tools.client import Operation
+from tablestone.tools.connection import CONNECTION_STRING_VARIABLE
 from tablestone.tools.errors import ServiceError, TransferRefused
 from tablestone.tools.writing import quoted
 
@@ -26,6 +28,128 @@ DELETED_TOGETHER_MAX: Final = 100
 COPIED_MAX: Final = 1000
 """Entities that are copied at a time."""
 POINTS_IN_FILTER_MAX: Final = 100
+
+
+def _by_code_point(text: str) -> str:
+    """A string literal in ASCII for languages whose literals have no surrogates."""
+    parts = [
+        json.dumps(each)[1:-1] if ord(each) < 0x10000 else f"\\U{ord(each):08x}" for each in text
+    ]
+    return f'"{"".join(parts)}"'
+
+
+class SdkCode(NamedTuple):
+    """The code of a language, as texts for `string.Template`. `query` has `filtered` or `unfiltered` at `$asked`."""
+
+    client: str
+    point: str
+    query: str
+    filtered: str
+    unfiltered: str = ""
+    literal: Callable[[str], str] = json.dumps
+    """How the language writes a text. JavaScript, Java and C# read the literals of JSON, surrogates as pairs."""
+
+
+LANGUAGES: Final = {
+    "Python": SdkCode(
+        """import os
+from azure.data.tables import TableClient
+
+table = TableClient.from_connection_string(os.environ["$variable"], $table)
+""",
+        """entity = table.get_entity($pk, $rk)
+""",
+        """for entity in table.$asked:
+    print(entity)
+""",
+        "query_entities($filter)",
+        "list_entities()",
+        _by_code_point,
+    ),
+    "JavaScript": SdkCode(
+        """import { TableClient } from "@azure/data-tables";
+
+const table = TableClient.fromConnectionString(process.env.$variable, $table);
+""",
+        """const entity = await table.getEntity($pk, $rk);
+""",
+        """for await (const entity of table.listEntities($asked)) {
+  console.log(entity);
+}
+""",
+        "{ queryOptions: { filter: $filter } }",
+    ),
+    "Go": SdkCode(
+        """service, err := aztables.NewServiceClientFromConnectionString(os.Getenv("$variable"), nil)
+if err != nil {
+	log.Fatal(err)
+}
+table := service.NewClient($table)
+""",
+        """entity, err := table.GetEntity(context.TODO(), $pk, $rk, nil)
+""",
+        """$asked
+for pager.More() {
+	page, err := pager.NextPage(context.TODO())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, entity := range page.Entities {
+		fmt.Println(string(entity))
+	}
+}
+""",
+        """filter := $filter
+pager := table.NewListEntitiesPager(&aztables.ListEntitiesOptions{Filter: &filter})""",
+        "pager := table.NewListEntitiesPager(nil)",
+        _by_code_point,
+    ),
+    "Java": SdkCode(
+        """TableClient table = new TableClientBuilder()
+    .connectionString(System.getenv("$variable"))
+    .tableName($table)
+    .buildClient();
+""",
+        """TableEntity entity = table.getEntity($pk, $rk);
+""",
+        """for (TableEntity entity : table.listEntities($asked)) {
+    System.out.println(entity.getProperties());
+}
+""",
+        "new ListEntitiesOptions().setFilter($filter), null, null",
+    ),
+    "C#": SdkCode(
+        """var table = new TableClient(
+    Environment.GetEnvironmentVariable("$variable"), $table);
+""",
+        """TableEntity entity = await table.GetEntityAsync<TableEntity>($pk, $rk);
+""",
+        """await foreach (TableEntity entity in table.QueryAsync<TableEntity>($asked))
+{
+    Console.WriteLine(entity.RowKey);
+}
+""",
+        "filter: $filter",
+    ),
+}
+
+
+def point_code(language: str, table: str, key: EntityKey) -> str:
+    """The code that reads one entity."""
+    sdk = LANGUAGES[language]
+    return _filled_in(sdk, sdk.point, table=table, pk=key.partition_key, rk=key.row_key)
+
+
+def query_code(language: str, table: str, filter_text: str) -> str:
+    """The code that runs a query; an empty filter is for all entities."""
+    sdk = LANGUAGES[language]
+    asked = sdk.filtered if filter_text else sdk.unfiltered
+    return _filled_in(sdk, sdk.query.replace("$asked", asked), table=table, filter=filter_text)
+
+
+def _filled_in(sdk: SdkCode, code: str, **texts: str) -> str:
+    literals = {name: sdk.literal(text) for name, text in texts.items()}
+    return Template(sdk.client + code).substitute(literals, variable=CONNECTION_STRING_VARIABLE)
 
 
 def ask_selected(request: Request, form: PostedForm) -> Response:
@@ -65,7 +189,7 @@ def delete_selected(request: Request, form: PostedForm) -> Response:
 
 
 def copy(request: Request, form: PostedForm) -> Response:
-    """The selected entities as JSON, as a filter, or as code in a language."""
+    """The selected entities as JSON with types, as `tablestone import` reads it, as a filter, or as code."""
     table = request.path_params["table"]
     keys = _selected(form)
     wanted = form.text("as", "JSON")
@@ -74,17 +198,15 @@ def copy(request: Request, form: PostedForm) -> Response:
     if wanted == "JSON":
         endpoint = account_of(request).endpoint
         found = [raw for key in keys if (raw := endpoint.get(table, key)) is not None]
-        text = "".join(_as_json(raw) for raw in found)
+        text = "".join(orjson.dumps(odata.content_of(raw)).decode() + "\n" for raw in found)
     elif wanted == "filter":
         text = filter_of(keys)
-    elif wanted in LANGUAGES:
-        text = (
-            point_code(wanted, table, keys[0])
-            if len(keys) == 1
-            else query_code(wanted, table, filter_of(keys))
-        )
-    else:
+    elif wanted not in LANGUAGES:
         raise TransferRefused(f"There is no copy as {wanted[:40]}.")
+    elif len(keys) == 1:
+        text = point_code(wanted, table, keys[0])
+    else:
+        text = query_code(wanted, table, filter_of(keys))
     return page(request, "copied.html", table=table, text=text, wanted=wanted, count=len(keys))
 
 
@@ -94,11 +216,6 @@ def filter_of(keys: Sequence[EntityKey]) -> str:
         raise TransferRefused(f"At most {POINTS_IN_FILTER_MAX} entities are copied as a filter.")
     points = [f"PartitionKey eq {quoted(pk)} and RowKey eq {quoted(rk)}" for pk, rk in keys]
     return points[0] if len(points) == 1 else " or ".join(f"({point})" for point in points)
-
-
-def _as_json(raw: RawEntity) -> str:
-    """An entity as JSON with its types, as `tablestone import` reads it."""
-    return orjson.dumps(odata.content_of(raw)).decode("utf-8") + "\n"
 
 
 def _selected(form: PostedForm) -> list[EntityKey]:
@@ -114,174 +231,6 @@ def _selected(form: PostedForm) -> list[EntityKey]:
     if not found:
         raise TransferRefused("Select entities first: with their boxes, or with the space bar.")
     return found
-
-
-VARIABLE: Final = "AZURE_STORAGE_CONNECTION_STRING"
-LANGUAGES: Final = ("Python", "JavaScript", "Go", "Java", "C#")
-
-
-def _literal(text: str) -> str:
-    """A string literal that all five languages read: escapes of JSON, in ASCII, surrogates as pairs."""
-    return json.dumps(text)
-
-
-def _go_literal(text: str) -> str:
-    """A string literal of Go, which knows no surrogates."""
-    return _by_code_point(text, lambda number: f"\\U{number:08x}")
-
-
-def _python_literal(text: str) -> str:
-    return _by_code_point(text, lambda number: f"\\U{number:08x}")
-
-
-def _by_code_point(text: str, of_high: Callable[[int], str]) -> str:
-    parts = [json.dumps(each)[1:-1] if ord(each) < 0x10000 else of_high(ord(each)) for each in text]
-    return f'"{"".join(parts)}"'
-
-
-def _python_point(table: str, key: EntityKey) -> str:
-    pk, rk = map(_python_literal, key)
-    return f"""import os
-from azure.data.tables import TableClient
-
-table = TableClient.from_connection_string(os.environ["{VARIABLE}"], {_python_literal(table)})
-entity = table.get_entity({pk}, {rk})
-"""
-
-
-def _python_query(table: str, filter_text: str) -> str:
-    asked = f"query_entities({_python_literal(filter_text)})" if filter_text else "list_entities()"
-    return f"""import os
-from azure.data.tables import TableClient
-
-table = TableClient.from_connection_string(os.environ["{VARIABLE}"], {_python_literal(table)})
-for entity in table.{asked}:
-    print(entity)
-"""
-
-
-def _javascript_client(table: str) -> str:
-    return f"""import {{ TableClient }} from "@azure/data-tables";
-
-const table = TableClient.fromConnectionString(process.env.{VARIABLE}, {_literal(table)});
-"""
-
-
-def _javascript_point(table: str, key: EntityKey) -> str:
-    pk, rk = map(_literal, key)
-    return f"{_javascript_client(table)}const entity = await table.getEntity({pk}, {rk});\n"
-
-
-def _javascript_query(table: str, filter_text: str) -> str:
-    options = f"{{ queryOptions: {{ filter: {_literal(filter_text)} }} }}" if filter_text else ""
-    return f"""{_javascript_client(table)}for await (const entity of table.listEntities({options})) {{
-  console.log(entity);
-}}
-"""
-
-
-def _go_client(table: str) -> str:
-    return f"""service, err := aztables.NewServiceClientFromConnectionString(os.Getenv("{VARIABLE}"), nil)
-if err != nil {{
-	log.Fatal(err)
-}}
-table := service.NewClient({_go_literal(table)})
-"""
-
-
-def _go_point(table: str, key: EntityKey) -> str:
-    pk, rk = map(_go_literal, key)
-    return f"""{_go_client(table)}entity, err := table.GetEntity(context.TODO(), {pk}, {rk}, nil)
-"""
-
-
-def _go_query(table: str, filter_text: str) -> str:
-    options = "nil"
-    before = ""
-    if filter_text:
-        before = f"filter := {_go_literal(filter_text)}\n"
-        options = "&aztables.ListEntitiesOptions{Filter: &filter}"
-    return f"""{_go_client(table)}{before}pager := table.NewListEntitiesPager({options})
-for pager.More() {{
-	page, err := pager.NextPage(context.TODO())
-	if err != nil {{
-		log.Fatal(err)
-	}}
-	for _, entity := range page.Entities {{
-		fmt.Println(string(entity))
-	}}
-}}
-"""
-
-
-def _java_client(table: str) -> str:
-    return f"""TableClient table = new TableClientBuilder()
-    .connectionString(System.getenv("{VARIABLE}"))
-    .tableName({_literal(table)})
-    .buildClient();
-"""
-
-
-def _java_point(table: str, key: EntityKey) -> str:
-    pk, rk = map(_literal, key)
-    return f"{_java_client(table)}TableEntity entity = table.getEntity({pk}, {rk});\n"
-
-
-def _java_query(table: str, filter_text: str) -> str:
-    options = ""
-    if filter_text:
-        options = f"new ListEntitiesOptions().setFilter({_literal(filter_text)}), null, null"
-    return f"""{_java_client(table)}for (TableEntity entity : table.listEntities({options})) {{
-    System.out.println(entity.getProperties());
-}}
-"""
-
-
-def _c_sharp_client(table: str) -> str:
-    return f"""var table = new TableClient(
-    Environment.GetEnvironmentVariable("{VARIABLE}"), {_literal(table)});
-"""
-
-
-def _c_sharp_point(table: str, key: EntityKey) -> str:
-    pk, rk = map(_literal, key)
-    return f"""{_c_sharp_client(table)}TableEntity entity = await table.GetEntityAsync<TableEntity>({pk}, {rk});
-"""
-
-
-def _c_sharp_query(table: str, filter_text: str) -> str:
-    asked = f"filter: {_literal(filter_text)}" if filter_text else ""
-    return f"""{_c_sharp_client(table)}await foreach (TableEntity entity in table.QueryAsync<TableEntity>({asked}))
-{{
-    Console.WriteLine(entity.RowKey);
-}}
-"""
-
-
-_POINTS: Final[Mapping[str, Callable[[str, EntityKey], str]]] = dict(
-    zip(
-        LANGUAGES,
-        (_python_point, _javascript_point, _go_point, _java_point, _c_sharp_point),
-        strict=True,
-    )
-)
-_QUERIES: Final[Mapping[str, Callable[[str, str], str]]] = dict(
-    zip(
-        LANGUAGES,
-        (_python_query, _javascript_query, _go_query, _java_query, _c_sharp_query),
-        strict=True,
-    )
-)
-
-
-def point_code(language: str, table: str, key: EntityKey) -> str:
-    """The code that reads one entity."""
-    return _POINTS[language](table, key)
-
-
-def query_code(language: str, table: str, filter_text: str) -> str:
-    """The code that runs a query; an empty filter is for all entities."""
-    return _QUERIES[language](table, filter_text)
 
 
 POSTED: Final = {"/tables/{table}/copy": copy}

@@ -11,23 +11,24 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Final, NamedTuple
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tablestone.clock import monotonic_seconds
 from tablestone.explorer.account import ExplorerSettings
-from tablestone.explorer.grid_query import read_token, write_token
+from tablestone.explorer.grid_query import read_number, read_token, write_token
 from tablestone.explorer.page_templates import PostedForm, account_of, page, path_to
 from tablestone.insight.report import InsightReport, TableSize
-from tablestone.model.entity import entity_size
 from tablestone.model.keys import TABLE_NAME
-from tablestone.tools import odata
-from tablestone.tools.client import Query, RawEntity
+from tablestone.tools.client import Query
 from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused
 from tablestone.tools.insight import ask_for_insight
 from tablestone.tools.progress import shown_bytes
+from tablestone.tools.queries import entity_bytes
 
+TABLES_SHOWN_MAX: Final = 2000
+COUNT_SECONDS_MAX: Final = 3.0
+"""Seconds for which a table is counted before the page asks whether to go on."""
 NOT_TOLD: Final = (
     "The protocol does not tell the sizes of tables; the admin address of a Tablestone server "
     "does (--admin)."
@@ -58,16 +59,10 @@ def known_sizes(settings: ExplorerSettings) -> KnownSizes:
     if settings.admin_url is None:
         return KnownSizes({}, NOT_TOLD, NOT_KNOWN)
     try:
-        return sizes_of(
-            ask_for_insight(settings.admin_url, account=settings.connection.account).report
-        )
+        insight = ask_for_insight(settings.admin_url, account=settings.connection.account)
     except TransferFailed as failed:
         return KnownSizes({}, str(failed), NOT_KNOWN)
-
-
-TABLES_SHOWN_MAX: Final = 2000
-COUNT_SECONDS_MAX: Final = 3.0
-"""Seconds for which a table is counted before the page asks whether to go on."""
+    return sizes_of(insight.report)
 
 
 def tables(request: Request) -> Response:
@@ -75,20 +70,19 @@ def tables(request: Request) -> Response:
 
     A caller that may not list tables may still read one: the page says so, and opens the table that is looked for.
     """
-    only = account_of(request).settings.connection.only_table
+    account = account_of(request)
+    only = account.settings.connection.only_table
     if only:
         return RedirectResponse(path_to(request, "tables", only), 303)
     wanted = request.query_params.get("find", "").strip()
-    names = account_of(request).endpoint.table_names()
-    found = (name for name in names if wanted.lower() in name.lower())
+    found = (name for name in account.endpoint.table_names() if wanted.lower() in name.lower())
     refusal = ""
     shown: list[str] = []
     try:
         shown = list(islice(found, TABLES_SHOWN_MAX + 1))
     except ServiceError as error:
-        if not error.code.startswith(
-            "Authorization"
-        ):  # a wrong or expired signature opens no table
+        # Authentication errors are not caught: a wrong or expired signature opens no table.
+        if not error.code.startswith("Authorization"):
             raise
         if TABLE_NAME.fullmatch(wanted):
             return RedirectResponse(path_to(request, "tables", wanted), 303)
@@ -97,7 +91,7 @@ def tables(request: Request) -> Response:
         request,
         "tables.html",
         names=shown[:TABLES_SHOWN_MAX],
-        known=known_sizes(account_of(request).settings),
+        known=known_sizes(account.settings),
         shown_bytes=shown_bytes,
         are_more=len(shown) > TABLES_SHOWN_MAX,
         shown_max=TABLES_SHOWN_MAX,
@@ -137,39 +131,22 @@ def size(request: Request) -> Response:
     table = request.path_params["table"]
     reader = account_of(request).reader()
     token = read_token(request.query_params.get("after"))
-    entities = _whole(request.query_params.get("entities"))
-    total = _whole(request.query_params.get("bytes"))
+    entities = read_number(request.query_params.get("entities")) or 0
+    total = read_number(request.query_params.get("bytes")) or 0
     started = monotonic_seconds()
     while True:
         found = reader.page(Query(table), token)
         entities += len(found.entities)
-        total += sum(map(_size_of, found.entities))
+        total += sum(map(entity_bytes, found.entities))
         token = found.next_token
         if token is None or monotonic_seconds() - started > COUNT_SECONDS_MAX:
             break
     further = None
     if token is not None:
-        further = path_to(
-            request,
-            *("tables", table, "size"),
-            after=write_token(token),
-            entities=entities,
-            bytes=total,
-        )
+        counted = {"after": write_token(token), "entities": entities, "bytes": total}
+        further = path_to(request, "tables", table, "size", **counted)
     values = {"table": table, "entities": entities, "size": shown_bytes(total), "further": further}
     return page(request, "size.html", **values)
-
-
-def _size_of(raw: RawEntity) -> int:
-    """The size of an entity as the service counts it; of one with a value that our types refuse, that of its JSON."""
-    try:
-        return entity_size(*odata.read_entity(raw))
-    except ValueError:
-        return len(orjson.dumps(raw))
-
-
-def _whole(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 19 else 0
 
 
 SHOWN: Final = {

@@ -9,24 +9,16 @@ import socket
 import sys
 import threading
 import webbrowser
-from pathlib import Path
 from types import FrameType
 from typing import Final
 
 import click
-import platformdirs
 import uvicorn
 
 from tablestone.cli.data_options import connection_for, connection_options
 from tablestone.explorer.account import ExplorerSettings
-from tablestone.explorer.grid_query import FILE_NAME
-from tablestone.tools.connection import (
-    DIRECTORY_VARIABLE,
-    Connection,
-    GivenConnection,
-    open_profiles,
-    parse_place,
-)
+from tablestone.explorer.grid_query import saved_queries_file
+from tablestone.tools.connection import Connection, GivenConnection, open_profiles, parse_place
 from tablestone.tools.errors import TransferRefused
 
 END_SECONDS_MAX: Final = 3.0
@@ -80,7 +72,7 @@ def explore(
         _connection(connection, words),
         read_only=read_only,
         admin_url=_admin_url(admin),
-        saved_queries=saved_queries_file(),
+        saved_queries=saved_queries_file(os.environ),
     )
     token = new_token()
     application = create_explorer(settings, token)
@@ -105,12 +97,6 @@ class _Server(uvicorn.Server):
         end = threading.Timer(END_SECONDS_MAX, os._exit, (0,))
         end.daemon = True
         end.start()
-
-
-def saved_queries_file() -> Path:
-    """The file of the saved queries, beside the profiles of the user."""
-    directory = os.environ.get(DIRECTORY_VARIABLE) or platformdirs.user_config_dir("tablestone")
-    return Path(directory) / FILE_NAME
 
 
 def _connection(place: str | None, words: GivenConnection) -> Connection:

@@ -83,7 +83,10 @@ def sas() -> None:
 @sas.command(name="account")
 @click.argument("name", metavar="NAME")
 @click.option(
-    "--permissions", metavar="LETTERS", required=True, help=f"Some of {''.join(ACCOUNT_PERMISSIONS)}."
+    "--permissions",
+    metavar="LETTERS",
+    required=True,
+    help=f"Some of {''.join(ACCOUNT_PERMISSIONS)}.",
 )
 @click.option(
     "--resource-types",

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -82,15 +81,10 @@ class ServedExplorer:
 
     def mounts(self, address: str, admin: str) -> Mounts:
         """The application, in the process of the admin address."""
-        import platformdirs  # noqa: PLC0415 - only this process needs it
-
         from tablestone.explorer.account import ExplorerSettings  # noqa: PLC0415 - an extra
         from tablestone.explorer.application import create_explorer_of_accounts  # noqa: PLC0415 - an extra
-        from tablestone.explorer.grid_query import FILE_NAME  # noqa: PLC0415 - an extra
-        from tablestone.tools.connection import (  # noqa: PLC0415 - an extra
-            DIRECTORY_VARIABLE,
-            parse_connection_string,
-        )
+        from tablestone.explorer.grid_query import saved_queries_file  # noqa: PLC0415 - an extra
+        from tablestone.tools.connection import parse_connection_string  # noqa: PLC0415
 
         if isinstance(self._tls, CertificateFiles | SelfSigned):
             files = self._tls.files if isinstance(self._tls, SelfSigned) else self._tls
@@ -98,13 +92,13 @@ class ServedExplorer:
             os.environ["REQUESTS_CA_BUNDLE"] = str(files.certificate)
         for name in CLIENT_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        directory = os.environ.get(DIRECTORY_VARIABLE) or platformdirs.user_config_dir("tablestone")
+        saved_queries = saved_queries_file(os.environ)
         settings = [
             ExplorerSettings(
                 parse_connection_string(connection_string(name, key, f"{address}/{name}")),
                 read_only=self._read_only,
                 admin_url=admin,
-                saved_queries=Path(directory) / FILE_NAME,
+                saved_queries=saved_queries,
             )
             for name, key in self._keys.items()
         ]
