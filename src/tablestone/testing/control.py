@@ -37,7 +37,7 @@ from tablestone.testing import control_schema as schema
 from tablestone.testing.clock import ClockRefused
 from tablestone.testing.control_schema import BYTES, JSON, LATENCIES, Operation, checked, openapi
 from tablestone.testing.expectations import Budget, ExpectationRefused, judge
-from tablestone.testing.fault_rules import FaultRefused, Rule, fixed, long_tail, normal
+from tablestone.testing.fault_rules import WHOLE, FaultRefused, Rule, fixed, long_tail, normal
 from tablestone.testing.recorded_requests import REQUESTS_KEPT_MAX, LastRequests
 from tablestone.testing.state import SeedRefused, SeedRow, Snapshot, StateRefused, read_seed
 from tablestone.testing.storage import HOST, StorageAccount
@@ -380,7 +380,7 @@ def _endpoint(operation: Operation, perform: Perform) -> Callable[[Request], Awa
 
 def _query_of(operation: Operation, given: Mapping[str, str]) -> dict[str, Any]:
     """The parameters of the query; whole numbers arrive as texts."""
-    wholes = {member.name for member in operation.query if member.kind is schema.WHOLE}
+    wholes = {member.name for member in operation.query if member.kind is WHOLE}
     values = {
         name: int(text) if name in wholes and text.isascii() and text.isdigit() else text
         for name, text in given.items()

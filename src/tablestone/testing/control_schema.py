@@ -6,21 +6,21 @@ Requests are checked and the document is written from the same values, so the tw
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from datetime import datetime
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
 from tablestone import __version__
-from tablestone.model.errors import ERRORS
 from tablestone.testing.fault_rules import (
-    OPERATIONS,
-    PLANS,
-    Moment,
-    Share,
+    NUMBER,
+    PARTS,
+    TEXT,
+    WHOLE,
+    Kind,
+    Member,
     fixed,
     is_number,
-    is_whole,
     long_tail,
     normal,
 )
@@ -34,23 +34,6 @@ Schema = dict[str, Any]
 
 class MemberRefused(ValueError):
     """A member that an operation does not take, or a value of another type; the text is one sentence."""
-
-
-class Kind(NamedTuple):
-    """The values that a member may have: in words, as a JSON schema, and as a check."""
-
-    words: str
-    schema: Schema
-    accepts: Callable[[Any], bool]
-
-
-class Member(NamedTuple):
-    """A member of a request's JSON, or a parameter of its query."""
-
-    name: str
-    kind: Kind
-    text: str
-    is_required: bool = False
 
 
 class Operation(NamedTuple):
@@ -114,37 +97,20 @@ def _reference(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _one_of(values: Iterable[str]) -> Kind:
-    texts = sorted(values)
-    return Kind(f"one of {', '.join(texts)}", {"type": "string", "enum": texts}, texts.__contains__)
-
-
-_TEXT: Final[Schema] = {"type": "string"}
-_NUMBER: Final[Schema] = {"type": "number"}
-_WHOLE: Final[Schema] = {"type": "integer"}
 _MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
-TEXT: Final = Kind("a text", _TEXT, lambda value: isinstance(value, str))
-NUMBER: Final = Kind("a number", _NUMBER, is_number)
-WHOLE: Final = Kind("a whole number", _WHOLE, is_whole)
-TRUTH: Final = Kind("true or false", {"type": "boolean"}, lambda value: isinstance(value, bool))
 MOMENT: Final = Kind("a moment such as 2030-01-01T00:00:00Z", _MOMENT, _is_moment)
 SECONDS_OR_NULL: Final = Kind(
     "a number of seconds, or null",
     {"type": ["number", "null"], "minimum": 0},
     lambda value: value is None or (is_number(value) and value >= 0),
 )
-HEADERS: Final = Kind(
-    "an object of texts",
-    {"type": "object", "additionalProperties": _TEXT},
-    lambda value: isinstance(value, dict) and all(isinstance(each, str) for each in value.values()),
-)
 LATENCY: Final = Kind(
     'seconds, or an object such as {"long_tail": {"median": 0.01, "longest": 1}}',
     {
         "oneOf": [
-            _NUMBER,
+            NUMBER.schema,
             *(
-                _object({name: _object({part.name: _NUMBER for part in fields(latency)})})
+                _object({name: _object({part.name: NUMBER.schema for part in fields(latency)})})
                 for name, latency in LATENCIES.items()
             ),
         ]
@@ -153,26 +119,8 @@ LATENCY: Final = Kind(
 )
 
 ACCOUNT: Final = Member("account", TEXT, "The account; without it, the development account.")
-RULE: Final = (
-    Member("account", TEXT, "Only requests of this account."),
-    Member("table", TEXT, "Only requests to this table."),
-    Member("operation", _one_of(OPERATIONS), "Only this operation."),
-    Member("plan", _one_of(PLANS), "Only queries with this plan."),
-    Member("header", HEADERS, "Only requests whose headers contain these texts."),
-    Member("nth", WHOLE, "From this one of the requests on; alone, only this one."),
-    Member("count", WHOLE, "On so many requests."),
-    Member("probability", NUMBER, "On each request with this chance, up to 1."),
-    Member("error", _one_of(ERRORS), "Answer this error of the service."),
-    Member("status", WHOLE, "Answer an error with this status."),
-    Member("retry_after", WHOLE, "Seconds for the header Retry-After of the error."),
-    Member("committed", TRUTH, "Carry out the operation before the error is answered."),
-    Member("reset", _one_of(get_args(Moment)), "Reset the connection: before, within or after."),
-    Member("truncate", WHOLE, "End the connection after so many bytes of the body."),
-    Member("page_max", WHOLE, "At most so many entities in a page; 0 is an empty page."),
-    Member("conflict", TRUTH, "Another write changes the entity first."),
-    Member("rate", NUMBER, "ServerBusy above so many operations a second of a share."),
-    Member("share", _one_of(get_args(Share)), "The share that has the rate."),
-    Member("latency", LATENCY, "Wait before the operation."),
+RULE: Final = tuple(
+    part._replace(kind=LATENCY) if part.name == "latency" else part for part in PARTS
 )
 NAME: Final = (Member("name", TEXT, "Its name; without it, a new one."),)
 RESET: Final = (
@@ -199,44 +147,46 @@ BUDGET: Final = (
     Member("account", TEXT, "Only requests of this account."),
 )
 REQUEST: Final = {
-    "number": _WHOLE,
-    "method": _TEXT,
-    "path": _TEXT,
-    "account": _TEXT,
-    "operation": _TEXT,
-    "table": _TEXT,
-    "plan": _TEXT,
-    "filter": _TEXT,
-    "partition": _TEXT,
-    "status": _WHOLE,
-    "error": _TEXT,
-    "fault": _TEXT,
-    "rows_read": _WHOLE,
-    "rows_returned": _WHOLE,
+    "number": WHOLE.schema,
+    "method": TEXT.schema,
+    "path": TEXT.schema,
+    "account": TEXT.schema,
+    "operation": TEXT.schema,
+    "table": TEXT.schema,
+    "plan": TEXT.schema,
+    "filter": TEXT.schema,
+    "partition": TEXT.schema,
+    "status": WHOLE.schema,
+    "error": TEXT.schema,
+    "fault": TEXT.schema,
+    "rows_read": WHOLE.schema,
+    "rows_returned": WHOLE.schema,
 }
 """The parts of a recorded request that the API shows."""
 
 ANSWERS: Final[Mapping[str, Schema]] = {
-    "About": _object({"version": _TEXT, "address": _TEXT, "openapi": _TEXT}),
-    "Account": _object(dict.fromkeys(("name", "key", "endpoint", "connection_string"), _TEXT)),
-    "Accounts": _object({"accounts": _array(_TEXT)}),
-    "Stored": _object({"stored": _WHOLE}),
+    "About": _object({"version": TEXT.schema, "address": TEXT.schema, "openapi": TEXT.schema}),
+    "Account": _object(
+        dict.fromkeys(("name", "key", "endpoint", "connection_string"), TEXT.schema)
+    ),
+    "Accounts": _object({"accounts": _array(TEXT.schema)}),
+    "Stored": _object({"stored": WHOLE.schema}),
     "Entities": {"type": "object", "additionalProperties": _array({"type": "object"})},
-    "Snapshot": _object({"id": _TEXT}),
-    "Snapshots": _object({"snapshots": _array(_TEXT)}),
-    "Rule": _object({"id": _TEXT, **{each.name: each.kind.schema for each in RULE}}, ["id"]),
+    "Snapshot": _object({"id": TEXT.schema}),
+    "Snapshots": _object({"snapshots": _array(TEXT.schema)}),
+    "Rule": _object({"id": TEXT.schema, **{each.name: each.kind.schema for each in RULE}}, ["id"]),
     "Faults": _object(
         {
-            "seed": _WHOLE,
+            "seed": WHOLE.schema,
             "rules": _array(_reference("Rule")),
             "secondary": _object({"seconds": SECONDS_OR_NULL.schema}),
         }
     ),
-    "Clock": _object({"now": _MOMENT, "rate": _NUMBER}),
+    "Clock": _object({"now": _MOMENT, "rate": NUMBER.schema}),
     "Request": _object(REQUEST),
-    "Requests": _object({"count": _WHOLE, "requests": _array(_reference("Request"))}),
-    "Complaints": _object({"complaints": _array(_TEXT)}),
-    "Error": _object({"error": _TEXT}),
+    "Requests": _object({"count": WHOLE.schema, "requests": _array(_reference("Request"))}),
+    "Complaints": _object({"complaints": _array(TEXT.schema)}),
+    "Error": _object({"error": TEXT.schema}),
 }
 """The answers by name, each with the schema of its JSON."""
 
@@ -296,7 +246,7 @@ def _described(operation: Operation) -> Schema:
         "responses": {str(operation.status): done, "default": refused},
     }
     parameters: list[Schema] = [
-        {"name": name, "in": "path", "required": True, "schema": _TEXT}
+        {"name": name, "in": "path", "required": True, "schema": TEXT.schema}
         for name in re.findall(r"\{(\w+)\}", operation.path)
     ]
     parameters += [
@@ -317,7 +267,7 @@ def _described(operation: Operation) -> Schema:
     elif operation.members:
         content[JSON] = {"schema": _body(operation.members)}
     for form in operation.bodies:
-        content[form] = {} if form == BYTES else {"schema": _TEXT}
+        content[form] = {} if form == BYTES else {"schema": TEXT.schema}
     if content:
         members = operation.members
         is_required = members is None or any(each.is_required for each in members)

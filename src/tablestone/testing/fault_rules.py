@@ -7,10 +7,10 @@ number of the rule and the number of the request: the same program gets the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from tablestone.auth.account import is_account_name
 from tablestone.limits import PAGE_ENTITIES_MAX
@@ -27,7 +27,6 @@ _OPERATIONS: Final = tuple(
 )
 OPERATIONS: Final = frozenset(operation.__name__ for operation in _OPERATIONS)
 """The operations, as they are named in a record."""
-PLANS: Final = frozenset(kind.value for kind in PlanKind)
 CODE_OF_STATUS: Final = {
     400: "InvalidInput",
     401: "NoAuthenticationInformation",
@@ -76,34 +75,68 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+class Kind(NamedTuple):
+    """The values that a member may have: in words, as a JSON schema, and as a check."""
+
+    words: str
+    schema: dict[str, Any]
+    accepts: Callable[[Any], bool]
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(map(_is_text, (*value, *value.values())))
+class Member(NamedTuple):
+    """A part of a rule, a member of a request's JSON, or a parameter of its query."""
+
+    name: str
+    kind: Kind
+    text: str
+    is_required: bool = False
 
 
-Kind = tuple[str, Callable[[Any], bool]]
-KINDS: Final[Mapping[str, Kind]] = {
-    **dict.fromkeys(
-        ("account", "table", "operation", "plan", "error", "reset", "share"), ("a text", _is_text)
+def _one_of(values: Iterable[str]) -> Kind:
+    texts = sorted(values)
+    return Kind(f"one of {', '.join(texts)}", {"type": "string", "enum": texts}, texts.__contains__)
+
+
+TEXT: Final = Kind("a text", {"type": "string"}, lambda value: isinstance(value, str))
+NUMBER: Final = Kind("a number", {"type": "number"}, is_number)
+WHOLE: Final = Kind("a whole number", {"type": "integer"}, is_whole)
+TRUTH: Final = Kind("true or false", {"type": "boolean"}, lambda value: isinstance(value, bool))
+HEADERS: Final = Kind(
+    "an object of texts",
+    {"type": "object", "additionalProperties": TEXT.schema},
+    lambda value: (
+        isinstance(value, Mapping)
+        and all(isinstance(each, str) for each in (*value, *value.values()))
     ),
-    **dict.fromkeys(
-        ("nth", "count", "status", "retry_after", "truncate", "page_max"),
-        ("a whole number", is_whole),
-    ),
-    **dict.fromkeys(("probability", "rate"), ("a number", is_number)),
-    **dict.fromkeys(
-        ("committed", "conflict"), ("True or False", lambda value: isinstance(value, bool))
-    ),
-    "header": ("a dict of texts", _are_texts),
-    "latency": (
-        "a number of seconds, fixed(...), normal(...) or long_tail(...)",
-        lambda value: is_number(value) or callable(value),
-    ),
-}
-"""The parts of a rule: each in words, and the function that knows its values."""
+)
+LATENCY: Final = Kind(
+    "a number of seconds, fixed(...), normal(...) or long_tail(...)",
+    {},
+    lambda value: is_number(value) or callable(value),
+)
+
+PARTS: Final = (
+    Member("account", TEXT, "Only requests of this account."),
+    Member("table", TEXT, "Only requests to this table."),
+    Member("operation", _one_of(OPERATIONS), "Only this operation."),
+    Member("plan", _one_of(kind.value for kind in PlanKind), "Only queries with this plan."),
+    Member("header", HEADERS, "Only requests whose headers contain these texts."),
+    Member("nth", WHOLE, "From this one of the requests on; alone, only this one."),
+    Member("count", WHOLE, "On so many requests."),
+    Member("probability", NUMBER, "On each request with this chance, up to 1."),
+    Member("error", _one_of(ERRORS), "Answer this error of the service."),
+    Member("status", WHOLE, "Answer an error with this status."),
+    Member("retry_after", WHOLE, "Seconds for the header Retry-After of the error."),
+    Member("committed", TRUTH, "Carry out the operation before the error is answered."),
+    Member("reset", _one_of(get_args(Moment)), "Reset the connection: before, within or after."),
+    Member("truncate", WHOLE, "End the connection after so many bytes of the body."),
+    Member("page_max", WHOLE, "At most so many entities in a page; 0 is an empty page."),
+    Member("conflict", TRUTH, "Another write changes the entity first."),
+    Member("rate", NUMBER, "ServerBusy above so many operations a second of a share."),
+    Member("share", _one_of(get_args(Share)), "The share that has the rate."),
+    Member("latency", LATENCY, "Wait before the operation."),
+)
+"""The parts of a `Rule`, in the same order."""
 
 
 def _require_seconds(latency: fixed | normal | long_tail) -> None:
@@ -200,8 +233,19 @@ class Rule:
     latency: float | Latency | None = None
 
     def __post_init__(self) -> None:
-        self._require_kinds()
-        self._require_known()
+        for part, member in zip(fields(self), PARTS, strict=True):
+            value = getattr(self, part.name)
+            if not (member.kind.accepts(value) or (value is None and part.default is None)):
+                raise FaultRefused(f"{part.name} is {member.kind.words}, not {value!r}.")
+        if self.error is None and self.status is not None and self.status not in CODE_OF_STATUS:
+            shown = ", ".join(map(str, CODE_OF_STATUS))
+            raise FaultRefused(
+                f"The service has no error with status {self.status}; it has errors with {shown}."
+            )
+        if self.table is not None and not TABLE_NAME.fullmatch(self.table):
+            raise FaultRefused(f"No table has the name {self.table[:80]!r}.")
+        if self.account is not None and not is_account_name(self.account):
+            raise FaultRefused(f"No account has the name {self.account[:40]!r}.")
         actions = self.actions
         if not actions and self.latency is None:
             raise FaultRefused("A rule needs something to do: error, status, reset, latency, ...")
@@ -209,7 +253,9 @@ class Rule:
             raise FaultRefused(
                 f"A rule does one thing: {' and '.join(actions)} are {len(actions)}."
             )
-        self._require_fitting(actions)
+        for is_so, sentence in self._contradictions():
+            if is_so:
+                raise FaultRefused(f"A rule that means nothing: {sentence}.")
 
     @property
     def actions(self) -> list[str]:
@@ -263,81 +309,62 @@ class Rule:
             return False
         return self.probability >= 1 or draw() < self.probability
 
-    def _require_kinds(self) -> None:
-        for part in fields(self):
-            value = getattr(self, part.name)
-            words, accepts = KINDS[part.name]
-            if not (accepts(value) or (value is None and part.default is None)):
-                raise FaultRefused(f"{part.name} is {words}, not {value!r}.")
-
-    def _require_known(self) -> None:
-        known = (
-            ("operation", self.operation, OPERATIONS),
-            ("error", self.error, ERRORS),
-            ("plan", self.plan, PLANS),
-            ("reset", self.reset, get_args(Moment)),
-            ("share", self.share, get_args(Share)),
-        )
-        for name, value, values in known:
-            if value is not None and value not in values:
-                shown = ", ".join(sorted(values))
-                raise FaultRefused(f"There is no {name} {value!r}; there are {shown}.")
-        if self.error is None and self.status is not None and self.status not in CODE_OF_STATUS:
-            shown = ", ".join(map(str, CODE_OF_STATUS))
-            raise FaultRefused(
-                f"The service has no error with status {self.status}; it has errors with {shown}."
-            )
-        if self.table is not None and not TABLE_NAME.fullmatch(self.table):
-            raise FaultRefused(f"No table has the name {self.table[:80]!r}.")
-        if self.account is not None and not is_account_name(self.account):
-            raise FaultRefused(f"No account has the name {self.account[:40]!r}.")
-
-    def _require_fitting(self, actions: list[str]) -> None:
-        is_error = "error" in actions
-        wrong = {
-            "status and error contradict each other": self.error is not None
-            and self.status not in (None, ERRORS[self.error].status),
-            "retry_after and committed belong to an error": not is_error
-            and (self.retry_after is not None or self.committed),
-            "nth and count are at least 1": 0 in (self.nth, self.count)
-            or min(self.nth or 1, self.count or 1) < 1,
-            "probability is more than 0 and at most 1": not 0 < self.probability <= 1,
-            "an empty page every time would never end: give nth, count or probability": self.page_max == 0
-            and self.nth is None
-            and self.count is None
-            and self.probability >= 1,
-            "truncate, page_max, rate, latency and retry_after are not negative": min(
-                self.truncate or 0, self.page_max or 0, self.rate or 0, self.retry_after or 0,
-                self.latency if isinstance(self.latency, int | float) else 0,
-            ) < 0,
-        }  # fmt: skip
-        for sentence, is_so in (wrong | self._never_acts()).items():
-            if is_so:
-                raise FaultRefused(f"A rule that means nothing: {sentence}.")
-
-    def _never_acts(self) -> dict[str, bool]:
-        """The reasons why no request would ever meet the rule, each with whether it applies."""
+    def _contradictions(self) -> tuple[tuple[bool, str], ...]:
+        """What would make the rule meaningless, or never act: whether it is so, and the sentence that says it."""
         operation = self.operation
-        is_for_queries = operation in (None, QUERY)
-        return {
-            f"only {QUERY} has a plan, and the operation is {operation}": self.plan is not None
-            and not is_for_queries,
-            f"only {QUERY} has pages of entities, and the operation is {operation}": self.page_max
-            is not None
-            and not is_for_queries,
-            f"a page never has more than {PAGE_ENTITIES_MAX} entities, and page_max is {self.page_max}": (
-                self.page_max or 0
-            )
-            > PAGE_ENTITIES_MAX,
-            f"{operation} never has a condition on an ETag that conflict could break": self.conflict
-            and operation is not None
-            and operation not in CONDITIONAL_WRITES,
-            "a query, which has a plan, never has a condition on an ETag that conflict could break": self.conflict
-            and self.plan is not None,
-            f"{operation} is not about one table": self.table is not None
-            and operation in WITHOUT_TABLE,
-            "share belongs to a rate": self.share != "partition" and self.rate is None,
-        }
+        is_about_queries = operation in (None, QUERY)
+        is_error = self.error is not None or self.status is not None
+        is_every_time = self.nth is None and self.count is None and self.probability >= 1
+        seconds = self.latency if isinstance(self.latency, int | float) else 0
+        numbers = (self.truncate, self.page_max, self.rate, self.retry_after, seconds)
+        return (
+            (
+                self.error is not None and self.status not in (None, ERRORS[self.error].status),
+                "status and error contradict each other",
+            ),
+            (
+                not is_error and (self.retry_after is not None or self.committed),
+                "retry_after and committed belong to an error",
+            ),
+            (
+                any(each is not None and each < 1 for each in (self.nth, self.count)),
+                "nth and count are at least 1",
+            ),
+            (not 0 < self.probability <= 1, "probability is more than 0 and at most 1"),
+            (
+                self.page_max == 0 and is_every_time,
+                "an empty page every time would never end: give nth, count or probability",
+            ),
+            (
+                any(each is not None and each < 0 for each in numbers),
+                "truncate, page_max, rate, latency and retry_after are not negative",
+            ),
+            (
+                self.plan is not None and not is_about_queries,
+                f"only {QUERY} has a plan, and the operation is {operation}",
+            ),
+            (
+                self.page_max is not None and not is_about_queries,
+                f"only {QUERY} has pages of entities, and the operation is {operation}",
+            ),
+            (
+                (self.page_max or 0) > PAGE_ENTITIES_MAX,
+                f"a page never has more than {PAGE_ENTITIES_MAX} entities, and page_max is {self.page_max}",
+            ),
+            (
+                self.conflict and operation not in (None, *CONDITIONAL_WRITES),
+                f"{operation} never has a condition on an ETag that conflict could break",
+            ),
+            (
+                self.conflict and self.plan is not None,
+                "a query, which has a plan, never has a condition on an ETag that conflict could break",
+            ),
+            (
+                self.table is not None and operation in WITHOUT_TABLE,
+                f"{operation} is not about one table",
+            ),
+            (self.share != "partition" and self.rate is None, "share belongs to a rate"),
+        )
 
 
 def chance(seed: int, rule: int, number: int) -> Draw:

@@ -11,7 +11,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from tablestone.model.operations import (
 from tablestone.server.asgi import Message, Send
 from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.throughput_targets import Allowances, SharedSlots
-from tablestone.testing.fault_rules import KINDS, Draw, FaultRefused, Rule, chance, long_tail
+from tablestone.testing.fault_rules import Draw, FaultRefused, Rule, chance, long_tail
 from tablestone.testing.realism import EVENTUAL_SECONDS, Secondary
 from tablestone.testing.recorded_requests import Ending, Next, RecordedRequest
 
@@ -71,9 +71,10 @@ class Faults:
 
     def add(self, **what: Any) -> Rule:
         """Add a rule after the others. It takes the arguments of `Rule`. Raises `FaultRefused` if they make no rule."""
+        parts = [part.name for part in fields(Rule)]
         for name in what:
-            if name not in KINDS:
-                raise FaultRefused(f"A rule has no part {name!r}; there are {', '.join(KINDS)}.")
+            if name not in parts:
+                raise FaultRefused(f"A rule has no part {name!r}; there are {', '.join(parts)}.")
         rule = Rule(**what)
         self._added += 1
         self._rules = (*self._rules, _ActiveRule(rule, self._added, self._seconds))
