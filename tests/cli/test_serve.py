@@ -380,5 +380,7 @@ def test_it_serves_without_a_standard_output(tmp_path: Path, workers: int) -> No
 
 
 def test_a_server_that_does_not_start_is_reported_with_what_it_said(tmp_path: Path) -> None:
-    with pytest.raises(NotReady, match="exit status 2: tablestone: --log-level must be critical, error"):
+    with pytest.raises(
+        NotReady, match="exit status 2: tablestone: --log-level must be critical, error"
+    ):
         start_server(tmp_path, "--log-level", "loud")
