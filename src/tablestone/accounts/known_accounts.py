@@ -62,7 +62,7 @@ class KnownAccounts:
         place = self._places.get(name)
         if place is None or self._documents is None:
             return NOT_KEPT
-        held: _Held | NotKept | None = self._documents.kept(place)
+        held: _Held | NotKept | None = self._documents.rows.kept(place)
         if held is NOT_KEPT:
             return NOT_KEPT
         return self._fallback_now.get(name) if held is None else held.account
@@ -83,15 +83,14 @@ class KnownAccounts:
         """The account that is stored under the name of a fallback, else the fallback with its incarnation."""
         while True:
             # Read before the account: an account that is stored after this has another incarnation than the fallback.
-            incarnation = (
-                None if self._incarnations is None else await self._incarnations.known(name)
-            )
+            incarnations = self._incarnations
+            incarnation = None if incarnations is None else await incarnations.known(name)
             held = await self._held(name)
             if held is not None:
                 return held.account
-            if incarnation is None or self._incarnations is None:
+            if incarnation is None or incarnations is None:
                 break
-            if incarnation[0] == await self._incarnations.current(name):
+            if incarnation[0] == await incarnations.current(name):
                 account = account.with_incarnation(*incarnation)
                 break
         self._fallback_now[name] = account

@@ -11,12 +11,13 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tablestone import limits
 from tablestone.auth.account import KEYS_MAX, Account
 from tablestone.auth.roles import Assignments
 from tablestone.auth.user_delegation_key import SECRET_LENGTH
 from tablestone.clock import Clock
 from tablestone.engines.contract import Engine
+from tablestone.limits import PAGE_ENTITIES_MAX
+from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Named
 from tablestone.tables.catalog import Catalog
 from tablestone.tables.metadata import (
@@ -28,7 +29,6 @@ from tablestone.tables.metadata import (
     PropertiesOfAccounts,
     read_secret,
 )
-from tablestone.tables.storage_keys import fresh_table_id
 from tablestone.tables.sweeping import Sweeper
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ class StoredAccounts:
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._documents = Documents(engine)
-        self._catalog = Catalog(engine, clock, fresh_table_id)
-        self._sweeper = Sweeper(engine, clock, fresh_table_id)
+        self._catalog = Catalog(engine, clock, storage_keys.fresh_table_id)
+        self._sweeper = Sweeper(engine, clock, storage_keys.fresh_table_id)
         self._incarnations = self._catalog.incarnations
         self._properties = PropertiesOfAccounts(self._documents, self._incarnations)
 
@@ -216,9 +216,7 @@ class StoredAccounts:
     async def _count_tables(self, name: str) -> int:
         count, first = 0, ""
         while True:
-            records, following = await self._catalog.page(
-                Named(name), first, limits.PAGE_ENTITIES_MAX
-            )
+            records, following = await self._catalog.page(Named(name), first, PAGE_ENTITIES_MAX)
             count += len(records)
             if following is None:
                 return count

@@ -198,8 +198,7 @@ def compile_filter(node: FilterNode) -> Predicate:
         if isinstance(node, Or) and len(terms) >= _MEMBERSHIP_MIN:
             predicates, terms = _memberships(node.terms)
         for term in terms:
-            predicate = compile_filter(term)
-            predicates.append(predicate)
+            predicates.append(compile_filter(term))
         return _all_of(predicates) if isinstance(node, And) else _any_of(predicates)
     if isinstance(node, Not):
         inner = compile_filter(node.term)

@@ -31,24 +31,19 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY, encode_key
 
 
 class PlanKind(enum.Enum):
-    """The kinds of plans, by name."""
+    """What a plan reads: `POINT` is one key, `ROW_RANGE` a part of one partition, `RANGES` several ranges of any kind.
+
+    `NOTHING` is the plan of a filter that contradicts itself.
+    """
 
     NOTHING = "nothing"
-    """No key: the filter contradicts itself."""
     POINT = "point"
-    """One key."""
     POINTS = "points"
-    """Several single keys."""
     ROW_RANGE = "row range"
-    """A range of rows of one partition."""
     PARTITION = "partition"
-    """One whole partition."""
     PARTITION_RANGE = "partition range"
-    """A range of partitions."""
     RANGES = "ranges"
-    """Several ranges of any kind."""
     TABLE = "table"
-    """The whole table."""
 
 
 class KeyInterval(NamedTuple):
@@ -109,11 +104,6 @@ def after(key: bytes) -> bytes:
     return key + b"\0"
 
 
-def is_one_partition(slab: Slab) -> bool:
-    """Whether the slab has exactly one partition key."""
-    return slab.end == slab.start + b"\0"
-
-
 def size(keys: KeySet) -> int:
     """The number of intervals of rows in the set."""
     return sum(len(slab.rows) for slab in keys)
@@ -168,12 +158,10 @@ def _rows(intervals: list[Interval]) -> Rows:
 def _append(slabs: list[Slab], start: bytes, end: bytes, rows: Rows) -> None:
     if not rows:
         return
-    if slabs:
-        last = slabs[-1]
-        if last.end == start and last.rows == rows:
-            slabs[-1] = Slab(last.start, end, last.rows)
-            return
-    slabs.append(Slab(start, end, rows))
+    if slabs and slabs[-1].end == start and slabs[-1].rows == rows:
+        slabs[-1] = Slab(slabs[-1].start, end, rows)
+    else:
+        slabs.append(Slab(start, end, rows))
 
 
 def _intersect(first: KeySet, second: KeySet) -> KeySet | None:
@@ -232,8 +220,7 @@ def with_hull_of_rows(keys: KeySet) -> KeySet:
     """The set, enlarged: each slab has all rows between its first and its last row."""
     slabs: list[Slab] = []
     for slab in keys:
-        rows = _rows([(slab.rows[0][0], slab.rows[-1][1])])
-        _append(slabs, slab.start, slab.end, rows)
+        _append(slabs, slab.start, slab.end, _rows([(slab.rows[0][0], slab.rows[-1][1])]))
     return tuple(slabs)
 
 
@@ -365,13 +352,15 @@ def _analyse(node: FilterNode, *, negated: bool) -> _Node:
     """
     while isinstance(node, Not):
         node, negated = node.term, not negated
-    if isinstance(node, Comparison):
-        if node.name in (PARTITION_KEY, ROW_KEY) and node.literal.type is EdmType.STRING:
-            if negated:
-                node = Comparison(node.name, INVERTED[node.operator], node.literal)
-            return _Node(node, Bounds(_of_keys(node), exact=True), ())
-        return _Node(Not(node) if negated else node, _ANYTHING, ())
-    if isinstance(node, BooleanProperty):
+    if (
+        isinstance(node, Comparison)
+        and node.name in (PARTITION_KEY, ROW_KEY)
+        and node.literal.type is EdmType.STRING
+    ):
+        if negated:
+            node = Comparison(node.name, INVERTED[node.operator], node.literal)
+        return _Node(node, Bounds(_of_keys(node), exact=True), ())
+    if isinstance(node, Comparison | BooleanProperty):
         return _Node(Not(node) if negated else node, _ANYTHING, ())
     if isinstance(node, Constant):
         constant = Constant(node.value is not negated)
@@ -379,8 +368,7 @@ def _analyse(node: FilterNode, *, negated: bool) -> _Node:
     children: list[_Node] = []
     # A loop, because before Python 3.12 a comprehension is a second stack frame for each level of nesting.
     for term in node.terms:
-        child = _analyse(term, negated=negated)
-        children.append(child)
+        children.append(_analyse(term, negated=negated))  # noqa: PERF401
     parts = tuple([child.filter for child in children])
     bounds = [child.bounds for child in children]
     if isinstance(node, And) is not negated:
@@ -399,8 +387,7 @@ def _linear(keys: KeySet) -> tuple[list[KeyInterval], KeySet]:
     found: list[KeyInterval] = []
     covered: list[Slab] = []
     for slab in keys:
-        parts: Rows
-        if is_one_partition(slab):
+        if slab.end == after(slab.start):
             parts = slab.rows
             starts = [(slab.start, start) for start, _ in parts]
             ends = [(slab.end, b"") if end == END else (slab.start, end) for _, end in parts]
@@ -420,7 +407,7 @@ def _hull(ranges: list[KeyInterval]) -> tuple[list[KeyInterval], KeySet]:
     """One range from the first key to the last, and the set that it covers."""
     start, end = ranges[0].start, ranges[-1].end
     assert end is not None  # the end of the table is END until the plan is complete
-    slabs = []
+    slabs: list[Slab] = []
     inner = start[0]
     if start[1]:
         inner = after(start[0])

@@ -23,8 +23,7 @@ class Owner(Protocol):
     """The account whose tables a request is about."""
 
     @property
-    def name(self) -> str:
-        """The account's name."""
+    def name(self) -> str: ...
 
     @property
     def incarnation(self) -> int | None:

@@ -12,7 +12,6 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from tablestone import limits
@@ -54,12 +53,7 @@ class InvalidatingChange:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._unmark is not None:
             with suppress(EngineUnavailable, OutcomeUnknown):
                 # Under its version, as everywhere: a change of another process may have the name now.
@@ -108,17 +102,17 @@ class InvalidatingChange:
         An engine with leases may have to read past rows that were deleted. So marks have few names, which are used
         again, and the first mark brings the partition's sentinel, before which no row is deleted.
         """
-        put = Put(_render_mark)
+        put = Put(lambda _version: MARK)
         sentinel = Change(storage_keys.SENTINEL_ROW, ANY, put)
         attempts = 0
         while True:
+            attempts += 1
             name = uuid.uuid4().bytes
-            row = storage_keys.mark_row(name[:1] if attempts < SHORT_NAMES_MAX else name)
+            row = storage_keys.mark_row(name[:1] if attempts <= SHORT_NAMES_MAX else name)
             marking = WriteSet(self._partition, (Change(row, ABSENT, put), sentinel))
             outcome = await self._engine.commit(marking)
             if isinstance(outcome, Committed):
                 return Change(row, outcome.versions[0], DELETE)
-            attempts += 1
 
 
 async def invalidate(
@@ -147,7 +141,3 @@ async def remove_old_marks(engine: Engine, partition: bytes, before: int) -> Non
     old = [Change(row.row, row.version, DELETE) for row in rows if row.version < before]
     if old:
         await engine.commit(WriteSet(partition, old))
-
-
-def _render_mark(_version: int) -> bytes:
-    return MARK

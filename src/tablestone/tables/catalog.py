@@ -36,7 +36,7 @@ from tablestone.model.filter_tree import Comparison, map_comparisons
 from tablestone.model.keys import PARTITION_KEY
 from tablestone.model.operations import AccessPolicy, QueryTables, SignedIdentifier, TablesPage
 from tablestone.query.evaluate import compile_filter
-from tablestone.query.plan import Plan, plan_query
+from tablestone.query.plan import plan_query
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Incarnations, Owner, conditions
 from tablestone.tables.cache_invalidation import InvalidatingChange
@@ -94,9 +94,7 @@ def record_renderer(
     return render
 
 
-@functools.lru_cache(maxsize=4096)
-def _table_place(account: str, table: str) -> Key:
-    return storage_keys.table_place(account, table)
+_table_place = functools.lru_cache(maxsize=4096)(storage_keys.table_place)
 
 
 class Catalog:
@@ -310,7 +308,8 @@ async def query_tables(
     catalog: Catalog, owner: Owner, query: QueryTables, seconds: Seconds
 ) -> TablesPage:
     """One page of the query, by name; it has a continuation only if a table follows in its ranges (wire 6.7)."""
-    plan = plan_tables(query)
+    node = query.filter
+    plan = plan_query(None if node is None else map_comparisons(node, _of_key))
     ranges = storage_keys.table_ranges(owner.name, plan.ranges)
     if query.next_table_name is not None:
         ranges = storage_keys.ranges_from(
@@ -326,21 +325,17 @@ async def query_tables(
         records, following = await catalog.page_within(owner, ranges, tables_max)
         for record in records:
             if len(found) == query.top:
-                return _page(found, record)
+                return TablesPage(found, (record.name, record.ticks))
             if predicate is None or predicate(partial(_property, record.name.lower())):
                 found.append(record.name)
-        if following is None or len(found) == query.top or seconds() > deadline:
-            return _page(found, following)
+        if following is None:
+            break
+        if len(found) == query.top or seconds() > deadline:
+            return TablesPage(found, (following.name, following.ticks))
         ranges = storage_keys.ranges_from(
             ranges, storage_keys.table_place(owner.name, following.name)
         )
-    return _page(found, None)
-
-
-def plan_tables(query: QueryTables) -> Plan:
-    """The plan of a filter of tables, whose keys are names in lower case."""
-    node = query.filter
-    return plan_query(None if node is None else map_comparisons(node, _of_key))
+    return TablesPage(found, None)
 
 
 def _of_key(comparison: Comparison) -> Comparison:
@@ -351,9 +346,3 @@ def _of_key(comparison: Comparison) -> Comparison:
 
 def _property(folded: str, name: str) -> EdmValue | None:
     return EdmValue(EdmType.STRING, folded) if name == PARTITION_KEY else None
-
-
-def _page(found: list[str], following: TableRecord | None) -> TablesPage:
-    if following is None:
-        return TablesPage(found, None)
-    return TablesPage(found, (following.name, following.ticks))

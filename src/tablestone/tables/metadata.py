@@ -48,18 +48,17 @@ Members = dict[str, Any]
 
 
 class DocumentKind(enum.Enum):
-    """The kind of a document. The value is the first part of the document's place in storage, so it never changes."""
+    """The kind of a document. The value is the first part of the document's place in storage, so it never changes.
+
+    Accounts (with their keys), service properties and roles (their assignments) are stored by the account's name,
+    secrets by their use.
+    """
 
     ACCOUNT = b"account"
-    """An account and its keys, by the account's name."""
     SERVICE_PROPERTIES = b"properties"
-    """Service properties, by the account's name."""
     ROLES = b"roles"
-    """Role assignments, by the account's name."""
     SECRETS = b"secrets"
-    """The secrets with which the server signs, by their use."""
     PROBE = b"probe"
-    """The document that a probe of storage writes (`probe_storage`)."""
 
     __hash__ = object.__hash__
 
@@ -80,10 +79,6 @@ class Documents:
         """
         place = storage_keys.document_place(kind.value, name)
         return await self.rows.get(place, lambda value: read(read_document(value)[1]))
-
-    def kept(self, place: Key) -> Any:
-        """The result of `get` for the document at this place if it is cached and valid; else `NOT_KEPT`."""
-        return self.rows.kept(place)
 
     async def names(self, kind: DocumentKind) -> list[str]:
         """The names of all documents of a kind, in order."""
@@ -155,8 +150,6 @@ def read_secret(members: Members) -> bytes:
 
 
 _KIND = DocumentKind.SERVICE_PROPERTIES
-
-
 _FORMER = "formerOwner"
 """The only member of the document that a deleted account leaves, so that the account's own version is gone."""
 
@@ -177,7 +170,7 @@ class PropertiesOfAccounts:
     def kept(self, account: str) -> ServiceProperties | NotKept | None:
         """The result of `get` if it is in the cache. Every request calls this, so it has to be very fast."""
         place = self._places.get(account)
-        return NOT_KEPT if place is None else self._documents.kept(place)
+        return NOT_KEPT if place is None else self._documents.rows.kept(place)
 
     async def get(self, account: str) -> ServiceProperties | None:
         """The account's service properties; None if they were never set."""
@@ -204,17 +197,14 @@ class PropertiesOfAccounts:
         await self._documents.change(_KIND, account, lambda _members: {_FORMER: incarnation})
 
 
-PROBED: Final = "ready"
-"""The name of the document that a probe writes."""
-
-
 async def probe_storage(engine: Engine) -> str | None:
     """Read a row and write it again; None if both succeed, else a sentence that says why not."""
-    place = storage_keys.document_place(DocumentKind.PROBE.value, PROBED)
+    place = storage_keys.document_place(DocumentKind.PROBE.value, "ready")
     try:
         await engine.get(place)
         # Not an invalidating commit: no process keeps this row in memory.
-        await engine.commit(WriteSet(place.partition, (Change(place.row, ANY, Put(_render)),)))
+        change = Change(place.row, ANY, Put(_renderer({})))
+        await engine.commit(WriteSet(place.partition, (change,)))
     except EngineDamaged as damaged:
         return str(damaged)
     except EngineUnavailable as refused:
@@ -222,7 +212,3 @@ async def probe_storage(engine: Engine) -> str | None:
     except OutcomeUnknown as unknown:
         return f"Storage does not say whether it has written: {unknown}"
     return None
-
-
-def _render(version: int) -> bytes:
-    return orjson.dumps({"version": version, "members": {}})

@@ -28,7 +28,7 @@ from tablestone.engines.contract import (
 from tablestone.model.entity_json import RawEntity, key_of, read_raw, typed_property, version_of
 from tablestone.model.errors import StorageError
 from tablestone.model.filter_tree import FilterNode
-from tablestone.model.keys import ContinuationToken, EntityKey, KeyBounds
+from tablestone.model.keys import ContinuationToken, EntityKey
 from tablestone.model.operations import IF_MATCH_ANY, EntitiesPage, QueryEntities, ReadConditions
 from tablestone.query.evaluate import compile_filter
 from tablestone.query.plan import plan_query
@@ -43,7 +43,11 @@ async def query_entities(
     plan = plan_query(query.filter)
     ranges = storage_keys.key_ranges(table_id, plan.ranges)
     if query.bounds is not None:
-        ranges = _within_bounds(table_id, ranges, query.bounds, query.token)
+        token, bounds = query.token, query.bounds
+        # A token in a partition outside the bounds finds nothing (auth 3.6).
+        if token is not None and not bounds.hold_partition(token.next_partition_key):
+            ranges = []
+        ranges = storage_keys.ranges_within(table_id, ranges, bounds)
     if query.token is not None:
         ranges = storage_keys.ranges_from(
             ranges, storage_keys.entity_place(table_id, EntityKey(*query.token))
@@ -92,15 +96,6 @@ class PresentRows:
         """There is nothing to release."""
 
 
-def _within_bounds(
-    table_id: bytes, ranges: list[KeyRange], bounds: KeyBounds, token: ContinuationToken | None
-) -> list[KeyRange]:
-    """The ranges that a limited caller may read; none for a token in a partition outside its bounds (auth 3.6)."""
-    if token is not None and not bounds.hold_partition(token.next_partition_key):
-        return []
-    return storage_keys.ranges_within(table_id, ranges, bounds)
-
-
 def require_conditions(conditions: ReadConditions, stored: bytes) -> None:
     """Check the conditions of a point read.
 
@@ -139,15 +134,12 @@ class FilteredScan:
         self._table_id = table_id
         self._predicate = compile_filter(residual)
         self._is_one_moment = not isinstance(moment, PresentRows)
-        self._hint = (
-            hint_of(residual) if self._is_one_moment and engine.capabilities.hints else None
-        )
+        self._hint: Hint | None = None
+        self._rows_per_read = limits.SCAN_ROWS_PER_READ
         if not self._is_one_moment:
             self._rows_per_read = limits.SCAN_ROWS_PER_READ_OF_A_MOMENT
-        elif self._hint is None:
-            self._rows_per_read = limits.SCAN_ROWS_PER_READ
-        else:
-            self._rows_per_read = limits.SCAN_ROWS_PER_HINTED_READ
+        elif engine.capabilities.hints and (hint := hint_of(residual)) is not None:
+            self._hint, self._rows_per_read = hint, limits.SCAN_ROWS_PER_HINTED_READ
         is_remote = engine.capabilities.stored_in is StoredIn.SERVERS
         self._rows_per_read_max = limits.SCAN_ROWS_PER_REMOTE_READ if is_remote else 0
         self._seconds = seconds
@@ -190,14 +182,12 @@ class FilteredScan:
             # The engine may have left out all rows of a piece.
             if not rows.values and not await self._has_time():
                 return EntitiesPage(found, _token(rows.next_key))
-            if not self._is_one_moment and self._divides_partition(rows, rows.next_key):
-                return EntitiesPage(found, _token(rows.next_key))
+            if not self._is_one_moment:
+                last = storage_keys.entity_place(self._table_id, key_of(read_raw(rows.values[-1])))
+                # The next read would show the rest of this partition at another moment (wire 7.1).
+                if last.partition == rows.next_key.partition:
+                    return EntitiesPage(found, _token(rows.next_key))
             ranges = storage_keys.ranges_from(ranges, rows.next_key)
-
-    def _divides_partition(self, rows: Rows, next_key: Key) -> bool:
-        """Whether the next read would show the rest of a partition at another moment (wire 7.1)."""
-        last = storage_keys.entity_place(self._table_id, key_of(read_raw(rows.values[-1])))
-        return last.partition == next_key.partition
 
     async def _has_time(self) -> bool:
         """Let other requests run after each turn; False once the time of the page is over."""

@@ -27,7 +27,6 @@ from tablestone.engines.contract import (
     EngineBusy,
     EngineUnavailable,
     Key,
-    KeyRange,
     Put,
     StoredRow,
     WriteSet,
@@ -82,8 +81,7 @@ class Sweeper:
         """The part of the notes that is read next, by accounts whose notes could not be read as a whole."""
         self._reached: dict[bytes, Key] = {}
         """The last row that was removed, by tables that are not swept to their end."""
-        self._swept: dict[bytes, None] = {}
-        """The tables that were swept to their end, the oldest first."""
+        self._swept: dict[bytes, None] = {}  # in the order in which they were swept
         self._postponed: dict[bytes, int] = {}
         self._marks_were_removed_at = clock()
         self._logged_at = 0
@@ -124,17 +122,13 @@ class Sweeper:
             before = self._clock() - limits.SWEEP_AGAIN_SECONDS * TICKS_PER_SECOND
             if self._marks_were_removed_at < before:
                 self._marks_were_removed_at = self._clock()
-                await self._remove_marks(before)
+                for kind in DocumentKind:
+                    partition = storage_keys.documents_partition(kind.value)
+                    await remove_old_marks(self._engine, partition, before)
+                async for row in self._first_rows():
+                    await remove_old_marks(self._engine, row.partition, before)
+                    await asyncio.sleep(0)
         return is_busy
-
-    async def _remove_marks(self, before: int) -> None:
-        """Remove the marks of changes that were never finished (`cache_invalidation`)."""
-        for kind in DocumentKind:
-            partition = storage_keys.documents_partition(kind.value)
-            await remove_old_marks(self._engine, partition, before)
-        async for row in self._first_rows():
-            await remove_old_marks(self._engine, row.partition, before)
-            await asyncio.sleep(0)
 
     async def _first_rows(self) -> AsyncIterator[StoredRow]:
         """The first row of each account's catalog."""
@@ -184,13 +178,18 @@ class Sweeper:
                 version = await self._claim(note, table, is_old=is_old)
             if version is None:
                 continue
+            rest = storage_keys.table_range(table.table_id)
+            if (reached := self._reached.get(table.table_id)) is not None:
+                rest = storage_keys.after(rest, reached)
             try:
-                rows = await self._engine.scan(
-                    self._rest_of(table.table_id), rows_max=limits.SWEEP_ROWS_PER_STEP
-                )
+                rows = await self._engine.scan(rest, rows_max=limits.SWEEP_ROWS_PER_STEP)
             except EngineBusy as error:
                 log.warning("a deleted table cannot be read, and is left for later: %s", error)
-                self._postpone(table.table_id)
+                now = self._clock()
+                self._postponed = {
+                    key: until for key, until in self._postponed.items() if until > now
+                }
+                self._postponed[table.table_id] = now + POSTPONED_SECONDS * TICKS_PER_SECOND
                 continue
             if rows:
                 await self._remove(table.table_id, rows)
@@ -223,12 +222,6 @@ class Sweeper:
         outcome = await self._engine.commit(WriteSet(note.partition, (change,)))
         return outcome.versions[0] if isinstance(outcome, Committed) else None
 
-    def _rest_of(self, table_id: bytes) -> KeyRange:
-        """The rows of the table that were not removed yet, as far as this server knows."""
-        whole = storage_keys.table_range(table_id)
-        reached = self._reached.get(table_id)
-        return whole if reached is None else storage_keys.after(whole, reached)
-
     async def _remove(self, table_id: bytes, rows: Sequence[StoredRow]) -> None:
         """Remove rows of one table, which were read in order."""
         groups = [
@@ -251,11 +244,6 @@ class Sweeper:
         if len(self._swept) > SWEPT_MAX:
             del self._swept[next(iter(self._swept))]
         return self._reached.pop(table_id, None) is None
-
-    def _postpone(self, table_id: bytes) -> None:
-        now = self._clock()
-        self._postponed = {each: until for each, until in self._postponed.items() if until > now}
-        self._postponed[table_id] = now + POSTPONED_SECONDS * TICKS_PER_SECOND
 
     async def _forget(self, unnote: Change, partition: bytes, table: TableRecord) -> None:
         """Remove the note of a deleted table, and the reservation of its name if no later table had the name."""

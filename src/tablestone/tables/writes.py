@@ -73,18 +73,14 @@ def one_more_conflict(conflicts: int, what: str) -> int:
 
 
 _MERGES: Final = (MergeEntity, InsertOrMergeEntity)
-
-
-def needs_current(write: EntityWrite) -> bool:
-    """True for the operations that cannot be decided without reading the entity: those that merge."""
-    return isinstance(write, _MERGES)
+"""The operations that cannot be decided without reading the entity."""
 
 
 def may_decide_again(write: EntityWrite) -> bool:
     """True if the change only expects the version that was read, so it is decided again after a conflict."""
-    return needs_current(write) and not (
-        isinstance(write, MergeEntity) and write.if_match != IF_MATCH_ANY
-    )
+    if isinstance(write, MergeEntity):
+        return write.if_match == IF_MATCH_ANY
+    return isinstance(write, InsertOrMergeEntity)
 
 
 def _expectation(if_match: IfMatch) -> Expectation:
@@ -97,7 +93,7 @@ def _put(key: EntityKey, texts: Mapping[str, str]) -> Put:
 
 
 def decide(write: EntityWrite, current: bytes | None) -> Change:
-    """The change that carries out the operation. `current` is the entity that was read, if the write `needs_current`.
+    """The change that carries out the operation. `current` is the entity that was read, for an operation that merges.
 
     Raises an error only for a merge: if the entity that was read fails its precondition, or if its result breaks a
     limit.
@@ -187,7 +183,7 @@ async def commit_writes(
     Raises the error of the first operation that fails, with its index as `operation_index`.
     """
     partition = storage_keys.entity_partition(table_id, entity_key(writes[0]).partition_key)
-    merges = any(map(needs_current, writes))
+    merges = any(isinstance(write, _MERGES) for write in writes)
     conflicts = 0
     queued_at: Key | None = None  # one entity at most: no two groups wait for each other
     try:
