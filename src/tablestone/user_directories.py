@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-
-APPLICATION = "tablestone"
-
-
-class UserDirectory(Enum):
-    """A kind of directory, by the name of its function in platformdirs."""
-
-    DATA = "user_data_path"
-    CACHE = "user_cache_path"
-    CONFIGURATION = "user_config_path"
-    STATE = "user_state_path"
+from typing import Literal
 
 
 class NoHomeDirectory(Exception):
@@ -24,12 +13,13 @@ class NoHomeDirectory(Exception):
         super().__init__("This user has no home directory")
 
 
-def user_directory(kind: UserDirectory) -> Path:
+def user_directory(kind: Literal["data", "cache", "config", "state"]) -> Path:
     """The directory of Tablestone, which may not exist; `NoHomeDirectory` if the user has no place for it."""
     import platformdirs  # noqa: PLC0415 - only a command without an option for its directory needs it
 
     try:
-        directory: Path = getattr(platformdirs, kind.value)(APPLICATION, appauthor=False)
+        place = getattr(platformdirs, f"user_{kind}_path")
+        directory: Path = place("tablestone", appauthor=False)
     except (RuntimeError, KeyError):
         raise NoHomeDirectory from None
     if not directory.is_absolute():

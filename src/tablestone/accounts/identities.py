@@ -44,7 +44,13 @@ class Identities:
         self._rules = rules
         self._seconds = seconds
         self._tokens: BearerTokens | None = None
-        self.challenge = _challenge(rules)
+        # In the exact form that SDKs read (auth 4.2).
+        authorize = f"{rules.authority}/{rules.tenant}/oauth2/authorize"
+        self.challenge = (
+            "WWW-Authenticate",
+            f"Bearer authorization_uri={authorize} resource_id=https://storage.azure.com",
+        )
+        """The header of a 401, with the address that issues tokens."""
 
     async def watch(self) -> None:
         """Keep the keys of configured issuers fresh while the server runs."""
@@ -97,12 +103,3 @@ class Identities:
                 self._documents, self._rules, self._seconds, logs_warnings=self._logs_warnings
             )
         return self._tokens
-
-
-def _challenge(rules: TokenRules) -> tuple[str, str]:
-    """The header of a 401 with the address that issues tokens, in the exact form that SDKs read (auth 4.2)."""
-    authorize = f"{rules.authority}/{rules.tenant}/oauth2/authorize"
-    return (
-        "WWW-Authenticate",
-        f"Bearer authorization_uri={authorize} resource_id=https://storage.azure.com",
-    )

@@ -10,8 +10,7 @@ import binascii
 import copy
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 
 KEYS_MAX = 2
 """The number of keys an account can have, all of them valid (auth 1, 6)."""
@@ -96,21 +95,18 @@ def decode_key(text: str) -> bytes:
     """The bytes of a key; raises `ValueError` if it is not base64. The error never quotes it."""
     try:
         key = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         key = b""
     if not key:
         raise ValueError("A key is not valid base64.")
     return key
 
 
-Accounts = Mapping[str, Account]
-
-
-def accounts_by_name(accounts: Iterable[Account]) -> Accounts:
+def accounts_by_name(accounts: Iterable[Account]) -> dict[str, Account]:
     """Accounts by their name; raises `ValueError` if two accounts have the same name."""
     found: dict[str, Account] = {}
     for account in accounts:
         if account.name in found:
             raise ValueError(f"Account '{account.name}' is given twice.")
         found[account.name] = account
-    return MappingProxyType(found)
+    return found

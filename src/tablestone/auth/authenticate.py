@@ -69,7 +69,8 @@ def authenticate(
         if "sig" in parameters:
             require_single(repeated)
             return _authenticate_sas(request, account, parameters, now, versions)
-        raise _no_credentials(version)
+        is_told = version >= _VERSION_OF_CHALLENGE
+        raise StorageError("NoAuthenticationInformation" if is_told else "ResourceNotFound")
     scheme, _, credentials = authorization.partition(b" ")
     scheme = scheme.lower()
     if scheme in SCHEMES:
@@ -78,7 +79,12 @@ def authenticate(
         require_shared_key(request, account, scheme, credentials.strip(), raw_comp, now)
         return OWNER
     if scheme == b"bearer":
-        return _presented(PresentedToken(credentials.strip(), version), request.scheme)
+        token = PresentedToken(credentials.strip(), version)
+        if request.scheme != "https":
+            raise token.refusal("a bearer token came over plain HTTP")
+        if version < _VERSION_OF_TOKENS:
+            raise token.refusal("a bearer token came with a version that has no bearer tokens")
+        return token
     raise StorageError("InvalidAuthenticationInfo")
 
 
@@ -95,17 +101,3 @@ def _authenticate_sas(
     if "ss" in parameters or "srt" in parameters:
         return authenticate_account_sas(request, account, parameters, now, versions)
     return authenticate_table_sas(request, account, parameters, now, versions)
-
-
-def _presented(token: PresentedToken, scheme: str) -> PresentedToken:
-    if scheme != "https":
-        raise token.refusal("a bearer token came over plain HTTP")
-    if token.version < _VERSION_OF_TOKENS:
-        raise token.refusal("a bearer token came with a version that has no bearer tokens")
-    return token
-
-
-def _no_credentials(version: str) -> StorageError:
-    if version >= _VERSION_OF_CHALLENGE:
-        return StorageError("NoAuthenticationInformation")
-    return StorageError("ResourceNotFound")

@@ -145,7 +145,7 @@ class TokenTrust:
         self._domains = frozenset((*ACCOUNT_DOMAINS, *(domain.lower() for domain in domains)))
         self._hosts = {host.lower(): account for host, account in custom_domains}
         self._issuers: Mapping[str, Issuer] = {issuer.name: issuer for issuer in issuers}
-        self._audiences = AUDIENCES.union(_without_slash(audience) for audience in audiences)
+        self._audiences = AUDIENCES.union(audience.removesuffix("/") for audience in audiences)
         self._verified: dict[bytes, Token] = {}
 
     def missing_key_of(self, text: bytes) -> str | None:
@@ -199,7 +199,7 @@ class TokenTrust:
         return _token(orjson.loads(verified["payload"]), issuer)
 
     def _is_here(self, audience: str, account: str) -> bool:
-        name = _without_slash(audience)
+        name = audience.removesuffix("/")
         if name in self._audiences:
             return True
         if not name.startswith("https://"):
@@ -209,10 +209,6 @@ class TokenTrust:
         if host.startswith(prefix):
             return host.removeprefix(prefix) in self._domains
         return self._hosts.get(host) == account
-
-
-def _without_slash(audience: str) -> str:
-    return audience.removesuffix("/")
 
 
 def _unverified(text: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -242,22 +238,17 @@ def _token(claims: dict[str, Any], issuer: Issuer) -> Token:
     if not object_id:
         raise TokenRefused("it does not name its holder")
     roles = dict.fromkeys(filter(None, map(find_role, _texts(claims, "roles"))))
+    # With a scope, the application acts for a user; without one for itself, and its ids count (auth 4.3).
+    own = () if "scp" in claims else (_text(claims, "appid"), _text(claims, "azp"))
     return Token(
         object_id,
         tenant,
-        (object_id, *_applications(claims), *_texts(claims, "groups")),
+        (object_id, *filter(None, own), *_texts(claims, "groups")),
         tuple(roles),
         _texts(claims, "aud"),
         _instant(claims, "nbf") if "nbf" in claims else 0,
         _instant(claims, "exp"),
     )
-
-
-def _applications(claims: dict[str, Any]) -> tuple[str, ...]:
-    """The ids of the application if it acts for itself; with a scope (`scp`) it acts for a user (auth 4.3)."""
-    if "scp" in claims:
-        return ()
-    return tuple(filter(None, (_text(claims, "appid"), _text(claims, "azp"))))
 
 
 def _text(claims: dict[str, Any], name: str) -> str:
@@ -285,8 +276,6 @@ def _instant(claims: dict[str, Any], name: str) -> int:
     return int(seconds * TICKS_PER_SECOND) + UNIX_EPOCH_TICKS
 
 
-ALGORITHM: Final = "RS256"
-
 Members = Mapping[str, Any]
 
 
@@ -302,7 +291,7 @@ def make_issuer() -> dict[str, Any]:
     kid = secrets.token_hex(16)
     return {
         "issuer": f"urn:tablestone:{uuid.uuid4()}",
-        "keys": [{**public, "kid": kid, "use": "sig", "alg": ALGORITHM}],
+        "keys": [{**public, "kid": kid, "use": "sig", "alg": "RS256"}],
         "private": {"kid": kid, "pem": pem.decode("ascii")},
     }
 
@@ -352,4 +341,4 @@ def issue_token(
         "ver": "1.0",
     }
     private = members["private"]
-    return jwt.encode(claims, private["pem"], ALGORITHM, {"kid": private["kid"]})
+    return jwt.encode(claims, private["pem"], "RS256", {"kid": private["kid"]})

@@ -7,30 +7,10 @@ test.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
-from tablestone.model.operations import (
-    CreateTable,
-    DeleteEntity,
-    DeleteTable,
-    EntityGroupTransaction,
-    GetEntity,
-    GetServiceProperties,
-    GetServiceStats,
-    GetTable,
-    GetTableAcl,
-    GetUserDelegationKey,
-    InsertEntity,
-    InsertOrMergeEntity,
-    InsertOrReplaceEntity,
-    MergeEntity,
-    Operation,
-    QueryEntities,
-    QueryTables,
-    SetServiceProperties,
-    SetTableAcl,
-    UpdateEntity,
-)
+from tablestone.model import operations
 
 SERVICE: Final = "Microsoft.Storage/storageAccounts/tableServices"
 TABLES: Final = f"{SERVICE}/tables"
@@ -60,47 +40,45 @@ class Need(NamedTuple):
     actions: AnyOf
 
 
-def _any_of(*alternatives: str) -> AnyOf:
-    """Alternatives, each given as a string of letters."""
-    return tuple(frozenset(letters) for letters in alternatives)
-
-
-def _actions(*alternatives: tuple[str, ...]) -> AnyOf:
-    return tuple(map(frozenset, alternatives))
+def _any_of(*alternatives: Iterable[str]) -> AnyOf:
+    """Alternatives, each given as a string of letters or as several actions."""
+    return tuple([frozenset(alternative) for alternative in alternatives])
 
 
 _WRITE: Final = f"{ENTITIES}/write"
 _ADD: Final = f"{ENTITIES}/add/action"
 _UPDATE: Final = f"{ENTITIES}/update/action"
 
-_UPSERT: Final = Need("o", _any_of("au"), _any_of("au"), _actions((_WRITE,), (_ADD, _UPDATE)))
-_CHANGE: Final = Need("o", _any_of("u"), _any_of("u"), _actions((_WRITE,), (_UPDATE,)))
-_READ: Final = Need("o", _any_of("r"), _any_of("r"), _actions((f"{ENTITIES}/read",)))
-_LIST: Final = Need("c", _any_of("l"), (), _actions((f"{TABLES}/read",)))
-_READ_SERVICE: Final = Need("s", _any_of("r"), (), _actions((f"{SERVICE}/read",)))
+_UPSERT: Final = Need("o", _any_of("au"), _any_of("au"), _any_of((_WRITE,), (_ADD, _UPDATE)))
+_CHANGE: Final = Need("o", _any_of("u"), _any_of("u"), _any_of((_WRITE,), (_UPDATE,)))
+_READ: Final = Need("o", _any_of("r"), _any_of("r"), _any_of((f"{ENTITIES}/read",)))
+_LIST: Final = Need("c", _any_of("l"), (), _any_of((f"{TABLES}/read",)))
+_READ_SERVICE: Final = Need("s", _any_of("r"), (), _any_of((f"{SERVICE}/read",)))
 _NEVER: Final = Need(None, (), (), ())
 
 NEEDS: Final[dict[type, Need]] = {
-    QueryTables: _LIST,
-    GetTable: _LIST,
-    CreateTable: Need("c", _any_of("c", "w"), (), _actions((f"{TABLES}/write",))),
-    DeleteTable: Need("c", _any_of("d"), (), _actions((f"{TABLES}/delete",))),
-    QueryEntities: _READ,
-    GetEntity: _READ,
-    InsertEntity: Need("o", _any_of("a"), _any_of("a"), _actions((_WRITE,), (_ADD,))),
-    UpdateEntity: _CHANGE,
-    MergeEntity: _CHANGE,
-    InsertOrReplaceEntity: _UPSERT,
-    InsertOrMergeEntity: _UPSERT,
-    DeleteEntity: Need("o", _any_of("d"), _any_of("d"), _actions((f"{ENTITIES}/delete",))),
-    EntityGroupTransaction: Need(None, (), (), ()),
+    operations.QueryTables: _LIST,
+    operations.GetTable: _LIST,
+    operations.CreateTable: Need("c", _any_of("c", "w"), (), _any_of((f"{TABLES}/write",))),
+    operations.DeleteTable: Need("c", _any_of("d"), (), _any_of((f"{TABLES}/delete",))),
+    operations.QueryEntities: _READ,
+    operations.GetEntity: _READ,
+    operations.InsertEntity: Need("o", _any_of("a"), _any_of("a"), _any_of((_WRITE,), (_ADD,))),
+    operations.UpdateEntity: _CHANGE,
+    operations.MergeEntity: _CHANGE,
+    operations.InsertOrReplaceEntity: _UPSERT,
+    operations.InsertOrMergeEntity: _UPSERT,
+    operations.DeleteEntity: Need(
+        "o", _any_of("d"), _any_of("d"), _any_of((f"{ENTITIES}/delete",))
+    ),
+    operations.EntityGroupTransaction: _NEVER,
     # Only the owner may read or change stored access policies (auth 2.4, 4.4).
-    GetTableAcl: _NEVER,
-    SetTableAcl: _NEVER,
-    GetServiceProperties: _READ_SERVICE,
-    SetServiceProperties: Need("s", _any_of("w"), (), _actions((f"{SERVICE}/write",))),
-    GetServiceStats: _READ_SERVICE,
-    GetUserDelegationKey: Need(None, (), (), _actions((GENERATE_USER_DELEGATION_KEY,))),
+    operations.GetTableAcl: _NEVER,
+    operations.SetTableAcl: _NEVER,
+    operations.GetServiceProperties: _READ_SERVICE,
+    operations.SetServiceProperties: Need("s", _any_of("w"), (), _any_of((f"{SERVICE}/write",))),
+    operations.GetServiceStats: _READ_SERVICE,
+    operations.GetUserDelegationKey: Need(None, (), (), _any_of((GENERATE_USER_DELEGATION_KEY,))),
 }
 """The needed permissions by the type of the operation."""
 
@@ -108,18 +86,17 @@ NEEDS: Final[dict[type, Need]] = {
 class Caller(Protocol):
     """An authenticated sender of requests, with known permissions."""
 
-    def permit(self, operation: Operation) -> Operation:
+    def permit(self, operation: operations.Operation) -> operations.Operation:
         """The operation that this caller may execute, possibly narrower than the one requested.
 
         Raises the service's error if the caller may not execute it.
         """
-        ...
 
 
 class _Owner:
     """The holder of a key of the account, who may do everything (auth 1)."""
 
-    def permit(self, operation: Operation) -> Operation:
+    def permit(self, operation: operations.Operation) -> operations.Operation:
         return operation
 
 

@@ -83,14 +83,11 @@ class Assignment(NamedTuple):
     table: str | None
 
     def is_same(self, other: Assignment) -> bool:
-        """Whether both are the same assignment; case does not matter."""
-        return self._folded() == other._folded()
-
-    def _folded(self) -> tuple[str, str, str | None]:
+        """Whether both are the same assignment; case does not matter. No table has an empty name."""
         return (
-            self.principal.lower(),
-            self.role.id,
-            None if self.table is None else self.table.lower(),
+            self.role == other.role
+            and self.principal.lower() == other.principal.lower()
+            and (self.table or "").lower() == (other.table or "").lower()
         )
 
 

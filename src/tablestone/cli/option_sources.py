@@ -81,7 +81,7 @@ from tablestone.engines.kind import FORM, EncryptionKey, EngineUrl
 from tablestone.engines.registry import capabilities_of
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.logs import LOG_FORMATS
-from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
+from tablestone.user_directories import NoHomeDirectory, user_directory
 
 KEY_FILE_LENGTH_MAX: Final = 1024
 """Characters of a key file that are read: a device may be endless."""
@@ -434,7 +434,7 @@ def _encryption_key(
 def default_data_directory() -> Path:
     """A directory of the user, so that the data is the same in every working directory."""
     try:
-        return user_directory(UserDirectory.DATA)
+        return user_directory("data")
     except NoHomeDirectory as none:
         raise BrokenOption(f"{none}: name a directory for the data with {DATA.flag}.") from None
 
@@ -567,7 +567,7 @@ def _realism(given: Mapping[str, Any], named: Named) -> bool:
 def _cache_directory() -> Path:
     """Where the certificate is kept without a data directory."""
     try:
-        return user_directory(UserDirectory.CACHE)
+        return user_directory("cache")
     except NoHomeDirectory as none:
         raise BrokenOption(
             f"{none} for the certificate: XDG_CACHE_HOME can name one, or give a certificate with "

@@ -121,7 +121,11 @@ class _Parser:
                 level = self._expect_operator(level, token, previous)
             previous = token
         assert level.operand is not None  # at END, the operand is the whole filter
-        node = self._whole(level.operand)
+        if self._type_of(level.operand) is not EdmType.BOOLEAN:
+            self._defer(
+                invalid_input("The $filter expression must evaluate to a single boolean value.")
+            )
+        node = self._condition(level.operand)
         if self._type_error is not None:
             raise self._type_error
         return node
@@ -177,7 +181,9 @@ class _Parser:
         elif kind == lexer.END and not self._levels:
             level.operand = self._close(level)
         elif kind == lexer.OPEN and previous is not None and previous.kind == lexer.NAME:
-            self._refuse_function(str(previous.value))
+            if _FUNCTION.fullmatch(str(previous.value)):
+                raise not_implemented()
+            raise invalid_input(f"An unknown function with name '{previous.value}' was found.")
         elif value == "/":
             raise not_implemented()  # a path into a navigation property, or a lambda
         else:
@@ -188,11 +194,6 @@ class _Parser:
         self._steps += steps
         if self._steps > limits.FILTER_STEPS_MAX:
             raise invalid_input("Recursion depth exceeded allowed limit.")
-
-    def _refuse_function(self, name: str) -> None:
-        if _FUNCTION.fullmatch(name):
-            raise not_implemented()
-        raise invalid_input(f"An unknown function with name '{name}' was found.")
 
     def _defer(self, error: StorageError) -> None:
         if self._type_error is None:
@@ -260,13 +261,6 @@ class _Parser:
             else:
                 nodes.append(node)
         return tuple(nodes)
-
-    def _whole(self, operand: _Operand) -> FilterNode:
-        if self._type_of(operand) is not EdmType.BOOLEAN:
-            self._defer(
-                invalid_input("The $filter expression must evaluate to a single boolean value.")
-            )
-        return self._condition(operand)
 
     def _type_of(self, operand: _Operand) -> EdmType:
         """The type of an operand as a condition; a property that is not declared can be a Boolean (wire 6.4)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from tablestone.engines import request_time
@@ -34,45 +35,37 @@ class NotKept(enum.Enum):
 NOT_KEPT: Final = NotKept.NOT_KEPT
 
 
+@dataclass(eq=False)
 class _Reading:
     """A read of one row that is under way, for the requests that wait for it."""
 
-    def __init__(self, began: int) -> None:
-        self.began = began
-        """Its number: readings of one cache are counted in the order in which they begin."""
-        self.ended = asyncio.Event()
-        self.is_read = False
-        self.value: bytes | None = None
-        self.failure: EngineUnavailable | None = None
+    began: int
+    """Its number: readings of one cache are counted in the order in which they begin."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    is_read: bool = False
+    value: bytes | None = None
+    failure: EngineUnavailable | None = None
 
 
+@dataclass(eq=False)
 class _Lease:
-    """The rows that were read together for one lease, before it was the present one or when it began.
+    """The rows that were read together for one lease, before it was the present one or when it began."""
 
-    `moments` are those of partitions before any row that is known of them was read.
-    """
-
-    def __init__(
-        self,
-        number: int,
-        in_use: dict[Key, bytes | None],
-        moments: dict[bytes, int],
-        being_read: dict[Key, _Reading],
-    ) -> None:
-        self.number = number
-        self.in_use = in_use
-        """The rows, with the values of an earlier lease."""
-        self.moments = moments
-        self.being_read = being_read
-        self.values: dict[Key, bytes | None] = {}
-        """The values for this lease, as long as they are not used."""
-        self.were_used: set[Key] = set()
-        """The rows that were used in the lease before."""
-        self.read_alone: set[bytes] = set()
-        """The partitions of which a request has read a row for this lease."""
-        self.is_read = False
-        """Whether the rows in use were read for this lease."""
-        self.reader: asyncio.Task[None] | None = None
+    number: int
+    in_use: dict[Key, bytes | None]
+    """The rows, with the values of an earlier lease."""
+    moments: dict[bytes, int]
+    """The moments of partitions before any row that is known of them was read."""
+    being_read: dict[Key, _Reading]
+    values: dict[Key, bytes | None] = field(default_factory=dict)
+    """The values for this lease, as long as they are not used."""
+    were_used: set[Key] = field(default_factory=set)
+    """The rows that were used in the lease before."""
+    read_alone: set[bytes] = field(default_factory=set)
+    """The partitions of which a request has read a row for this lease."""
+    is_read: bool = False
+    """Whether the rows in use were read for this lease."""
+    reader: asyncio.Task[None] | None = None
 
 
 class CachedRows:

@@ -8,7 +8,7 @@ Salvage takes the entities that pass, sorted by their tables, and names those th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -238,7 +238,10 @@ class _Salvage:
         for table in self._tables.values():
             if table.is_deleted:
                 table.entities = 0
-        other = [self._lose(key, reason) for key, reason in self._losses(storage)]
+        other = [self._lose(key, "its page is damaged") for key in storage.lost_keys()]
+        by_index = storage.keys_at(self._refused)
+        for place, (key, reason) in self._refused.items():
+            other.append(self._lose(by_index.get(place, key), reason))
         found = [table for table in self._tables.values() if not table.is_deleted]
         return Salvaged(
             tables=sorted(found, key=lambda table: (table.account or "~", table.name or "")),
@@ -249,13 +252,6 @@ class _Salvage:
             lost_writes=storage.lost_writes,
             uncertain=storage.uncertain_rows,
         )
-
-    def _losses(self, storage: DamagedStorage) -> Iterator[tuple[Key, str]]:
-        for key in storage.lost_keys():
-            yield key, "its page is damaged"
-        by_index = storage.keys_at(self._refused)
-        for place, (key, reason) in self._refused.items():
-            yield by_index.get(place, key), reason
 
     def _take(self, row: StoredRow) -> str:
         """Take a row; returns its fault, in words, or nothing."""

@@ -30,9 +30,6 @@ SLOTS: Final = 65_536
 _SLOT_NUMBERS: Final = 2
 _NUMBER_BYTES: Final = 8
 _ONE_PARTITION: Final = frozenset((PlanKind.POINT, PlanKind.ROW_RANGE, PlanKind.PARTITION))
-ACCOUNT_TARGET: Final = "account_target"
-PARTITION_TARGET: Final = "partition_target"
-"""The limits by the names that metrics give them."""
 
 
 class SharedSlots:
@@ -80,7 +77,7 @@ class Throughput:
         self._account = Allowances(account, seconds, kept) if account else None
         self._partition = Allowances(partition, seconds, kept) if partition else None
         self.refused: dict[str, int] = {}
-        """Requests that were refused, by the name of the target."""
+        """Requests that were refused, by the name of the target in metrics."""
 
     def begin(self, account: str, operation: Operation) -> None:
         """Take what the operation needs at least. Raises `ServerBusy` beyond a target."""
@@ -88,9 +85,9 @@ class Throughput:
         if self._partition is not None:
             partition = partition_of(account, operation)
             if partition is not None and not self._partition.spend(partition, number):
-                raise self._busy(PARTITION_TARGET)
+                raise self._busy("partition_target")
         if self._account is not None and not self._account.spend((account,), number):
-            raise self._busy(ACCOUNT_TARGET)
+            raise self._busy("account_target")
 
     def end(self, account: str, query: QueryEntities, page: EntitiesPage) -> None:
         """Take the entities of a page, of which the first is paid."""

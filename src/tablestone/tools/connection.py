@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from tablestone.tools.errors import TransferRefused
-from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
+from tablestone.user_directories import NoHomeDirectory, user_directory
 
 CONNECTION_STRING_VARIABLE: Final = "AZURE_STORAGE_CONNECTION_STRING"
 LOCAL_ACCOUNT: Final = "devstoreaccount1"
@@ -385,7 +385,7 @@ def settings_directory(environment: Mapping[str, str]) -> Path:
     """The directory of the user's profiles and saved queries; `TransferRefused` if the user has no home directory."""
     named = environment.get(DIRECTORY_VARIABLE)
     try:
-        return Path(named) if named else user_directory(UserDirectory.CONFIGURATION)
+        return Path(named) if named else user_directory("config")
     except NoHomeDirectory as none:
         raise TransferRefused(
             f"{none}: name a directory for profiles with {DIRECTORY_VARIABLE}."

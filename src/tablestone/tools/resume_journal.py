@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tablestone.tools.errors import TransferFailed, TransferRefused
-from tablestone.user_directories import NoHomeDirectory, UserDirectory, user_directory
+from tablestone.user_directories import NoHomeDirectory, user_directory
 
 DIRECTORY_VARIABLE: Final = "TABLESTONE_JOURNALS"
 """Names the directory of journals; without it they are in the user's state directory."""
@@ -118,7 +118,7 @@ def open_journal(
     """The journal of a transfer. The identity must not hold a secret: it is written down."""
     named = environment.get(DIRECTORY_VARIABLE)
     try:
-        directory = Path(named) if named else user_directory(UserDirectory.STATE) / "transfers"
+        directory = Path(named) if named else user_directory("state") / "transfers"
     except NoHomeDirectory as none:
         raise TransferRefused(
             f"{none}: name a directory for journals with {DIRECTORY_VARIABLE}."
