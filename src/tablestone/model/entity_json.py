@@ -224,20 +224,15 @@ _NAMES_LOOKED_FOR: Final = 8
 
 
 def select_members(stored: bytes, names: Sequence[str]) -> bytes:
-    """The ETag and the named properties, system ones too, in the entity's order; then the missing ones as null."""
+    """The ETag and the named properties, system ones too, in the order of `names`; a missing one is null."""
     present: Container[str] = read_raw(stored) if len(names) > _NAMES_LOOKED_FOR else names
-    found: list[tuple[int, int]] = []
-    missing: list[bytes] = []
+    members: list[bytes] = []
     for name in names:
         before = (_before_member if len(name) > _SHORT else _before_member_short)(name)
         place = _find_member(stored, *before) if name in present else None
-        if place is None:
-            missing.append(before.plain + b"null")
-        else:
-            found.append(place)
-    members = [stored[start:end] for start, end in sorted(found)]
+        members.append(before.plain + b"null" if place is None else stored[place[0] : place[1]])
     etag, _ = split_etag(stored)
-    return b"{%b%b%b}" % (etag, b"".join(members), b"".join(missing))
+    return b"{%b%b}" % (etag, b"".join(members))
 
 
 class _BeforeMember(NamedTuple):

@@ -71,7 +71,7 @@ class QueryTables:
 
 
 class Projection(NamedTuple):
-    """The properties in `$select`, None for all; and its text in the form that the answer repeats (wire 5.6)."""
+    """The properties in `$select` in ordinal order, None for all; and its text as the answer repeats it (wire 5.6)."""
 
     names: tuple[str, ...] | None
     as_sent: str

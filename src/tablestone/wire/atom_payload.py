@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element
 
 from tablestone.clock import TICKS_PER_SECOND
@@ -94,20 +94,70 @@ def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:
     return Entity(key, {**texts, **negative})
 
 
-_DECLARATION: Final = '<?xml version="1.0" encoding="utf-8" standalone="yes"?>\r\n'
-_PREFIXES: Final = f' xmlns:d="{_DATA}" xmlns:m="{_METADATA}"'
-_NEWLINE: Final = "\r\n"
+_AUTHOR: Final = "<author><name /></author>"
+_OLD_AUTHOR: Final = "  <author>\r\n    <name />\r\n  </author>\r\n"
+
+
+class _Layout(NamedTuple):
+    """The texts of documents, as recorded: versions up to 2012-02-12 break the lines, later ones do not (wire 5.7)."""
+
+    declaration: str
+    root: str
+    """The attributes of the outermost element; `m:etag` is one of them."""
+    entry: str
+    before_property: str
+    feed: str
+    feed_author: str
+    """The author of a feed without entries, which others have not."""
+    error: str
+    error_type: bytes
+
+    def in_feed(self, entry: str) -> str:
+        """An entry, one level deeper where lines are broken. No value has a line break of CRLF: CR is escaped."""
+        if not self.before_property:
+            return entry
+        return "  " + entry.replace("\r\n", "\r\n  ") + "\r\n"
+
+
+_OLD_LAYOUT: Final = _Layout(
+    '<?xml version="1.0" encoding="utf-8" standalone="yes"?>\r\n',
+    f' xml:base="{{base}}" xmlns:d="{_DATA}" xmlns:m="{_METADATA}"{{etag}} xmlns="{_ATOM}"',
+    '<entry{attributes}>\r\n  <id>{base}{path}</id>\r\n  <title type="text"></title>\r\n'
+    "  <updated>{updated}</updated>\r\n"
+    + _OLD_AUTHOR
+    + '  <link rel="edit" title="{title}" href="{path}" />\r\n'
+    f'  <category term="{{account}}.{{title}}" scheme="{_SCHEME}" />\r\n  <content type="application/xml">\r\n'
+    "    <m:properties>{properties}\r\n    </m:properties>\r\n  </content>\r\n</entry>",
+    "\r\n      ",
+    '<feed{attributes}>\r\n  <title type="text">{title}</title>\r\n  <id>{base}{title}</id>\r\n'
+    "  <updated>{updated}</updated>\r\n"
+    '{author}  <link rel="self" title="{title}" href="{title}" />\r\n',
+    _OLD_AUTHOR,
+    f'<error xmlns="{_METADATA}">\r\n  <code>{{code}}</code>\r\n'
+    '  <message xml:lang="en-US">{message}</message>\r\n</error>',
+    b"application/xml",
+)
+_LAYOUT: Final = _Layout(
+    '<?xml version="1.0" encoding="utf-8"?>',
+    f' xml:base="{{base}}" xmlns="{_ATOM}" xmlns:d="{_DATA}" xmlns:m="{_METADATA}"{{points}}{{etag}}',
+    f'<entry{{attributes}}><id>{{base}}{{path}}</id><category term="{{account}}.{{title}}" scheme="{_SCHEME}" />'
+    '<link rel="edit" title="{title}" href="{path}" /><title /><updated>{updated}</updated>'
+    + _AUTHOR
+    + '<content type="application/xml"><m:properties>{properties}</m:properties></content></entry>',
+    "",
+    '<feed{attributes}><id>{base}{title}</id><title type="text">{title}</title><updated>{updated}</updated>'
+    '{author}<link rel="self" title="{title}" href="{title}" />',
+    _AUTHOR,
+    f'<error xmlns="{_METADATA}"><code>{{code}}</code><message xml:lang="en-US">{{message}}</message></error>',
+    b"application/xml;charset=utf-8",
+)
+_POINTS: Final = (
+    ' xmlns:georss="http://www.georss.org/georss" xmlns:gml="http://www.opengis.net/gml"'
+)
 _NUMBER_TEXTS: Final = {"Infinity": "INF", "-Infinity": "-INF"}
 # .NET writes characters that XML does not allow as character references. A carriage return needs one to be kept.
 _NOT_PLAIN = re.compile("[&<>\r\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_TYPES: Final = {
-    AtomForm.PLAIN: (b"application/atom+xml;charset=utf-8", b"application/atom+xml;charset=utf-8"),
-    AtomForm.TYPED: (
-        b"application/atom+xml;type=entry;charset=utf-8",
-        b"application/atom+xml;type=feed;charset=utf-8",
-    ),
-}
 
 
 def _reference(match: re.Match[str]) -> str:
@@ -133,28 +183,30 @@ class AtomWriter:
         self._base = _attribute(base)
         self._account = account
         self._updated = format_date_time(now - now % TICKS_PER_SECOND)
-        self.entry_type, self.feed_type = _TYPES[form]
-        self.error_type = b"application/xml"
+        self._layout = _OLD_LAYOUT if form is AtomForm.PLAIN else _LAYOUT
+        self._points = _POINTS if form is AtomForm.ODATA_3 else ""
+        entry, feed = ("", "") if form is AtomForm.PLAIN else (";type=entry", ";type=feed")
+        self.entry_type = f"application/atom+xml{entry};charset=utf-8".encode()
+        self.feed_type = f"application/atom+xml{feed};charset=utf-8".encode()
+        self.error_type = self._layout.error_type
 
     def error(self, code: str, message: str) -> bytes:
         """An error; `message` is its whole text (wire 8.2)."""
-        text = (
-            f'{_DECLARATION}<error xmlns="{_METADATA}">\r\n  <code>{code}</code>\r\n'
-            f'  <message xml:lang="en-US">{_escaped(message)}</message>\r\n</error>'
-        )
-        return text.encode("utf-8", "replace")
+        text = self._layout.error.format(code=code, message=_escaped(message))
+        return f"{self._layout.declaration}{text}".encode("utf-8", "replace")
 
     def table(self, table: str) -> bytes:
         """One table (wire 3.2, 3.3)."""
-        return self._document("entry", "", self._table_lines(table))
+        return self._document(self._table_entry(table, self._root("")))
 
     def tables(self, tables: Sequence[str]) -> bytes:
         """A list of tables (wire 3.1)."""
-        return self._feed("Tables", [_feed_entry("", self._table_lines(each)) for each in tables])
+        entries = (self._layout.in_feed(self._table_entry(table, "")) for table in tables)
+        return self._feed("Tables", [entry.encode() for entry in entries])
 
     def entity(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
         """One entity; of a projection only the selected properties, a missing one as null (wire 5.7)."""
-        return self._document("entry", *self._entity_entry(table, stored, projection))
+        return self._document(self._entity_entry(table, stored, projection, in_feed=False))
 
     def lists_as_stored(self, _projection: Projection | None) -> bool:
         """False, because the stored form is JSON."""
@@ -162,7 +214,8 @@ class AtomWriter:
 
     def listed(self, table: str, stored: bytes, projection: Projection | None) -> bytes:
         """One entity in the form that it has in a list."""
-        return _feed_entry(*self._entity_entry(table, stored, projection))
+        entry = self._entity_entry(table, stored, projection, in_feed=True)
+        return self._layout.in_feed(entry).encode()
 
     def entities(
         self, table: str, listed: Sequence[bytes], _projection: Projection | None
@@ -170,77 +223,62 @@ class AtomWriter:
         """A list of entities, each in the form of `listed`."""
         return self._feed(table, listed)
 
-    def _table_lines(self, table: str) -> list[str]:
+    def _root(self, etag: str) -> str:
+        return self._layout.root.format(base=self._base, points=self._points, etag=etag)
+
+    def _table_entry(self, table: str, attributes: str) -> str:
         name = f"<d:TableName>{table}</d:TableName>"
-        return self._entry_lines("Tables", format_table_path(table), [name])
+        return self._entry(attributes, "Tables", format_table_path(table), [name])
 
     def _entity_entry(
-        self, table: str, stored: bytes, projection: Projection | None
-    ) -> tuple[str, list[str]]:
-        """The attributes of an entity's entry, and its lines."""
+        self, table: str, stored: bytes, projection: Projection | None, *, in_feed: bool
+    ) -> str:
         raw = read_raw(stored)
         names = None if projection is None else projection.names
-        lines = self._entry_lines(
-            table, format_entity_path(table, key_of(raw)), _property_elements(raw, names)
-        )
-        return f' m:etag="{_attribute(raw["odata.etag"])}"', lines
+        etag = f' m:etag="{_attribute(raw["odata.etag"])}"'
+        attributes = etag if in_feed else self._root(etag)
+        path = format_entity_path(table, key_of(raw))
+        return self._entry(attributes, table, path, _property_elements(raw, names))
 
-    def _entry_lines(self, title: str, path: str, properties: Sequence[str]) -> list[str]:
-        return [
-            f"<id>{self._base}{path}</id>",
-            '<title type="text"></title>',
-            f"<updated>{self._updated}</updated>",
-            "<author>",
-            "  <name />",
-            "</author>",
-            f'<link rel="edit" title="{title}" href="{path}" />',
-            f'<category term="{self._account}.{title}" scheme="{_SCHEME}" />',
-            '<content type="application/xml">',
-            "  <m:properties>",
-            *[f"    {element}" for element in properties],
-            "  </m:properties>",
-            "</content>",
-        ]
+    def _entry(self, attributes: str, title: str, path: str, properties: Sequence[str]) -> str:
+        before = self._layout.before_property
+        return self._layout.entry.format(
+            attributes=attributes,
+            base=self._base,
+            path=path,
+            account=self._account,
+            title=title,
+            updated=self._updated,
+            properties="".join([before + element for element in properties]),
+        )
 
     def _feed(self, title: str, entries: Sequence[bytes]) -> bytes:
-        lines = [
-            f'<title type="text">{title}</title>',
-            f"<id>{self._base}{title}</id>",
-            f"<updated>{self._updated}</updated>",
-        ]
-        if not entries:  # recorded: only a feed without entries has an author
-            lines += ["<author>", "  <name />", "</author>"]
-        lines.append(f'<link rel="self" title="{title}" href="{title}" />')
-        return self._document("feed", "", lines, entries)
+        start = self._layout.feed.format(
+            attributes=self._root(""),
+            base=self._base,
+            title=title,
+            updated=self._updated,
+            author="" if entries else self._layout.feed_author,
+        )
+        return b"".join((f"{self._layout.declaration}{start}".encode(), *entries, b"</feed>"))
 
-    def _document(
-        self, tag: str, attributes: str, lines: Sequence[str], entries: Sequence[bytes] = ()
-    ) -> bytes:
-        opening = f'<{tag} xml:base="{self._base}"{_PREFIXES}{attributes} xmlns="{_ATOM}">'
-        start = f"{_DECLARATION}{opening}\r\n{_indented(lines)}".encode()
-        return b"".join((start, *entries, f"</{tag}>".encode()))
-
-
-def _feed_entry(attributes: str, lines: Sequence[str]) -> bytes:
-    """An entry in the form that it has in a feed."""
-    return f"  <entry{attributes}>\r\n{_indented(lines, '    ')}  </entry>\r\n".encode()
-
-
-def _indented(lines: Sequence[str], indent: str = "  ") -> str:
-    return "".join([f"{indent}{line}\r\n" for line in lines])
+    def _document(self, entry: str) -> bytes:
+        return f"{self._layout.declaration}{entry}".encode()
 
 
 def _property_elements(raw: RawEntity, names: tuple[str, ...] | None) -> list[str]:
-    """The elements of an entity's properties, or of the selected ones, in the entity's order.
+    """The elements of an entity's properties, in its order, or of the selected ones, in the order of their names.
 
     A selected name that no property can have is left out, because it is not a valid XML name.
     """
     present = [name for name in raw if name != "odata.etag" and not name.endswith(ANNOTATION)]
     if names is None:
         return [_element(raw, name) for name in present]
-    selected = [_element(raw, name) for name in present if name in names]
-    missing = [name for name in names if name not in raw and is_identifier(name)]
-    return [*selected, *[f'<d:{name} m:null="true" />' for name in missing]]
+    return [
+        _element(raw, name) if name in raw else f'<d:{name} m:null="true" />'
+        for name in names
+        if name in raw or is_identifier(name)
+    ]
 
 
 def _element(raw: RawEntity, name: str) -> str:

@@ -374,6 +374,6 @@ def _headers_of_kind(
 def _data_service_version(answer: Answer) -> bytes:
     """3.0 if the answer's headers concern content in JSON, even if it has none; else 1.0, as recorded (wire 7.2)."""
     if answer.content_type is not None and not answer.content_type.startswith(b"application/json"):
-        return b"1.0;"
+        return b"2.0;" if answer.is_of_odata_2 else b"1.0;"
     speaks_of_content = answer.content_type is not None or answer.preference_applied is not None
     return b"3.0;" if speaks_of_content or answer.is_insert else b"1.0;"

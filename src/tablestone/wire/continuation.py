@@ -84,7 +84,7 @@ def parse_entity_token(parameters: Parameters) -> ContinuationToken | None:
 
 def table_token_header(table: str, created: int) -> tuple[bytes, bytes]:
     """The header with the token of a list of tables: name, U+0001 and FILETIME of creation in hex, as recorded."""
-    text = f"{table}\x01{created - DATE_TIME_MIN:016x}"
+    text = f"{table.lower()}\x01{created - DATE_TIME_MIN:016x}"
     return b"x-ms-continuation-NextTableName", format_token(text).encode("ascii")
 
 

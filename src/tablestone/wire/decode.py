@@ -7,6 +7,7 @@ a kind of resource. Knows HTTP and the service's rules for values; does not know
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
@@ -229,7 +230,7 @@ def _top(parameters: Parameters) -> int:
 
 
 def _projection(decoded: DecodedRequest) -> Projection | None:
-    """`$select`, if it was sent; an empty value or `*` selects everything (wire 5.6).
+    """`$select`, if it was sent; a blank value or `*` selects everything (wire 5.6).
 
     Control information (`odata.etag`) is not a property: `$select` neither adds nor removes it (wire 5.2).
     """
@@ -245,20 +246,24 @@ def _projection(decoded: DecodedRequest) -> Projection | None:
 
 
 def _projection_of(text: str, query_string: bytes) -> Projection:
+    if not text.strip():
+        return Projection(None, "")
     return Projection(_select(text), select_as_sent(query_string))
 
 
 def _select(text: str) -> tuple[str, ...] | None:
-    if not text:
-        return None
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    names = {name.strip() for name in text.split(",")}
     if len(names) > limits.SELECT_NAMES_MAX or "" in names:
         raise StorageError("InvalidInput", early=True)
+    if _NO_IDENTIFIER.match(text):
+        raise StorageError("InvalidInput", "An identifier was expected at position 0.", early=True)
     if "*" in names:
         return None
-    return tuple(name for name in names if "@" not in name and not name.startswith("odata."))
+    selected = (name for name in names if "@" not in name and not name.startswith("odata."))
+    return tuple(sorted(selected, key=lambda name: name.encode("utf-16-be", "surrogatepass")))
 
 
+_NO_IDENTIFIER: Final = re.compile(r"\s*[^\w\s*@]")
 _projection_of_short = functools.lru_cache(maxsize=256)(_projection_of)
 
 

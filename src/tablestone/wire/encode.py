@@ -154,6 +154,7 @@ def _inserted(operation: InsertEntity, result: EntityInserted, form: Form) -> An
     answer.preference_applied = _applied(form)
     if form.preference is not Preference.RETURN_NO_CONTENT:
         answer.status = 201
+        answer.is_of_odata_2 = form.negotiated.form is AtomForm.ODATA_2
         answer.content_type = form.writer.entry_type
         answer.body = form.writer.entity(operation.table, result.render(result.version), None)
     return answer
@@ -262,11 +263,7 @@ def respond_at_front_door(
 def unreadable_error(stamp: Stamp, now: int) -> bytes:
     """The error for an unreadable part of a batch, in a fixed form, since its Accept cannot be read (wire 7.3)."""
     message = _message(StorageError("InvalidInput", _UNREADABLE), stamp, now)
-    text = (
-        f'<?xml version="1.0" encoding="utf-8"?><error xmlns="{_ERROR_NAMESPACE}"><code>InvalidInput</code>'
-        f'<message xml:lang="en-US">{message}</message></error>'
-    )
-    return text.encode()
+    return AtomWriter("", "", AtomForm.ODATA_3, 0).error("InvalidInput", message)
 
 
 _UNREADABLE: Final = "An error occurred while processing this request."

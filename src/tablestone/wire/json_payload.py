@@ -382,7 +382,7 @@ _READERS: Final[Mapping[str, _Reader]] = {
 
 
 JSON_TYPES: Final = {
-    level: f"application/json;odata={level.value};streaming=true;charset=utf-8".encode("ascii")
+    level: f"application/json;odata={level.value.partition(' ')[0]};streaming=true;charset=utf-8".encode()
     for level in MetadataLevel
 }
 """The Content-Type of all answers at a level, errors included (wire 2.3)."""
@@ -469,6 +469,9 @@ class JsonWriter:
             text = select_members(stored, projection.names)
         if full:
             return self._with_links(table, key_of(read_raw(stored)), with_typed_timestamp(text))
+        if self._level is MetadataLevel.MINIMAL_WITHOUT_ETAG:
+            _, rest = split_etag(text)
+            return b"{" + rest
         return text if self._level is MetadataLevel.MINIMAL else without_metadata(text)
 
     def entities(self, table: str, listed: Sequence[bytes], projection: Projection | None) -> bytes:

@@ -99,5 +99,6 @@ class Answer:
     location: str | None = None
     preference_applied: bytes | None = None
     is_insert: bool = False
+    is_of_odata_2: bool = False
     early: bool = False
     extra: list[tuple[bytes, bytes]] | None = None

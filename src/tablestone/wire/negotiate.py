@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from tablestone.wire.address import Parameters
 from tablestone.wire.messages import Headers
-from tablestone.wire.versions import VERSION_JSON, VERSION_JSON_ONLY
+from tablestone.wire.versions import VERSION_JSON, VERSION_JSON_ONLY, VERSION_MINIMAL_ETAG
 
 
 class MetadataLevel(enum.Enum):
@@ -22,15 +22,17 @@ class MetadataLevel(enum.Enum):
     NONE = "nometadata"
     MINIMAL = "minimalmetadata"
     FULL = "fullmetadata"
+    MINIMAL_WITHOUT_ETAG = "minimalmetadata of versions before 2015-04-05"
 
     __hash__ = object.__hash__  # a member is looked up for every answer; Enum's own hash is slow
 
 
 class AtomForm(enum.Enum):
-    """The Content-Type of Atom: plain in 2011-08-18, as recorded; with `type=` since OData 3 (wire 2.3, 10.1)."""
+    """Atom by the version of the service, and by the OData that the client speaks (wire 2.3, 5.7, 10.1)."""
 
-    PLAIN = "application/atom+xml"
-    TYPED = "application/atom+xml;type="
+    PLAIN = "up to 2012-02-12: no type= in the Content-Type"
+    ODATA_2 = "a client that declares OData 1 or 2"
+    ODATA_3 = "any other client"
 
     __hash__ = object.__hash__
 
@@ -45,8 +47,10 @@ class Negotiated(NamedTuple):
     refusal: str | None
 
 
-_MINIMAL: Final = Negotiated(MetadataLevel.MINIMAL, None)
-_LEVELS: Final = {f"odata={level.value}": level for level in MetadataLevel}
+_LEVELS: Final = {
+    f"odata={level.value}": level
+    for level in (MetadataLevel.NONE, MetadataLevel.MINIMAL, MetadataLevel.FULL)
+}
 _ANY_TYPES: Final = frozenset(("", "*/*", "application/*"))
 _BEFORE_ODATA_3 = re.compile(r"\s*0*[0-2]\.\d")
 
@@ -67,11 +71,13 @@ def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotia
     return _negotiate_short(wanted, version, data_version)
 
 
-def default_form(version: str) -> PayloadForm:
+def default_form(version: str, data_version: bytes = b"") -> PayloadForm:
     """The form of the answer if the request asks for none: Atom in all versions that have it (wire 5.1)."""
     if version >= VERSION_JSON_ONLY:
         return MetadataLevel.MINIMAL
-    return AtomForm.PLAIN if version < VERSION_JSON else AtomForm.TYPED
+    if version < VERSION_JSON:
+        return AtomForm.PLAIN
+    return AtomForm.ODATA_2 if _is_before_odata_3(data_version) else AtomForm.ODATA_3
 
 
 def _negotiate(wanted: str, version: str, data_version: bytes) -> Negotiated:
@@ -80,17 +86,17 @@ def _negotiate(wanted: str, version: str, data_version: bytes) -> Negotiated:
     for media_range in wanted.lower().split(","):
         media_type, *parameters = (part.strip() for part in media_range.split(";"))
         if media_type in _ANY_TYPES:
-            found = Negotiated(default_form(version), None)
+            found = Negotiated(default_form(version, data_version), None)
         elif media_type == "application/json":
             found = _json(parameters, version, data_version)
         elif media_type in ATOM_TYPES:
-            found = _atom(version)
+            found = _atom(version, data_version)
         else:
             continue
         if found.refusal is None:
             return found
         refused = refused or found
-    return refused or Negotiated(default_form(version), "MediaTypeNotSupported")
+    return refused or Negotiated(default_form(version, data_version), "MediaTypeNotSupported")
 
 
 _SHORT: Final = 512
@@ -98,8 +104,8 @@ _SHORT: Final = 512
 _negotiate_short = functools.lru_cache(maxsize=256)(_negotiate)
 
 
-def _atom(version: str) -> Negotiated:
-    form = default_form(version)
+def _atom(version: str, data_version: bytes) -> Negotiated:
+    form = default_form(version, data_version)
     return Negotiated(form, None if isinstance(form, AtomForm) else "AtomFormatNotSupported")
 
 
@@ -107,13 +113,17 @@ def _json(parameters: list[str], version: str, data_version: bytes) -> Negotiate
     """JSON at the requested level; refused to clients whose data service version is too old for JSON (wire 5.1)."""
     if version < VERSION_JSON or _is_before_odata_3(data_version):
         return Negotiated(MetadataLevel.MINIMAL, "JsonFormatNotSupported")
+    level = MetadataLevel.MINIMAL
     for parameter in parameters:
         setting = parameter.replace(" ", "")
         if setting in _LEVELS:
-            return Negotiated(_LEVELS[setting], None)
+            level = _LEVELS[setting]
+            break
         if setting == "odata=verbose":
             return Negotiated(MetadataLevel.MINIMAL, "JsonVerboseFormatNotSupported")
-    return _MINIMAL
+    if level is MetadataLevel.MINIMAL and version < VERSION_MINIMAL_ETAG:
+        level = MetadataLevel.MINIMAL_WITHOUT_ETAG
+    return Negotiated(level, None)
 
 
 def _is_before_odata_3(data_version: bytes) -> bool:

@@ -50,7 +50,7 @@ from tablestone.wire.address import AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
 from tablestone.wire.encode import SERVER, Stamp, xml_error
 from tablestone.wire.messages import RawResponse
-from tablestone.wire.versions import VERSION_ECHOED, VERSION_JSON, VERSIONS
+from tablestone.wire.versions import VERSION_ECHOED, VERSION_JSON, VERSION_XML_ERROR_CODE, VERSIONS
 from tablestone.wire.xml_input import parse_xml
 
 VERSION_OF_HOURS: Final = VERSION_JSON
@@ -203,9 +203,10 @@ def read_service_properties(body: bytes, version: str) -> Changes:
 
 
 def _retention_days(element: Element) -> int | None:
-    """The days of a retention policy, None for no end. If the policy is not enabled, `Days` is ignored."""
+    """The days of a retention policy, None for no end: one that is enabled has `Days`, another one has none."""
     members = _members(element, ("Enabled",), "Days")
     if not _boolean(members["Enabled"]):
+        _require("Days" not in members, "Days of a policy that is not enabled")
         return None
     _require("Days" in members, "no Days")
     days = _number(members["Days"])
@@ -512,7 +513,8 @@ def respond_with_xml_error(error: StorageError, stamp: Stamp, now: int) -> RawRe
     """The response to a request that failed behind the service's front door (auth 5.3). `now` is in ticks."""
     response = _document_answer(xml_error(error, stamp, now), stamp)
     response.status = error.status
-    response.headers.append((b"x-ms-error-code", error.code.encode("ascii")))
+    if stamp.version >= VERSION_XML_ERROR_CODE:
+        response.headers.append((b"x-ms-error-code", error.code.encode("ascii")))
     response.headers.extend(
         (name.lower().encode("ascii"), value.encode("latin-1")) for name, value in error.headers
     )

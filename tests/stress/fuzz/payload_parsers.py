@@ -34,7 +34,7 @@ BASE: Final = f"http://127.0.0.1:10002/{ACCOUNT}/"
 KEY: Final = EntityKey("p", "r")
 _WRITERS: Final[tuple[PayloadWriter, ...]] = (
     *(json_payload.JsonWriter(BASE, ACCOUNT, level) for level in MetadataLevel),
-    atom_payload.AtomWriter(BASE, ACCOUNT, AtomForm.TYPED, NOW),
+    atom_payload.AtomWriter(BASE, ACCOUNT, AtomForm.ODATA_3, NOW),
 )
 _MINIMAL: Final = json_payload.JsonWriter(BASE, ACCOUNT, MetadataLevel.MINIMAL)
 

@@ -59,7 +59,8 @@ from tablestone.wire.encode import (
     unreadable_error,
 )
 from tablestone.wire.messages import Answer, RawRequest
-from tablestone.wire.negotiate import negotiate, preference
+from tablestone.wire.negotiate import AtomForm, negotiate, preference
+from tablestone.wire.versions import VERSION_DUPLICATE_ROW
 
 # If a change set has one operation, an error of carrying it out has no index before its text. An early error has one
 # (wire 7.3), and so have these errors, which include the one of a caller without permission (auth 3.7).
@@ -136,6 +137,10 @@ class BatchCollector:
             except StorageError:
                 parameters = NO_PARAMETERS
             negotiated = negotiate(request.headers, parameters, self._stamp.version)
+            outer = self._outer.negotiated.form
+            if negotiated.form is AtomForm.ODATA_3 and outer is AtomForm.ODATA_2:
+                # Old clients declare their OData outside only.
+                negotiated = negotiated._replace(form=outer)
             prefer = preference(request.headers, self._stamp.version)
             shared = form_for(self._outer.base, self._account.name, negotiated, prefer)
             form = shared.at(self._clock())
@@ -173,6 +178,7 @@ class BatchCollector:
         """One answer for each operation, or the one of the operation that failed."""
         group = EntityGroup()
         failure: StorageError
+        committing = False
         try:
             await self._collect_all(group, parts)
             if ends_unreadable:
@@ -182,6 +188,7 @@ class BatchCollector:
             first = group.writes[0]
             partition_key = entity_key(first).partition_key
             transaction = EntityGroupTransaction(first.table, partition_key, group.writes)
+            committing = True
             outcome = await self._execute(transaction)
         except StorageError as error:
             failure = error  # nothing is awaited inside an `except`: decision 7
@@ -195,7 +202,8 @@ class BatchCollector:
             ]
         answered = await self._answered(failure)
         index = 0 if answered.operation_index is None else answered.operation_index
-        part, form = parts[index]
+        # An error of the commit has the headers of the last operation (wire 7.3).
+        part, form = parts[-1 if committing else index]
         return [format_part(self._error(answered, index, len(parts), form), part.content_id)]
 
     async def _collect_all(self, group: EntityGroup, parts: list[tuple[BatchPart, Form]]) -> None:
@@ -218,6 +226,8 @@ class BatchCollector:
                 raise _not_here()
             group.add(operation)
         except StorageError as error:
+            if error.code == "InvalidDuplicateRow" and self._stamp.version < VERSION_DUPLICATE_ROW:
+                error = StorageError("InvalidInput")
             head = self._heads.get(id(part.request))
             if head is not None and head.address.table:
                 self._record.refused = RefusedTable(head.address.table, is_found=False)

@@ -19,8 +19,20 @@ _READS: Final = frozenset(("GET", "HEAD"))
 """Methods whose answers caches keep: only these answers have a Vary header (auth 8.4)."""
 _VARY: Final = (b"vary", b"Origin")
 _CREDENTIALS: Final = (b"access-control-allow-credentials", b"true")
-_ADDED_BY_HTTP: Final = ("date", "content-length")
-"""Headers that every answer gets later, in the HTTP layer."""
+_EXPOSED_OF_XML: Final = (
+    *("x-ms-request-id", "x-ms-client-request-id", "Server", "x-ms-version"),
+    *("Content-Length", "Date", "Transfer-Encoding"),
+)
+_EXPOSED: Final = (
+    *("x-ms-request-id", "x-ms-client-request-id", "Server", "x-ms-version"),
+    *("X-Content-Type-Options", "Cache-Control", "Preference-Applied", "Location", "DataServiceId"),
+    *("ETag", "x-ms-continuation-NextPartitionKey", "x-ms-continuation-NextRowKey"),
+    *("x-ms-continuation-NextTableName", "x-ms-error-code"),
+    *("Content-Type", "Content-Length", "Date", "Transfer-Encoding"),
+)
+"""Headers in the order in which the service exposes them; of answers in XML those above (auth 8.4)."""
+_ADDED_BY_HTTP: Final = frozenset(("Content-Length", "Date", "Transfer-Encoding"))
+"""Headers that an answer may get later, in the HTTP layer; the service names all of them."""
 _SUBDOMAINS = re.compile(r"[A-Za-z0-9.-]+", re.ASCII)
 
 
@@ -126,9 +138,15 @@ def _exposed(rule: CorsRule, response: RawResponse) -> list[str]:
     exposed = filter(is_header_name, rule.exposed_headers)
     literal = [name for name in exposed if not name.endswith("*")]
     prefixes = [name for name in rule.exposed_headers if name.endswith("*")]
-    present = dict.fromkeys([name.decode("latin-1") for name, _ in response.headers])
-    present |= dict.fromkeys(_ADDED_BY_HTTP)
+    present = {name.decode("latin-1") for name, _ in response.headers}
+    is_xml = (b"content-type", b"application/xml") in response.headers
     return [
         *literal,
-        *(name for name in present if _is_named(name, prefixes) and not _is_named(name, literal)),
+        *(
+            name
+            for name in (_EXPOSED_OF_XML if is_xml else _EXPOSED)
+            if (name.lower() in present or name in _ADDED_BY_HTTP)
+            and _is_named(name, prefixes)
+            and not _is_named(name, literal)
+        ),
     ]
