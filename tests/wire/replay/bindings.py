@@ -19,6 +19,7 @@ ETAG = re.compile(r"""W/"datetime'(\d{4}-\d\d-\d\dT\d\d%3A\d\d%3A\d\d(?:\.\d{0,6
 ENTITY_PATH = re.compile(
     r"/(?P<table>\w+)\(PartitionKey='(?P<partition>(?:[^']|'')*)',RowKey='(?P<row>(?:[^']|'')*)'\)"
 )
+ATOM_KEY = re.compile(r"<d:(PartitionKey|RowKey)[^>]*>([^<]*)<")
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,7 @@ def identity_in_request(path: str, body: bytes) -> EntityIdentity | None:
     if addressed:
         keys = (addressed[name].replace("''", "'") for name in ("partition", "row"))
         return EntityIdentity(addressed["table"].lower(), *keys)
-    if not body.startswith(b"{"):
-        return None
-    members = json.loads(body)
+    members = json.loads(body) if body.startswith(b"{") else dict(ATOM_KEY.findall(body.decode()))
     if "PartitionKey" not in members or "RowKey" not in members:
         return None
     return EntityIdentity(path.strip("/()").lower(), members["PartitionKey"], members["RowKey"])

@@ -42,6 +42,8 @@ class Exchange:
     reason: str
     headers: Mapping[str, str]
     body: bytes
+    # The recorder wrote the answer's JSON anew: its blanks and escapes are not the service's.
+    reserialised: bool = False
 
     @property
     def name(self) -> str:

@@ -54,9 +54,11 @@ STAMPS = (
     (re.compile(r'"Timestamp":"[^"]*"'), '"Timestamp":"{STAMP}"'),
     (re.compile(rf"RequestId:{GUID.pattern}"), "RequestId:{ID}"),
     (re.compile(r"Time:[-0-9T:.]+Z"), "Time:{TIME}"),
+    (re.compile(r"<updated>[^<]+<"), "<updated>{TIME}<"),
+    (re.compile(r"(<d:Timestamp[^>]*>)[^<]+<"), r"\1{STAMP}<"),
     (re.compile(r"<LastSyncTime>[^<]+<"), "<LastSyncTime>{TIME}<"),
 )
-RECORDED_TYPE = re.compile(r'("odata\.type":")\w+\.')
+RECORDED_TYPE = re.compile(r'("odata\.type":"|<category term=")\w+\.')
 TABLE_TOKEN = re.compile(r"1!(\d+)!(\S*)")
 CREATED = re.compile("\x01[0-9a-f]{16}$")
 
@@ -69,7 +71,8 @@ def neutral_recording(text: str) -> str:
 
 def neutral_answer(text: str, target: Target) -> str:
     neutral = text.replace(target.endpoint, "{BASE}")
-    neutral = neutral.replace(f'"odata.type":"{target.account_name}.', '"odata.type":"{ACCOUNT}.')
+    for before in ('"odata.type":"', '<category term="'):
+        neutral = neutral.replace(f"{before}{target.account_name}.", before + "{ACCOUNT}.")
     return neutral_boundaries(neutral)
 
 

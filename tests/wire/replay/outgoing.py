@@ -32,10 +32,11 @@ OF_THE_CONNECTION = frozenset(
     ]
 )
 TOKEN_PARAMETERS = frozenset(["NextPartitionKey", "NextRowKey", "NextTableName"])
-SERVICE_BASE = re.compile(r"https?://[\w-]+\.table\.core\.windows\.net")
+SERVICE_BASE = re.compile(r"https?://[\w-]+\.table\.core\.windows\.net(?::443)?")
 INNER_REQUEST = re.compile(
-    r"(?P<method>POST|PUT|PATCH|MERGE|DELETE|GET) (?P<uri>\S+) HTTP/1\.1\r\n"
-    r"(?P<headers>(?:[^\r\n]+\r\n)*)\r\n(?P<body>\{[^\r\n]*\})?"
+    r"(?P<method>POST|PUT|PATCH|MERGE|DELETE|GET) (?P<uri>\S+) HTTP/1\.1(?P<end>\r?\n)"
+    r"(?P<headers>(?:[^\r\n]+\r?\n)*)(?P<gap>(?:\r?\n)+)(?P<body>\{[^\r\n]*\}|<\?xml .*?</entry>)?",
+    re.DOTALL,
 )
 INNER_IF_MATCH = re.compile(r"(?im)^(If-Match: )([^\r\n]+)")
 
@@ -98,6 +99,7 @@ def batch_to_send(
             lambda line: line[1] + bindings.answered_etag(entity, line[2]), operation["headers"]
         )
         uri = SERVICE_BASE.sub(endpoint, operation["uri"])
-        return f"{operation['method']} {uri} HTTP/1.1\r\n{headers}\r\n{operation['body'] or ''}"
+        start = f"{operation['method']} {uri} HTTP/1.1{operation['end']}"
+        return f"{start}{headers}{operation['gap']}{operation['body'] or ''}"
 
     return INNER_REQUEST.sub(rewritten, text), tuple(entities)

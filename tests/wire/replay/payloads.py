@@ -68,7 +68,7 @@ class BatchAnswer:
 # boundary.
 PART = re.compile(
     r"(?P<mime>(?:[^\r\n]+\r\n)+)\r\n(?P<status>HTTP/1\.1 [^\r\n]*)\r\n"
-    r"(?P<headers>(?:[^\r\n]+\r\n)*)\r\n(?P<body>\{.*?\})?(?P<ending>[\r\n]*)",
+    r"(?P<headers>(?:[^\r\n]+\r\n)*)\r\n(?P<body>\{.*?\}|<\?xml .*?>)?(?P<ending>[\r\n]*)",
     re.DOTALL,
 )
 

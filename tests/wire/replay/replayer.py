@@ -50,7 +50,7 @@ def replay_all(recordings: Iterable[Recording], target: Target) -> dict[str, lis
     account = Account(target)
     outcomes = {}
     for recording in map(with_policies_in_force, recordings):
-        account.clear()
+        account.begin(recording)
         account.set_properties(properties_before(recording))
         outcomes[recording.name] = replay(recording, target, account)
     account.clear()

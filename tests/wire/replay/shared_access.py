@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .cassettes import Exchange, Recording
 
 SCRUBBED = "sig=fake_token_value"
+OTHERS_SCRUBBED = ("sig=fakesigval",)
+EVERYTHING = "sv=2019-02-02&ss=t&srt=sco&sp=rwdlacu&se=&"
+"""Of some signatures only `st`, `spr` and `sig` were recorded."""
 SIGNED_FOR = timedelta(hours=1)
 ACCOUNT_FIELDS = ("sp", "ss", "srt", "st", "se", "sip", "spr", "sv")
 CONDITION_FIELDS = ("si", "sip", "spr", "sv", "spk", "srk", "epk", "erk")
@@ -27,19 +30,25 @@ IN_FORCE = b"<Expiry>9000-01-01T00:00:00Z</Expiry>"
 
 
 def is_signed(query: str) -> bool:
-    return SCRUBBED in query.split("&")
+    return any(scrubbed in query.split("&") for scrubbed in (SCRUBBED, *OTHERS_SCRUBBED))
 
 
 def signed_anew(query: str, account: str, sign: Callable[[str], str]) -> str:
     """The query with times of today and a signature that covers it; the order is the recording's."""
+    for scrubbed in OTHERS_SCRUBBED:
+        query = query.replace(scrubbed, SCRUBBED)
+    if "sv=" not in query:
+        query = EVERYTHING + query
     now = datetime.now(UTC)
-    times = {"start": now - SIGNED_FOR, "end": now + SIGNED_FOR}
+    start, end = now - SIGNED_FOR, now + SIGNED_FOR
+    times = {"start": start, "end": end}
+    where_not_named = {"st": start, "se": end}
     values: dict[str, str] = {}
     pairs = []
     for pair in query.split("&"):
         name, _, value = pair.partition("=")
-        if name in {"st", "se"}:
-            value = quote(f"{times[value]:%Y-%m-%dT%H:%M:%SZ}", safe="")
+        if name in where_not_named:
+            value = quote(f"{times.get(value, where_not_named[name]):%Y-%m-%dT%H:%M:%SZ}", safe="")
         values[name] = unquote(value)
         pairs.append(f"{name}={value}")
     signature = sign(string_to_sign(account, values))
