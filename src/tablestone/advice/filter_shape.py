@@ -33,16 +33,13 @@ ShapeKey = tuple[object, ...]
 """Equal for filters of one shape: (name, operator, type) of a comparison, (kind, ...) of any other node."""
 
 TERMS_MAX: Final = 16
-"""Different terms of an `and` or `or` that are told apart; further ones are `...`."""
+"""The most different terms of an `and` or `or` in a shape; further ones are `...`."""
 TEXT_LENGTH_MAX: Final = 400
 """Characters of the text of a shape; a longer one is cut."""
 _AND: Final = "and"
 _OR: Final = "or"
 _NOT: Final = "not"
-_CONSTANT: Final = "constant"
-_BOOLEAN: Final = "boolean"
 _MORE: Final = "..."
-_MORE_KEY: Final[ShapeKey] = (_MORE,)
 
 
 def shape_key(node: FilterNode | None) -> ShapeKey:
@@ -58,9 +55,9 @@ def shape_key(node: FilterNode | None) -> ShapeKey:
     if isinstance(node, Not):
         return (_NOT, shape_key(node.term))
     if isinstance(node, BooleanProperty):
-        return (_BOOLEAN, node.name)
+        return ("boolean", node.name)
     assert isinstance(node, Constant)
-    return (_CONSTANT, node.value)
+    return ("constant", node.value)
 
 
 def _key_of_terms(word: str, terms: tuple[FilterNode, ...]) -> ShapeKey:
@@ -71,7 +68,7 @@ def _key_of_terms(word: str, terms: tuple[FilterNode, ...]) -> ShapeKey:
         key = shape_key(term)
         if keys.count(key) < 2:
             if len(keys) == TERMS_MAX:
-                keys.append(_MORE_KEY)
+                keys.append((_MORE,))
                 break
             keys.append(key)
     return (word, *keys)
@@ -84,7 +81,7 @@ def shape_text(node: FilterNode | None) -> str:
 
 
 def shape_of(node: FilterNode | None) -> str:
-    """The same, however long."""
+    """The text of the shape, however long."""
     return "" if node is None else _text(node, sys.maxsize)
 
 
@@ -205,14 +202,12 @@ def _with_values(tree: FilterNode, types: Mapping[str, EdmType]) -> FilterNode:
 
 _MARK: Final = EdmValue(EdmType.STRING, VALUE)
 _FIRST: Final = {
-    ComparisonOperator.EQUAL: 5_000_000,
-    ComparisonOperator.NOT_EQUAL: 5_000_000,
     ComparisonOperator.GREATER_THAN: 1_000_000,
     ComparisonOperator.GREATER_THAN_OR_EQUAL: 1_000_000,
     ComparisonOperator.LESS_THAN: 9_000_000,
     ComparisonOperator.LESS_THAN_OR_EQUAL: 9_000_000,
 }
-"""Lower bounds sort before upper bounds, and single values between them."""
+"""Lower bounds sort before upper bounds, and single values (`eq`, `ne`) between them."""
 _MAKERS: Final[Mapping[EdmType | None, Callable[[int], Scalar]]] = {
     EdmType.INT32: int,
     EdmType.INT64: int,
@@ -227,7 +222,7 @@ _MAKERS: Final[Mapping[EdmType | None, Callable[[int], Scalar]]] = {
 
 def _example(kind: EdmType | None, operator: ComparisonOperator, count: int) -> EdmValue:
     """A value of the type, or a String if the type is not known."""
-    number = _FIRST[operator] + count
+    number = _FIRST.get(operator, 5_000_000) + count
     make = _MAKERS.get(kind)
     if kind is None or make is None:
         return EdmValue(EdmType.STRING, f"{number:07}")

@@ -115,10 +115,13 @@ def _present_uses(table: TableUse, query: AskedQuery) -> dict[str, str]:
     if not parts:
         return {}
     use = "uses" if table.point_reads + changes + others == 1 else "use"
-    *first, last = parts
-    told = f"{', '.join(first)} and {last}" if first else last
-    because = f"Because {told} {use} the present keys, keep them and write"
+    because = f"Because {_joined(parts, 'and')} {use} the present keys, keep them and write"
     return {"because": because, "instead": ""}
+
+
+def _joined(parts: Sequence[str], word: str) -> str:
+    *first, last = parts
+    return f"{', '.join(first)} {word} {last}" if first else last
 
 
 def _across(table: TableUse, thresholds: Thresholds) -> Iterator[AskedQuery]:
@@ -375,26 +378,24 @@ def nothing_found(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
     for use in table.queries:
         if _is_wasteful(use, thresholds) and (names := _unfound(table, use)):
             known = table.known_properties
+            shown = [f"`{name}`" for name in names]
             why = "it has returned nothing so far"
             if not known.issuperset(names) and known:
-                why = f"no entity that was seen has {_either(names, 'or')}"
+                why = f"no entity that was seen has {_joined(shown, 'or')}"
             yield _about(
-                use, names=_either(names, "and"), why=why, spelling=_spelling(names, known)
+                use, names=_joined(shown, "and"), why=why, spelling=_spelling(names, known)
             ) | {"severity": Severity.NOTE}
-
-
-def _either(names: Sequence[str], join: str) -> str:
-    *first, last = [f"`{name}`" for name in names]
-    return f"{', '.join(first)} {join} {last}" if first else last
 
 
 def _spelling(names: Sequence[str], known: frozenset[str]) -> str:
     """A further sentence, if a known name differs in its letters' case only."""
     by_lower = {name.lower(): name for name in known}
     meant = [
-        by_lower[name.lower()] for name in names if name.lower() in by_lower and name not in known
+        f"`{by_lower[name.lower()]}`"
+        for name in names
+        if name.lower() in by_lower and name not in known
     ]
-    return f" There is {_either(meant, 'and')}." if meant else ""
+    return f" There is {_joined(meant, 'and')}." if meant else ""
 
 
 @rule.rule(

@@ -195,11 +195,9 @@ class Counts:
         self.busiest_writes = max(self.busiest_writes, other.busiest_writes)
 
     def read(self) -> int:
-        """Entities that were read."""
         return self.points + self.other_read
 
     def entities(self) -> int:
-        """Entities that were read or written."""
         return self.points + self.other_read + self.writes
 
     def operations(self) -> int:
@@ -273,7 +271,6 @@ class TableCounts:
         """By their names; a worker, which finds a `ShapeKey` more quickly than its text, has that in its place."""
 
     def whole(self) -> Counts:
-        """The counts of the whole table."""
         whole = Counts(0)
         whole.add(self.rest)
         for counts in self.partitions.values():
@@ -512,7 +509,7 @@ def _content_of_table(table: TableCounts, ranges_max: int) -> dict[str, object]:
 
 
 def read_window(content: Mapping[str, Any]) -> WindowCounts:
-    """The window of such an object."""
+    """Read what `window_content` made."""
     window = WindowCounts(content["minute"])
     window.missed = content["unlisted"]
     window.other.rest = _counts_of(content["other"], 0)
@@ -768,9 +765,8 @@ def largest_entity(operation: object) -> int:
     for write in writes:
         if isinstance(write, _WITH_ENTITY):
             members = write.entity.members.values()
-            if (
-                sum(map(len, members)) > most // 4
-            ):  # a text has at least a quarter of the bytes that it stands for
+            # A text has at least a quarter of the bytes that it stands for.
+            if sum(map(len, members)) > most // 4:
                 raw = read_raw(f"{{{','.join(members)}}}".encode("utf-8", "surrogatepass"))
                 most = max(most, entity_size(write.entity.key, typed_properties(raw)))
     return most

@@ -1,8 +1,8 @@
-"""A clock that a test controls: it stands still, is set, skips some time, or ticks at a rate of its own.
+"""A clock that a test controls: freeze it, set it, advance it, or let it tick at another rate.
 
-The clock of a storage decides Timestamps, ETags, the times of signatures and tokens, and how long a table is being
-deleted. An entity's Timestamp never goes back, even when the clock does: the engine sees to that. The dates that
-clients sign with a shared key are checked against the machine's clock, because the SDKs take them from there.
+It decides Timestamps, ETags, the validity of signatures and tokens, and how long the deletion of a table takes. An
+entity's Timestamp never goes back, even if the clock does: the engine sees to that. Dates signed with a shared key are
+checked against the machine's clock, because the SDKs take them from there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REAL: Final = _Course(0, 0, 1)
 
 
 class StorageClock:
-    """The clock of one storage; at first it is the machine's. Any thread may change it."""
+    """The clock of one storage, at first the machine's. Any thread may change it."""
 
     def __init__(self, machine: Clock, seconds: Callable[[], float]) -> None:
         self._machine = machine
@@ -53,15 +53,15 @@ class StorageClock:
         return moment + round((self._machine() - since) * rate)
 
     def elapsed_seconds(self) -> float:
-        """Seconds that never go back: those of the machine, and those that `advance` skipped.
+        """The machine's monotonic seconds, and those that `advance` skipped.
 
-        They go on while the clock is frozen, so that a scan still gives way to other requests.
+        They go on while the clock is frozen, so a scan still gives way to other requests.
         """
         return self._seconds() + self._skipped_seconds
 
     @property
     def rate(self) -> float:
-        """Its ticks for one of the machine's: 1 at first, 0 while it is frozen."""
+        """Its ticks for each of the machine's: 1 at first, 0 while frozen."""
         return self._course.rate
 
     def now(self) -> datetime:
@@ -70,19 +70,19 @@ class StorageClock:
         return _EPOCH + timedelta(microseconds=microseconds)
 
     def freeze(self, at: datetime | None = None) -> None:
-        """Stand still, now or at a moment."""
+        """Stop the clock, now or at a moment."""
         moment = self.ticks() if at is None else ticks_of(at)
         self._course = _Course(moment, self._machine(), 0.0)
 
     def set(self, to: datetime) -> None:
-        """Go on from this moment, at the present rate; a frozen clock stays frozen."""
+        """Jump to a moment. The rate stays, so a frozen clock stays frozen."""
         self._course = _Course(ticks_of(to), self._machine(), self._course.rate)
 
     def advance(
         self, step: timedelta | None = None, *, days: float = 0, hours: float = 0,
         minutes: float = 0, seconds: float = 0, **others: object,
     ) -> None:  # fmt: skip
-        """Skip some time. A page under way has used up that much of its time too."""
+        """Skip some time, which also counts as time spent on a page under way."""
         if others:
             raise ClockRefused(
                 f"A clock advances by days, hours, minutes and seconds, not by {', '.join(others)}."
@@ -109,19 +109,19 @@ class StorageClock:
         self._skipped_seconds += whole.total_seconds()
 
     def tick(self, rate: float = 1.0) -> None:
-        """Go on from the present moment, `rate` times as fast as the machine's clock."""
+        """From now on, go `rate` times as fast as the machine's clock (0 to 1,000,000)."""
         _require_number(rate)
         if not 0 <= rate <= 1_000_000:
             raise ClockRefused(f"A clock ticks at a rate from 0 to 1,000,000, not {rate}.")
         self._course = _Course(self.ticks(), self._machine(), rate)
 
     def reset(self) -> None:
-        """The machine's clock again."""
+        """Go back to the machine's clock."""
         self._course = _REAL
 
 
 def ticks_of(moment: datetime) -> int:
-    """A moment in ticks; `ClockRefused` for one that does not say its time zone, or that no Timestamp can have."""
+    """A moment in ticks. Raises `ClockRefused` without a time zone, or if no Timestamp can have the moment."""
     if not isinstance(moment, datetime):
         raise ClockRefused(f"A clock is set to a datetime in UTC, not to {moment!r}.")
     if moment.tzinfo is None:

@@ -265,7 +265,11 @@ def _described(operation: Operation) -> Schema:
     if operation.members is None:
         content[JSON] = {"schema": _reference("Entities")}
     elif operation.members:
-        content[JSON] = {"schema": _body(operation.members)}
+        schemas = {
+            each.name: each.kind.schema | {"description": each.text} for each in operation.members
+        }
+        required = [each.name for each in operation.members if each.is_required]
+        content[JSON] = {"schema": _object(schemas, required)}
     for form in operation.bodies:
         content[form] = {} if form == BYTES else {"schema": TEXT.schema}
     if content:
@@ -273,10 +277,3 @@ def _described(operation: Operation) -> Schema:
         is_required = members is None or any(each.is_required for each in members)
         described["requestBody"] = {"required": is_required, "content": content}
     return described
-
-
-def _body(members: tuple[Member, ...]) -> Schema:
-    return _object(
-        {each.name: each.kind.schema | {"description": each.text} for each in members},
-        [each.name for each in members if each.is_required],
-    )

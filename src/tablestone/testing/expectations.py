@@ -10,24 +10,20 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, get_args
 
 from tablestone.advice.advising import advise_on_query, advise_on_table
 from tablestone.advice.filter_shape import read_shape
 from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Thresholds
+from tablestone.model.operations import EntityWrite
 from tablestone.query.plan import PlanKind
 from tablestone.testing.recorded_requests import LastRequests, RecordedRequest
 
-_WRITES: Final = frozenset(
-    (
-        *("InsertEntity", "UpdateEntity", "MergeEntity", "DeleteEntity"),
-        *("InsertOrReplaceEntity", "InsertOrMergeEntity"),
-    )
-)
+_WRITES: Final = frozenset(write.__name__ for write in get_args(EntityWrite))
 REQUESTS_JUDGED_MAX: Final = 100_000
-"""A block is judged by so many requests at most; they take less than 100 MB."""
+"""The most requests that a block is judged by. They take less than 100 MB."""
 SHOWN_MAX: Final = 10
-"""At most so many requests are listed in a message."""
+"""The most requests that a message lists."""
 
 
 class TooExpensive(AssertionError):

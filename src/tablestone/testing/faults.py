@@ -53,24 +53,22 @@ class Faults:
     def __init__(self, seconds: Callable[[], float], secondary: Secondary) -> None:
         self._seconds = seconds
         self.secondary = secondary
-        """The secondary, which a test lets stay behind."""
         self._rules: tuple[_ActiveRule, ...] = ()
         self._added = 0
         self.seed = 0
-        """The seed of the random numbers."""
 
     @property
     def rules(self) -> list[Rule]:
-        """The present rules, in their order."""
+        """The rules, in the order in which they were added."""
         return [active.rule for active in self._rules]
 
     @property
     def numbered(self) -> dict[int, Rule]:
-        """The present rules by their numbers, which count all rules that were added since the last `clear`."""
+        """The rules by number, counted from the last `clear`."""
         return {active.number: active.rule for active in self._rules}
 
     def add(self, **what: Any) -> Rule:
-        """Add a rule after the others. It takes the arguments of `Rule`. Raises `FaultRefused` if they make no rule."""
+        """Add a rule after the others, with the arguments of `Rule`. Raises `FaultRefused` if they make no rule."""
         parts = [part.name for part in fields(Rule)]
         for name in what:
             if name not in parts:
@@ -81,18 +79,18 @@ class Faults:
         return rule
 
     def remove(self, rule: Rule) -> None:
-        """Remove a rule."""
+        """Remove a rule that `add` returned."""
         self._rules = tuple(active for active in self._rules if active.rule is not rule)
 
     def clear(self, seed: int = 0) -> None:
-        """Remove all rules, and let the secondary follow as usual. The random numbers begin again, from this seed."""
+        """Remove all rules, let the secondary follow as usual, and restart the random numbers from this seed."""
         self._rules = ()
         self.secondary.follow()
         self._added = 0
         self.seed = seed
 
     def azure_like(self, seed: int = 1) -> None:
-        """Set the rules to a bad hour of the real service (docs/guides/testing.md), in the place of all others."""
+        """Replace all rules with those of a bad hour of the real service (docs/guides/testing.md)."""
         self.clear(seed)
         self.secondary.follow(EVENTUAL_SECONDS)
         self.add(rate=PARTITION_RATE_TARGET, share="partition")
@@ -191,7 +189,8 @@ async def _carry_out(
         if rule.committed:
             await following(owner, operation)
         record.retry_after = rule.retry_after
-        raise _answered("ServerBusy" if rule.rate is not None else rule.code)
+        code = "ServerBusy" if rule.rate is not None else rule.code
+        raise StorageError(code, early=code in _EARLY, at_front_door=code in _AT_FRONT_DOOR)
     if rule.reset == "before":
         record.ending = Ending(sent=None, is_reset=True)
         raise StorageError("ServerBusy")  # the connection is reset before any client gets it
@@ -205,11 +204,6 @@ async def _carry_out(
     elif rule.truncate is not None:
         record.ending = Ending(sent=rule.truncate, is_reset=False)
     return await following(owner, operation)
-
-
-def _answered(code: str) -> StorageError:
-    """The error in the form in which the service answers it."""
-    return StorageError(code, early=code in _EARLY, at_front_door=code in _AT_FRONT_DOOR)
 
 
 async def _short_page(
@@ -262,7 +256,10 @@ class AnswerSender:
             if record.retry_after is not None:
                 message["headers"].append((b"retry-after", b"%d" % record.retry_after))
             if record.ending is None:
-                note_answer(record, message)
+                record.status = message["status"]
+                if record.status >= 400 and not record.error:
+                    codes = dict(message["headers"])
+                    record.error = codes.get(b"x-ms-error-code", b"").decode("ascii")
                 await self._send(message)
             self._start = message
         elif record.ending is None:
@@ -294,12 +291,3 @@ class AnswerSender:
         while not cycle.disconnected:  # noqa: ASYNC110 - uvicorn has no event for it
             # The loop has to tell uvicorn first, which would answer 500 otherwise.
             await asyncio.sleep(0)
-
-
-def note_answer(record: RecordedRequest, start: Message) -> None:
-    """Write status and error of an answer into the record."""
-    record.status = start["status"]
-    if record.status >= 400 and not record.error:
-        for name, value in start["headers"]:
-            if name == b"x-ms-error-code":
-                record.error = value.decode("ascii")

@@ -1,8 +1,8 @@
 """The pytest plugin: fixtures of a table service in the test's own process, and its requests in a failure's report.
 
-pytest finds it by itself (entry point `pytest11`). It imports the service when the first test asks for a fixture, so
-that it costs nothing in a run without such a test. Each process has one storage, also under pytest-xdist. Each test has
-an account of its own; by an option, a class, module, package or session shares one.
+pytest finds it by itself (entry point `pytest11`). It imports the service when the first test asks for a fixture, so a
+run without such a test pays nothing. Each process has one storage, under pytest-xdist too. Each test has an account of
+its own, unless an option lets a class, module, package or session share one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANY_VERSION_OPTION: Final = "tablestone_any_version"
 ANY_VERSIONS: Final = tuple(form.value for form in UnknownVersions)
 SCOPES: Final = ("function", "class", "module", "package", "session")
 REQUESTS_SHOWN_MAX: Final = 20
-"""The report of a failing test shows at most so many of its last requests."""
+"""The most requests that the report of a failing test shows."""
 TABLE_NAME: Final = "TestTable"
 """The table of the first `table_client` of an account."""
 SECTION: Final = "tablestone: last requests"
@@ -103,7 +103,7 @@ def _account_scope(fixture_name: str, config: pytest.Config) -> Scope:  # noqa: 
 
 @pytest.fixture(scope="session")
 def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
-    """The table service of this process. After each test its clock is the machine's again, and it has no faults."""
+    """The table service of this process. After each test its clock is reset and its faults are removed."""
     from tablestone.engines.contract import EngineRefused  # noqa: PLC0415 - loads the server
     from tablestone.testing.storage import TableStorage  # noqa: PLC0415 - as above
     from tablestone.testing.storage_service import StorageRefused  # noqa: PLC0415 - as above
@@ -136,7 +136,7 @@ def table_account(table_storage: TableStorage) -> Iterator[StorageAccount]:
 
 @pytest.fixture(autouse=True)
 def _table_data(request: pytest.FixtureRequest) -> None:
-    """Store the files that the `table_data` markers of a test name."""
+    """Store the files that the test's `table_data` markers name."""
     markers = list(request.node.iter_markers("table_data"))
     if not markers:
         return
@@ -174,9 +174,9 @@ def table_service(connection_string: str) -> Iterator[TableServiceClient]:
 
 @pytest.fixture(scope=_account_scope)
 def _table_names() -> Iterator[str]:
-    """The names of the tables of `table_client` in one account.
+    """Names for the tables of `table_client`, another for each test that shares the account.
 
-    Each test that shares the account gets another one: the name of a deleted table may not be free at once.
+    The name of a deleted table may not be free at once.
     """
     return (f"{TABLE_NAME}{number}" if number > 1 else TABLE_NAME for number in count(1))
 
@@ -203,7 +203,7 @@ def async_table_service(
 ) -> AsyncTableServiceClient:
     """An `azure.data.tables.aio.TableServiceClient` on the account, without a socket.
 
-    It belongs to no event loop and needs no `close`, so that it works with every plugin for asynchronous tests.
+    It belongs to no event loop and needs no `close`, so it works with every plugin for asynchronous tests.
     """
     from azure.data.tables.aio import TableServiceClient  # noqa: PLC0415 - loads slowly
 
@@ -231,10 +231,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Reset the clock and remove the faults, before the fixtures are torn down and again after that.
+    """Reset the clock and remove the faults, before the fixtures are torn down and again afterwards.
 
-    The first time, so that they do not act on the teardown of fixtures; the second time, for the next test, because a
-    teardown may add some. An error of a teardown does not prevent it.
+    So they do not act on the teardown, and what a teardown adds does not reach the next test, even if it fails.
     """
     process = item.config.stash[_KEY]
     _reset_clock_and_faults(process.storage)

@@ -82,7 +82,6 @@ class Secondary:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it answers from rows of its own."""
         return self._course.seconds > 0
 
     @property
@@ -174,7 +173,6 @@ class FollowedEngine(ForwardingEngine):
 
 
 async def _contents_of(engine: Engine) -> MemoryContents:
-    """All rows of an engine."""
     if isinstance(engine, MemoryEngine):
         return engine.contents()
     rows: dict[Key, tuple[int, bytes]] = {}
@@ -229,10 +227,9 @@ def _of_first_range(rows: Rows, start: Key) -> Rows:
     """The rows before the first partition, except that of the first row, that begins a range."""
     if not start.partition.startswith(storage_keys.ENTITIES):
         return rows
-    table_id = start.partition[len(storage_keys.ENTITIES) : _KEY_BEGINS]
     before: bytes | None = None
     for number, value in enumerate(rows.values):
-        place = storage_keys.entity_place(table_id, key_of(read_raw(value)))
+        place = _place_of(value, start)
         if before not in (None, place.partition) and begins_range(place.partition):
             return Rows(rows.values[:number], place)
         before = place.partition
@@ -243,6 +240,10 @@ def _divides(rows: Rows, next_key: Key) -> bool:
     """Whether a range begins with the next row, which is of another partition than the last one."""
     if not rows.values or not next_key.partition.startswith(storage_keys.ENTITIES):
         return False
-    table_id = next_key.partition[len(storage_keys.ENTITIES) : _KEY_BEGINS]
-    last = storage_keys.entity_place(table_id, key_of(read_raw(rows.values[-1])))
+    last = _place_of(rows.values[-1], next_key)
     return last.partition != next_key.partition and begins_range(next_key.partition)
+
+
+def _place_of(value: bytes, of_same_table: Key) -> Key:
+    table_id = of_same_table.partition[len(storage_keys.ENTITIES) : _KEY_BEGINS]
+    return storage_keys.entity_place(table_id, key_of(read_raw(value)))

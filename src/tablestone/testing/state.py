@@ -79,7 +79,6 @@ class Snapshot(NamedTuple):
             raise StateRefused(f"{path}: {error.strerror}.") from None
 
     def to_bytes(self) -> bytes:
-        """The rows as lines."""
         lines = [orjson.dumps({_MARK: SNAPSHOT_VERSION, _ROWS: len(self.contents.ordered)})]
         for key in self.contents.ordered:
             version, value = self.contents.rows[key]
@@ -89,7 +88,7 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Snapshot:
-        """The snapshot of these lines. Raises `StateRefused`."""
+        """Read what `to_bytes` wrote. Raises `StateRefused` for anything else."""
         first, *lines = data.removesuffix(b"\n").split(b"\n")
         head = _parsed(first)
         if not isinstance(head, dict) or _MARK not in head:
@@ -130,7 +129,7 @@ def _bytes(text: str) -> bytes:
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _KEY: Final = (PARTITION_KEY, ROW_KEY)
 FILES: Final = (".jsonl", ".ndjson", ".json", ".csv")
-"""The kinds of files, by the suffixes of their names."""
+"""Suffixes of the files that a seed can be."""
 
 Entities = Iterable[Mapping[str, Any]]
 Seed = Mapping[str, Entities] | str | Path
@@ -266,7 +265,7 @@ def _require_within(value: int, kind: EdmType, first: int, last: int, place: str
 
 
 def _is_text(value: Any) -> bool:
-    """Whether the value is a text that UTF-8 can write: it has no half of a surrogate pair."""
+    """Whether the value is a text that UTF-8 can encode, without half of a surrogate pair."""
     if not isinstance(value, str):
         return False
     try:
@@ -290,7 +289,6 @@ class State:
         self._sweeper = Sweeper(self.engine, clock.ticks, storage_keys.fresh_table_id)
 
     def snapshot(self) -> Snapshot:
-        """A copy of the present state."""
         return Snapshot(self._memory().contents())
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -366,17 +364,15 @@ class State:
     async def dump(self, account: str) -> Dump:
         """The entities of all tables of the account, without ETags and Timestamps, so that two runs can be compared."""
         found: Dump = {}
-        records, following = await self.tables.catalog.page(
-            Named(account), "", limits.PAGE_ENTITIES_MAX
-        )
-        while True:
+        first: str | None = ""
+        while first is not None:
+            records, following = await self.tables.catalog.page(
+                Named(account), first, limits.PAGE_ENTITIES_MAX
+            )
             for record in records:
                 found[record.name] = await self._entities(record.table_id)
-            if following is None:
-                return found
-            records, following = await self.tables.catalog.page(
-                Named(account), following.name, limits.PAGE_ENTITIES_MAX
-            )
+            first = None if following is None else following.name
+        return found
 
     async def _entities(self, table_id: bytes) -> list[dict[str, Any]]:
         entities: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
 """A table service inside this process: a thread with an event loop, a free port on the loopback address, real HTTP.
 
-A test uses a `TableStorage`. Any thread may call its methods, and a coroutine too: most take far less than a
-millisecond on the loop of the storage, and none needs the loop of the caller.
+Any thread or coroutine may call the methods of a `TableStorage`. Most take far less than a millisecond on the loop of
+the storage, and none needs the loop of the caller.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ Value = TypeVar("Value")
 
 HOST: Final = "127.0.0.1"
 CALL_SECONDS_MAX: Final = 60
-"""A call waits so long for the thread of the storage."""
+"""How long a call waits for the thread of the storage."""
 PORT_MAX: Final = 65_535
 ENGINES: Final = ("memory", "sqlite")
-"""The engines that have a name; any other is given as a URL, as for `tablestone serve --engine`."""
+"""The engines with a name. Give any other as a URL, as to `tablestone serve --engine`."""
 
 
 class TableStorage:
-    """A table service for tests, from `start` to `close`, or inside `with` or `async with`.
+    """A table service for tests. Use it inside `with` or `async with`, or call `start` and `close`.
 
-    `engine` is `memory`, `sqlite` (in a directory that is removed with the storage) or the URL of an engine. It has
-    the development account, whose key every SDK knows, and the accounts that `create_account` makes. With `realism`
-    the name of a deleted table cannot be used for 40 seconds of the clock, pages end at the boundaries of partition
-    ranges, also without an entity, and the secondary is 60 seconds behind. `any_version` is as of `tablestone serve`.
+    `engine` is `memory`, `sqlite` (in a directory that `close` removes) or the URL of an engine. The storage has the
+    development account, whose key every SDK knows, and the accounts that `create_account` makes. With `realism`, the
+    name of a deleted table stays taken for 40 seconds of the clock, pages end at the boundaries of partition ranges,
+    even without an entity, and the secondary is 60 seconds behind. `any_version` is that of `tablestone serve`.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class TableStorage:
         """The faults of this storage, at first none."""
 
     def start(self) -> Self:
-        """Start to serve. Raises `StartRefused` if the port or the engine is not available."""
+        """Start serving. Raises `StartRefused` if the port or the engine is not available."""
         if self._thread is not None:
             raise StorageRefused("This storage has been started already.")
         configuration = Configuration(
@@ -119,7 +119,7 @@ class TableStorage:
         return self
 
     def close(self) -> None:
-        """Stop, and drop all data. Its thread has ended when this returns; a second call does nothing."""
+        """Stop and drop all data. The thread has ended when this returns. A second call does nothing."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -166,9 +166,9 @@ class TableStorage:
 
     @property
     def secondary(self) -> Secondary:
-        """The secondary: `freeze()` keeps its state of now, `follow(60)` lets it be 60 seconds behind.
+        """The secondary: `freeze()` keeps its present state, `follow(60)` puts it 60 seconds behind.
 
-        `faults.clear()` lets it follow as usual: at once, or 60 seconds later with `realism`.
+        `faults.clear()` undoes this: it follows at once, or 60 seconds later with `realism`.
         """
         return self.faults.secondary
 
@@ -241,19 +241,19 @@ class TableStorage:
         return self._account(*self._call(lambda service: service.create_account(name)))
 
     def delete_account(self, name: str) -> None:
-        """Delete an account that `create_account` made, with its tables. Raises `StorageRefused` if it is not there."""
+        """Delete an account that `create_account` made, and its tables. Raises `StorageRefused` if there is none."""
         self._call(lambda service: service.delete_account(name))
 
     def delete_table(self, table: str, account: StorageAccount | str | None = None) -> None:
-        """Delete a table without a request, so that no fault acts on it and its name is free at once.
+        """Delete a table without a request: no fault acts on it, and its name is free at once.
 
-        Nothing happens if the account has no such table. Raises `StorageRefused` if there is no such account.
+        Does nothing if the account has no such table. Raises `StorageRefused` if there is no such account.
         """
         name = self._name_of(account)
         self._call(lambda service: service.delete_table(name, table))
 
     def begin(self, ask: Callable[[StorageService], Coroutine[Any, Any, Value]]) -> Future[Value]:
-        """Start `ask` on the loop of the storage; any thread may wait for the future. The loop itself never may."""
+        """Start `ask` on the loop of the storage. Any thread but that of the loop may wait for the future."""
         thread = self._running
         return asyncio.run_coroutine_threadsafe(ask(thread.service), thread.loop)
 
@@ -306,9 +306,9 @@ async def _restore(service: StorageService, snapshot: Snapshot) -> None:
 
 
 class _ServingThread:
-    """The thread of one storage: its loop, and uvicorn on it as in `tablestone serve`, without signal handlers.
+    """The thread of one storage: an event loop with uvicorn, as in `tablestone serve`, without signal handlers.
 
-    It is a daemon thread, so that the process can end while a storage is still open.
+    It is a daemon, so the process can end while a storage is still open.
     """
 
     def __init__(self, configuration: Configuration, service: StorageService) -> None:
@@ -329,7 +329,7 @@ class _ServingThread:
             raise self._failure
 
     def stop(self) -> None:
-        """End the requests under way and the thread."""
+        """Finish the requests under way, and end the thread."""
         self.loop.call_soon_threadsafe(self._server.stop)
         self._thread.join()
 

@@ -68,12 +68,10 @@ class StorageService:
 
     @property
     def accounts(self) -> StoredAccounts:
-        """The accounts that the storage keeps."""
         return StoredAccounts(self.state.engine, self.clock.ticks)
 
     @property
     def state(self) -> State:
-        """The state of the storage."""
         assert self._state is not None
         return self._state
 
@@ -90,7 +88,10 @@ class StorageService:
     async def create_account(self, name: str | None) -> tuple[str, str]:
         """Create an account without tables. Returns its name, a new one if none is given, and its key."""
         if name is None:
-            name = await self._free_account_name()
+            # A snapshot of another storage may have brought accounts with such names.
+            name = f"account{next(self._numbers):06d}"
+            while await self.accounts.exists(name):
+                name = f"account{next(self._numbers):06d}"
         elif not is_account_name(name):
             raise StorageRefused(
                 f"{name[:40]!r} is no name of an account: it has 3 to 24 lower-case letters and digits."
@@ -103,13 +104,6 @@ class StorageService:
         except AccountRefused as refused:
             raise StorageRefused(str(refused)) from None
         return name, key
-
-    async def _free_account_name(self) -> str:
-        """The next name that no account has; a snapshot of another storage may have brought accounts."""
-        while True:
-            name = f"account{next(self._numbers):06d}"
-            if not await self.accounts.exists(name):
-                return name
 
     async def delete_account(self, name: str) -> None:
         """Delete an account that was created here, with its tables."""
@@ -130,7 +124,6 @@ class StorageService:
             await self.state.empty_table(account, table)
 
     async def require_account(self, name: str) -> None:
-        """Raise `StorageRefused` if there is no such account."""
         if name not in self._configured and not await self.accounts.exists(name):
             raise StorageRefused(f"There is no account {name[:40]!r} in this storage.")
 
@@ -176,13 +169,11 @@ class StorageService:
         await self._application.refuse(scope, receive, send)
 
     def reopen_logs(self) -> None:
-        """Open the files of the log again, if the server has one."""
         self._application.reopen_logs()
 
     def count_connections(
         self, connections: Sized, accepted: Callable[[], int], refused: Mapping[str, int]
     ) -> None:
-        """Let metrics count these connections, if the server has metrics."""
         self._application.count_connections(connections, accepted, refused)
 
     def _now(self) -> int:
