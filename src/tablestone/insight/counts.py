@@ -397,7 +397,7 @@ class WindowCounts:
                 self.missed = max(self.missed, most)
 
     def limit_partitions(self, partitions_max: int) -> None:
-        """Drop the partitions with the fewest entities, until so many are left."""
+        """Drop the partitions with the fewest entities, until `partitions_max` are left."""
         uppers = self.uppers()
         excess = len(uppers) - partitions_max
         if excess > 0:
@@ -417,7 +417,7 @@ def merged(windows: Iterable[WindowCounts]) -> WindowCounts:
             if present is None:
                 present = whole.tables[key] = TableCounts(table.account, table.name)
             present.add(table, window.missed)
-        # A partition that the window does not count apart may have so many entities in it.
+        # A partition that the window does not count apart may have that many entities in it.
         whole.missed += window.missed
     for table in whole.tables.values():
         for counts in table.partitions.values():

@@ -122,7 +122,7 @@ class InsightHistory:
                 del windows[start]
 
     def minutes(self) -> dict[int, WindowCounts]:
-        """The minutes of the last hour by their starts, the present one included. Those without a request lack."""
+        """The minutes of the last hour by their starts, with the present one and without those that had no request."""
         return self._minutes | {
             minute * MINUTE_SECONDS: self._merged(minute) for minute in self._open
         }
@@ -156,7 +156,7 @@ class InsightHistory:
                 for place, number in rest.items():
                     counted[place] = counted.get(place, 0) + number
         for place, number in counted.items():
-            # A partition that was not listed may have had so many entities: a rate is never too high.
+            # A partition that was not listed may have had up to `missed` entities: a rate is never too high.
             more = number - before.counted.get(place, before.missed)
             if more > 0:
                 seen.rates[place] = more / (report.at - before.at)
@@ -211,7 +211,7 @@ def _counted_in(window: WindowCounts) -> _Counted:
 
 
 class _Course(NamedTuple):
-    """The windows of an hour or a day, each of so many `seconds`; None where nothing was counted."""
+    """The windows of an hour or a day, each `seconds` long; None where nothing was counted."""
 
     seconds: int
     starts: tuple[int, ...]
@@ -227,7 +227,7 @@ class _Course(NamedTuple):
         return cls(seconds, starts, [windows.get(start) for start in starts])
 
     def last(self, seconds: int) -> _Course:
-        """The part that so many seconds are in."""
+        """The windows of the last `seconds`."""
         number = seconds // self.seconds
         return _Course(self.seconds, self.starts[-number:], self.windows[-number:])
 

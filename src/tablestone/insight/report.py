@@ -162,9 +162,9 @@ class QueryShape:
     at most one. `names_select`: the query has `$select`. `plan` is a `query.plan.PlanKind`. `queries` were begun;
     `pages` were answered, with those of continuation tokens. Of a table scan that names RowKeys, `entities_read` has
     also those that the engine passes over, if the size of the table is known: a run that came to the end of the table
-    counts for all its entities. `p50_ms` and `p99_ms` are of one page, in milliseconds,
-    and up to the width of a histogram's bucket too high. `is_look`: they are of tools that look at tables
-    (the explorer, `count`, `simulate-keys`), and not of a program.
+    counts for all its entities. `p50_ms` and `p99_ms` are of one page, in milliseconds, and up to the width of a
+    histogram's bucket too high. `is_look`: a tool that looks at tables (the explorer, `count`, `simulate-keys`) sent
+    them, not a program.
     """
 
     account: str

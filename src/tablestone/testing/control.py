@@ -51,19 +51,19 @@ from tablestone.testing.storage_service import (
 Value = TypeVar("Value")
 
 BODY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""A longer body, such as a seed or a snapshot, is refused."""
+"""The longest body, such as a seed or a snapshot."""
 STOP_SECONDS_MAX: Final = 2.0
 SEED_FILES: Final = {
     "application/jsonl": ".jsonl",
     "application/x-ndjson": ".jsonl",
     "text/csv": ".csv",
 }
-"""The forms of a seed besides JSON, with the suffix of such a file."""
+"""The media types of a seed besides JSON, and the suffix of such a file."""
 REFUSALS: Final = (
     *(AccountRefused, ClockRefused, ExpectationRefused, FaultRefused, schema.MemberRefused),
     *(SeedRefused, StateRefused, StorageRefused),
 )
-"""The errors that are answered with status 400 and their own sentence."""
+"""Errors that are answered 400 with their own text."""
 
 
 Perform = Callable[..., Coroutine[Any, Any, Any]]
@@ -157,7 +157,7 @@ class Control:
         return {"snapshots": list(self._snapshots)}
 
     @operation(
-        *("POST /snapshots", "Take a snapshot of everything, or bring one.", "Snapshot", 201),
+        *("POST /snapshots", "Take a snapshot of everything, or upload one.", "Snapshot", 201),
         bodies=(BYTES,),
     )
     async def take_snapshot(self, body: bytes | None = None, content_type: str = JSON) -> Any:
@@ -216,7 +216,7 @@ class Control:
         self._faults.azure_like(seed)
         return await self.list_faults()
 
-    @operation("PUT /secondary", "Let the secondary be behind.", None, 204, schema.BEHIND)
+    @operation("PUT /secondary", "Set how far behind the secondary is.", None, 204, schema.BEHIND)
     async def set_secondary(self, seconds: float | None) -> None:
         self._faults.secondary.follow(math.inf if seconds is None else seconds)
 
@@ -225,12 +225,14 @@ class Control:
         now = self._clock.now().replace(tzinfo=None).isoformat("T", "microseconds")
         return {"now": f"{now}Z", "rate": self._clock.rate}
 
-    @operation("POST /clock/freeze", "Stand still, now or at a moment.", "Clock", members=schema.AT)
+    @operation(
+        "POST /clock/freeze", "Stop the clock, now or at a moment.", "Clock", members=schema.AT
+    )
     async def freeze_clock(self, at: str | None = None) -> Any:
         self._clock.freeze(None if at is None else datetime.fromisoformat(at))
         return await self.show_clock()
 
-    @operation("POST /clock/set", "Go on from a moment.", "Clock", members=schema.TO)
+    @operation("POST /clock/set", "Set the clock to a moment.", "Clock", members=schema.TO)
     async def set_clock(self, to: str) -> Any:
         self._clock.set(datetime.fromisoformat(to))
         return await self.show_clock()
@@ -240,12 +242,12 @@ class Control:
         self._clock.advance(**duration)
         return await self.show_clock()
 
-    @operation("POST /clock/tick", "Tick at a rate.", "Clock", members=schema.RATE)
+    @operation("POST /clock/tick", "Set the rate of the clock.", "Clock", members=schema.RATE)
     async def tick_clock(self, rate: float = 1.0) -> Any:
         self._clock.tick(rate)
         return await self.show_clock()
 
-    @operation("POST /clock/reset", "The machine's time again.", "Clock")
+    @operation("POST /clock/reset", "Go back to the machine's time.", "Clock")
     async def reset_clock(self) -> Any:
         self._clock.reset()
         return await self.show_clock()
@@ -291,7 +293,7 @@ def _read_body(body: bytes, content_type: str, table: str) -> tuple[list[SeedRow
 
 
 def json_of_rule(number: int, rule: Rule) -> dict[str, Any]:
-    """The parts of a rule that are not as usual, and its number."""
+    """The number of a rule, and its parts that differ from the defaults."""
     shown: dict[str, Any] = {"id": str(number)}
     for part in fields(rule):
         value = getattr(rule, part.name)

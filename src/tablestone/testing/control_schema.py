@@ -118,32 +118,40 @@ LATENCY: Final = Kind(
     _is_latency,
 )
 
-ACCOUNT: Final = Member("account", TEXT, "The account; without it, the development account.")
+ACCOUNT: Final = Member("account", TEXT, "The account; the development account if not given.")
 RULE: Final = tuple(
     part._replace(kind=LATENCY) if part.name == "latency" else part for part in PARTS
 )
-NAME: Final = (Member("name", TEXT, "Its name; without it, a new one."),)
+NAME: Final = (Member("name", TEXT, "Its name; a new one if not given."),)
 RESET: Final = (
     Member("account", TEXT, "Only this account."),
     Member("table", TEXT, "Only the entities of this table."),
 )
 FILE: Final = (ACCOUNT, Member("table", TEXT, "The table of a file."))
-SEED: Final = (Member("seed", WHOLE, "The random numbers begin again from this seed."),)
-BAD_HOUR: Final = (Member("seed", WHOLE, "The seed of the random numbers, 1 if none is given."),)
-BEHIND: Final = (Member("seconds", SECONDS_OR_NULL, "So far; null keeps its state.", True),)
+SEED: Final = (Member("seed", WHOLE, "Restart the random numbers from this seed."),)
+BAD_HOUR: Final = (Member("seed", WHOLE, "The seed of the random numbers; 1 if not given."),)
+BEHIND: Final = (
+    Member(
+        "seconds",
+        SECONDS_OR_NULL,
+        "How far behind, in seconds; null keeps its present state.",
+        True,
+    ),
+)
 AT: Final = (Member("at", MOMENT, "The moment."),)
 TO: Final = (Member("to", MOMENT, "The moment.", True),)
-RATE: Final = (Member("rate", NUMBER, "Ticks for one of the machine's; 1 without it."),)
-SINCE: Final = (Member("since", WHOLE, "Those after the first so many."),)
+RATE: Final = (Member("rate", NUMBER, "Ticks for each of the machine's; 1 if not given."),)
+SINCE: Final = (Member("since", WHOLE, "Only requests after the first `since`."),)
 DURATION: Final = tuple(
-    Member(name, NUMBER, f"So many {name}.") for name in ("days", "hours", "minutes", "seconds")
+    Member(name, NUMBER, f"How many {name} to skip.")
+    for name in ("days", "hours", "minutes", "seconds")
 )
 BUDGET: Final = (
-    Member("since", WHOLE, "Judge the requests after the first so many."),
-    Member("scans", WHOLE, "At most so many queries that read a whole table."),
-    Member("requests", WHOLE, "At most so many requests."),
-    Member("rows_read", WHOLE, "At most so many entities read."),
-    Member("read_ratio", NUMBER, "At most so many entities read for each that a query returns."),
+    Member("since", WHOLE, "Judge only requests after the first `since`."),
+    Member("scans", WHOLE, "Allow this many queries that read a whole table."),
+    Member("requests", WHOLE, "Allow this many requests."),
+    Member("rows_read", WHOLE, "Allow this many entities to be read."),
+    Member("read_ratio", NUMBER, "Entities that a query may read for each that it returns."),
     Member("account", TEXT, "Only requests of this account."),
 )
 REQUEST: Final = {

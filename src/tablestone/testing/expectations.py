@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Final, Self, get_args
 
 from tablestone.advice.advising import advise_on_query, advise_on_table
@@ -65,7 +64,7 @@ class Budget:
 
 
 class Expectation:
-    """A block of code that has to stay within a budget. If the block raises an exception, that one is raised."""
+    """A block of code that must stay within a budget. An exception of the block itself passes through."""
 
     def __init__(self, requests: LastRequests, budget: Budget) -> None:
         self._requests = requests
@@ -79,12 +78,7 @@ class Expectation:
         self._requests.begin_keeping(self._keep)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._requests.end_keeping(self._keep)
         if kind is None:
             made = self.requests
@@ -180,7 +174,7 @@ def _key_that_helps(record: RecordedRequest) -> str:
 
 
 _ANY_READ: Final = Thresholds(ratio=0, entities_read=0)
-"""The test has said what is too much, so every read that a key would narrow counts."""
+"""The test says what is too much, so every read that a key would narrow counts."""
 
 
 def _what_one_request_would_do(records: list[RecordedRequest]) -> list[str]:

@@ -64,7 +64,7 @@ Latency = Callable[[Draw], float]
 
 
 class FaultRefused(ValueError):
-    """A rule without a meaning, or with two at once; the text is one sentence."""
+    """A rule that cannot mean anything, or that contradicts itself. The text is one sentence."""
 
 
 def is_number(value: Any) -> bool:
@@ -121,19 +121,19 @@ PARTS: Final = (
     Member("operation", _one_of(OPERATIONS), "Only this operation."),
     Member("plan", _one_of(kind.value for kind in PlanKind), "Only queries with this plan."),
     Member("header", HEADERS, "Only requests whose headers contain these texts."),
-    Member("nth", WHOLE, "From this one of the requests on; alone, only this one."),
-    Member("count", WHOLE, "On so many requests."),
-    Member("probability", NUMBER, "On each request with this chance, up to 1."),
+    Member("nth", WHOLE, "Act from the nth matching request on; without count, only on that one."),
+    Member("count", WHOLE, "Act on this many requests."),
+    Member("probability", NUMBER, "Act on each request with this probability, up to 1."),
     Member("error", _one_of(ERRORS), "Answer this error of the service."),
     Member("status", WHOLE, "Answer an error with this status."),
     Member("retry_after", WHOLE, "Seconds for the header Retry-After of the error."),
     Member("committed", TRUTH, "Carry out the operation before the error is answered."),
     Member("reset", _one_of(get_args(Moment)), "Reset the connection: before, within or after."),
-    Member("truncate", WHOLE, "End the connection after so many bytes of the body."),
-    Member("page_max", WHOLE, "At most so many entities in a page; 0 is an empty page."),
-    Member("conflict", TRUTH, "Another write changes the entity first."),
-    Member("rate", NUMBER, "ServerBusy above so many operations a second of a share."),
-    Member("share", _one_of(get_args(Share)), "The share that has the rate."),
+    Member("truncate", WHOLE, "End the connection after this many bytes of the body."),
+    Member("page_max", WHOLE, "Return at most this many entities in a page; 0 is an empty page."),
+    Member("conflict", TRUTH, "Let another write change the entity first."),
+    Member("rate", NUMBER, "Answer ServerBusy above this many operations a second of a share."),
+    Member("share", _one_of(get_args(Share)), "What the rate applies to."),
     Member("latency", LATENCY, "Wait before the operation."),
 )
 """The parts of a `Rule`, in the same order."""
@@ -197,19 +197,19 @@ class long_tail:  # noqa: N801 - as above
 class Rule:
     """One rule: the requests it applies to, how often it acts, and what it does.
 
-    It applies to requests by `account`, `table`, `operation`, the `plan` of a query, and `header`, which gives a part
-    of each header's value. Of these requests it acts on `count` from the `nth` (from 1) on, each with this
-    `probability`. Without `nth` and `count` it acts on all of them.
+    `account`, `table`, `operation`, `plan` (of a query) and `header` (a part of each header's value) select requests.
+    Of these the rule acts on `count` from the `nth` on (the first is 1), each with this `probability`; without `nth`
+    and `count`, on all of them.
 
-    A rule does one of the following. Any of them can have a `latency` too, which may also be alone: seconds, or one of
-    `fixed`, `normal`, `long_tail`.
+    A rule does one of the following. It may wait for a `latency` first, or do only that: a number of seconds, or one
+    of `fixed`, `normal` and `long_tail`.
     - `error` or `status`, with `retry_after` in seconds: the service gives this answer and does not carry out the
       operation; with `committed` it carries it out first;
     - `reset`: the connection is reset `before` the operation, `after` it without an answer, or `within` the answer;
-    - `truncate`: the connection ends after so many bytes of the body;
-    - `page_max`: a page has at most so many entities, and a continuation token; 0 is an empty page;
+    - `truncate`: the connection ends after this many bytes of the body;
+    - `page_max`: a page has at most this many entities, and a continuation token; 0 is an empty page;
     - `conflict`: another write changes the entity first, so that a condition on its ETag fails;
-    - `rate`: above so many operations a second of a `share` (account, table or partition) the answer is ServerBusy.
+    - `rate`: above this many operations a second of a `share` (account, table or partition) the answer is ServerBusy.
     """
 
     account: str | None = None

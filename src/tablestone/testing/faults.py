@@ -42,7 +42,7 @@ from tablestone.testing.recorded_requests import Ending, Next, RecordedRequest
 _AT_FRONT_DOOR: Final = frozenset(
     ("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation")
 )
-"""The errors that are answered before an operation has a form of its own (wire 8.3)."""
+"""Errors of authentication, which are answered before an operation has its own format (wire 8.3)."""
 _EARLY: Final = frozenset(("MethodNotAllowed", "NotImplemented"))
 """The errors that the service finds while it parses a request, so that the answer has other headers (wire 2.2)."""
 
@@ -141,7 +141,7 @@ class _ActiveRule:
         )
 
     def asked_about(self, seed: int, record: RecordedRequest, operation: Operation) -> Draw | None:
-        """The random numbers of the rule if it acts on this request, else None."""
+        """The random numbers of the rule if it acts on this request, or None."""
         rule = self.rule
         if not rule.concerns(record) or not _can_meet(rule, operation):
             return None

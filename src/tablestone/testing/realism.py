@@ -41,7 +41,7 @@ from tablestone.testing.fault_rules import FaultRefused
 from tablestone.testing.recorded_requests import Next
 
 EVENTUAL_SECONDS: Final = 60.0
-"""The secondary of a storage with `realism` is behind by so much. Azure promises no limit; minutes are usual."""
+"""How far the secondary is behind with `realism`. Azure promises no limit; minutes are usual."""
 _EVERYTHING: Final = KeyRange(Key(b"", b""), Key(b"\xff", b""))
 _ROWS_PER_SCAN: Final = 1000
 
@@ -72,12 +72,9 @@ class Secondary:
         self._copying = asyncio.Lock()
         self._waiting: deque[_Commit] = deque()
         self._version = 0
-        self._rows = MemoryEngine(self._version_of_row)
+        self._rows = MemoryEngine(lambda: self._version)
         self._tables = TableService(
-            self._rows,
-            clock.ticks,
-            clock.elapsed_seconds,
-            storage_keys.fresh_table_id,
+            self._rows, clock.ticks, clock.elapsed_seconds, storage_keys.fresh_table_id
         )
 
     @property
@@ -90,7 +87,7 @@ class Secondary:
         return self._course.seconds
 
     def follow(self, seconds: float | None = None) -> None:
-        """Follow the primary so many seconds later from now on; None is as usual."""
+        """From now on, follow the primary this many seconds later; None is the usual delay."""
         behind: Any = self._usual_seconds if seconds is None else seconds
         if not isinstance(behind, int | float) or not behind >= 0:
             raise FaultRefused(
@@ -99,18 +96,18 @@ class Secondary:
         self._course = _Course(behind, self._clock.ticks())
 
     def freeze(self) -> None:
-        """Keep the state of this moment."""
+        """Keep the present state."""
         self.follow(math.inf)
 
     def replace(self, contents: MemoryContents) -> None:
-        """Take these rows, to which the primary was put back. A frozen secondary is frozen with them."""
+        """Take these rows, which the primary was restored to. A frozen secondary stays frozen with them."""
         if self.is_behind:
             self._rows.replace(contents)
             self._waiting.clear()
             self._copied_for = self._course
 
     async def copy(self, primary: Engine) -> None:
-        """Copy the rows of the primary before its first commit, if this secondary has to be behind."""
+        """Copy the rows of the primary before its first commit, if this secondary is to be behind."""
         if self._copied_for is self._course or not self.is_behind:
             return
         async with self._copying:
@@ -121,7 +118,7 @@ class Secondary:
                 self._copied_for = course
 
     async def learn(self, write_set: WriteSet, versions: Sequence[int], *, at_once: bool) -> None:
-        """Queue a commit of the primary for later, or make it and all that wait `at_once`."""
+        """Queue a commit of the primary; `at_once` applies it and all that wait."""
         if math.isinf(self._course.seconds) or not self.is_behind:
             return
         self._waiting.append(_Commit(self._clock.elapsed_seconds(), write_set, versions))
@@ -151,9 +148,6 @@ class Secondary:
                         commit.write_set.invalidates_caches,
                     )
                 )
-
-    def _version_of_row(self) -> int:
-        return self._version
 
 
 class FollowedEngine(ForwardingEngine):

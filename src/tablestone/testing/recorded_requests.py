@@ -34,7 +34,7 @@ from tablestone.tables.account_incarnation import Owner
 from tablestone.tables.service import TableService
 
 REQUESTS_KEPT_MAX: Final = 1000
-"""At most so many requests are kept; the oldest goes first."""
+"""The most requests that are kept; the oldest goes first."""
 
 
 class Ending(NamedTuple):
@@ -98,11 +98,11 @@ CURRENT: Final[ContextVar[RecordedRequest | None]] = ContextVar("CURRENT", defau
 
 
 Keep = Callable[[RecordedRequest], None]
-"""Takes a request that the list of the last requests is about to drop."""
+"""Takes a request that `LastRequests` is about to drop."""
 
 
 class LastRequests:
-    """The requests of one storage, the oldest first."""
+    """The last requests of one storage, the oldest first."""
 
     def __init__(self) -> None:
         self._requests: deque[RecordedRequest] = deque(maxlen=REQUESTS_KEPT_MAX)
@@ -125,7 +125,7 @@ class LastRequests:
         self._keepers = (*self._keepers, keep)
 
     def end_keeping(self, keep: Keep) -> None:
-        """Call `keep` no more."""
+        """Stop calling `keep`."""
         self._keepers = tuple(each for each in self._keepers if each != keep)
 
     def since(self, count: int) -> list[RecordedRequest]:

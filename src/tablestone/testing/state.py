@@ -52,14 +52,14 @@ Dump = dict[str, list[dict[str, Any]]]
 
 
 class StateRefused(Exception):
-    """An operation on the state of a storage that is not possible; the text is one sentence."""
+    """An operation that the storage cannot do on its state. The text is one sentence."""
 
 
 class Snapshot(NamedTuple):
     """Everything that a storage held at one moment: accounts, tables, policies, entities with their ETags.
 
-    As bytes it is a line of JSON with the version of this form and the number of rows, so that a file of another
-    version or one that was cut off is refused, and a line for each row.
+    As bytes it is a line of JSON with the version of the format and the number of rows, by which a file of another
+    version or a truncated one is refused, and then a line for each row.
     """
 
     contents: MemoryContents
@@ -137,7 +137,7 @@ Seed = Mapping[str, Entities] | str | Path
 
 
 class SeedRefused(ValueError):
-    """A seed that cannot be stored; none of its entities is. The text is one sentence and names the line."""
+    """A seed that cannot be stored; none of it is. The text is one sentence that names the line."""
 
 
 class SeedRow(NamedTuple):
