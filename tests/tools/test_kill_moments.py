@@ -97,13 +97,13 @@ def journals_of(tools: DataTools) -> list[Path]:
 ENTITIES = [entity(f"p{n // 700}", f"{n:05}", n=n) for n in range(1600)]
 
 IMPORT_MOMENTS = [
-    after("transfer.wire", "TableEndpoint.create_table"),
-    before("transfer.journal", "Journal.save"),
-    before("transfer.wire", "TableEndpoint.transact"),
-    after("transfer.wire", "TableEndpoint.transact"),
-    before("transfer.journal", "Journal.save", 2),
-    after("transfer.journal", "Journal.save", 2),
-    after("transfer.wire", "TableEndpoint.transact", 12),
+    after("tools.client", "TableEndpoint.create_table"),
+    before("tools.resume_journal", "Journal.save"),
+    before("tools.client", "TableEndpoint.transact"),
+    after("tools.client", "TableEndpoint.transact"),
+    before("tools.resume_journal", "Journal.save", 2),
+    after("tools.resume_journal", "Journal.save", 2),
+    after("tools.client", "TableEndpoint.transact", 12),
     before("cli.data_options", "print_report"),
     after("cli.data_options", "print_report"),
 ]
@@ -121,13 +121,13 @@ def test_an_import_is_completed(tools: DataTools, table: str, moment: Moment) ->
 
 
 EXPORT_MOMENTS = [
-    ("b.jsonl.gz", after("transfer.journal", "Journal.save")),
-    ("b.jsonl.gz", before("transfer.exporting", "Path.replace", 4)),
-    ("b.jsonl.gz", after("transfer.exporting", "Path.replace", 4)),
+    ("b.jsonl.gz", after("tools.resume_journal", "Journal.save")),
+    ("b.jsonl.gz", before("tools.exporting", "Path.replace", 4)),
+    ("b.jsonl.gz", after("tools.exporting", "Path.replace", 4)),
     ("b.jsonl.gz", before("cli.data_options", "print_report")),
-    ("b.csv", before("transfer.exporting", "convert")),
-    ("b.csv", before("transfer.exporting", "Path.replace", 4)),
-    ("b.csv", after("transfer.exporting", "Path.replace", 4)),
+    ("b.csv", before("tools.exporting", "convert")),
+    ("b.csv", before("tools.exporting", "Path.replace", 4)),
+    ("b.csv", after("tools.exporting", "Path.replace", 4)),
     ("b.csv", after("cli.data_options", "print_report")),
 ]
 
@@ -149,9 +149,9 @@ def test_an_export_is_completed(tools: DataTools, table: str, moment: Moment, na
 
 
 COPY_MOMENTS = [
-    after("transfer.wire", "TableEndpoint.transact"),
-    before("transfer.journal", "Journal.save", 2),
-    before("cli.commands.copy_tables", "print_report"),
+    after("tools.client", "TableEndpoint.transact"),
+    before("tools.resume_journal", "Journal.save", 2),
+    before("cli.commands.copy_and_diff", "print_report"),
 ]
 
 

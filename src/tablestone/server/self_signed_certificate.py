@@ -23,6 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tablestone.clock import Clock
 from tablestone.configuration import CertificateFiles, SelfSigned
+from tablestone.fsync import flush
 from tablestone.server.tls_certificate import (
     CertificateRefused,
     as_address,
@@ -171,8 +172,7 @@ def _write(path: Path, text: bytes, mode: int) -> None:
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+        flush(file)
     new.replace(path)
 
 

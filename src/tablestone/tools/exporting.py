@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ from typing import IO, Any, Final, Protocol
 
 import orjson
 
+from tablestone.fsync import flush
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
@@ -176,7 +176,7 @@ class Export:
                     self._checkpoint(file, page.next_token, entities)
 
     def _checkpoint(self, file: IO[bytes], token: Token | None, entities: int) -> None:
-        os.fsync(file.fileno())
+        flush(file)
         self._state = {
             "length": file.tell(),
             "token": token,
@@ -196,8 +196,7 @@ class Export:
             whole = done.with_name(done.name + ".part")
             with whole.open("wb") as file:
                 convert(self._waiting, file, self._target, self._columns)
-                file.flush()
-                os.fsync(file.fileno())
+                flush(file)
         if self._target.schema:
             schema = schema_beside(self._target.path)
             fresh = schema.with_name(schema.name + ".part")

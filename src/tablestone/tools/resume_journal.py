@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
+from tablestone.fsync import flush
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.user_directories import NoHomeDirectory, user_directory
 
@@ -48,8 +49,7 @@ class Journal:
         try:
             with fresh.open("w", encoding="utf-8") as file:
                 json.dump({"transfer": self._identity, "state": self.state}, file)
-                file.flush()
-                os.fsync(file.fileno())
+                flush(file)
             fresh.replace(self.path)
         except OSError as error:
             raise TransferFailed(

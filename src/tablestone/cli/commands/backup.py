@@ -45,7 +45,7 @@ from tablestone.engines.contract import (
 from tablestone.engines.kind import EncryptionKey, EngineUrl
 from tablestone.engines.sqlite.backup import copy_database
 from tablestone.engines.sqlite.data_directory import DATABASE_NAME, room_for_database
-from tablestone.engines.sqlite.fsync import flush_directory
+from tablestone.fsync import flush, flush_directory
 from tablestone.tools.progress import shown_bytes
 
 SUM_SUFFIX: Final = ".sha256"
@@ -91,8 +91,7 @@ def write_sum(backup: Path, digest: str) -> None:
         line = "\\" + line.replace("\\", r"\\").replace("\n", r"\n")
     with sum_file(backup).open("w", encoding="utf-8") as file:
         file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+        flush(file)
 
 
 def read_sum(backup: Path) -> str | None:

@@ -27,7 +27,7 @@ from tablestone.engines.contract import (
 from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.data_directory import UNLOADED_NAME, DataDirectory, require_unloaded
-from tablestone.engines.sqlite.fsync import flush_directory, flush_file
+from tablestone.fsync import flush_directory, flush_file
 
 STEP_PAGES: Final = 256
 """Pages between two calls of `told`: 2 MiB."""

@@ -32,8 +32,8 @@ from tablestone.engines.kind import EncryptionKey, Opening
 from tablestone.engines.sqlite import encryption
 from tablestone.engines.sqlite.commit_lock import COMMIT_LOCK_NAMES, CommitLock, Generation
 from tablestone.engines.sqlite.encryption import is_special
-from tablestone.engines.sqlite.fsync import flush_directory, flush_file
 from tablestone.engines.sqlite.write_ahead_log import require_whole_log
+from tablestone.fsync import flush_directory, flush_file
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The errors of the system for a disk that is full, or for a quota that is used up."""

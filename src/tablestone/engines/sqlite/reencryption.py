@@ -30,7 +30,7 @@ from tablestone.engines.sqlite.data_directory import (
     REENCRYPTED_NAME,
     DataDirectory,
 )
-from tablestone.engines.sqlite.fsync import flush_directory, flush_file
+from tablestone.fsync import flush_directory, flush_file
 
 STEPS_PER_NEWS: Final = 10_000
 """Steps of SQLite's virtual machine between two calls of `told`: some milliseconds."""

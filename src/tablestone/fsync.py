@@ -1,9 +1,16 @@
-"""Flushes files and directories to the disk (fsync)."""
+"""Flushes files and directories to the disk: the only module that calls fsync, but for what SQLite does itself."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import IO, Any
+
+
+def flush(file: IO[Any]) -> None:
+    """Flush an open file, and what Python still holds of it."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def flush_directory(path: Path) -> None:
