@@ -27,9 +27,8 @@ class PlacedOrders:
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
                 self._table.create_entity(order)
-            except (
-                ServiceResponseError
-            ):  # no answer: the SDK does not repeat an insert whose outcome is not known
+            except ServiceResponseError:
+                # No answer: the SDK does not repeat an insert whose outcome is not known.
                 if attempt == ATTEMPTS_MAX:
                     raise
             except ResourceExistsError:

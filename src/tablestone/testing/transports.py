@@ -1,9 +1,7 @@
-"""Transports that reach a storage without a socket: for `azure-core`, synchronous and asynchronous, and an ASGI
-application for httpx.
+"""Transports without a socket, for `azure-core` (synchronous and asynchronous) and, as an ASGI application, for httpx.
 
-A request takes every step that a request over HTTP takes, and its signature is checked. Where a fault ends the
-connection, a transport raises the error that the SDK's own transport would raise. Only the connections and time-outs of
-HTTP are left out.
+A request takes the same steps as over HTTP, and its signature is checked. Where a fault ends the connection, a
+transport raises what the SDK's own transport would raise. Only HTTP's connections and time-outs are missing.
 """
 
 from __future__ import annotations
@@ -37,11 +35,32 @@ AsgiApplication = Callable[[Message, Receive, Send], Awaitable[None]]
 
 @dataclass(slots=True)
 class ReceivedAnswer:
-    """Status, headers and body as a client receives them."""
+    """An answer as a client receives it, with the methods of an `http.client` response, which azure-core calls."""
 
     status: int = 0
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
+
+    @property
+    def reason(self) -> str:
+        try:
+            return HTTPStatus(self.status).phrase
+        except ValueError:
+            return ""
+
+    def getheaders(self) -> list[tuple[str, str]]:
+        return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.headers]
+
+    def read(self) -> bytes:
+        return self.body
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
+class _AnswerToAsync(ReceivedAnswer):
+    async def close(self) -> None:  # type: ignore[override]
+        """There is nothing to give back."""
 
 
 def exchange(storage: TableStorage, scope: Message, body: bytes) -> Future[ReceivedAnswer]:
@@ -82,7 +101,7 @@ class StorageTransport(HttpTransport[HttpRequest, HttpResponse]):
         except ConnectionLost as lost:
             raise _error(lost) from lost
         make: Any = RestHttpClientTransportResponse  # carries no types
-        response: HttpResponse = make(request=request, internal_response=_Received(answer))
+        response: HttpResponse = make(request=request, internal_response=answer)
         response.read()
         return response
 
@@ -116,9 +135,8 @@ class AsyncStorageTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
         except ConnectionLost as lost:
             raise _error(lost) from lost
         make: Any = RestAsyncHttpClientTransportResponse  # carries no types
-        response: AsyncHttpResponse = make(
-            request=request, internal_response=_ReceivedAsync(answer)
-        )
+        received = _AnswerToAsync(answer.status, answer.headers, answer.body)
+        response: AsyncHttpResponse = make(request=request, internal_response=received)
         await response.read()
         return response
 
@@ -163,39 +181,6 @@ class StorageAsgi:
             }
         )
         await send({"type": "http.response.body", "body": answer.body})
-
-
-class _Received:
-    """An answer with the methods of an `http.client` response, which azure-core calls."""
-
-    def __init__(self, answer: ReceivedAnswer) -> None:
-        self.status = answer.status
-        self.reason = _reason(answer.status)
-        self._answer = answer
-
-    def getheaders(self) -> list[tuple[str, str]]:
-        return [
-            (name.decode("latin-1"), value.decode("latin-1"))
-            for name, value in self._answer.headers
-        ]
-
-    def read(self) -> bytes:
-        return self._answer.body
-
-    def close(self) -> None:
-        """There is nothing to give back."""
-
-
-class _ReceivedAsync(_Received):
-    async def close(self) -> None:  # type: ignore[override]
-        """There is nothing to give back."""
-
-
-def _reason(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
 
 
 def _exchange_request(storage: TableStorage, request: HttpRequest) -> Future[ReceivedAnswer]:
