@@ -190,7 +190,16 @@ class IssuerKeys:
             if source.is_file and isinstance(error, FileNotFoundError):
                 self._withdraw(source)
             self._forget_old(source)
-            self._failed(source, error)
+            failure = _reason(error)
+            if failure != source.failure:  # logged once, until it changes or ends
+                log.log(
+                    logging.ERROR if self._logs_warnings else logging.INFO,
+                    "the keys of %s cannot be read, %s in use: %s",
+                    source.issuer.name,
+                    f"{len(source.keys)} stay" if source.keys else "none is",
+                    failure,
+                )
+            source.failure = failure
             return False
         finally:
             source.asking = None
@@ -213,19 +222,6 @@ class IssuerKeys:
     def _withdraw(self, source: _Source) -> None:
         source.keys, source.document = {}, b""
         self.issuers = self._snapshot()
-
-    def _failed(self, source: _Source, error: Exception) -> None:
-        """Log a failure once, until it changes or ends."""
-        failure = _reason(error)
-        if failure != source.failure:
-            log.log(
-                logging.ERROR if self._logs_warnings else logging.INFO,
-                "the keys of %s cannot be read, %s in use: %s",
-                source.issuer.name,
-                f"{len(source.keys)} stay" if source.keys else "none is",
-                failure,
-            )
-        source.failure = failure
 
     def _snapshot(self) -> tuple[Issuer, ...]:
         return tuple(

@@ -123,12 +123,11 @@ class Assignments:
 
     def members(self) -> dict[str, Any]:
         """The stored form of the assignments."""
-        return {"assignments": [_stored(assignment) for assignment in self]}
-
-
-def _stored(assignment: Assignment) -> dict[str, str]:
-    stored = {"principal": assignment.principal, "role": assignment.role.id}
-    return stored if assignment.table is None else {**stored, "table": assignment.table}
+        stored = []
+        for principal, role, table in self:
+            one = {"principal": principal, "role": role.id}
+            stored.append(one if table is None else {**one, "table": table})
+        return {"assignments": stored}
 
 
 NO_ASSIGNMENTS: Final = Assignments()

@@ -7,7 +7,7 @@ token becomes a token of kind INVALID, for which the parser raises an error when
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from tablestone.model import edm
@@ -140,43 +140,37 @@ def _type_of_number(written: str) -> EdmType:
     return EdmType.INT64 if written[-1] in "Ll" else EdmType.DOUBLE
 
 
-def _read_date_time(content: str) -> EdmValue:
+def _read_date_time(content: str) -> int:
     ticks = edm.parse_date_time(content)
     if not 0 <= ticks <= edm.DATE_TIME_MAX:
         raise ValueError(content)
-    return EdmValue(EdmType.DATE_TIME, ticks)
+    return ticks
 
 
-def _read_binary(content: str) -> EdmValue:
-    if not content.isalnum():  # bytes.fromhex would skip blanks
-        if content:
-            raise ValueError(content)
-        return EdmValue(EdmType.BINARY, b"")
-    return EdmValue(EdmType.BINARY, bytes.fromhex(content))
+def _read_binary(content: str) -> bytes:
+    if content and not content.isalnum():  # bytes.fromhex would skip blanks
+        raise ValueError(content)
+    return bytes.fromhex(content)
 
 
-def _read_geography(content: str) -> EdmValue:
+def _read_geography(content: str) -> edm.GeographyPoint:
     match = _GEOGRAPHY.fullmatch(content)
     if match is None:
         raise ValueError(content)
     longitude, latitude, altitude = match.groups()
-    point = edm.geography_point(
+    return edm.geography_point(
         edm.parse_double(longitude),
         edm.parse_double(latitude),
         None if altitude is None else edm.parse_double(altitude),
     )
-    return EdmValue(EdmType.GEOGRAPHY_POINT, point)
-
-
-def _read_guid(content: str) -> EdmValue:
-    return EdmValue(EdmType.GUID, edm.parse_guid(content))
 
 
 # datetimeoffset and geography are our extensions: the same instant as datetime, and the stored point.
-_PREFIXES: Final = {
+_Reader = Callable[[str], int | str | bytes | edm.GeographyPoint]
+_PREFIXES: Final[dict[str, tuple[EdmType, _Reader]]] = {
     "datetime": (EdmType.DATE_TIME, _read_date_time),
     "datetimeoffset": (EdmType.DATE_TIME, _read_date_time),
-    "guid": (EdmType.GUID, _read_guid),
+    "guid": (EdmType.GUID, edm.parse_guid),
     "x": (EdmType.BINARY, _read_binary),
     "binary": (EdmType.BINARY, _read_binary),
     "geography": (EdmType.GEOGRAPHY_POINT, _read_geography),
@@ -190,7 +184,7 @@ def _read_typed(written: str, text: str, start: int) -> EdmValue:
         raise not_implemented()  # time'..' and other types the service lacks (wire 6.2)
     kind, read = known
     try:
-        return read(content[:-1])
+        return EdmValue(kind, read(content[:-1]))
     except ValueError:
         raise _unrecognized(kind, written, text, start) from None
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -77,18 +78,16 @@ _NULL: Final = _Null()
 _Operand = FilterNode | EdmValue | _Name | _Null
 
 
+@dataclass(slots=True, eq=False)
 class _Level:
     """The part that has been read of one pair of parentheses, or of the whole filter."""
 
-    __slots__ = ("alternatives", "left", "negations", "operand", "operator", "terms")
-
-    def __init__(self) -> None:
-        self.alternatives: list[_Operand] = []
-        self.terms: list[_Operand] = []
-        self.negations = 0
-        self.left: _Operand | None = None
-        self.operator: ComparisonOperator | None = None
-        self.operand: _Operand | None = None
+    alternatives: list[_Operand] = field(default_factory=list)
+    terms: list[_Operand] = field(default_factory=list)
+    negations: int = 0
+    left: _Operand | None = None
+    operator: ComparisonOperator | None = None
+    operand: _Operand | None = None
 
 
 def _mismatch(left: EdmType, right: EdmType, kind: str) -> StorageError:
@@ -210,10 +209,9 @@ class _Parser:
 
     def _end_alternative(self, level: _Level) -> None:
         terms = level.terms
-        if len(terms) == 1:
-            level.alternatives.append(terms[0])
-        else:
-            level.alternatives.append(And(self._conditions(terms, And)))
+        level.alternatives.append(
+            terms[0] if len(terms) == 1 else And(self._conditions(terms, And))
+        )
         level.terms = []
 
     def _end_term(self, level: _Level) -> None:

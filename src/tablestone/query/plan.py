@@ -90,6 +90,7 @@ KeySet = tuple[Slab, ...]
 ALL_ROWS: Final[Rows] = ((b"", END),)
 EVERYTHING: Final[KeySet] = (Slab(b"", END, ALL_ROWS),)
 NOTHING: Final[KeySet] = ()
+_END_OF_SLABS: Final = Slab(END, END, ())
 
 
 class Bounds(NamedTuple):
@@ -190,28 +191,19 @@ def _union(first: KeySet, second: KeySet) -> KeySet | None:
     intervals = i = j = 0
     position = b""
     while i < len(first) or j < len(second):
-        a = first[i] if i < len(first) else None
-        b = second[j] if j < len(second) else None
-        in_first = a is not None and a.start <= position
-        in_second = b is not None and b.start <= position
-        bounds = [END]
-        if a is not None:
-            bounds.append(a.end if in_first else a.start)
-        if b is not None:
-            bounds.append(b.end if in_second else b.start)
-        end = min(bounds)
-        rows = _union_rows(
-            a.rows if a is not None and in_first else (),
-            b.rows if b is not None and in_second else (),
-        )
+        a = first[i] if i < len(first) else _END_OF_SLABS
+        b = second[j] if j < len(second) else _END_OF_SLABS
+        in_first, in_second = a.start <= position, b.start <= position
+        end = min(a.end if in_first else a.start, b.end if in_second else b.start)
+        rows = _union_rows(a.rows if in_first else (), b.rows if in_second else ())
         intervals += len(rows)
         if intervals > SIZE_MAX:
             return None
         _append(slabs, position, end, rows)
         position = end
-        if a is not None and a.end <= position:
+        if a.end <= position:
             i += 1
-        if b is not None and b.end <= position:
+        if b.end <= position:
             j += 1
     return tuple(slabs)
 
@@ -546,12 +538,11 @@ def _is_small(node: FilterNode) -> bool:
 def _is_short(term: FilterNode) -> bool:
     if isinstance(term, Comparison):
         value = term.literal.value
-        return len(term.name) <= _SHORT and (
-            not isinstance(value, str | bytes) or len(value) <= _SHORT
-        )
-    return isinstance(term, Constant) or (
-        isinstance(term, BooleanProperty) and len(term.name) <= _SHORT
-    )
+        if isinstance(value, str | bytes) and len(value) > _SHORT:
+            return False
+    elif not isinstance(term, BooleanProperty):
+        return isinstance(term, Constant)
+    return len(term.name) <= _SHORT
 
 
 def plan_query(node: FilterNode | None) -> Plan:

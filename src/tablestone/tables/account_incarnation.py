@@ -20,18 +20,18 @@ from tablestone.tables.cached_rows import CachedRows
 
 
 class Owner(Protocol):
-    """The account whose tables a request is about."""
+    """The account whose tables a request is about.
+
+    `incarnation` is that of the name when the account was created; None for an account that cannot be deleted.
+    It was current at the engine's generation `known_at`; while that lasts, no check is needed.
+    """
 
     @property
     def name(self) -> str: ...
-
     @property
-    def incarnation(self) -> int | None:
-        """The incarnation of the name when the account was created; None for an account that cannot be deleted."""
-
+    def incarnation(self) -> int | None: ...
     @property
-    def known_at(self) -> int | None:
-        """A generation of the engine at which that incarnation was current; while it lasts, no check is needed."""
+    def known_at(self) -> int | None: ...
 
 
 class Named(NamedTuple):

@@ -23,7 +23,6 @@ KEPT_MAX: Final = 4096
 """Rows that are kept, and places known to have none. Above it all are dropped, because any client can name places."""
 RENEWED_MAX: Final = 64
 """Rows that are read again before a lease ends; others that are in use are read when a request wants them."""
-_NO_LIMIT: Final = 1 << 62
 
 
 class NotKept(enum.Enum):
@@ -256,7 +255,7 @@ class CachedRows:
     async def _is_free(self, partition: bytes) -> bool:
         """Whether no change of this partition is under way."""
         marks = (storage_keys.marks(partition),)
-        values, next_key, _ = await self._engine.read(marks, rows_max=1, bytes_max=_NO_LIMIT)
+        values, next_key, _ = await self._engine.read(marks, rows_max=1, bytes_max=1)
         return not values and next_key is None
 
     def _renew(self, number: int, ended: Callable[[bool], None]) -> None:

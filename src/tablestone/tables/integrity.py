@@ -21,7 +21,6 @@ from tablestone.engines.contract import (
     Engine,
     EngineUnavailable,
     Key,
-    KeyRange,
     StoredRow,
 )
 from tablestone.model.edm import format_date_time
@@ -45,14 +44,13 @@ messages contain no secret. The caller supplies readers for the kinds that `tabl
 _NO_READERS: DocumentReaders = {}
 
 _DOCUMENT_KINDS = {kind.value: kind for kind in DocumentKind}
-_EVERYTHING = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 
 
 async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> list[str]:
     """The faults of an engine's rows, a sentence each; empty if there are none."""
     found: list[str] = []
     tables: Tables = {}
-    rest = _EVERYTHING
+    rest = storage_keys.EVERYTHING
     try:
         while rows := await engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
             # The catalog sorts before all entities, so every table is known before its first entity is read.
@@ -60,7 +58,8 @@ async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> 
                 found.extend(_check_row(row, tables, readers))
             rest = storage_keys.after(rest, rows[-1])
     except EngineUnavailable as error:
-        begins = "" if rest is _EVERYTHING else f"from {in_words(rest.start, tables)} on "
+        is_start = rest is storage_keys.EVERYTHING
+        begins = "" if is_start else f"from {in_words(rest.start, tables)} on "
         found.append(f"{begins}nothing can be read: {error}")
     return found
 

@@ -96,7 +96,13 @@ class TableService:
         if isinstance(operation, QueryEntities):
             return await self._query_entities(owner, operation)
         if isinstance(operation, EntityGroupTransaction):
-            return await self._commit_group(owner, operation)
+            try:
+                table = await self.catalog.require(owner, operation.table)
+            except StorageError as error:
+                raise error.at(0) from error
+            return TransactionCommitted(
+                await commit_writes(self._engine, self._queues, table.table_id, operation.writes)
+            )
         if isinstance(operation, ServiceOperation):
             return await self._execute_on_service(owner, operation)
         return await self._execute_on_tables(owner, operation)
@@ -165,14 +171,3 @@ class TableService:
         if self._throughput is not None:
             self._throughput.end(owner.name, operation, page)
         return page
-
-    async def _commit_group(
-        self, owner: Owner, group: EntityGroupTransaction
-    ) -> TransactionCommitted:
-        try:
-            table = await self.catalog.require(owner, group.table)
-        except StorageError as error:
-            raise error.at(0) from error
-        return TransactionCommitted(
-            await commit_writes(self._engine, self._queues, table.table_id, group.writes)
-        )

@@ -23,6 +23,7 @@ from tablestone.query.plan import EVERY_KEY, KeyInterval
 CATALOG: Final = b"\x01"
 ENTITIES: Final = b"\x02"
 DOCUMENTS: Final = b"\x03"
+EVERYTHING: Final = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 TABLE_ID_LENGTH: Final = 8
 """Bytes of a table id."""
 
@@ -176,11 +177,6 @@ def after(key_range: KeyRange, last: Key | StoredRow) -> KeyRange:
 def entity_partition(table_id: bytes, partition_key: str) -> bytes:
     """The partition of all entities of a table that share a PartitionKey."""
     return ENTITIES + table_id + encode_key(partition_key)
-
-
-def entity_range(table_id: bytes, key: EntityKey) -> KeyRange:
-    """The range that holds one entity."""
-    return KeyRange.of_row(entity_partition(table_id, key.partition_key), encode_key(key.row_key))
 
 
 def table_id_of(partition: bytes) -> bytes:

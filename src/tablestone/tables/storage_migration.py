@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from tablestone.engines.contract import Engine, Key, KeyRange, StoredRow
+from tablestone.engines.contract import Engine, Key, StoredRow
 from tablestone.tables import storage_keys
 from tablestone.tables.catalog import read_record
 from tablestone.tables.metadata import DocumentKind
@@ -24,7 +24,6 @@ BYTES_PER_READ: Final = 4 << 20
 """About how many bytes of rows are read at a time, as far as the rows before them can tell."""
 DIFFERENCES_DESCRIBED_MAX: Final = 10
 
-_END: Final = Key(b"\xff" * 16, b"")
 _ACCOUNTS: Final = storage_keys.documents_partition(DocumentKind.ACCOUNT.value)
 
 Progress = Callable[[int, int], None]
@@ -169,7 +168,7 @@ async def _rows(engine: Engine) -> AsyncIterator[StoredRow]:
 
 async def _everything(engine: Engine, after: Key | None) -> AsyncIterator[list[StoredRow]]:
     """All rows of data after a key, in order, in lists of some MiB at most."""
-    rest = KeyRange(Key(b"", b""), _END)
+    rest = storage_keys.EVERYTHING
     if after is not None:
         rest = storage_keys.after(rest, after)
     rows_max = 16

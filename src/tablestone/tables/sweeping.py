@@ -96,21 +96,15 @@ class Sweeper:
             is_busy = False
             try:
                 is_busy = self.is_busy = await self.step()
-            except EngineUnavailable as error:
-                if self._may_log():
-                    log.warning("sweeping deleted tables waits: %s", error)
-            except Exception:
-                if self._may_log():
-                    log.exception("sweeping deleted tables failed")
+            except Exception as error:
+                now = self._clock()
+                if not 0 <= now - self._logged_at < LOG_SECONDS * TICKS_PER_SECOND:
+                    self._logged_at = now
+                    if isinstance(error, EngineUnavailable):
+                        log.warning("sweeping deleted tables waits: %s", error)
+                    else:
+                        log.exception("sweeping deleted tables failed")
             await asyncio.sleep(self._busy_pause if is_busy else SWEEP_PAUSE_SECONDS)
-
-    def _may_log(self) -> bool:
-        """Whether no failure was logged lately; the caller then logs this one."""
-        now = self._clock()
-        if 0 <= now - self._logged_at < LOG_SECONDS * TICKS_PER_SECOND:
-            return False
-        self._logged_at = now
-        return True
 
     async def step(self) -> bool:
         """Remove some rows of deleted tables in every account; False if there is nothing to do now."""

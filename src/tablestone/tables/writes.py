@@ -24,6 +24,7 @@ from tablestone.engines.contract import (
     EngineUnavailable,
     Expectation,
     Key,
+    KeyRange,
     Put,
     WriteSet,
     expectation_holds,
@@ -144,9 +145,6 @@ def write_result(write: EntityWrite, change: Change, version: int) -> WriteResul
     return Deleted() if isinstance(write, DeleteEntity) else EntityWritten(version)
 
 
-_NO_LIMIT = 1 << 62
-
-
 class EntityGroup:
     """The writes of one transaction. Each is checked when it is added (wire 7.1, 7.3)."""
 
@@ -222,8 +220,9 @@ async def _read_current(
         key = entity_key(writes[0])
         found = await engine.get(storage_keys.entity_place(table_id, key))
         return {} if found is None else {key: found}
-    ranges = sorted(storage_keys.entity_range(table_id, entity_key(write)) for write in writes)
-    rows = await engine.read(ranges, rows_max=len(ranges), bytes_max=_NO_LIMIT)
+    places = sorted([storage_keys.entity_place(table_id, entity_key(write)) for write in writes])
+    ranges = [KeyRange.of_row(*place) for place in places]
+    rows = await engine.read(ranges, rows_max=len(ranges), bytes_max=1 << 62)
     return {key_of(read_raw(stored)): stored for stored in rows.values}
 
 
