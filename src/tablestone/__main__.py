@@ -12,7 +12,6 @@ from tablestone.cli.sigint import SigintEndsProcess
 
 
 def main() -> int:
-    """Run one command line and answer the exit status."""
     with SigintEndsProcess():
         from tablestone.cli.main import main as run  # noqa: PLC0415 - takes the tenths of a second that this is about
     return run()

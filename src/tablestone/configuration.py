@@ -61,7 +61,6 @@ class SelfSigned:
 
     @property
     def files(self) -> CertificateFiles:
-        """The files of the certificate, which exist once it is made."""
         return CertificateFiles(self.directory / "certificate.pem", self.directory / "key.pem")
 
 
@@ -92,7 +91,6 @@ class TrustedIssuer:
 
     @property
     def keys_file(self) -> Path | None:
-        """The file with its keys, if they are in a file."""
         return Path(self.keys) if self.keys is not None and "://" not in self.keys else None
 
 

@@ -27,7 +27,6 @@ class Turns:
         self._lock = asyncio.Lock()
 
     def turn(self) -> Turn:
-        """A new place in the queue."""
         return Turn(self._lock, self._seconds)
 
 
@@ -43,7 +42,6 @@ class Turn:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is time to give way."""
         return self._seconds() > self.ends
 
     async def __aenter__(self) -> Self:
@@ -60,7 +58,6 @@ class Turn:
         self.ends = self._seconds() + limits.TURN_SECONDS
 
     def end(self) -> None:
-        """Let the next piece of work have its turn."""
         if self._is_ours:  # a task that is cancelled while it waits does not hold the lock
             self._lock.release()
 

@@ -65,7 +65,6 @@ class Identities:
         return RoleHolder(checked.object_id, tenant, checked.claimed, assigned)
 
     async def assignments(self, account: str) -> Assignments:
-        """The roles that are assigned in an account now."""
         found = await self._documents.get(DocumentKind.ROLES, account, Assignments.read)
         return NO_ASSIGNMENTS if found is None else found
 

@@ -94,7 +94,6 @@ def _discovered(issuer: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """The reason of a failed read or fetch, in words if there are any."""
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError):
         error = error.reason
     if isinstance(error, OSError):
@@ -115,7 +114,6 @@ class _Source:
         self.asking: asyncio.Task[bool] | None = None
 
     def read(self) -> bytes:
-        """The document with the keys; runs on a thread."""
         where = self.issuer.keys
         if where is None:
             return _fetch(_discovered(self.issuer.name))
@@ -149,7 +147,6 @@ class IssuerKeys:
         self.issuers: tuple[Issuer, ...] = self._snapshot()
 
     async def watch(self) -> None:
-        """Fetch the keys again and again while the server runs."""
         while self._sources:
             for source in self._sources.values():
                 self._forget_old(source)

@@ -68,7 +68,6 @@ class KnownAccounts:
         return self._fallback_now.get(name) if held is None else held.account
 
     async def find(self, name: str) -> Account | None:
-        """The account of this name, None if there is none."""
         account = self._configured.get(name)
         if account is not None:
             return account

@@ -60,7 +60,6 @@ class StoredAccount(NamedTuple):
 
     @classmethod
     def from_members(cls, members: Members) -> StoredAccount:
-        """The account that a document describes."""
         return cls(
             members["name"],
             tuple(members["keys"]),
@@ -70,7 +69,6 @@ class StoredAccount(NamedTuple):
         )
 
     def members(self) -> Members:
-        """The account's document."""
         members: Members = {"name": self.name, "keys": list(self.keys)}
         if self.account_id:
             members["id"] = self.account_id
@@ -87,7 +85,6 @@ class AccountRefused(Exception):
 
 
 def generate_key() -> str:
-    """A fresh key."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
 
 
@@ -102,27 +99,22 @@ class StoredAccounts:
         self._properties = PropertiesOfAccounts(self._documents, self._incarnations)
 
     async def all(self) -> list[StoredAccount]:
-        """Every stored account, in the order of their names."""
         names = await self._documents.names(DocumentKind.ACCOUNT)
         return [account for name in names if (account := await self._get(name)) is not None]
 
     async def get(self, name: str) -> StoredAccount:
-        """The account of this name."""
         found = await self._get(name)
         if found is None:
             raise _not_stored(name)
         return found
 
     async def describe(self, name: str) -> tuple[StoredAccount, int]:
-        """The account and how many tables it has."""
         return await self.get(name), await self._count_tables(name)
 
     async def exists(self, name: str) -> bool:
-        """Whether an account of this name is stored."""
         return await self._get(name) is not None
 
     async def has_table(self, name: str, table: str) -> bool:
-        """Whether an account, stored or configured, has this table."""
         return await self._catalog.find(Named(name), table) is not None
 
     async def create(self, name: str, keys: tuple[str, ...]) -> int:
@@ -144,14 +136,12 @@ class StoredAccounts:
         await self._documents.change(DocumentKind.ACCOUNT, name, edit)
         # A request under way may belong to the development account, whose public key must not reach this account.
         incarnation = await self._incarnations.end(name)
-        await self._change(
-            name,
-            lambda account: (
-                account._replace(incarnation=incarnation)
-                if account.account_id == fresh_id
-                else account
-            ),
-        )
+
+        def belong(account: StoredAccount) -> StoredAccount:
+            is_ours = account.account_id == fresh_id
+            return account._replace(incarnation=incarnation) if is_ours else account
+
+        await self._change(name, belong)
         return await self._count_tables(name)
 
     async def replace_key(self, name: str, number: int, key: str) -> None:

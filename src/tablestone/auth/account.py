@@ -77,7 +77,6 @@ class Account:
             raise ValueError(f"Account '{name}' must have one or two keys.")
 
     def with_incarnation(self, incarnation: int, known_at: int | None) -> Account:
-        """The same account, known to have this incarnation at the generation `known_at`."""
         account = copy.copy(self)
         account.incarnation, account.known_at = incarnation, known_at
         return account

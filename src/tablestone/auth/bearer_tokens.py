@@ -61,7 +61,6 @@ def read_keys(document: bytes) -> Keys:
 
 
 def _key(member: dict[str, Any]) -> PyJWK | None:
-    """The key, or None if it is not usable for tokens."""
     kid = member.get("kid")
     algorithm = ALGORITHMS.get(str(member.get("kty")))
     if not isinstance(kid, str) or not kid or algorithm is None:
@@ -212,7 +211,6 @@ class TokenTrust:
 
 
 def _unverified(text: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The header and the payload, without checking the signature."""
     if len(text) > limits.TOKEN_LENGTH_MAX:
         raise TokenRefused("it is too long")
     if not _TOKEN.fullmatch(text):

@@ -23,7 +23,6 @@ AnyOf = tuple[frozenset[str], ...]
 
 
 def is_met(alternatives: AnyOf, held: frozenset[str]) -> bool:
-    """Whether the caller's permissions include all of at least one alternative."""
     return any(alternative <= held for alternative in alternatives)
 
 
@@ -84,8 +83,6 @@ NEEDS: Final[dict[type, Need]] = {
 
 
 class Caller(Protocol):
-    """An authenticated sender of requests, with known permissions."""
-
     def permit(self, operation: operations.Operation) -> operations.Operation:
         """The operation that this caller may execute, possibly narrower than the one requested.
 

@@ -23,8 +23,6 @@ from tablestone.model.operations import Operation
 
 
 class Role(NamedTuple):
-    """A role: its name and id in Azure, and the actions its holder may take."""
-
     name: str
     id: str
     actions: frozenset[str]
@@ -92,8 +90,6 @@ class Assignment(NamedTuple):
 
 
 class Assignments:
-    """The role assignments of one account."""
-
     __slots__ = ("_by_principal",)
 
     def __init__(self, assignments: Iterable[Assignment] = ()) -> None:
@@ -122,7 +118,6 @@ class Assignments:
         )
 
     def members(self) -> dict[str, Any]:
-        """The stored form of the assignments."""
         stored = []
         for principal, role, table in self:
             one = {"principal": principal, "role": role.id}

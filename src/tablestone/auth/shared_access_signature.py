@@ -379,7 +379,6 @@ class TableSasOfPolicy:
         )
 
     def holder(self, effective: AccessPolicy, request: RawRequest, now: int) -> TableSas:
-        """The caller under this policy, which is that of the signature and of the stored policy together."""
         if effective.expiry is None or effective.permission is None:
             raise refused("se or sp is neither in the signature nor in its policy")
         Validity(effective.start, effective.expiry).require(now)
@@ -429,7 +428,6 @@ class DelegatedTableSas:
         self._user = user
 
     def permit(self, operation: Operation) -> Operation:
-        """The operation within the range of the signature, or the error of the signature or of the roles."""
         return self._user.permit(self._sas.permit(operation))
 
 

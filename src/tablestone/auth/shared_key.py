@@ -56,7 +56,6 @@ SCHEMES: Final = frozenset(_STRINGS_TO_SIGN)
 
 
 def _parse_date(text: bytes) -> int | None:
-    """Ticks of an RFC 1123 date; None if the text is not a date."""
     try:
         moment = parsedate_to_datetime(text.decode("ascii"))
     except (ValueError, TypeError, IndexError, OverflowError):

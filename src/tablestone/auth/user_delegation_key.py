@@ -89,12 +89,7 @@ def _to_the_second(ticks: int) -> str:
 
 
 def claimed_data_role(holder: RoleHolder) -> Role | None:
-    """The strongest data role among those that the token claimed."""
-    return max(
-        (role for role in _DATA_ROLES if role in holder.claimed),
-        key=_DATA_ROLES.index,
-        default=None,
-    )
+    return next((role for role in reversed(_DATA_ROLES) if role in holder.claimed), None)
 
 
 def delegating_holder(

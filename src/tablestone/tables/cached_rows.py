@@ -253,7 +253,6 @@ class CachedRows:
         return found
 
     async def _is_free(self, partition: bytes) -> bool:
-        """Whether no change of this partition is under way."""
         marks = (storage_keys.marks(partition),)
         values, next_key, _ = await self._engine.read(marks, rows_max=1, bytes_max=1)
         return not values and next_key is None

@@ -58,7 +58,6 @@ class TableRecord:
 
 
 def read_record(stored: bytes) -> TableRecord:
-    """The record in the value of a catalog row."""
     raw = orjson.loads(stored)
     return TableRecord(
         raw["name"],
@@ -104,12 +103,7 @@ class Catalog:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        fresh_id: Callable[[], bytes],
-        *,
-        deletion_seconds: int = 0,
+        self, engine: Engine, clock: Clock, fresh_id: Callable[[], bytes], deletion_seconds: int = 0
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -131,14 +125,12 @@ class Catalog:
         return record
 
     async def require(self, owner: Owner, table: str) -> TableRecord:
-        """The table of this name, or `TableNotFound`."""
         record = await self.find(owner, table)
         if record is None:
             raise StorageError("TableNotFound", early=True)
         return record
 
     async def create(self, owner: Owner, table: str) -> None:
-        """Create the table, or raise `TableAlreadyExists` or `TableBeingDeleted`."""
         row = storage_keys.table_row(table)
         creation = Change(row, ABSENT, Put(record_renderer(table, self._fresh_id())))
         conflicts = 0
@@ -196,11 +188,9 @@ class Catalog:
         note = Put(record_renderer(record.name, record.table_id))
         # Storage that is shared may have to read past deleted notes: they use the same few rows again while those last.
         slots = storage_keys.deleted_slots(record.table_id) if self._is_shared else ()
-        noted = (
-            Change(slots[conflicts], ABSENT, note)
-            if conflicts < len(slots)
-            else Change(storage_keys.deleted_row(record.table_id), ANY, note)
-        )
+        noted = Change(storage_keys.deleted_row(record.table_id), ANY, note)
+        if conflicts < len(slots):
+            noted = Change(slots[conflicts], ABSENT, note)
         changes = (Change(storage_keys.table_row(record.name), record.version, DELETE), noted)
         taken = Change(storage_keys.taken_row(record.name), ANY, note)
         return (*changes, taken) if self._deletion_ticks else changes
@@ -210,18 +200,15 @@ class Catalog:
     ) -> None:
         """Replace the stored access policies of a table, or raise `TableNotFound`; the next request sees them."""
 
-        def replacement(record: TableRecord, _conflicts: int) -> tuple[Change, ...]:
-            render = record_renderer(
-                record.name, record.table_id, record.ticks, identifiers=identifiers
-            )
-            return (Change(storage_keys.table_row(table), record.version, Put(render)),)
+        def replacement(old: TableRecord, _conflicts: int) -> tuple[Change, ...]:
+            render = record_renderer(old.name, old.table_id, old.ticks, identifiers=identifiers)
+            return (Change(storage_keys.table_row(table), old.version, Put(render)),)
 
         async with self._change(owner) as change:
             if not await self._change_table(owner, table, replacement, change):
                 raise StorageError("TableNotFound", early=True)
 
     def _change(self, owner: Owner) -> InvalidatingChange:
-        """A change of the owner's catalog."""
         return InvalidatingChange(self._engine, storage_keys.catalog_partition(owner.name))
 
     async def _change_table(

@@ -55,12 +55,10 @@ _AS_WRITTEN: Final = (EdmType.STRING, EdmType.GUID, EdmType.DATE_TIME, EdmType.B
 
 def hint_of(node: FilterNode) -> Hint | None:
     """The hint, with at most `COMPARISONS_MAX` comparisons; None if no part of the filter is certain."""
-    hint, _ = _hint(node, DEPTH_MAX)
-    return hint
+    return _hint(node, DEPTH_MAX)[0]
 
 
 def _hint(node: FilterNode, depth: int) -> tuple[Hint | None, int]:
-    """The hint and its number of comparisons."""
     if isinstance(node, And):
         return _of_all(node.terms, depth - 1) if depth else (None, 0)
     if isinstance(node, Or):

@@ -65,7 +65,6 @@ async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> 
 
 
 def _why(error: Exception) -> str:
-    """The reason why a row cannot be read."""
     if isinstance(error, orjson.JSONDecodeError):
         return "it is not JSON"
     if isinstance(error, KeyError):
@@ -175,8 +174,6 @@ _ACCOUNT_NAME: Final = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
 
 
 class LostEntity(NamedTuple):
-    """An entity that exists and cannot be read."""
-
     partition_key: str
     row_key: str
     reason: str
@@ -197,8 +194,6 @@ class SalvagedTable:
 
 @dataclass
 class Salvaged:
-    """The result of a salvage."""
-
     tables: list[SalvagedTable]
     other_losses: list[str]
     """Rows that are no entities and cannot be read, each in words: tables, policies, accounts."""
@@ -213,7 +208,6 @@ class Salvaged:
 
     @property
     def lost(self) -> int:
-        """The number of entities that are known to be lost."""
         return sum(len(table.lost) for table in self.tables)
 
 

@@ -29,14 +29,8 @@ from tablestone.engines.contract import (
     Put,
     WriteSet,
 )
-from tablestone.model.service_properties import (
-    FRESH,
-    Changes,
-    ServiceProperties,
-    changed,
-    from_members,
-    to_members,
-)
+from tablestone.model import service_properties
+from tablestone.model.service_properties import FRESH, Changes, ServiceProperties
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Incarnations, Owner
 from tablestone.tables.cache_invalidation import InvalidatingChange, invalidate
@@ -64,8 +58,6 @@ class DocumentKind(enum.Enum):
 
 
 class Documents:
-    """The documents of one engine."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.rows = CachedRows(engine)
@@ -81,7 +73,6 @@ class Documents:
         return await self.rows.get(place, lambda value: read(read_document(value)[1]))
 
     async def names(self, kind: DocumentKind) -> list[str]:
-        """The names of all documents of a kind, in order."""
         names: list[str] = []
         rest = storage_keys.documents_of(kind.value)
         while rows := await self._engine.scan(rest, rows_max=limits.PAGE_ENTITIES_MAX):
@@ -126,7 +117,6 @@ class Documents:
 
 
 def read_document(value: bytes) -> tuple[int, Members]:
-    """The version and the members that a stored document contains."""
     stored = orjson.loads(value)
     return stored["version"], stored["members"]
 
@@ -145,7 +135,6 @@ OWN_KEY: Final = "token-key"
 
 
 def read_secret(members: Members) -> bytes:
-    """The secret that a document contains."""
     return base64.b64decode(members["secret"])
 
 
@@ -156,12 +145,10 @@ _FORMER = "formerOwner"
 
 def read_properties(members: Members) -> ServiceProperties | None:
     """The properties that a document contains; None for the document that a deleted account left."""
-    return None if _FORMER in members else from_members(members)
+    return None if _FORMER in members else service_properties.from_members(members)
 
 
 class PropertiesOfAccounts:
-    """The service properties of all accounts of one engine."""
-
     def __init__(self, documents: Documents, incarnations: Incarnations) -> None:
         self._documents = documents
         self._incarnations = incarnations
@@ -183,7 +170,7 @@ class PropertiesOfAccounts:
 
         def edit(members: Members | None) -> Members:
             properties = FRESH if members is None else read_properties(members) or FRESH
-            return to_members(changed(properties, changes))
+            return service_properties.to_members(service_properties.changed(properties, changes))
 
         await self._documents.change(
             _KIND, owner.name, edit, confirm=partial(self._incarnations.require, owner)

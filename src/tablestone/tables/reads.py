@@ -69,7 +69,6 @@ async def query_entities(
 
 
 async def moment_for_a_page(engine: Engine) -> Snapshot:
-    """A snapshot, or its substitute `PresentRows` if there is none."""
     if engine.capabilities.snapshots is not Snapshots.NONE:
         with suppress(SnapshotRefused):
             return await engine.snapshot()

@@ -12,37 +12,8 @@ from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turns
 from tablestone.engines.contract import Engine, Key
 from tablestone.engines.request_time import WriteQueues
+from tablestone.model import operations
 from tablestone.model.errors import StorageError
-from tablestone.model.operations import (
-    CreateTable,
-    Deleted,
-    DeleteTable,
-    EntitiesPage,
-    EntityFound,
-    EntityGroupTransaction,
-    EntityWrite,
-    GetEntity,
-    GetServiceProperties,
-    GetServiceStats,
-    GetTable,
-    GetTableAcl,
-    Operation,
-    QueryEntities,
-    QueryTables,
-    Result,
-    ServiceOperation,
-    ServicePropertiesFound,
-    ServiceResult,
-    ServiceStats,
-    SetServiceProperties,
-    SetTableAcl,
-    SettingsChanged,
-    SignedIdentifier,
-    TableAclFound,
-    TableFound,
-    TransactionCommitted,
-    WriteResult,
-)
 from tablestone.model.service_properties import FRESH
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import Owner
@@ -81,7 +52,7 @@ class TableService:
         self.properties = PropertiesOfAccounts(self.documents, incarnations)
         self.caches = (self.catalog.rows, incarnations.rows, self.documents.rows)
 
-    async def execute(self, owner: Owner, operation: Operation) -> Result:
+    async def execute(self, owner: Owner, operation: operations.Operation) -> operations.Result:
         """Carry the operation out, or raise the `StorageError` that is its answer.
 
         The owner is the account that the request was authenticated for. If it is deleted during the operation, the
@@ -89,64 +60,73 @@ class TableService:
         """
         if self._throughput is not None:
             self._throughput.begin(owner.name, operation)
-        if isinstance(operation, GetEntity):
+        if isinstance(operation, operations.GetEntity):
             return await self._get_entity(owner, operation)
-        if isinstance(operation, EntityWrite):
+        if isinstance(operation, operations.EntityWrite):
             return await self._write(owner, operation)
-        if isinstance(operation, QueryEntities):
+        if isinstance(operation, operations.QueryEntities):
             return await self._query_entities(owner, operation)
-        if isinstance(operation, EntityGroupTransaction):
+        if isinstance(operation, operations.EntityGroupTransaction):
             try:
                 table = await self.catalog.require(owner, operation.table)
             except StorageError as error:
                 raise error.at(0) from error
-            return TransactionCommitted(
+            return operations.TransactionCommitted(
                 await commit_writes(self._engine, self._queues, table.table_id, operation.writes)
             )
-        if isinstance(operation, ServiceOperation):
+        if isinstance(operation, operations.ServiceOperation):
             return await self._execute_on_service(owner, operation)
         return await self._execute_on_tables(owner, operation)
 
-    async def signed_identifiers(self, owner: Owner, table: str) -> tuple[SignedIdentifier, ...]:
+    async def signed_identifiers(
+        self, owner: Owner, table: str
+    ) -> tuple[operations.SignedIdentifier, ...]:
         """The current stored access policies of a table; none if the table does not exist (auth 3.9)."""
         record = await self.catalog.find(owner, table)
         return () if record is None else record.identifiers
 
     async def _execute_on_tables(
-        self, owner: Owner, operation: QueryTables | CreateTable | GetTable | DeleteTable
-    ) -> Result:
-        if isinstance(operation, QueryTables):
+        self,
+        owner: Owner,
+        operation: operations.QueryTables
+        | operations.CreateTable
+        | operations.GetTable
+        | operations.DeleteTable,
+    ) -> operations.Result:
+        if isinstance(operation, operations.QueryTables):
             return await query_tables(self.catalog, owner, operation, self._seconds)
-        if isinstance(operation, CreateTable):
+        if isinstance(operation, operations.CreateTable):
             await self.catalog.create(owner, operation.table)
-            return TableFound(operation.table, created=True)
-        if isinstance(operation, DeleteTable):
+            return operations.TableFound(operation.table, created=True)
+        if isinstance(operation, operations.DeleteTable):
             await self.catalog.delete(owner, operation.table)
-            return Deleted()
+            return operations.Deleted()
         record = await self.catalog.find(owner, operation.table)
         if record is None:
             raise StorageError("ResourceNotFound")
-        return TableFound(record.name, created=False)
+        return operations.TableFound(record.name, created=False)
 
-    async def _execute_on_service(self, owner: Owner, operation: ServiceOperation) -> ServiceResult:
-        if isinstance(operation, GetTableAcl):
+    async def _execute_on_service(
+        self, owner: Owner, operation: operations.ServiceOperation
+    ) -> operations.ServiceResult:
+        if isinstance(operation, operations.GetTableAcl):
             record = await self.catalog.require(owner, operation.table)
-            return TableAclFound(record.identifiers)
-        if isinstance(operation, GetServiceProperties):
+            return operations.TableAclFound(record.identifiers)
+        if isinstance(operation, operations.GetServiceProperties):
             properties = await self.properties.get(owner.name)
             await self.catalog.incarnations.require(owner)
-            return ServicePropertiesFound(properties or FRESH)
-        if isinstance(operation, GetServiceStats):
-            return ServiceStats(self._clock())
-        if isinstance(operation, SetServiceProperties):
+            return operations.ServicePropertiesFound(properties or FRESH)
+        if isinstance(operation, operations.GetServiceStats):
+            return operations.ServiceStats(self._clock())
+        if isinstance(operation, operations.SetServiceProperties):
             await self.properties.change(owner, operation.changes)
         else:
             # A user delegation key has nothing to do with tables, so the server answers that operation itself.
-            assert isinstance(operation, SetTableAcl)
+            assert isinstance(operation, operations.SetTableAcl)
             await self.catalog.set_identifiers(owner, operation.table, operation.identifiers)
-        return SettingsChanged()
+        return operations.SettingsChanged()
 
-    async def _write(self, owner: Owner, write: EntityWrite) -> WriteResult:
+    async def _write(self, owner: Owner, write: operations.EntityWrite) -> operations.WriteResult:
         table = await self.catalog.require(owner, write.table)
         try:
             (result,) = await commit_writes(self._engine, self._queues, table.table_id, (write,))
@@ -154,16 +134,20 @@ class TableService:
             raise error.at(None) from error
         return result
 
-    async def _get_entity(self, owner: Owner, operation: GetEntity) -> EntityFound:
+    async def _get_entity(
+        self, owner: Owner, operation: operations.GetEntity
+    ) -> operations.EntityFound:
         table = await self.catalog.require(owner, operation.table)
         stored = await self._engine.get(storage_keys.entity_place(table.table_id, operation.key))
         if stored is None:
             raise StorageError("ResourceNotFound")
         if operation.conditions is not None:
             require_conditions(operation.conditions, stored)
-        return EntityFound(stored)
+        return operations.EntityFound(stored)
 
-    async def _query_entities(self, owner: Owner, operation: QueryEntities) -> EntitiesPage:
+    async def _query_entities(
+        self, owner: Owner, operation: operations.QueryEntities
+    ) -> operations.EntitiesPage:
         table = await self.catalog.require(owner, operation.table)
         page = await query_entities(
             self._engine, table.table_id, operation, self._seconds, self._turns

@@ -29,7 +29,6 @@ TABLE_ID_LENGTH: Final = 8
 
 
 def fresh_table_id() -> bytes:
-    """A table id that was never used before."""
     return secrets.token_bytes(TABLE_ID_LENGTH)
 
 
@@ -50,7 +49,6 @@ last; no name is written with this byte."""
 
 
 def catalog_partition(account: str) -> bytes:
-    """The partition that lists an account's tables."""
     return CATALOG + account.encode("ascii")
 
 
@@ -61,7 +59,6 @@ def catalogs_after(partition: bytes) -> KeyRange:
 
 
 def account_of(partition: bytes) -> str:
-    """The account whose catalog this partition is."""
     return partition.removeprefix(CATALOG).decode("ascii")
 
 
@@ -86,7 +83,6 @@ def taken_row(table: str) -> bytes:
 
 
 def table_place(account: str, table: str) -> Key:
-    """The place in storage of a table of the account, whether the table exists or not."""
     return Key(catalog_partition(account), table_row(table))
 
 
@@ -104,7 +100,6 @@ def table_ranges(account: str, intervals: tuple[KeyInterval, ...]) -> list[KeyRa
 
 
 def table_rows_from(account: str, table: str) -> KeyRange:
-    """All catalog rows of tables from this name on."""
     (everything,) = table_ranges(account, EVERY_KEY)
     return KeyRange(table_place(account, table), everything.end)
 
@@ -120,7 +115,6 @@ def deleted_rows(account: str, part: int | None = None) -> KeyRange:
 
 
 def is_table_row(row: bytes) -> bool:
-    """True for the catalog row of a table."""
     return row.startswith(_TABLE_ROW)
 
 
@@ -136,23 +130,19 @@ def is_taken_row(row: bytes) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def document_place(kind: bytes, name: str) -> Key:
-    """The place in storage of a document."""
     return Key(DOCUMENTS + kind, name.encode("utf-8"))
 
 
 def documents_partition(kind: bytes) -> bytes:
-    """The partition of all documents of a kind."""
     return DOCUMENTS + kind
 
 
 def documents_of(kind: bytes) -> KeyRange:
-    """All documents of a kind."""
     partition = documents_partition(kind)
     return KeyRange(Key(partition, SENTINEL_ROW + b"\0"), Key(partition, _MARK))
 
 
 def mark_row(name: bytes) -> bytes:
-    """The row that says that a change of this name is under way in its partition."""
     return _MARK + name
 
 
@@ -175,23 +165,19 @@ def after(key_range: KeyRange, last: Key | StoredRow) -> KeyRange:
 
 
 def entity_partition(table_id: bytes, partition_key: str) -> bytes:
-    """The partition of all entities of a table that share a PartitionKey."""
     return ENTITIES + table_id + encode_key(partition_key)
 
 
 def table_id_of(partition: bytes) -> bytes:
-    """The id of the table to which a partition of entities belongs."""
     return partition[1 : 1 + TABLE_ID_LENGTH]
 
 
 def table_range(table_id: bytes) -> KeyRange:
-    """The range of all entities of a table."""
     start = ENTITIES + table_id
     return KeyRange(Key(start, b""), Key(_after_prefix(start), b""))
 
 
 def key_ranges(table_id: bytes, intervals: tuple[KeyInterval, ...]) -> list[KeyRange]:
-    """The plan's intervals of keys as ranges of one table."""
     prefix = ENTITIES + table_id
     end_of_table = Key(_after_prefix(prefix), b"")
     return [
@@ -232,12 +218,10 @@ def ranges_from(ranges: list[KeyRange], start: Key) -> list[KeyRange]:
 
 
 def entity_place(table_id: bytes, key: EntityKey) -> Key:
-    """The place in storage of an entity, whether the entity exists or not."""
     return Key(entity_partition(table_id, key.partition_key), encode_key(key.row_key))
 
 
 def entity_key(key: Key) -> EntityKey:
-    """The PartitionKey and RowKey that a place in storage stands for."""
     return EntityKey(decode_key(key.partition[1 + TABLE_ID_LENGTH :]), decode_key(key.row))
 
 
@@ -278,7 +262,6 @@ def in_words(key: Key, tables: Tables) -> str:
 
 
 def partition_in_words(partition: bytes, tables: Tables) -> str:
-    """A partition in the words of the service, if the service has words for it."""
     if partition.startswith(ENTITIES):
         try:
             key = entity_key(Key(partition, b""))

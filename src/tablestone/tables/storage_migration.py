@@ -60,11 +60,9 @@ class Counts:
     size: int = 0
     """Bytes of all keys and values."""
     names: Tables = field(default_factory=dict)
-    """The names of the tables, by their ids."""
 
     @property
     def rows(self) -> int:
-        """The number of all rows."""
         return self.tables + self.entities + self.accounts + self.others
 
     def count(self, row: StoredRow) -> None:
@@ -95,7 +93,6 @@ class Comparison:
     described: list[str] = field(default_factory=list)
 
     def differs(self, row: StoredRow, how: str) -> None:
-        """Note a difference."""
         self.differences += 1
         if len(self.described) < DIFFERENCES_DESCRIBED_MAX:
             place = in_words(Key(row.partition, row.row), self.counts.names)

@@ -61,12 +61,7 @@ class Sweeper:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        fresh_id: Callable[[], bytes],
-        *,
-        deletion_seconds: int = 0,
+        self, engine: Engine, clock: Clock, fresh_id: Callable[[], bytes], deletion_seconds: int = 0
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -91,7 +86,6 @@ class Sweeper:
         """The rows of deleted tables that this process has removed."""
 
     async def run(self) -> None:
-        """Sweep until this is cancelled."""
         while True:
             is_busy = False
             try:
@@ -125,7 +119,6 @@ class Sweeper:
         return is_busy
 
     async def _first_rows(self) -> AsyncIterator[StoredRow]:
-        """The first row of each account's catalog."""
         partition = b""
         while rows := await self._engine.scan(storage_keys.catalogs_after(partition), rows_max=1):
             partition = rows[0].partition
@@ -217,7 +210,6 @@ class Sweeper:
         return outcome.versions[0] if isinstance(outcome, Committed) else None
 
     async def _remove(self, table_id: bytes, rows: Sequence[StoredRow]) -> None:
-        """Remove rows of one table, which were read in order."""
         groups = [
             WriteSet(partition, [Change(row.row, ANY, DELETE) for row in group])
             for partition, group in groupby(rows, key=lambda row: row.partition)
@@ -230,10 +222,7 @@ class Sweeper:
         self._swept.pop(table_id, None)
 
     def _was_empty(self, table_id: bytes) -> bool:
-        """Note that no row is left; whether there was none from the start of the table on.
-
-        The next look begins at the start again.
-        """
+        """Note that no row is left, and begin at the start again; True if this look did begin there."""
         self._swept[table_id] = None
         if len(self._swept) > SWEPT_MAX:
             del self._swept[next(iter(self._swept))]

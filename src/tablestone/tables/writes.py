@@ -138,7 +138,6 @@ def conflict_error(write: EntityWrite, version_found: int) -> StorageError:
 
 
 def write_result(write: EntityWrite, change: Change, version: int) -> WriteResult:
-    """The result of the operation, after its change got this version."""
     if isinstance(write, InsertEntity):
         assert isinstance(change.mutation, Put)
         return EntityInserted(change.mutation.render, version)
