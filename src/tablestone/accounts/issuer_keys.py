@@ -257,7 +257,7 @@ class BearerTokens:
             raise token.refusal(f"a bearer token is refused: {refused}") from None
 
     async def _current_trust(self) -> TokenTrust:
-        """The rules with the current keys: a new object only if a key has changed, because it caches checked tokens."""
+        """The rules with the current keys. It caches verified tokens, so it stays the same while no key changes."""
         own = await self._documents.get(DocumentKind.SECRETS, OWN_KEY, self._read_own)
         trusted = self.keys.issuers if own is None else (*self.keys.issuers, own)
         if trusted != self._trusted:

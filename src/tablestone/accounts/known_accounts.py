@@ -28,9 +28,7 @@ class _Held(NamedTuple):
 
 def _hold(members: Members) -> _Held:
     stored = StoredAccount.from_members(members)
-    if stored.is_being_deleted:
-        return _Held(None)
-    return _Held(Account(stored.name, stored.keys, stored.account_id, stored.incarnation))
+    return _Held(None if stored.is_being_deleted else stored.decoded())
 
 
 class KnownAccounts:
@@ -52,7 +50,9 @@ class KnownAccounts:
         self._documents = documents
         self._incarnations = incarnations
         self._fallback_now: dict[str, Account] = {}
-        self._places: dict[str, Key] = {}
+        self._places: dict[
+            str, Key
+        ] = {}  # of accounts that exist: clients could fill it with other names
 
     def kept(self, name: str) -> Account | NotKept | None:
         """The result of `find` if it is in the cache. Every request calls this, so it has to be very fast."""
@@ -93,7 +93,7 @@ class KnownAccounts:
                 account = account.with_incarnation(*incarnation)
                 break
         self._fallback_now[name] = account
-        self._remember(name)
+        self._places[name] = document_place(DocumentKind.ACCOUNT.value, name)
         return account
 
     async def _held(self, name: str) -> _Held | None:
@@ -101,10 +101,5 @@ class KnownAccounts:
             return None
         held = await self._documents.get(DocumentKind.ACCOUNT, name, _hold)
         if held is not None:
-            self._remember(name)
-        return held
-
-    def _remember(self, name: str) -> None:
-        """Remember the place of an account that exists. Other names are not kept, or clients could fill the memory."""
-        if name not in self._places:
             self._places[name] = document_place(DocumentKind.ACCOUNT.value, name)
+        return held

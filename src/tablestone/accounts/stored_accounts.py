@@ -76,6 +76,10 @@ class StoredAccount(NamedTuple):
             members[_INCARNATION] = self.incarnation
         return members | {"isBeingDeleted": True} if self.is_being_deleted else members
 
+    def decoded(self) -> Account:
+        """The account with its keys decoded; raises `ValueError` for an invalid name or key."""
+        return Account(self.name, self.keys, self.account_id, self.incarnation)
+
     def __repr__(self) -> str:
         return f"StoredAccount({self.name!r}, {len(self.keys)} keys)"
 
@@ -241,7 +245,7 @@ def _read_account(name: str, members: Members) -> None:
     stored = StoredAccount.from_members(members)
     if stored.name != name:
         raise ValueError("it is of an account of another name")
-    Account(stored.name, stored.keys, stored.account_id, stored.incarnation)
+    stored.decoded()
 
 
 def _read_roles(_name: str, members: Members) -> None:

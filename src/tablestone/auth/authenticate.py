@@ -68,7 +68,12 @@ def authenticate(
     if authorization is None:
         if "sig" in parameters:
             require_single(repeated)
-            return _authenticate_sas(request, account, parameters, now, versions)
+            # The kind follows from parameters that only one kind has (auth 2.1, 3.11).
+            if "skoid" in parameters:
+                return parse_user_delegation_sas(account, parameters, versions)
+            if "ss" in parameters or "srt" in parameters:
+                return authenticate_account_sas(request, account, parameters, now, versions)
+            return authenticate_table_sas(request, account, parameters, now, versions)
         is_told = version >= _VERSION_OF_CHALLENGE
         raise StorageError("NoAuthenticationInformation" if is_told else "ResourceNotFound")
     scheme, _, credentials = authorization.partition(b" ")

@@ -161,10 +161,8 @@ class Conditions(NamedTuple):
     def require(self, request: RawRequest) -> None:
         """Raise if the request came from another address or over another protocol, in this order (auth 2.5)."""
         if self.addresses is not None and not _is_between(request.client, *self.addresses):
-            text = ERRORS["AuthorizationSourceIPMismatch"].text
-            raise StorageError(
-                "AuthorizationSourceIPMismatch", text.format(SourceIP=request.client)
-            )
+            code = "AuthorizationSourceIPMismatch"
+            raise StorageError(code, ERRORS[code].text.format(SourceIP=request.client))
         if self.https_only and request.scheme != "https":
             raise StorageError("AuthorizationProtocolMismatch")
 
@@ -229,9 +227,8 @@ def _parse_bounds(parameters: Parameters) -> KeyBounds | None:
 
 def string_to_sign_account_sas(account: str, parameters: Parameters) -> str:
     """The account and the values, each followed by a line feed (auth 2.2)."""
-    names = (
-        _ACCOUNT.signed if parameters.get("sv", "") >= _VERSION_OF_SCOPE else _ACCOUNT.signed[:-1]
-    )
+    has_scope = parameters.get("sv", "") >= _VERSION_OF_SCOPE
+    names = _ACCOUNT.signed if has_scope else _ACCOUNT.signed[:-1]
     return "".join([f"{account}\n", *[f"{parameters.get(name, '')}\n" for name in names]])
 
 
@@ -367,16 +364,12 @@ class TableSasOfPolicy:
         else:
             raise refused("the table has no such policy", repr(self.identifier))
         policy = identifier.policy or AccessPolicy(None, None, None)
-        stated = self._stated
-        return self.holder(
-            AccessPolicy(
-                _one_of("st", stated.start, policy.start),
-                _one_of("se", stated.expiry, policy.expiry),
-                _one_of("sp", stated.permission, policy.permission),
-            ),
-            request,
-            now,
+        effective = AccessPolicy(
+            _one_of("st", self._stated.start, policy.start),
+            _one_of("se", self._stated.expiry, policy.expiry),
+            _one_of("sp", self._stated.permission, policy.permission),
         )
+        return self.holder(effective, request, now)
 
     def holder(self, effective: AccessPolicy, request: RawRequest, now: int) -> TableSas:
         if effective.expiry is None or effective.permission is None:

@@ -74,7 +74,6 @@ class _Null:
     """The literal `null`."""
 
 
-_NULL: Final = _Null()
 _Operand = FilterNode | EdmValue | _Name | _Null
 
 
@@ -143,7 +142,7 @@ class _Parser:
             assert isinstance(value, str)
             level.operand = _Name(value)
         elif kind == lexer.NULL:
-            level.operand = _NULL
+            level.operand = _Null()
         elif kind == lexer.OPEN:
             self._deeper(_STEPS_OF_A_LEVEL)
             self._levels.append(level)

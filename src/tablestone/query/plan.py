@@ -101,7 +101,6 @@ class Bounds(NamedTuple):
 
 
 def after(key: bytes) -> bytes:
-    """The smallest key after this one."""
     return key + b"\0"
 
 
@@ -250,7 +249,6 @@ def _reduce(combine: _Combine, bounds: list[Bounds]) -> Bounds:
 
 
 def intersection(bounds: list[Bounds]) -> Bounds:
-    """The bounds of a conjunction: the keys in all of these bounds."""
     if len(bounds) <= PAIRWISE_MAX:
         return _reduce(_intersect, bounds)
     around = EVERYTHING
@@ -281,17 +279,14 @@ def _union_of_equal_or_apart(bounds: list[Bounds]) -> Bounds | None:
 
 
 def union(bounds: list[Bounds]) -> Bounds:
-    """The bounds of a disjunction: the keys in at least one of these bounds."""
     if len(bounds) > 2:
         found = _union_of_equal_or_apart(bounds)
         if found is not None:
             return found
     if len(bounds) <= PAIRWISE_MAX:
         return _reduce(_union, bounds)
-    partitions = _merged(
-        [(slab.start, slab.end) for keys, _ in bounds for slab in _slab_around(keys)]
-    )
-    return Bounds(tuple([Slab(start, end, ALL_ROWS) for start, end in partitions]), exact=False)
+    around = _merged([(slab.start, slab.end) for keys, _ in bounds for slab in _slab_around(keys)])
+    return Bounds(tuple([Slab(start, end, ALL_ROWS) for start, end in around]), exact=False)
 
 
 # From a filter to its set of keys.
@@ -312,7 +307,6 @@ _ANYTHING: Final = Bounds(EVERYTHING, exact=False)
 
 
 def rows_where(operator: ComparisonOperator, key: bytes) -> Rows:
-    """The keys for which the comparison is true."""
     match operator:
         case ComparisonOperator.EQUAL:
             return ((key, after(key)),)
@@ -500,13 +494,12 @@ def _key_of(node: FilterNode, name: str) -> bytes | None:
 
 def _plan_of_point(node: FilterNode) -> Plan | None:
     """The plan of `PartitionKey eq 'x' and RowKey eq 'y'`, a shortcut for the most common query."""
-    if not isinstance(node, And) or len(node.terms) != 2:
-        return None
-    partition, row = _key_of(node.terms[0], PARTITION_KEY), _key_of(node.terms[1], ROW_KEY)
-    if partition is None or row is None:
-        return None
-    interval = KeyInterval((partition, row), (partition, after(row)))
-    return Plan(PlanKind.POINT, (interval,), None)
+    if isinstance(node, And) and len(node.terms) == 2:
+        partition, row = _key_of(node.terms[0], PARTITION_KEY), _key_of(node.terms[1], ROW_KEY)
+        if partition is not None and row is not None:
+            interval = KeyInterval((partition, row), (partition, after(row)))
+            return Plan(PlanKind.POINT, (interval,), None)
+    return None
 
 
 def _plan(node: FilterNode) -> Plan:
@@ -546,7 +539,6 @@ def _is_short(term: FilterNode) -> bool:
 
 
 def plan_query(node: FilterNode | None) -> Plan:
-    """The plan of a filter; without a filter, the whole table."""
     if node is None:
         return _EVERYTHING
     return _plan_of_point(node) or (_plan_small(node) if _is_small(node) else _plan(node))

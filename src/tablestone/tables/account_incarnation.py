@@ -43,8 +43,6 @@ class Named(NamedTuple):
 
 
 class Incarnations:
-    """The incarnations of all accounts of one engine."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.rows = CachedRows(engine)

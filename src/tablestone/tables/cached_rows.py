@@ -160,22 +160,20 @@ class CachedRows:
         assert self._generation is not None
         following, self._next = self._next, None
         if following is None or following.number != self._generation:
-            following = self._read_at_once(self._generation)
+            # The last lease was not renewed in time: requests wait while the rows in use are read together.
+            last = self._lease
+            if last.reader is None or last.reader.done():
+                following = self._begin_to_read(self._generation, None)
+            else:
+                # Storage needs longer than a lease to answer. Reading the same rows once more would not help it.
+                rows, moments = self._rows_in_use(), dict(last.moments)
+                following = _Lease(
+                    self._generation, rows, moments, last.being_read, reader=last.reader
+                )
         following.were_used = set(self._values) or set(following.in_use)
         self._lease, self._values = following, {}
-        leases = self._engine.leases
-        if leases is not None:
-            leases.renew_with(self._generation, self._renew)
-
-    def _read_at_once(self, number: int) -> _Lease:
-        """The last lease was not renewed in time: read the rows in use, together, while requests wait for them."""
-        last = self._lease
-        if last.reader is None or last.reader.done():
-            return self._begin_to_read(number, None)
-        # Storage needs longer than a lease to answer. Reading the same rows once more would not help it.
-        following = _Lease(number, self._rows_in_use(), dict(last.moments), last.being_read)
-        following.reader = last.reader
-        return following
+        if self._engine.leases is not None:
+            self._engine.leases.renew_with(self._generation, self._renew)
 
     def _rows_in_use(self) -> dict[Key, bytes | None]:
         """The rows that were used in this lease or the one before, with their values of this lease."""
@@ -264,14 +262,10 @@ class CachedRows:
     def _begin_to_read(self, number: int, ended: Callable[[bool], None] | None) -> _Lease:
         self._readings += 1
         in_use = self._rows_in_use()
-        known = self._lease.moments
         partitions = {place.partition for place in in_use}
-        lease = _Lease(
-            number,
-            in_use,
-            {partition: known[partition] for partition in partitions if partition in known},
-            {place: _Reading(self._readings) for place in in_use},
-        )
+        moments = {part: at for part, at in self._lease.moments.items() if part in partitions}
+        readings = {place: _Reading(self._readings) for place in in_use}
+        lease = _Lease(number, in_use, moments, readings)
         if in_use or ended is not None:
             lease.reader = asyncio.ensure_future(self._read_together(lease, ended))
             self._renewed_by.add(lease.reader)
@@ -288,15 +282,11 @@ class CachedRows:
         is_read = False
         try:
             unchanged, noted = await self._unchanged(lease)
-            values = {
-                place: value
-                for place, value in lease.in_use.items()
-                if place.partition in unchanged
-            }
+            in_use = lease.in_use.items()
+            values = {place: value for place, value in in_use if place.partition in unchanged}
             if len(values) < len(lease.in_use):
-                values.update(
-                    await self._read_again([place for place in lease.in_use if place not in values])
-                )
+                rest = [place for place in lease.in_use if place not in values]
+                values.update(await self._read_again(rest))
             # Only together: these moments are not those of the values of an earlier lease.
             lease.values.update(values)
             lease.moments.update(noted)
@@ -321,18 +311,10 @@ class CachedRows:
             return set(), {}
         partitions = list({place.partition: None for place in lease.in_use})
         moments = await asyncio.gather(*[leases.moment_of(partition) for partition in partitions])
-        present = dict(zip(partitions, moments, strict=True))
-        unchanged = {
-            partition
-            for partition, moment in present.items()
-            if lease.moments.get(partition) == moment
-        }
+        present = list(zip(partitions, moments, strict=True))
+        unchanged = {part for part, moment in present if lease.moments.get(part) == moment}
         # A row that a request has read for this lease before these moments may be of an earlier one.
-        noted = {
-            partition: moment
-            for partition, moment in present.items()
-            if partition not in lease.read_alone
-        }
+        noted = {part: moment for part, moment in present if part not in lease.read_alone}
         return unchanged, noted
 
     async def _read_again(self, places: list[Key]) -> dict[Key, bytes | None]:

@@ -99,12 +99,11 @@ def _faults(row: StoredRow, tables: Tables, readers: DocumentReaders) -> list[st
     if not row.partition.startswith(storage_keys.ENTITIES):
         return ["neither a catalog row, an entity nor a document"]
     table_id = storage_keys.table_id_of(row.partition)
+    wrong = _check_entity(row)
     if table_id in tables:
-        return _check_entity(row)
-    return [
-        f"belongs to table id {table_id.hex()}, which is neither a table nor being swept",
-        *_check_entity(row),
-    ]
+        return wrong
+    which = "which is neither a table nor being swept"
+    return [f"belongs to table id {table_id.hex()}, {which}", *wrong]
 
 
 def _check_catalog_row(row: StoredRow, tables: Tables) -> list[str]:
