@@ -50,9 +50,8 @@ class KnownAccounts:
         self._documents = documents
         self._incarnations = incarnations
         self._fallback_now: dict[str, Account] = {}
-        self._places: dict[
-            str, Key
-        ] = {}  # of accounts that exist: clients could fill it with other names
+        self._places: dict[str, Key] = {}
+        """The places of accounts that exist. Other names are not kept, or clients could fill the memory."""
 
     def kept(self, name: str) -> Account | NotKept | None:
         """The result of `find` if it is in the cache. Every request calls this, so it has to be very fast."""

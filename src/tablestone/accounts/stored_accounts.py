@@ -38,8 +38,6 @@ KEY_BYTES: Final = 64
 """Bytes of a key, as many as in keys of the service."""
 ACCOUNT_ID_BYTES: Final = 16
 """Random bytes that distinguish an account from earlier accounts of its name."""
-
-
 _INCARNATION: Final = "tenure"
 """The member of an account's document with its incarnation. The format of storage keeps this older name."""
 

@@ -1,8 +1,7 @@
 """Bearer tokens: the keys of issuers, whether a token is accepted and what it says of its holder, and issuing tokens.
 
 A token is accepted if a trusted issuer signed it with a key that the issuer publishes, if its audience is this service,
-and if it is valid now (auth 4). The server is an issuer too, so that code that uses tokens can be tried without a
-cloud. Values only: keys are arguments, and the permissions of a holder follow from `roles`.
+and if it is valid now (auth 4). The server is an issuer too, so that tokens can be tried without a cloud.
 """
 
 from __future__ import annotations

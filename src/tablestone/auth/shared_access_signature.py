@@ -1,9 +1,8 @@
 """Shared access signatures: of an account (auth 2), of a table (auth 3), and of a table by a user's key (auth 3.11).
 
 Every kind takes the same steps, in the order of auth 2.5: read the parameters, find the key that signed them, check the
-time, the address and the protocol. `_Kind` says how the parameters differ. Values are used as they are after the URL is
-decoded; they are never re-ordered or normalised (auth 2.1). What depends on stored data (a stored access policy; the
-secret and the roles behind a user's key) is read by the caller of this module and passed to `completed`.
+time, the address and the protocol. Values are used as the decoded URL has them, never normalised (auth 2.1). The caller
+reads what is stored (an access policy; the secret and roles behind a user's key) and passes it to `completed`.
 """
 
 from __future__ import annotations

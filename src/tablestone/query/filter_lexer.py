@@ -79,7 +79,6 @@ def not_implemented() -> StorageError:
 
 
 def invalid_input(message: str | None = None) -> StorageError:
-    """The error for a filter that is wrong."""
     return StorageError("InvalidInput", message, early=True)
 
 
@@ -131,13 +130,6 @@ def _read_number(written: str) -> EdmValue:
 
 def _is_whole(written: str) -> bool:
     return written.removeprefix("-").isdecimal()
-
-
-def _type_of_number(written: str) -> EdmType:
-    """The type that the form of a number names, for the error if it has no such value."""
-    if _is_whole(written):
-        return EdmType.INT32
-    return EdmType.INT64 if written[-1] in "Ll" else EdmType.DOUBLE
 
 
 def _read_date_time(content: str) -> int:
@@ -218,7 +210,9 @@ def tokens(text: str) -> Iterator[Token]:
             try:
                 number = _read_number(written)
             except ValueError:
-                raise _unrecognized(_type_of_number(written), written, text, start) from None
+                named = EdmType.INT64 if written[-1] in "Ll" else EdmType.DOUBLE
+                named = EdmType.INT32 if _is_whole(written) else named
+                raise _unrecognized(named, written, text, start) from None
             yield Token(LITERAL, number, start, position)
         elif kind == "typed":
             yield Token(LITERAL, _read_typed(written, text, start), start, position)

@@ -105,7 +105,6 @@ class _Parser:
         self._type_error: StorageError | None = None
 
     def parse(self) -> FilterNode | None:
-        """The tree of the whole text; None if the text is blank."""
         level = _Level()
         previous: Token | None = None
         for token in lexer.tokens(self._text):

@@ -90,7 +90,6 @@ def conditions(owner: Owner) -> tuple[Change, ...]:
 
 
 def read_incarnation(stored: bytes) -> int:
-    """The incarnation that the row's value contains: the row's own version."""
     version: int = orjson.loads(stored)["version"]
     return version
 

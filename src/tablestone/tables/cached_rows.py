@@ -219,7 +219,7 @@ class CachedRows:
         return await self._read_for_all(place, read)
 
     def _note_use(self, values: dict[Key, bytes | None], place: Key, value: bytes | None) -> None:
-        """A row is used that may be kept. `values` is that of the lease, which may have ended."""
+        """Note that a row is used that may be kept. `values` is that of the lease, which may have ended."""
         if len(values) >= KEPT_MAX:
             values.clear()
         values[place] = value

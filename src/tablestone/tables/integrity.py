@@ -39,8 +39,8 @@ from tablestone.tables.metadata import DocumentKind, Members, read_document, rea
 from tablestone.tables.storage_keys import Tables, in_words
 
 DocumentReaders = Mapping[DocumentKind, Callable[[str, Members], object]]
-"""The reader of each kind of document: it takes the name and the members, and raises for an invalid document. Its
-messages contain no secret. The caller supplies readers for the kinds that `tables` does not read itself."""
+"""Readers for the kinds that `tables` does not read itself: each takes the name and the members of a document, and
+raises for an invalid one. Its messages contain no secret."""
 _NO_READERS: DocumentReaders = {}
 
 _DOCUMENT_KINDS = {kind.value: kind for kind in DocumentKind}

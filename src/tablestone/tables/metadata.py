@@ -1,7 +1,6 @@
 """Metadata beside the tables: accounts, service properties, roles and secrets, as JSON documents by kind and name.
 
-A document is one cached row: it is read from memory, and a change acts on the very next request in every process. A
-change reads, edits, and commits under the version that was read; after a conflict it starts again.
+A document is one cached row, so a change acts on the very next request in every process.
 """
 
 from __future__ import annotations

@@ -160,7 +160,6 @@ def is_for_leases(key: Key) -> bool:
 
 
 def after(key_range: KeyRange, last: Key | StoredRow) -> KeyRange:
-    """The rest of a range, after a row."""
     return KeyRange(Key(last.partition, last.row + b"\0"), key_range.end)
 
 
