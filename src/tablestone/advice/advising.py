@@ -1,4 +1,4 @@
-"""From a workload to advice: all rules are applied, and the severest advice comes first."""
+"""Apply all rules to a workload; the severest advice comes first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tablestone.advice.workload import QueryUse, TableUse, Thresholds, Workload
 from tablestone.limits import ACCOUNT_RATE_TARGET
 
 RULES: Final[tuple[Rule, ...]] = (*TABLE_RULES, *QUERY_RULES)
-"""All rules on tables and queries. Their ids are different."""
+"""All rules on tables and queries, each with an id of its own."""
 
 SHARED: Final = frozenset(
     ("compound-key", "inter-partition-index", "index-entities", "intra-partition-index")

@@ -1,4 +1,4 @@
-"""The shape of a filter: its text with `?` in the place of each value; and a filter that has the plan of a shape.
+"""The shape of a filter, its text with `?` for each value; and a filter that has the plan of a shape.
 
 Queries that differ only in their values have one shape.
 """

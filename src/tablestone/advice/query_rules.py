@@ -128,15 +128,18 @@ def _across(table: TableUse, thresholds: Thresholds) -> Iterator[AskedQuery]:
     """Scans over several partitions that fix properties, and not only flags."""
     for query in _scans(table, thresholds):
         is_by_row = ROW_KEY in query.conditions.equal
-        if query.equal and not query.fixes_partition and not is_by_row and not _flags(query):
+        if (
+            query.equal
+            and not query.fixes_partition
+            and not is_by_row
+            and not _fixes_flags_only(query)
+        ):
             yield query
 
 
-def _flags(query: AskedQuery) -> tuple[str, ...]:
-    """The properties that the filter fixes, if all of them are Boolean."""
+def _fixes_flags_only(query: AskedQuery) -> bool:
     types = query.conditions.types
-    is_flag = all(types.get(name) is EdmType.BOOLEAN for name in query.equal)
-    return query.equal if is_flag else ()
+    return all(types.get(name) is EdmType.BOOLEAN for name in query.equal)
 
 
 def _inside(table: TableUse, thresholds: Thresholds) -> Iterator[AskedQuery]:
@@ -278,8 +281,8 @@ def row_key_alone(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
 def flag(table: TableUse, thresholds: Thresholds) -> Iterator[Facts]:
     """A scan fixes Boolean properties only."""
     for query in _scans(table, thresholds):
-        conditions = query.conditions
-        if not query.fixes_partition and ROW_KEY not in conditions.equal and _flags(query):
+        is_by_row = ROW_KEY in query.conditions.equal
+        if query.equal and not query.fixes_partition and not is_by_row and _fixes_flags_only(query):
             yield _about(query.use, names=" and ".join(query.equal))
 
 

@@ -12,7 +12,7 @@ from tablestone.advice.workload import TableUse, Thresholds, Workload
 
 
 class Severity(enum.Enum):
-    """The weight of a piece of advice."""
+    """How serious a piece of advice is."""
 
     SEVERE = "severe"
     """On Azure, requests would be throttled."""
@@ -23,7 +23,7 @@ class Severity(enum.Enum):
 
     @property
     def rank(self) -> int:
-        """The place in a list of advice: the severest first."""
+        """The place in a list that begins with the severest advice."""
         return list(Severity).index(self)
 
 
@@ -85,7 +85,7 @@ Condition = Callable[[Any, Thresholds], Iterable[Facts]]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: when it speaks, and its words. `{name}` in a template is a fact; numbers have separators.
+    """A rule: when it speaks, and what it says. `{name}` in a template is a fact; numbers get separators.
 
     `cost` says what the change costs in writes. The rule is named after its first source.
     """

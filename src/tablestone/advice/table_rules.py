@@ -1,7 +1,7 @@
 """The rules on tables and partitions: hot and giant partitions, keys that follow time, entities and writes.
 
-A rate counts beside the service's targets, 2,000 entities a second in a partition and 20,000 in an account; where no
-rate is known, the part of the table's operations counts.
+Rates are compared with the service's targets: 2,000 entities a second in a partition, 20,000 in an account. Where no
+rate is known, the share of the table's operations is judged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ def _hot(table: TableUse, thresholds: Thresholds) -> Iterator[tuple[PartitionUse
     for partition in busiest:
         if partition.rate is not None:
             if partition.rate >= _TARGET:
-                yield partition, f"{_rate_in_words(partition)}; {_TARGET_IN_WORDS}"
+                heat = f"takes {partition.rate:,.0f} entities/s"
+                if partition.peak is not None:
+                    heat = (
+                        f"took {partition.rate:,.0f} entities/s in its busiest minute, and "
+                        f"{partition.peak:,.0f} in its busiest second"
+                    )
+                yield partition, f"{heat}; {_TARGET_IN_WORDS}"
         elif (
             partition.share is not None
             and partition.share >= thresholds.share
@@ -42,13 +48,6 @@ def _hot(table: TableUse, thresholds: Thresholds) -> Iterator[tuple[PartitionUse
         ):
             what = "entities" if partition.entities is not None else "operations"
             yield partition, f"takes {partition.share:.0%} of the {what} of the table"
-
-
-def _rate_in_words(partition: PartitionUse) -> str:
-    rate = f"{partition.rate:,.0f} entities/s"
-    if partition.peak is None:
-        return f"takes {rate}"
-    return f"took {rate} in its busiest minute, and {partition.peak:,.0f} in its busiest second"
 
 
 @rule.rule(

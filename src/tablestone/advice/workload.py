@@ -1,8 +1,7 @@
 """A workload as the advice sees it: tables with their partitions, keys, queries and writes, as frozen values.
 
-Three sources fill it: the counts of a running server, a client with one query and its knowledge of the table, and a
-test that records requests. Each knows something else, so a number that is not known is None, and a rule that needs it
-is silent.
+It comes from the counts of a running server, from a client that knows one query and its table, or from a test that
+records requests. A number that is not known is None, and a rule that needs it says nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _DESCENDING: Final = re.compile(r"2[45][0-9]{17}(?![0-9])")
 """The largest tick minus the present one, in 19 digits, from 1744 to 2378."""
 
 PART: Final = 0.9
-"""The part of the keys that has the form."""
+"""The share of the keys that must have the form."""
 
 
 def form_of(keys: Iterable[str]) -> KeyForm:
@@ -67,7 +66,7 @@ def form_of(keys: Iterable[str]) -> KeyForm:
 class QueryUse:
     """A query with the number of its runs; the numbers of entities are totals of these runs.
 
-    Of the filter only its form counts, so the filter of a shape does (`filter_shape.read_shape`).
+    Only the form of the filter matters, so that of a shape is enough (`filter_shape.read_shape`).
     """
 
     filter: FilterNode | None
@@ -169,7 +168,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The numbers from which a rule speaks. Where a number is not one of the service, it is our choice."""
+    """The numbers from which a rule speaks. Those that the service does not document are our choice."""
 
     ratio: float = 10
     """Entities read for each that is returned."""
