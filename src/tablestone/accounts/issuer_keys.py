@@ -119,13 +119,6 @@ class _Source:
             return _fetch(_discovered(self.issuer.name))
         return Path(where).read_bytes() if self.is_file else _fetch(where)
 
-    @property
-    def seconds(self) -> float:
-        """Seconds until its keys are read or fetched again."""
-        if self.is_file:
-            return FILE_SECONDS
-        return ADDRESS_SECONDS if self.failure is None else FAILED_SECONDS
-
 
 class IssuerKeys:
     """The configured issuers with their current keys. `seconds` never steps back.
@@ -150,7 +143,8 @@ class IssuerKeys:
         while self._sources:
             for source in self._sources.values():
                 self._forget_old(source)
-                if self._seconds() - source.asked_at >= source.seconds:
+                pause = ADDRESS_SECONDS if source.failure is None else FAILED_SECONDS
+                if self._seconds() - source.asked_at >= (FILE_SECONDS if source.is_file else pause):
                     self._ask(source)
             await asyncio.sleep(FILE_SECONDS)
 

@@ -115,7 +115,9 @@ def _of_comparison(node: Comparison) -> Hint | None:
         return None
     kind, value = node.literal
     if node.name == ROW_KEY and kind is EdmType.STRING:
-        return _of_row_key(node.operator, str(value))
+        for start, end in rows_where(node.operator, encode_key(str(value))):
+            return RowBetween(start, None if end == END else end)
+        return RowBetween(b"", b"")  # no row key is less than the empty one
     if isinstance(value, int | float) and not isinstance(value, bool) and kind in _NUMBERS:
         return _of_number(node, value)
     if node.operator is ComparisonOperator.EQUAL and kind in _AS_WRITTEN:
@@ -126,12 +128,6 @@ def _of_comparison(node: Comparison) -> Hint | None:
 
 
 _NUMBERS: Final = (EdmType.INT32, EdmType.INT64, EdmType.DOUBLE)
-
-
-def _of_row_key(operator: ComparisonOperator, row_key: str) -> Hint:
-    for start, end in rows_where(operator, encode_key(row_key)):
-        return RowBetween(start, None if end == END else end)
-    return RowBetween(b"", b"")  # no row key is less than the empty one
 
 
 def _of_number(node: Comparison, value: float) -> Hint | None:

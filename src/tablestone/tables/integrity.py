@@ -250,10 +250,19 @@ class _Salvage:
         try:
             if row.partition.startswith(storage_keys.CATALOG):
                 self._take_catalog_row(row)
-            elif row.partition.startswith(storage_keys.ENTITIES):
-                return self._take_entity(row)
         except _UNREADABLE:
             return "it is not in the form that the server writes"
+        if not row.partition.startswith(storage_keys.ENTITIES):
+            return ""
+        try:
+            faults = _check_entity(row)
+        except _UNREADABLE as error:
+            return f"unreadable: {_why(error)}"
+        if faults:
+            return faults[0]
+        table = self._table(storage_keys.table_id_of(row.partition))
+        table.entities += 1
+        self._store(table.table_id, row.value)
         return ""
 
     def _take_catalog_row(self, row: StoredRow) -> None:
@@ -267,18 +276,6 @@ class _Salvage:
         # The names become names of files.
         if _ACCOUNT_NAME.fullmatch(account) and TABLE_NAME.fullmatch(record.name):
             table.account, table.name = account, record.name
-
-    def _take_entity(self, row: StoredRow) -> str:
-        try:
-            faults = _check_entity(row)
-        except _UNREADABLE as error:
-            return f"unreadable: {_why(error)}"
-        if faults:
-            return faults[0]
-        table = self._table(storage_keys.table_id_of(row.partition))
-        table.entities += 1
-        self._store(table.table_id, row.value)
-        return ""
 
     def _lose(self, key: Key, reason: str) -> str | None:
         """Note a lost entity; returns words for a row of another kind."""

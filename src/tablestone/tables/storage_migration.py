@@ -24,7 +24,6 @@ BYTES_PER_READ: Final = 4 << 20
 """About how many bytes of rows are read at a time, as far as the rows before them can tell."""
 DIFFERENCES_DESCRIBED_MAX: Final = 10
 
-_ACCOUNTS: Final = storage_keys.documents_partition(DocumentKind.ACCOUNT.value)
 
 Progress = Callable[[int, int], None]
 """Takes the rows and the bytes so far, all of them together."""
@@ -78,7 +77,7 @@ class Counts:
             record = read_record(row.value)
             self.names[record.table_id] = record.name
             self.tables += 1
-        elif partition == _ACCOUNTS:
+        elif partition == storage_keys.documents_partition(DocumentKind.ACCOUNT.value):
             self.accounts += 1
         else:
             self.others += 1
