@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -42,7 +41,7 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return decorate
 
 
-_OPTIONS = (
+with_reading = together(
     click.option(
         "--format", "kind", type=click.Choice(KINDS), help="[default: by the end of the name]"
     ),
@@ -74,29 +73,26 @@ _OPTIONS = (
         help="Encoding of CSV.",
     ),
 )
-
-
-with_reading = together(*_OPTIONS)
 """The options of a file: the command gets `kind`, and the other options for `reading_of`."""
 
 
 def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Reading:
     """The reading that the options ask for; `TransferRefused` if one of them cannot be read."""
-    reading = Reading(
+    return Reading(
         partition_key=given["partition_key"],
         row_key=given["row_key"],
         types=parse_types(given["types"]),
         nulls=frozenset(given["nulls"]),
         drop=frozenset(name for text in given["drop"] for name in text.split(",")),
         encoding=given["encoding"],
+        keeps_columns=keeps_columns,
     )
-    return replace(reading, keeps_columns=keeps_columns)
 
 
 PARALLEL_MAX = 10
 """The number of connections that the SDK's transport keeps open."""
 
-_connection_options = (
+connection_options = together(
     click.option(
         "--connection-string",
         metavar="TEXT",
@@ -108,6 +104,7 @@ _connection_options = (
     click.option("--sas", metavar="TEXT", help="Signature (SAS), or @FILE that holds one."),
     click.option("--profile", metavar="NAME", help="A connection of `tablestone profile add`."),
 )
+"""The options of a connection, as the command's own arguments."""
 
 
 def with_endpoint(command: Command) -> Command:
@@ -138,10 +135,6 @@ def with_connection(command: Command) -> Command:
         return command(GivenConnection(connection_string, account_url, sas, profile), **given)
 
     return connection_options(run)
-
-
-connection_options = together(*_connection_options)
-"""The options of a connection, as the command's own arguments."""
 
 
 def connection_for(words: GivenConnection) -> Connection:
@@ -197,7 +190,9 @@ select_option = click.option(
     "names",
     metavar="NAMES",
     default="",
-    callback=lambda _context, _option, text: _listed(text),
+    callback=lambda _context, _option, text: tuple(
+        name.strip() for name in text.split(",") if name.strip()
+    ),
     help="Only these properties, separated by commas.",
 )
 output_option = click.option(
@@ -217,10 +212,6 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 restart_option = click.option(
     "--restart", is_flag=True, help="Begin again; do not continue an earlier run."
 )
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def require_consent(connection: Connection, what: str, *, yes: bool) -> None:

@@ -74,7 +74,6 @@ from tablestone.configuration import (
     Configuration,
     SelfSigned,
     TokenRules,
-    TrustedIssuer,
 )
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.kind import FORM, EncryptionKey, EngineUrl
@@ -190,18 +189,17 @@ def _relative_to_file(path: Path, key: str, value: Any) -> Any:
     if key in {TLS_CERTIFICATE.name, TLS_KEY.name, ACCESS_LOG.name, ENCRYPTION_KEY_FILE.name}:
         return str(path_from(value, path.absolute().parent))
     if key == TOKEN_ISSUER.name:
-        return tuple(_issuer_relative_to_file(path, issuer) for issuer in value)
+        return tuple(
+            issuer
+            if issuer.keys_file is None
+            else replace(issuer, keys=_relative_to_file(path, TLS_KEY.name, str(issuer.keys_file)))
+            for issuer in value
+        )
     if key == ENGINE.name:
         scheme, place = EngineUrl.parse(value)
         if place and capabilities_of(value).stored_in is StoredIn.DIRECTORY:
             return str(EngineUrl(scheme, _relative_to_file(path, DATA.name, place)))
     return value
-
-
-def _issuer_relative_to_file(path: Path, issuer: TrustedIssuer) -> TrustedIssuer:
-    if issuer.keys_file is None:
-        return issuer
-    return replace(issuer, keys=_relative_to_file(path, TLS_KEY.name, str(issuer.keys_file)))
 
 
 def _file_accounts(table: object, source: str) -> tuple[AccountKeys, ...]:
@@ -479,7 +477,13 @@ def _tls(
             raise BrokenOption(
                 f"Both {named(TLS)} and {named(TLS_CERTIFICATE)} are given: give one of them."
             )
-        directory = data_directory or _cache_directory()
+        try:
+            directory = data_directory or user_directory("cache")
+        except NoHomeDirectory as none:
+            raise BrokenOption(
+                f"{none} for the certificate: XDG_CACHE_HOME can name one, or give a certificate with "
+                f"{TLS_CERTIFICATE.flag}."
+            ) from None
         names = (host, *_account_hosts(given), *given.get(TLS_NAME.name, ()))
         return SelfSigned(directory / CERTIFICATE_DIRECTORY, names)
     if TLS_NAME.name in given:
@@ -545,14 +549,11 @@ def _control_port(given: Mapping[str, Any], host: str, engine: str, named: Named
             f"{named(CONTROL)} is for tests on this machine, but other machines can reach the host {host}: "
             f"leave out {HOST.flag}."
         )
-    if given.get(EXPLORER.name):
-        raise BrokenOption(
-            f"Both {named(CONTROL)} and {named(EXPLORER)} are given: a server under control has no admin address."
-        )
-    if ADMIN.name in given:
-        raise BrokenOption(
-            f"Both {named(CONTROL)} and {named(ADMIN)} are given: a server under control has no admin address."
-        )
+    for other in (EXPLORER, ADMIN):
+        if given.get(other.name):
+            raise BrokenOption(
+                f"Both {named(CONTROL)} and {named(other)} are given: a server under control has no admin address."
+            )
     return port
 
 
@@ -562,17 +563,6 @@ def _realism(given: Mapping[str, Any], named: Named) -> bool:
     if realism and CONTROL.name not in given:
         raise BrokenOption(f"{named(REALISM)} is for tests: it needs {CONTROL.flag}.")
     return realism
-
-
-def _cache_directory() -> Path:
-    """Where the certificate is kept without a data directory."""
-    try:
-        return user_directory("cache")
-    except NoHomeDirectory as none:
-        raise BrokenOption(
-            f"{none} for the certificate: XDG_CACHE_HOME can name one, or give a certificate with "
-            f"{TLS_CERTIFICATE.flag}."
-        ) from None
 
 
 def default_workers() -> int:

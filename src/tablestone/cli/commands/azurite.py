@@ -124,7 +124,10 @@ def meaning_of(given: Given, extra: Iterable[str], environment: Mapping[str, str
     if "tableHost" in texts:
         options[HOST.parameter] = texts["tableHost"]
     if "tablePort" in texts:
-        options[PORT.parameter] = _port(texts["tablePort"])
+        try:
+            options[PORT.parameter] = str(parse_port(texts["tablePort"]))
+        except BrokenOption as broken:
+            raise BrokenOption(f"--tablePort {broken}.") from None
     if not given.get("silent") and not environment.get(ACCESS_LOG.variable):
         options[ACCESS_LOG.parameter] = TEXT
     if given.get("skipApiVersionCheck") or environment.get(SKIP_VERSION_CHECK_VARIABLE) == "true":
@@ -138,13 +141,6 @@ def meaning_of(given: Given, extra: Iterable[str], environment: Mapping[str, str
         raise BrokenOption("--cert needs --key, or --pwd for a PFX file; --key needs --cert.")
     debug_log = Path(texts["debug"]) if "debug" in texts else None
     return Meaning(options, rest, debug_log, pfx, tuple(_remarks(given, texts, extra)))
-
-
-def _port(text: str) -> str:
-    try:
-        return str(parse_port(text))
-    except BrokenOption as broken:
-        raise BrokenOption(f"--tablePort {broken}.") from None
 
 
 def _storage(
@@ -297,9 +293,8 @@ def _serve(listening: str, given: dict[str, Any], other_words: list[str]) -> Non
 
         try:
             serve_until_stopped(configuration, tell)
-        except (
-            StartRefused
-        ) as refused:  # the advice of a taken port names the option of `tablestone serve`
+        except StartRefused as refused:
+            # The advice for a taken port names the option of `tablestone serve`.
             raise StartRefused(str(refused).replace(f"{PORT.flag} 0", "--tablePort 0")) from None
 
 

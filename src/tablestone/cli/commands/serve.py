@@ -145,10 +145,27 @@ def serve_until_stopped(
         log.warning("%s", warning)
     accounts = _known_accounts(configuration)
     explorer = ServedExplorer(configuration, accounts) if configuration.explorer else None
-    served = _Served(configuration, accounts, explorer)
+    what = ""
 
     def begin(address: str, admin: str | None, control: str | None = None) -> None:
-        served.begin(address, admin, control)
+        """Print the ready lines and log the start; the server listens at these addresses."""
+        nonlocal what
+        workers = "1 worker" if configuration.workers == 1 else f"{configuration.workers} workers"
+        what = f"Tablestone {__version__}, data in {where(configuration)}, {address}, {workers}"
+        if admin is not None:
+            what += f", admin address {admin}"
+        write = ready_json if configuration.ready_form == READY_JSON else ready_lines
+        shown = None if explorer is None or admin is None else explorer.address(admin)
+        print(write(configuration, accounts, address, admin, control, shown), flush=True)
+        log.info("started: %s", what)
+        if control is not None:
+            log.warning(
+                "Every program on this machine can erase the data, inject faults and change the clock through %s: "
+                "%s is for tests only.",
+                control,
+                CONTROL.flag,
+            )
+        _warn(configuration, accounts, admin)
         tell(address)
 
     if explorer is not None:
@@ -157,7 +174,7 @@ def serve_until_stopped(
         run_server(configuration, begin)
     else:
         _run_under_control(configuration, begin)
-    served.end()
+    log.info("stopped: %s", what)
     gc.freeze()  # what is left goes with the process: collecting it would be most of the time that a stop takes
 
 
@@ -179,47 +196,6 @@ def _run_under_control(
         tell(address, admin, service.control_address)
 
     run_server(configuration, begin, lambda _configuration, _slot: service)
-
-
-class _Served:
-    """Prints the ready lines, and logs the start and the end."""
-
-    def __init__(
-        self,
-        configuration: Configuration,
-        accounts: list[AccountKeys],
-        explorer: ServedExplorer | None,
-    ) -> None:
-        self._configuration = configuration
-        self._accounts = accounts
-        self._explorer = explorer
-        self._what = ""
-
-    def begin(self, address: str, admin: str | None, control: str | None = None) -> None:
-        """The server listens at `address`, and at `admin` and `control` if they are given."""
-        configuration = self._configuration
-        workers = "1 worker" if configuration.workers == 1 else f"{configuration.workers} workers"
-        self._what = (
-            f"Tablestone {__version__}, data in {where(configuration)}, {address}, {workers}"
-        )
-        if admin is not None:
-            self._what += f", admin address {admin}"
-        write = ready_json if configuration.ready_form == READY_JSON else ready_lines
-        shown = None if self._explorer is None or admin is None else self._explorer.address(admin)
-        print(write(configuration, self._accounts, address, admin, control, shown), flush=True)
-        log.info("started: %s", self._what)
-        if control is not None:
-            log.warning(
-                "Every program on this machine can erase the data, inject faults and change the clock through %s: "
-                "%s is for tests only.",
-                control,
-                CONTROL.flag,
-            )
-        _warn(configuration, self._accounts, admin)
-
-    def end(self) -> None:
-        """The server has stopped as asked."""
-        log.info("stopped: %s", self._what)
 
 
 def _known_accounts(configuration: Configuration) -> list[AccountKeys]:

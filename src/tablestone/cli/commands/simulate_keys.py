@@ -40,12 +40,8 @@ PARTITIONS_SHOWN_MAX = 5
 REJECTED_SHOWN_MAX = 3
 
 
-def lines_of(report: Simulation) -> list[str]:
+def lines_of(report: Simulation) -> Iterator[str]:
     """The report in lines."""
-    return list(_lines(report))
-
-
-def _lines(report: Simulation) -> Iterator[str]:
     keys = report.keys
     yield f"{report.source}: {_shown_rows(report.rows)}, PartitionKey {report.partition_key}, RowKey {report.row_key}"
     if report.example is not None:
@@ -62,15 +58,15 @@ def _lines(report: Simulation) -> Iterator[str]:
         size = f"{_entities(each.entities)}  {shown_bytes(each.bytes)}"
         yield f"  {each.share:6.1%}  {size}{rate}  {each.partition_key!r}"
     if report.rate is not None:
-        yield _told_hot(report)
-    yield from _refused(report)
+        yield _hot_line(report)
+    yield from _refused_lines(report)
     for query in report.queries:
-        yield from _told_query(query)
+        yield from _query_lines(query)
     for advice in report.advice:
         yield f"{advice.severity.value}: {advice.text}"
 
 
-def _told_hot(report: Simulation) -> str:
+def _hot_line(report: Simulation) -> str:
     target = f"{PARTITION_RATE_TARGET:,} entities/s"
     if not report.hot:
         spread = (
@@ -82,7 +78,7 @@ def _told_hot(report: Simulation) -> str:
     return f"above Azure's target of {target}: {', '.join(map(repr, report.hot))}"
 
 
-def _refused(report: Simulation) -> Iterator[str]:
+def _refused_lines(report: Simulation) -> Iterator[str]:
     keys = report.keys
     if not keys.same_rows:
         yield "no two rows have the same key"
@@ -102,14 +98,14 @@ def _refused(report: Simulation) -> Iterator[str]:
             yield f"  and {report.rejected - len(shown):,} more"
 
 
-def _told_query(query: QueryFigures) -> Iterator[str]:
+def _query_lines(query: QueryFigures) -> Iterator[str]:
     runs = (
         "" if query.runs is None else f"  ({query.runs:,} {'run' if query.runs == 1 else 'runs'})"
     )
     what = "point reads by the present keys" if query.is_point_read else f"query: {query.filter}"
     yield f"{what}{runs}"
     if query.present_plan is not None:
-        yield f"  now:  {_told_plan(query.present_plan, query.present_entities_read, query.entities_returned)}"
+        yield f"  now:  {_plan_cost(query.present_plan, query.present_entities_read, query.entities_returned)}"
     read = query.entities_read
     if query.is_shape:
         about = "" if read is None else f", up to the {_entities(read)} of a typical partition"
@@ -120,7 +116,7 @@ def _told_query(query: QueryFigures) -> Iterator[str]:
         found = (query.entities_returned or 0) - query.missed
         yield f"  then: {_plan(query.plan)}, finds {found:,} of the {query.entities_returned:,} that match"
     else:
-        yield f"  then: {_told_plan(query.plan, read, query.entities_returned)}"
+        yield f"  then: {_plan_cost(query.plan, read, query.entities_returned)}"
     if query.missed:
         yield (
             f"  {query.missed:,} of the matching entities are outside of these keys: their values have another type or "
@@ -132,7 +128,7 @@ def _told_query(query: QueryFigures) -> Iterator[str]:
     yield from (f"  {note}" for note in query.notes)
 
 
-def _told_plan(kind: PlanKind, read: int | None, returned: int | None) -> str:
+def _plan_cost(kind: PlanKind, read: int | None, returned: int | None) -> str:
     if read is None:
         return _plan(kind)
     returns = "" if returned is None else f" for {returned:,} returned"
