@@ -53,13 +53,6 @@ def losses(salvaged: Salvaged) -> list[str]:
     return lines
 
 
-def sentences(salvaged: Salvaged) -> list[str]:
-    """Describe a damaged database, a sentence for each loss."""
-    return losses(salvaged) or [
-        "the structure of the database is damaged, but every entity in it can be read"
-    ]
-
-
 def pages(salvaged: Salvaged) -> str:
     """The damaged pages, for a summary; there may be more if the index is damaged, because nothing leads to them."""
     damaged = sorted(salvaged.damaged_pages)
@@ -150,7 +143,10 @@ def _explained(engine_url: str, key: EncryptionKey | None) -> list[str] | None:
     if not salvaged.tables and not salvaged.other_losses:
         return None
     return [
-        *sentences(salvaged),
+        *(
+            losses(salvaged)
+            or ["the structure of the database is damaged, but every entity in it can be read"]
+        ),
         f"{pages(salvaged)}: tablestone salvage {shlex.quote(place)} OUT writes every entity that can "
         "be read",
     ]

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
     from tablestone.engines.cassandra.connection import Connection
     from tablestone.engines.cassandra.engine import CassandraEngine
-    from tablestone.engines.kind import EncryptionKey
 
 CLUSTER_OPTIONS = (replace(ENGINE, help=f"The cluster: {FORM}.", default="none"),)
 
@@ -173,7 +172,8 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     address = cluster_address(given)
     source = LocalDirectory(directory, key_of_directory(encryption_key_file))
     place = f"{DIRECTORY_SCHEME}:{directory}"
-    _require_there(place, source.key)
+    # Refuse a directory without data: locking it would create a database there.
+    asyncio.run(open_engine(place, system_clock, read_only=True, key=source.key).close())
     with _advising_after_interrupt(), held_for_processes(place, source.key) as storage:
         return asyncio.run(_load(address, storage, source, quiet=quiet))
 
@@ -277,11 +277,6 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
 async def _compared(source: Engine, target: Engine, rows: int | None, *, quiet: bool) -> Comparison:
     with _told("compare", rows, quiet=quiet) as tell:
         return await compare(source, target, tell)
-
-
-def _require_there(place: str, key: EncryptionKey | None) -> None:
-    """Refuse a directory without data: locking it would create a database there."""
-    asyncio.run(open_engine(place, system_clock, read_only=True, key=key).close())
 
 
 async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:
@@ -398,7 +393,12 @@ def status(
     try:
         engine = opened.open_cassandra(address, system_clock, read_only=True, may_be_loading=True)
     except EngineUnavailable:
-        _print_nodes_alone(placement, opened.connect(address))
+        # Each node can still be asked about itself.
+        connection = opened.connect(address)
+        try:
+            _print_uses(placement, connection)
+        finally:
+            connection.close()
         raise
     try:
         if opened.is_loading(engine):
@@ -413,14 +413,6 @@ def status(
     finally:
         asyncio.run(engine.close())
     return 0
-
-
-def _print_nodes_alone(placement: ModuleType, connection: Connection) -> None:
-    """The nodes of a keyspace that cannot be read, each asked about itself."""
-    try:
-        _print_uses(placement, connection)
-    finally:
-        connection.close()
 
 
 def _print_uses(placement: ModuleType, connection: Connection) -> None:

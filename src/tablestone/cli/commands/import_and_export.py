@@ -95,7 +95,8 @@ def import_file(
     words = {**given, "kind": kind, "on_conflict": on_conflict}
     journal = _journal(endpoint, file, table, words, restart=restart)
     kept = int(journal.state.get("reject_bytes", 0)) if journal else 0
-    reject_file = RejectFile(Path(rejects or _beside(file, table)), kept)
+    name = table if file == STANDARD_STREAM else file
+    reject_file = RejectFile(Path(rejects or f"{name}.rejects.jsonl"), kept)
     progress = progress_for(f"import {table}", quiet=quiet)
     position = ReadPosition()
     job = Import(
@@ -107,7 +108,13 @@ def import_file(
         rejects=reject_file,
         progress=progress,
     )
-    with advising_after_interrupt(lambda: _how_to_go_on(journal, job)):
+    with advising_after_interrupt(
+        lambda: (
+            f"The same command goes on after row {job.after:,}."
+            if journal
+            else "Standard input cannot be read again."
+        )
+    ):
         try:
             report = job.run(read_rows(file, reading, kind, position), position)
             progress.close()
@@ -140,16 +147,6 @@ def _journal(
         **words,
     }
     return open_journal(identity, os.environ, restart=restart)
-
-
-def _beside(file: str, table: str) -> str:
-    return f"{table}.rejects.jsonl" if file == STANDARD_STREAM else f"{file}.rejects.jsonl"
-
-
-def _how_to_go_on(journal: Journal | None, job: Import) -> str:
-    if journal is None:
-        return "Standard input cannot be read again."
-    return f"The same command goes on after row {job.after:,}."
 
 
 def _import_lines(report: ImportReport) -> list[str]:
@@ -216,8 +213,10 @@ def export(
         names = tuple(dict.fromkeys(("PartitionKey", "RowKey", *names)))
     query = Query(table, checked_filter(filter_text), names)
     target = Target(file, _kind(file, kind), Mixed(mixed), with_timestamp, schema)
-    if schema:
-        _require_schema_possible(target)
+    if schema and (target.kind != "csv" or file == STANDARD_STREAM):
+        raise TransferRefused("--schema goes with a file of CSV.")
+    if schema and target.mixed is Mixed.COLUMNS:
+        raise TransferRefused("--schema names one type for each column: leave out --mixed columns.")
     reader = TableReader(endpoint)
     if file == STANDARD_STREAM:
         _to_standard_output(reader, query, target, quiet=quiet, as_json=as_json)
@@ -246,13 +245,6 @@ def export(
         finally:
             progress.close()
             journal.close()
-
-
-def _require_schema_possible(target: Target) -> None:
-    if target.kind != "csv" or target.path == STANDARD_STREAM:
-        raise TransferRefused("--schema goes with a file of CSV.")
-    if target.mixed is Mixed.COLUMNS:
-        raise TransferRefused("--schema names one type for each column: leave out --mixed columns.")
 
 
 def _require_absent(file: str) -> None:
