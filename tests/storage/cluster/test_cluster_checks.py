@@ -148,8 +148,9 @@ def test_a_node_that_is_not_there_is_a_sentence(workers: str) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    url = f"cassandra://127.0.0.1:{port}/tablestone"
-    ended = tablestone("serve", "--port", "0", "--workers", workers, "--engine", url)
+        url = f"cassandra://127.0.0.1:{port}/tablestone"
+        # Nobody else gets the port meanwhile: it stays bound, and nobody listens.
+        ended = tablestone("serve", "--port", "0", "--workers", workers, "--engine", url)
     assert (ended.returncode, ended.stderr) == (
         2,
         f"tablestone: No Cassandra node answers at 127.0.0.1:{port}: Connection refused.\n",
