@@ -18,95 +18,77 @@ TOOLS: Final = "tools"
 
 
 class ListedCommand(NamedTuple):
-    """A command: its name, `module:attribute` below `cli.commands`, and what it does in a line."""
+    """A command: its name, its module in `cli.commands`, and what it does in a line.
+
+    In the module, its name is `in_python`.
+    """
 
     name: str
-    place: str
+    module: str
     summary: str
     extra: str | None = None
     """The extra with the packages that it needs."""
     hidden: bool = False
 
+    @property
+    def in_python(self) -> str:
+        """The name of the command as a variable; `import` is a keyword."""
+        return "import_file" if self.name == "import" else self.name.replace("-", "_")
+
+
+def _tool(name: str, module: str, summary: str, extra: str = TOOLS) -> ListedCommand:
+    return ListedCommand(name, module, summary, extra)
+
 
 SERVER_COMMANDS: Final = (
-    ListedCommand("account", "account:account", "Create, list, change and delete stored accounts."),
-    ListedCommand("azurite", "azurite:azurite", "Serve tables with the flags of Azurite."),
-    ListedCommand("azurite-table", "azurite:azurite_table", "", hidden=True),
-    ListedCommand("backup", "backup:backup", "Copy the data into one file and check the copy."),
-    ListedCommand("check", "check:check", "Verify a data directory."),
+    ListedCommand("account", "account", "Create, list, change and delete stored accounts."),
+    ListedCommand("azurite", "azurite", "Serve tables with the flags of Azurite."),
+    ListedCommand("azurite-table", "azurite", "", hidden=True),
+    ListedCommand("backup", "backup", "Copy the data into one file and check the copy."),
+    ListedCommand("check", "check", "Verify a data directory."),
     ListedCommand(
-        "cluster",
-        "cluster:cluster",
-        "Prepare, check, fill and look at an Apache Cassandra cluster.",
+        "cluster", "cluster", "Prepare, check, fill and look at an Apache Cassandra cluster."
     ),
-    ListedCommand("compact", "maintenance:compact", "Give free space back to the file system."),
+    ListedCommand("compact", "maintenance", "Give free space back to the file system."),
     ListedCommand(
-        "decrypt", "maintenance:decrypt", "Write an encrypted data directory without encryption."
+        "decrypt", "maintenance", "Write an encrypted data directory without encryption."
     ),
-    ListedCommand("encrypt", "maintenance:encrypt", "Encrypt a data directory with a key."),
-    ListedCommand(
-        "insight",
-        "insight:insight",
-        "Show hot partitions and scanning queries of a server.",
-        TOOLS,
-    ),
-    ListedCommand("rekey", "maintenance:rekey", "Change the key of an encrypted data directory."),
-    ListedCommand("restore", "backup:restore", "Make a data directory from a backup."),
+    ListedCommand("encrypt", "maintenance", "Encrypt a data directory with a key."),
+    _tool("insight", "insight", "Show hot partitions and scanning queries of a server."),
+    ListedCommand("rekey", "maintenance", "Change the key of an encrypted data directory."),
+    ListedCommand("restore", "backup", "Make a data directory from a backup."),
     ListedCommand(
         "role",
-        "role:role",
+        "role",
         "Assign, list and remove the roles of users and services with bearer tokens.",
     ),
+    ListedCommand("salvage", "salvage", "Write what can be read of a damaged data directory."),
     ListedCommand(
-        "salvage", "salvage:salvage", "Write what can be read of a damaged data directory."
+        "sas", "sas", "Print shared access signatures, for curl and for clients without a key."
     ),
-    ListedCommand(
-        "sas", "sas:sas", "Print shared access signatures, for curl and for clients without a key."
-    ),
-    ListedCommand("serve", "serve:serve", "Serve the Table service until SIGINT or SIGTERM."),
-    ListedCommand("token", "token:token", "Print a bearer token that this server accepts."),
-    ListedCommand("upgrade", "maintenance:upgrade", "Bring a data directory to the newest format."),
+    ListedCommand("serve", "serve", "Serve the Table service until SIGINT or SIGTERM."),
+    ListedCommand("token", "token", "Print a bearer token that this server accepts."),
+    ListedCommand("upgrade", "maintenance", "Bring a data directory to the newest format."),
 )
 DATA_TOOLS: Final = (
-    ListedCommand("tables", "tables:tables", "List the tables of an account.", TOOLS),
-    ListedCommand("query", "query:query", "Show the entities that a filter finds.", TOOLS),
-    ListedCommand("count", "tables:count", "Count entities exactly.", TOOLS),
-    ListedCommand(
-        "partitions", "tables:partitions", "List the distinct PartitionKeys of a table.", TOOLS
-    ),
-    ListedCommand("get", "entity:get", "Show one entity.", TOOLS),
-    ListedCommand("put", "entity:put", "Write one entity, or replace it.", TOOLS),
-    ListedCommand("merge", "entity:merge", "Change some properties of one entity.", TOOLS),
-    ListedCommand("delete-entity", "entity:delete_entity", "Delete one entity.", TOOLS),
-    ListedCommand("import", "import_and_export:import_file", "Load a file into a table.", TOOLS),
-    ListedCommand(
-        "simulate-keys",
-        "simulate_keys:simulate_keys",
-        "Try other keys on real data, before it moves.",
-        TOOLS,
-    ),
-    ListedCommand("export", "import_and_export:export", "Write a table into a file.", TOOLS),
-    ListedCommand(
-        "copy", "copy_and_diff:copy_tables", "Copy tables from one endpoint to another.", TOOLS
-    ),
-    ListedCommand(
-        "diff",
-        "copy_and_diff:diff",
-        "Compare the tables of two endpoints, entity by entity.",
-        TOOLS,
-    ),
-    ListedCommand("delete", "delete:delete", "Delete the entities that a filter finds.", TOOLS),
-    ListedCommand("clear", "delete:clear", "Delete all entities of a table.", TOOLS),
-    ListedCommand(
-        "explore",
-        "explore:explore",
-        "Explore the tables of an endpoint in a browser.",
-        "explorer",
-    ),
-    ListedCommand("profile", "profile:profile", "Store connections under names.", TOOLS),
-    ListedCommand(
-        "completion", "completion:completion", "Print the completion script of a shell.", TOOLS
-    ),
+    _tool("tables", "tables", "List the tables of an account."),
+    _tool("query", "query", "Show the entities that a filter finds."),
+    _tool("count", "tables", "Count entities exactly."),
+    _tool("partitions", "tables", "List the distinct PartitionKeys of a table."),
+    _tool("get", "entity", "Show one entity."),
+    _tool("put", "entity", "Write one entity, or replace it."),
+    _tool("merge", "entity", "Change some properties of one entity."),
+    _tool("delete-entity", "entity", "Delete one entity."),
+    _tool("import", "import_and_export", "Load a file into a table."),
+    _tool("simulate-keys", "simulate_keys", "Try other keys on real data, before it moves."),
+    _tool("export", "import_and_export", "Write a table into a file."),
+    _tool("copy", "copy_and_diff", "Copy tables from one endpoint to another."),
+    _tool("diff", "copy_and_diff", "Compare the tables of two endpoints, entity by entity."),
+    _tool("delete", "delete", "Delete the entities that a filter finds."),
+    _tool("clear", "delete", "Delete all entities of a table."),
+    _tool("explore", "explore", "Explore the tables of an endpoint in a browser.", "explorer"),
+    _tool("profile", "profile", "Store connections under names."),
+    _tool("completion", "completion", "Print the completion script of a shell."),
 )
 COMMANDS: Final = {command.name: command for command in (*SERVER_COMMANDS, *DATA_TOOLS)}
 
@@ -157,8 +139,7 @@ class Commands(click.Group):
 
 def load(command: ListedCommand) -> click.Command:
     """The command itself."""
-    module, _, attribute = command.place.partition(":")
     with SigintEndsProcess():
-        loaded = import_module(f"tablestone.cli.commands.{module}")
-    found: click.Command = getattr(loaded, attribute)
+        module = import_module(f"tablestone.cli.commands.{command.module}")
+    found: click.Command = getattr(module, command.in_python)
     return found

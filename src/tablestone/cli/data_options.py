@@ -92,7 +92,7 @@ def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Read
 PARALLEL_MAX = 10
 """The number of connections that the SDK's transport keeps open."""
 
-connection_options = together(
+_connection_options = together(
     click.option(
         "--connection-string",
         metavar="TEXT",
@@ -104,7 +104,7 @@ connection_options = together(
     click.option("--sas", metavar="TEXT", help="Signature (SAS), or @FILE that holds one."),
     click.option("--profile", metavar="NAME", help="A connection of `tablestone profile add`."),
 )
-"""The options of a connection, as the command's own arguments."""
+_CONNECTION_PARAMETERS = ("connection_string", "account_url", "sas", "profile")
 
 
 def with_endpoint(command: Command) -> Command:
@@ -124,17 +124,13 @@ def with_endpoint(command: Command) -> Command:
 def with_connection(command: Command) -> Command:
     """The options of a connection as the command's first argument: it opens an endpoint if it needs one."""
 
+    @_connection_options
     @functools.wraps(command)
-    def run(
-        connection_string: str | None,
-        account_url: str | None,
-        sas: str | None,
-        profile: str | None,
-        **given: Any,
-    ) -> Any:
-        return command(GivenConnection(connection_string, account_url, sas, profile), **given)
+    def run(**given: Any) -> Any:
+        words = GivenConnection(**{name: given.pop(name) for name in _CONNECTION_PARAMETERS})
+        return command(words, **given)
 
-    return connection_options(run)
+    return run
 
 
 def connection_for(words: GivenConnection) -> Connection:
@@ -165,10 +161,7 @@ def complete_tables(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """The names of tables, for a shell; none if the endpoint does not answer."""
-    given = {
-        name: ctx.params.get(name)
-        for name in ("connection_string", "account_url", "sas", "profile")
-    }
+    given = {name: ctx.params.get(name) for name in _CONNECTION_PARAMETERS}
     try:
         with opened(connection_for(GivenConnection(**given))) as endpoint:
             names = [name for name in endpoint.table_names() if name.startswith(incomplete)]

@@ -60,25 +60,6 @@ def stored_configuration(given: dict[str, Any], what: str) -> Configuration:
     return configuration
 
 
-def with_documents(
-    configuration: Configuration,
-    act: Callable[[Documents], Awaitable[Answer]],
-    *,
-    read_only: bool = False,
-    existing: bool = False,
-) -> Answer:
-    """Call `act` with the documents of the data directory, which is created if `act` may change it.
-
-    With `existing`, the directory must exist: otherwise `EngineRefused`.
-    """
-    return with_engine(
-        configuration,
-        lambda engine: act(Documents(engine)),
-        read_only=read_only,
-        existing=existing,
-    )
-
-
 def with_engine(
     configuration: Configuration,
     act: Callable[[Engine], Awaitable[Answer]],
@@ -86,9 +67,10 @@ def with_engine(
     read_only: bool = False,
     existing: bool = False,
 ) -> Answer:
-    """Call `act` with the opened engine, otherwise as `with_documents`.
+    """Call `act` with the opened engine. A data directory is created if `act` may change it.
 
-    Prints a line if it creates the directory, because its name may be a typing error.
+    Prints a line then, because the name may be a typing error. With `existing`, the directory must exist: otherwise
+    `EngineRefused`.
     """
     directory = configuration.data_directory
 
@@ -135,15 +117,15 @@ def with_engine(
     return asyncio.run(run())
 
 
-async def shown_accounts(documents: Documents) -> list[AccountKeys]:
-    """The stored accounts without keys; an account of the development account's name has the public key, if stored."""
+async def shown_accounts(engine: Engine) -> list[AccountKeys]:
+    """The stored accounts without secret keys; that of the development account's name keeps the public key."""
+    documents = Documents(engine)
     names = await documents.names(DocumentKind.ACCOUNT)
     accounts = {name: AccountKeys(name, ()) for name in names}
     name = DEVELOPMENT_ACCOUNT.name
     if name in accounts:
-        with suppress(
-            ValueError, KeyError
-        ):  # a broken document is an error at a request for the account
+        # A request for an account with a broken document says so.
+        with suppress(ValueError, KeyError):
             stored = await documents.get(DocumentKind.ACCOUNT, name, StoredAccount.from_members)
             if stored is not None:
                 public = (key if key == DEVELOPMENT_ACCOUNT_KEY else "" for key in stored.keys)

@@ -1,4 +1,4 @@
-"""`tablestone backup` and `restore`: a data directory as one checked file, and back."""
+"""`tablestone backup` and `restore`: copy a data directory into one checked file, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -52,9 +52,7 @@ SUM_SUFFIX: Final = ".sha256"
 STAGING_NAME: Final = ".tablestone-backup.partial"
 CHUNK_BYTES: Final = 1024 * 1024
 DATED: Final = re.compile(r"tablestone-\d{8}T\d{6}Z\.db", re.ASCII)
-"""The name of a dated backup: tablestone-20130101T060000Z.db, in UTC. Names sort by time."""
-
-Told = Callable[[int, int], None]
+"""The name of a dated backup, as tablestone-20130101T060000Z.db: the time in UTC, so that names sort by time."""
 
 
 def dated_name(directory: Path, seconds: float) -> str:
@@ -71,7 +69,7 @@ def dated_backups(directory: Path) -> list[Path]:
 
 
 def remove_old(directory: Path, kept: int) -> list[Path]:
-    """Remove all dated backups but the newest `kept`, with their sums; returns those that were removed."""
+    """Remove all dated backups but the newest `kept`, with their sums; returns the removed ones."""
     old = dated_backups(directory)[:-kept]
     for path in old:
         path.unlink()
@@ -108,7 +106,7 @@ def read_sum(backup: Path) -> str | None:
     return digest
 
 
-def sum_of(path: Path, told: Told, copy: Path | None = None) -> str:
+def sum_of(path: Path, tell: Callable[[int, int], None], copy: Path | None = None) -> str:
     """The SHA-256 of a file in hexadecimal. With `copy`, the file is copied there while it is read."""
     whole = path.stat().st_size
     digest = hashlib.sha256()
@@ -119,7 +117,7 @@ def sum_of(path: Path, told: Told, copy: Path | None = None) -> str:
             if other is not None:
                 other.write(chunk)
             done += len(chunk)
-            told(done, whole)
+            tell(done, whole)
     return digest.hexdigest()
 
 
@@ -173,9 +171,11 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
     )
     with refusing_denied_places(f"The backup {wanted} was not made"):
         place = _place(wanted, directory, is_directory=keep is not None)
-    progress = ByteProgress("backup", quiet=quiet)
     try:
-        with refusing_denied_places(f"The backup {place} was not made"):
+        with (
+            closing(ByteProgress("backup", quiet=quiet)) as progress,
+            refusing_denied_places(f"The backup {place} was not made"),
+        ):
             size = _make(directory, place, progress, key)
         removed = remove_old(place.parent, keep) if keep is not None else []
     except EngineDamaged as error:
@@ -183,8 +183,6 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
     except (OSError, EngineUnavailable) as error:
         why = reason_of(error, place) if isinstance(error, OSError) else str(error)
         raise BackupFailed(f"The backup {place} was not made: {why.rstrip('.')}.") from None
-    finally:
-        progress.close()
     print(f"{place}: {shown_bytes(size)}, checked")
     for path in removed:
         print(f"{path}: removed")
@@ -226,17 +224,21 @@ def _make(directory: Path, place: Path, progress: ByteProgress, key: EncryptionK
         file.touch(mode=0o600)
         copy_database(directory, file, progress, key)
         digest = sum_of(file, lambda _done, _whole: None)
-        try:
-            problems = problems_of(str(EngineUrl(SCHEME, str(staged))), key)
-        except EngineFull:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-        if problems:
+        if problems := _problems_of_copy(staged, key):
             raise _damaged(directory, place, problems[0])
         # The sum comes first: a backup that is there has its sum.
         write_sum(place, digest)
         file.rename(place)
         flush_directory(place.parent)
         return place.stat().st_size
+
+
+def _problems_of_copy(directory: Path, key: EncryptionKey | None) -> list[str]:
+    """The problems of a copied database; a full disk is an `OSError`, as it is for a file."""
+    try:
+        return problems_of(str(EngineUrl(SCHEME, str(directory))), key)
+    except EngineFull:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
 
 
 MAGIC = b"SQLite format 3\0"
@@ -252,7 +254,7 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
     """Make a data directory from a backup.
 
     The directory must be new or empty. The backup is checked first; if it is not whole, nothing
-    is restored. The exit status is then 1. It is 2 if a place cannot be read or written.
+    is restored. The exit status is then 1. It is 2 if a file cannot be read or written.
     """
     source = Path(backup).absolute()
     require_utf8(source, "backup")
@@ -261,17 +263,17 @@ def restore(backup: str, *, quiet: bool, **given: Any) -> None:
         "`nodetool refresh` restores a snapshot of a cluster; `tablestone copy` copies tables to a cluster.",
     )
     undone = f"{source} was not restored into {directory}"
-    progress = ByteProgress("restore", quiet=quiet)
     try:
-        with refusing_denied_places(undone):
+        with (
+            closing(ByteProgress("restore", quiet=quiet)) as progress,
+            refusing_denied_places(undone),
+        ):
             _require_file(source)
             with room_for_database(directory) as place:
                 _copy(source, place, progress, key)
             size = source.stat().st_size
     except OSError as error:
         raise BackupFailed(f"{undone}: {reason_of(error, directory / DATABASE_NAME)}.") from None
-    finally:
-        progress.close()
     print(f"{directory}: restored from {source}, {shown_bytes(size)}, checked")
 
 
@@ -301,9 +303,7 @@ def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey 
             f"{source} is damaged: its SHA-256 is not the one in {sum_file(source)}. Nothing was restored."
         )
     try:
-        problems = problems_of(str(EngineUrl(SCHEME, str(place.parent))), key)
-    except EngineFull:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+        problems = _problems_of_copy(place.parent, key)
     except EngineRefused as refused:
         sentence = str(refused).replace(str(place), str(source))
         sentence = sentence.replace(f"data directory {place.parent}", f"backup {source}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
 from itertools import islice
 
@@ -91,17 +92,14 @@ def diff(
 def _diff(
     one: TableEndpoint, other: TableEndpoint, table: str, top: int, *, quiet: bool, as_json: bool
 ) -> bool:
-    progress = progress_for(f"diff {table}", quiet=quiet, errors=DIFFERING)
-    comparer = Comparer(progress)
-    try:
+    with closing(progress_for(f"diff {table}", quiet=quiet, errors=DIFFERING)) as progress:
+        comparer = Comparer(progress)
         found = comparer.differences(
             TableReader(one).entities(Query(table)), TableReader(other).entities(Query(table))
         )
         shown = list(islice(found, top))
         for _ in found:
             pass  # the rest is counted
-    finally:
-        progress.close()
     result = comparer.result
     members = {"table": table, **asdict(result), "differences": [each._asdict() for each in shown]}
     print_report(_diff_lines(table, result, shown), members, as_json=as_json)
@@ -140,10 +138,7 @@ def shown_range(each: KeyRange) -> str:
 _SIDES = {ONLY_IN_FIRST: "only at the source", ONLY_IN_SECOND: "only at the target"}
 
 
-@click.command(
-    name="copy",
-    epilog="Example: tablestone copy --from @azure.txt --to local Weather Stations",
-)
+@click.command(epilog="Example: tablestone copy --from @azure.txt --to local Weather Stations")
 @click.option("--from", "source", metavar="PLACE", required=True, help="Where from: see above.")
 @click.option("--to", "target", metavar="PLACE", required=True, help="Where to.")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
@@ -162,7 +157,7 @@ _SIDES = {ONLY_IN_FIRST: "only at the source", ONLY_IN_SECOND: "only at the targ
 @parallel_option
 @quiet_option
 @json_option
-def copy_tables(
+def copy(
     source: str,
     target: str,
     tables: tuple[str, ...],
@@ -195,17 +190,14 @@ def copy_tables(
             "since": copying.since,
             "on_conflict": on_conflict,
         }
-        journal = open_journal(identity, os.environ, restart=restart)
-        try:
-            with advising_after_interrupt(lambda: "The same command goes on from there."):
-                reports = [
-                    _copy(first, second, name, copying, journal, quiet=quiet) for name in names
-                ]
-                for report in reports:
-                    print_report(_copy_lines(report), asdict(report), as_json=as_json)
-                journal.finish()
-        finally:
-            journal.close()
+        with (
+            closing(open_journal(identity, os.environ, restart=restart)) as journal,
+            advising_after_interrupt(lambda: "The same command goes on from there."),
+        ):
+            reports = [_copy(first, second, name, copying, journal, quiet=quiet) for name in names]
+            for report in reports:
+                print_report(_copy_lines(report), asdict(report), as_json=as_json)
+            journal.finish()
     return 0 if all(report.is_equal for report in reports) else DIFFERS
 
 
@@ -218,22 +210,20 @@ def _copy(
     *,
     quiet: bool,
 ) -> CopyReport:
-    progress = progress_for(f"copy {table}", quiet=quiet, errors=DIFFERING)
-    job = TableCopy(
-        source,
-        target,
-        table,
-        copying,
-        journal=journal,
-        progress=progress,
-        clock=system_clock,
-        tell=lambda line: None if quiet else print(line, file=sys.stderr),
-    )
-    try:
-        with service_errors_as_failures(target.connection):
-            return job.run()
-    finally:
-        progress.close()
+    with (
+        closing(progress_for(f"copy {table}", quiet=quiet, errors=DIFFERING)) as progress,
+        service_errors_as_failures(target.connection),
+    ):
+        return TableCopy(
+            source,
+            target,
+            table,
+            copying,
+            journal=journal,
+            progress=progress,
+            clock=system_clock,
+            tell=lambda line: None if quiet else print(line, file=sys.stderr),
+        ).run()
 
 
 def _ends(source: str, target: str) -> tuple[Connection, Connection]:

@@ -1,7 +1,8 @@
-"""`tablestone delete` and `clear`: many entities at once, asked for first."""
+"""`tablestone delete` and `clear`: delete many entities at once, after a question."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
@@ -44,7 +45,7 @@ _deleting = together(
 def delete(endpoint: TableEndpoint, table: str, filter_text: str | None, **how: Any) -> None:
     """Delete the entities that a filter finds.
 
-    An entity that changes after it was read is left alone, and told.
+    An entity that changes after it was read stays, and is reported.
     """
     checked = checked_filter(filter_text)
     if checked is None:
@@ -83,13 +84,13 @@ def _delete(
     require_consent(endpoint.connection, f"Deleting {which} {query.table}", yes=yes)
     progress = progress_for(f"delete {query.table}", quiet=quiet)
     job = Delete(endpoint, query, parallel=parallel, progress=progress)
-    with advising_after_interrupt(
-        lambda: f"{job.report.deleted:,} are deleted; the same command deletes the rest."
+    with (
+        advising_after_interrupt(
+            lambda: f"{job.report.deleted:,} are deleted; the same command deletes the rest."
+        ),
+        closing(progress),
     ):
-        try:
-            report = job.run()
-        finally:
-            progress.close()
+        report = job.run()
     lines = [f"{report.deleted:,} entities deleted."]
     if report.changed:
         lines.append(f"{report.changed:,} changed after they were read, and are still there.")

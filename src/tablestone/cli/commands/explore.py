@@ -15,24 +15,23 @@ from typing import Final
 import click
 import uvicorn
 
-from tablestone.cli.data_options import connection_for, connection_options
+from tablestone.cli.data_options import connection_for, with_connection
 from tablestone.explorer.account import ExplorerSettings
 from tablestone.explorer.grid_query import saved_queries_file
 from tablestone.tools.connection import Connection, GivenConnection, open_profiles, parse_place
 from tablestone.tools.errors import TransferRefused
 
 END_SECONDS_MAX: Final = 3.0
-"""Seconds from Ctrl+C until the process ends without the pages that are still being made."""
+"""Seconds that pages still have after Ctrl+C; then the process ends without them."""
 HOST: Final = "127.0.0.1"
 USUAL_PORT: Final = 10012
-"""The port unless another is asked for: the address of a query stays the same from day to day."""
+"""The default port. A fixed one keeps the address of a query the same from day to day."""
 
 
 @click.command(
     epilog="Example: tablestone explore 'DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…'"
 )
 @click.argument("connection", metavar="[CONNECTION]", required=False)
-@connection_options
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -46,12 +45,10 @@ USUAL_PORT: Final = 10012
     metavar="[HOST:]PORT",
     help="Admin address of the server, for its heat map.",
 )
+@with_connection
 def explore(
+    words: GivenConnection,
     connection: str | None,
-    connection_string: str | None,
-    account_url: str | None,
-    sas: str | None,
-    profile: str | None,
     port: int | None,
     admin: str | None,
     *,
@@ -67,7 +64,6 @@ def explore(
     from tablestone.explorer.application import create_explorer  # noqa: PLC0415 - its help needs no page
     from tablestone.explorer.page_guard import new_token  # noqa: PLC0415 - as above
 
-    words = GivenConnection(connection_string, account_url, sas, profile)
     settings = ExplorerSettings(
         _connection(connection, words),
         read_only=read_only,
@@ -90,7 +86,7 @@ def explore(
 
 
 class _Server(uvicorn.Server):
-    """The server of the page. It ends soon, although a page may wait for an endpoint that does not answer."""
+    """The server of the page. It ends soon even if a page waits for an endpoint that does not answer."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
@@ -117,7 +113,7 @@ def _admin_url(text: str | None) -> str | None:
 
 
 def _listen(port: int | None) -> socket.socket:
-    """The socket of the page. A busy usual port is replaced; a busy port that was asked for is refused."""
+    """The socket of the page: a free port in place of a busy default one; refuse a busy port that was asked for."""
     try:
         return socket.create_server((HOST, USUAL_PORT if port is None else port))
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,6 @@ from tablestone.tools.progress import progress_for, shown_bytes
 from tablestone.tools.queries import Mixed, TableReader, checked_filter
 from tablestone.tools.resume_journal import Journal, open_journal
 from tablestone.tools.writing import OnConflict
-
-SOME_REJECTED = 1
 
 
 @click.command(
@@ -108,23 +107,21 @@ def import_file(
         rejects=reject_file,
         progress=progress,
     )
-    with advising_after_interrupt(
-        lambda: (
-            f"The same command goes on after row {job.after:,}."
-            if journal
-            else "Standard input cannot be read again."
-        )
+    with (
+        advising_after_interrupt(
+            lambda: (
+                f"The same command goes on after row {job.after:,}."
+                if journal
+                else "Standard input cannot be read again."
+            )
+        ),
+        closing(journal) if journal else nullcontext(),
+        closing(reject_file),
     ):
-        try:
+        with closing(progress):
             report = job.run(read_rows(file, reading, kind, position), position)
-            progress.close()
-            end_with_report(journal, _import_lines(report), asdict(report), as_json=as_json)
-        finally:
-            progress.close()
-            reject_file.close()
-            if journal:
-                journal.close()
-    return SOME_REJECTED if report.rejected else 0
+        end_with_report(journal, _import_lines(report), asdict(report), as_json=as_json)
+    return 1 if report.rejected else 0
 
 
 def _journal(
@@ -230,21 +227,18 @@ def export(
         "query": list(query),
         "format": [target.kind, mixed, with_timestamp, schema],
     }
-    with advising_after_interrupt(lambda: "The same command goes on from there."):
-        journal = open_journal(identity, os.environ, restart=restart)
-        progress = progress_for(f"export {table}", quiet=quiet)
-        job = Export(reader, query, target, journal=journal, progress=progress)
-        try:
+    with (
+        advising_after_interrupt(lambda: "The same command goes on from there."),
+        closing(open_journal(identity, os.environ, restart=restart)) as journal,
+    ):
+        with closing(progress_for(f"export {table}", quiet=quiet)) as progress:
+            job = Export(reader, query, target, journal=journal, progress=progress)
             if not (overwrite or job.has_its_name):
                 _require_absent(file)
             if schema and not (overwrite or journal.state):
                 _require_absent(str(schema_beside(file)))
             report = job.run()
-            progress.close()
-            end_with_report(journal, _export_lines(report), asdict(report), as_json=as_json)
-        finally:
-            progress.close()
-            journal.close()
+        end_with_report(journal, _export_lines(report), asdict(report), as_json=as_json)
 
 
 def _require_absent(file: str) -> None:
@@ -262,6 +256,7 @@ def _export_lines(report: ExportReport) -> list[str]:
 
 
 def _kind(file: str, given: str | None) -> str:
+    """The form of the file: that of the option, or by the end of its name; JSON means one entity a line."""
     kind = kind_of(file, given)
     if kind in JSON_KINDS:
         return "jsonl"
@@ -276,17 +271,16 @@ def _to_standard_output(
     reader: TableReader, query: Query, target: Target, *, quiet: bool, as_json: bool
 ) -> None:
     """The report goes to standard error: standard output is the data."""
-    progress = progress_for(f"export {query.table}", quiet=quiet)
 
     def write(line: bytes) -> None:
         sys.stdout.write(line.decode("utf-8"))
 
-    with tempfile.TemporaryDirectory(prefix="tablestone-") as directory:
+    with (
+        closing(progress_for(f"export {query.table}", quiet=quiet)) as progress,
+        tempfile.TemporaryDirectory(prefix="tablestone-") as directory,
+    ):
         spool = Path(directory) / "entities.jsonl.zst"
-        try:
-            entities = export_to_stream(reader, query, target, write, spool, progress)
-        finally:
-            progress.close()
+        entities = export_to_stream(reader, query, target, write, spool, progress)
     if as_json or not quiet:
         members = {"table": query.table, "entities": entities}
         print_report([f"{entities:,} entities written."], members, as_json=as_json, err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,9 +20,7 @@ from tablestone.cli.local_directory import (
 from tablestone.cli.option_sources import KEY_VARIABLE, key_in_file
 from tablestone.cli.options import (
     CHANGE_OPTIONS,
-    DATA,
     ENCRYPTION_KEY_FILE,
-    ENGINE,
     BrokenOption,
     quiet_option,
     with_options,
@@ -31,7 +30,7 @@ from tablestone.engines.sqlite.data_directory import REENCRYPTED_NAME
 from tablestone.engines.sqlite.free_space import compact as give_back
 from tablestone.engines.sqlite.reencryption import reencrypt
 from tablestone.engines.sqlite.upgrade import upgrade as bring_up
-from tablestone.tools.progress import shown_bytes
+from tablestone.tools.progress import shown_bytes, shown_count
 
 
 @click.command()
@@ -47,11 +46,8 @@ def compact(*, quiet: bool, **given: Any) -> None:
     directory, key = local_directory(
         given, "A cluster compacts its files by itself; `nodetool compact` starts it."
     )
-    progress = ByteProgress("compact", quiet=quiet)
-    try:
+    with closing(ByteProgress("compact", quiet=quiet)) as progress:
         before, after, was_rewritten = give_back(directory, progress, key)
-    finally:
-        progress.close()
     how = ", written again as a whole" if was_rewritten else ""
     print(
         f"{directory}: {shown_bytes(before.database_bytes)} before, {shown_bytes(after.database_bytes)} now{how}"
@@ -81,11 +77,11 @@ def upgrade(**given: Any) -> None:
 
 
 _PRESENT: Final = (
-    *(option for option in CHANGE_OPTIONS if option.name in {DATA.name, ENGINE.name}),
+    *CHANGE_OPTIONS[:2],
     replace(ENCRYPTION_KEY_FILE, help="File with the present key.", default="none"),
 )
 _COMING: Final = (
-    *_PRESENT[:2],
+    *CHANGE_OPTIONS[:2],
     replace(ENCRYPTION_KEY_FILE, help="File with the key, which must exist.", default="none"),
 )
 
@@ -103,8 +99,8 @@ def encrypt(*, quiet: bool, **given: Any) -> None:
     as they are.
     """
     directory = _required_key(given)
-    rows, size = _written(directory, None, directory.key, "encrypt", quiet=quiet)
-    print(f"{directory.path}: encrypted, {_rows(rows)}, {shown_bytes(size)}")
+    written = _reencrypt(directory, None, directory.key, "encrypt", quiet=quiet)
+    print(f"{directory.path}: encrypted, {written}")
     print(
         "Nobody can read the data without the key: keep a copy of it, not beside the backups. The disk may still hold "
         "parts of the old files."
@@ -128,8 +124,8 @@ def rekey(new_key_file: str, *, quiet: bool, **given: Any) -> None:
     new = key_in_file(new_key_file)
     if new == directory.key:
         raise BrokenOption(f"The key in {new_key_file} is the present one: make a new one.")
-    rows, size = _written(directory, directory.key, new, "rekey", quiet=quiet)
-    print(f"{directory.path}: encrypted with the new key, {_rows(rows)}, {shown_bytes(size)}")
+    written = _reencrypt(directory, directory.key, new, "rekey", quiet=quiet)
+    print(f"{directory.path}: encrypted with the new key, {written}")
     print("Older backups still need the old key.")
 
 
@@ -145,8 +141,8 @@ def decrypt(*, quiet: bool, **given: Any) -> None:
     two copies. If the command is interrupted, the directory stays encrypted.
     """
     directory = _required_key(given)
-    rows, size = _written(directory, directory.key, None, "decrypt", quiet=quiet)
-    print(f"{directory.path}: not encrypted any more, {_rows(rows)}, {shown_bytes(size)}")
+    written = _reencrypt(directory, directory.key, None, "decrypt", quiet=quiet)
+    print(f"{directory.path}: not encrypted any more, {written}")
 
 
 def _required_key(given: Mapping[str, Any]) -> LocalDirectory:
@@ -158,26 +154,21 @@ def _required_key(given: Mapping[str, Any]) -> LocalDirectory:
     return directory
 
 
-def _written(
+def _reencrypt(
     directory: LocalDirectory,
     old: EncryptionKey | None,
     new: EncryptionKey | None,
     title: str,
     *,
     quiet: bool,
-) -> tuple[int, int]:
+) -> str:
+    """Write the data again with the key `new`; returns what was written, for a person."""
     undone = f"The data directory {directory.path} is as it was"
-    progress = ByteProgress(title, quiet=quiet)
     try:
-        with refusing_denied_places(undone):
-            return reencrypt(directory.path, old, new, progress)
+        with closing(ByteProgress(title, quiet=quiet)) as progress, refusing_denied_places(undone):
+            rows, size = reencrypt(directory.path, old, new, progress)
     except OSError as error:
         raise BackupFailed(
             f"{undone}: {reason_of(error, directory.path / REENCRYPTED_NAME)}."
         ) from None
-    finally:
-        progress.close()
-
-
-def _rows(rows: int) -> str:
-    return "1 row" if rows == 1 else f"{rows:,} rows"
+    return f"{shown_count(rows, 'row')}, {shown_bytes(size)}"

@@ -9,8 +9,8 @@ import click
 
 from tablestone.accounts.stored_accounts import StoredAccounts
 from tablestone.auth.account import is_account_name
-from tablestone.auth.roles import NO_ASSIGNMENTS, Assignment, Assignments, find_role
-from tablestone.cli.commands.token import unknown_role
+from tablestone.auth.roles import NO_ASSIGNMENTS, Assignment, Assignments
+from tablestone.cli.commands.token import required_role
 from tablestone.cli.options import (
     CHANGE_OPTIONS,
     CHECK_OPTIONS,
@@ -18,7 +18,7 @@ from tablestone.cli.options import (
     BrokenOption,
     with_options,
 )
-from tablestone.cli.stored_data import stored_configuration, with_documents, with_engine
+from tablestone.cli.stored_data import stored_configuration, with_engine
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
 from tablestone.engines.contract import Engine
@@ -73,9 +73,9 @@ def assign(
             return stored
         return Assignments((*stored, wanted))
 
-    _change(given, account_name, add)
-    print(f"{wanted.principal} has the role {_told(wanted, account_name)}.")
-    if missing := _missing(stored_configuration(given, "Roles"), account_name, table):
+    configuration = _change(given, account_name, add)
+    print(f"{wanted.principal} has the role {_in_words(wanted, account_name)}.")
+    if missing := _missing(configuration, account_name, table):
         print(missing)
 
 
@@ -100,11 +100,11 @@ def remove(
         return Assignments(one for one in stored if not unwanted.is_same(one))
 
     _change(given, account_name, take, existing=True)
-    told = _told(unwanted, account_name)
+    words = _in_words(unwanted, account_name)
     if not found:
-        print(f"{unwanted.principal} was not assigned the role {told}.")
+        print(f"{unwanted.principal} was not assigned the role {words}.")
         return 1
-    print(f"{unwanted.principal} no longer has the role {told}.")
+    print(f"{unwanted.principal} no longer has the role {words}.")
     return 0
 
 
@@ -114,23 +114,22 @@ def list_roles(**given: Any) -> None:
     """Print every assignment: account, table or *, role, principal."""
     configuration = stored_configuration(given, "Roles")
 
-    async def read(documents: Documents) -> list[tuple[str, Assignment]]:
+    async def read(engine: Engine) -> list[tuple[str, Assignment]]:
+        documents = Documents(engine)
         found = []
         for name in await documents.names(DocumentKind.ROLES):
             stored = await documents.get(DocumentKind.ROLES, name, Assignments.read)
             found += [(name, assignment) for assignment in stored or ()]
         return found
 
-    for name, assignment in with_documents(configuration, read, read_only=True):
+    for name, assignment in with_engine(configuration, read, read_only=True):
         fields = (name, assignment.table or "*", assignment.role.name, assignment.principal)
         print("\t".join(fields))
 
 
 def _assignment(role_name: str, principal: str, table: str | None, account: str) -> Assignment:
     """The assignment that the command line names; raises `BrokenOption` if it is not possible."""
-    found = find_role(role_name)
-    if found is None:
-        raise unknown_role("ROLE", role_name)
+    found = required_role("ROLE", role_name)
     if not is_account_name(account):
         raise BrokenOption(
             f"--account must be 3 to 24 lower-case letters and digits, not {account!r}."
@@ -152,7 +151,8 @@ def _change(
     edit: Callable[[Assignments], Assignments],
     *,
     existing: bool = False,
-) -> None:
+) -> Configuration:
+    """Edit the stored assignments of an account, which are removed if none is left."""
     configuration = stored_configuration(given, "Roles")
 
     def edited(members: Members | None) -> Members | None:
@@ -160,11 +160,12 @@ def _change(
         changed: Members = edit(stored).members()
         return changed if changed["assignments"] else None
 
-    with_documents(
+    with_engine(
         configuration,
-        lambda documents: documents.change(DocumentKind.ROLES, account, edited),
+        lambda engine: Documents(engine).change(DocumentKind.ROLES, account, edited),
         existing=existing,
     )
+    return configuration
 
 
 def _missing(configuration: Configuration, account: str, table: str | None) -> str | None:
@@ -184,7 +185,7 @@ def _missing(configuration: Configuration, account: str, table: str | None) -> s
     return with_engine(configuration, look, read_only=True)
 
 
-def _told(assignment: Assignment, account: str) -> str:
+def _in_words(assignment: Assignment, account: str) -> str:
     place = f"account {account}"
     if assignment.table is not None:
         place = f"table {assignment.table} of {place}"

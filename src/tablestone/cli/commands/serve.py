@@ -32,7 +32,7 @@ from tablestone.cli.stored_data import (
     connection_string,
     keys_of_all,
     shown_accounts,
-    with_documents,
+    with_engine,
 )
 from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT,
@@ -57,6 +57,8 @@ TOKEN_BYTES: Final = 24
 CLIENT_LOGGERS: Final = ("azure", "urllib3")
 """The SDK logs each request with the entity's keys in its URL."""
 PACKAGES: Final = ("starlette", "jinja2", "python_multipart", "azure.data.tables")
+
+log = logging.getLogger(__name__)
 
 
 class ServedExplorer:
@@ -107,20 +109,13 @@ class ServedExplorer:
 
 def _require_packages() -> None:
     for name in PACKAGES:
-        if not _is_there(name):
+        found = None
+        with suppress(ModuleNotFoundError):  # of the package above it
+            found = find_spec(name)
+        if found is None:
             raise StartRefused(
                 f"{EXPLORER.flag} needs {name}: install Tablestone with its extra 'explorer'."
             )
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -128,7 +123,7 @@ log = logging.getLogger(__name__)
 def serve(**given: Any) -> None:
     """Serve the Table service until SIGINT or SIGTERM."""
     with SigintEndsProcess():
-        # The options import the modules of the engine. A socket that is given the name of a host imports this one.
+        # The options import the modules of the engine. A socket with the name of a host imports this one.
         import_module("encodings.idna")
         configuration = read_configuration(given, os.environ)
     errors = logging.StreamHandler(sys.stderr)
@@ -140,7 +135,7 @@ def serve(**given: Any) -> None:
 def serve_until_stopped(
     configuration: Configuration, tell: Callable[[str], None] = lambda _address: None
 ) -> None:
-    """Serve until SIGINT or SIGTERM; the log is set up. `tell` is given the address after the ready lines."""
+    """Serve until SIGINT or SIGTERM; the log is set up. Calls `tell` with the address after the ready lines."""
     for warning in configuration.warnings:
         log.warning("%s", warning)
     accounts = _known_accounts(configuration)
@@ -175,7 +170,7 @@ def serve_until_stopped(
     else:
         _run_under_control(configuration, begin)
     log.info("stopped: %s", what)
-    gc.freeze()  # what is left goes with the process: collecting it would be most of the time that a stop takes
+    gc.freeze()  # what is left goes with the process: to collect it would be most of the time of a stop
 
 
 def _run_under_control(
@@ -200,24 +195,21 @@ def _run_under_control(
 
 def _known_accounts(configuration: Configuration) -> list[AccountKeys]:
     """The accounts of the server, in the order of precedence; stored accounts without secret keys."""
-    known = {account.name: account for account in configuration.accounts}
-    for account in _stored_accounts(configuration):
-        known.setdefault(account.name, account)
+    accounts = list(configuration.accounts)
+    if capabilities_of(configuration.engine).stored_in is not StoredIn.PROCESS:
+        # Storage that does not exist yet has none. If it cannot be read, the start will say so.
+        with suppress(EngineRefused, EngineUnavailable):
+            accounts += with_engine(configuration, shown_accounts, read_only=True)
     if configuration.has_development_account:
-        known.setdefault(DEVELOPMENT_ACCOUNT.name, DEVELOPMENT_ACCOUNT)
+        accounts.append(DEVELOPMENT_ACCOUNT)
+    known: dict[str, AccountKeys] = {}
+    for account in accounts:
+        known.setdefault(account.name, account)
     return list(known.values())
 
 
-def _stored_accounts(configuration: Configuration) -> list[AccountKeys]:
-    """The stored accounts; none if the storage does not exist yet or cannot be read, which the start reports."""
-    if capabilities_of(configuration.engine).stored_in is StoredIn.PROCESS:
-        return []
-    with suppress(EngineRefused, EngineUnavailable):
-        return with_documents(configuration, shown_accounts, read_only=True)
-    return []
-
-
 def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str | None) -> None:
+    """Log what an operator may not want."""
     has_known_key = any(DEVELOPMENT_ACCOUNT_KEY in given.keys for given in accounts)
     is_unasked = configuration.has_development_account and DEVELOPMENT_ACCOUNT in accounts
     if has_known_key and not is_loopback(configuration.host):
@@ -235,13 +227,14 @@ def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str 
             DEVELOPMENT_ACCOUNT.name,
         )
     names = {account.name for account in accounts}
-    for domain, name in configuration.custom_domains:
-        if name.removesuffix("-secondary") not in names:
+    for domain, place in configuration.custom_domains:
+        name = place.removesuffix("-secondary")
+        if name not in names:
             log.warning(
                 "%s names the account %s, which does not exist: until it exists, every request to this host is "
                 "answered 404.",
                 domain,
-                name.removesuffix("-secondary"),
+                name,
             )
     if configuration.admin is not None and not is_loopback(configuration.admin.host):
         log.warning(
@@ -263,11 +256,11 @@ def ready_json(
     configuration: Configuration,
     accounts: list[AccountKeys],
     address: str,
-    admin: str | None = None,
-    control: str | None = None,
-    explorer: str | None = None,
+    admin: str | None,
+    control: str | None,
+    explorer: str | None,
 ) -> str:
-    """The same in one line of JSON. A connection string whose key is secret is null."""
+    """The addresses and accounts in one line of JSON. A connection string whose key is secret is null."""
     shown = []
     for account in accounts:
         endpoint = f"{address}/{account.name}"
@@ -297,11 +290,11 @@ def ready_lines(
     configuration: Configuration,
     accounts: list[AccountKeys],
     address: str,
-    admin: str | None = None,
-    control: str | None = None,
-    explorer: str | None = None,
+    admin: str | None,
+    control: str | None,
+    explorer: str | None,
 ) -> str:
-    """The place of the data; and for each account its endpoint and its connection string, ready to paste."""
+    """The place of the data, and for each account its endpoint and its connection string, ready to paste."""
     lines = [f"Tablestone {__version__}: data in {where(configuration)}"]
     if admin is not None:
         lines.append(f"Admin address: {admin}")
@@ -329,7 +322,7 @@ def ready_lines(
 
 
 def _how_to_trust(certificate: str) -> list[str]:
-    """The settings with which clients trust the certificate; each line can be pasted into a shell."""
+    """The settings with which clients trust the certificate, to paste into a shell."""
     path = shlex.quote(certificate)
     return [
         f"Self-signed certificate: {certificate}",

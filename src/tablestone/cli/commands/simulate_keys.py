@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import click
 from tablestone.cli.data_options import (
     connection_for,
     opened,
+    print_report,
     quiet_option,
     reading_of,
     with_connection,
@@ -30,7 +30,7 @@ from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import read_rows, require_kind
 from tablestone.tools.formats.rows import Reading, Rejected, Row
 from tablestone.tools.insight import ask_for_insight, queries_of, rate_of
-from tablestone.tools.progress import progress_for, shown_bytes
+from tablestone.tools.progress import progress_for, shown_bytes, shown_count
 from tablestone.tools.queries import TableReader
 from tablestone.tools.simulated_queries import GivenQuery, QueryFigures, distinct
 from tablestone.tools.simulation import PERCENTILES, Simulation, rows_of_table, simulate
@@ -43,11 +43,12 @@ REJECTED_SHOWN_MAX = 3
 def lines_of(report: Simulation) -> Iterator[str]:
     """The report in lines."""
     keys = report.keys
-    yield f"{report.source}: {_shown_rows(report.rows)}, PartitionKey {report.partition_key}, RowKey {report.row_key}"
+    rows = shown_count(report.rows, "row")
+    yield f"{report.source}: {rows}, PartitionKey {report.partition_key}, RowKey {report.row_key}"
     if report.example is not None:
         number, partition_key, row_key = report.example
         yield f"  row {number:,} gets PartitionKey {partition_key!r}, RowKey {row_key!r}"
-    partitions = f"{keys.partitions:,} {'partition' if keys.partitions == 1 else 'partitions'}"
+    partitions = shown_count(keys.partitions, "partition")
     yield f"{_entities(keys.entities)} in {partitions}, {shown_bytes(keys.bytes)}"
     if keys.partitions:
         sizes = ", ".join(f"{n} %: {keys.percentiles[f'p{n}']:,}" for n in PERCENTILES)
@@ -91,7 +92,7 @@ def _refused_lines(report: Simulation) -> Iterator[str]:
                 f"rows {same.first:,} and {same.second:,}{more}"
             )
     if report.rejected:
-        yield f"{_shown_rows(report.rejected)} cannot be stored:"
+        yield f"{shown_count(report.rejected, 'row')} cannot be stored:"
         shown = report.rejected_rows[:REJECTED_SHOWN_MAX]
         yield from (f"  row {each.number:,}: {each.reason}" for each in shown)
         if report.rejected > len(shown):
@@ -99,9 +100,7 @@ def _refused_lines(report: Simulation) -> Iterator[str]:
 
 
 def _query_lines(query: QueryFigures) -> Iterator[str]:
-    runs = (
-        "" if query.runs is None else f"  ({query.runs:,} {'run' if query.runs == 1 else 'runs'})"
-    )
+    runs = "" if query.runs is None else f"  ({shown_count(query.runs, 'run')})"
     what = "point reads by the present keys" if query.is_point_read else f"query: {query.filter}"
     yield f"{what}{runs}"
     if query.present_plan is not None:
@@ -135,12 +134,8 @@ def _plan_cost(kind: PlanKind, read: int | None, returned: int | None) -> str:
     return f"{_plan(kind)}, {_entities(read)} read{returns}"
 
 
-def _shown_rows(count: int) -> str:
-    return f"{count:,} {'row' if count == 1 else 'rows'}"
-
-
 def _entities(count: int) -> str:
-    return f"{count:,} {'entity' if count == 1 else 'entities'}"
+    return shown_count(count, "entity", "entities")
 
 
 def _plan(kind: PlanKind) -> str:
@@ -165,9 +160,8 @@ def members_of(report: Simulation) -> dict[str, Any]:
     return found
 
 
-CANNOT_BE_LOADED = 1
 RATE_MAX = 1e12
-"""Entities a second, far beyond any service: infinity cannot be reported."""
+"""Entities a second, far beyond any service. JSON has no infinity."""
 
 
 def _number(_context: click.Context, _option: click.Parameter, rate: float | None) -> float | None:
@@ -237,8 +231,7 @@ def simulate_keys(
     elif observed is not None:
         raise TransferRefused("--observed names a table of --admin, which is not given.")
     position = ReadPosition()
-    progress = progress_for(f"simulate-keys {source}", quiet=quiet)
-    try:
+    with closing(progress_for(f"simulate-keys {source}", quiet=quiet)) as progress:
         report = simulate(
             source,
             _rows(source, kind, reading, words, position),
@@ -248,11 +241,8 @@ def simulate_keys(
             position=position,
             progress=progress,
         )
-    finally:
-        progress.close()
-    text = json.dumps(members_of(report)) if as_json else "\n".join(lines_of(report))
-    sys.stdout.write(text + "\n")
-    return 0 if report.can_be_loaded else CANNOT_BE_LOADED
+    print_report(list(lines_of(report)), members_of(report), as_json=as_json)
+    return 0 if report.can_be_loaded else 1
 
 
 def _observed(admin: str, table: str) -> tuple[list[GivenQuery], float | None]:
@@ -266,7 +256,7 @@ def _observed(admin: str, table: str) -> tuple[list[GivenQuery], float | None]:
 def _rows(
     source: str, kind: str | None, reading: Reading, words: GivenConnection, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
-    """The rows of the file or the table; a table's name has letters and digits only, and `--format` means a file."""
+    """The rows of the file or the table. A table's name has only letters and digits, and `--format` means a file."""
     if kind is None and TABLE_NAME.fullmatch(source):
         with opened(connection_for(words), "tablestone-simulate-keys") as endpoint:
             yield from rows_of_table(TableReader(endpoint), source, reading)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 
 import click
 
@@ -24,7 +25,7 @@ from tablestone.tools.client import Query, RawEntity, TableEndpoint
 from tablestone.tools.connection import GivenConnection
 from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.progress import Reached, progress_for, shown_bytes
-from tablestone.tools.queries import TableReader, TableSize, checked_filter, count_by, size_of
+from tablestone.tools.queries import TableReader, checked_filter, count_by, size_of
 
 
 @click.command(epilog="Example: tablestone count Weather --by PartitionKey")
@@ -40,31 +41,22 @@ def count(
 
     The service does not count: all keys are read, page by page.
     """
-    with opened(connection_for(words), "tablestone-count") as endpoint:
-        _count(endpoint, table, filter_text, name, quiet=quiet)
+    with (
+        opened(connection_for(words), "tablestone-count") as endpoint,
+        closing(progress_for(f"count {table}", quiet=quiet)) as progress,
+    ):
+        reader = TableReader(endpoint)
 
+        def entities() -> Iterator[RawEntity]:
+            asked = Query(table, checked_filter(filter_text), (name or "PartitionKey",))
+            for page in reader.pages(asked):
+                progress.update(Reached(reader.cost.entities, reader.cost.bytes))
+                yield from page.entities
 
-def _count(
-    endpoint: TableEndpoint, table: str, filter_text: str | None, name: str | None, *, quiet: bool
-) -> None:
-    reader = TableReader(endpoint)
-    progress = progress_for(f"count {table}", quiet=quiet)
-    asked = Query(table, checked_filter(filter_text), (name or "PartitionKey",))
-
-    def entities() -> Iterator[RawEntity]:
-        for page in reader.pages(asked):
-            progress.update(Reached(reader.cost.entities, reader.cost.bytes))
-            yield from page.entities
-
-    try:
         if name is None:
-            for _ in entities():
-                pass
-            lines = [str(reader.cost.entities)]
+            lines = [str(sum(1 for _ in entities()))]
         else:
             lines = [f"{number}\t{value}" for value, number in count_by(entities(), name)]
-    finally:
-        progress.close()
     print("\n".join(lines))
 
 
@@ -74,7 +66,7 @@ def _count(
 def partitions(endpoint: TableEndpoint, table: str) -> None:
     """List the distinct PartitionKeys of a table.
 
-    A seek behind each PartitionKey finds the next one: the entities between them are not read.
+    Each query seeks past the last PartitionKey; the entities in between are not read.
     """
     for key in TableReader(endpoint).partition_keys(table):
         sys.stdout.write(key + "\n")
@@ -100,8 +92,8 @@ def tables(
 ) -> None:
     """List the tables of an account.
 
-    No endpoint tells the size of a table: --sizes reads it. The bytes are those of the service's
-    documented formula for entities.
+    No endpoint reports the size of a table: --sizes reads all entities. The bytes follow the
+    service's documented formula for entities.
     """
     changes = create is not None or delete is not None
     if changes and (sizes or as_json):
@@ -117,20 +109,10 @@ def tables(
     if changes:
         return
     for name in endpoint.table_names():
+        line, members = name, {"table": name}
         if sizes:
-            size = _measured(endpoint, name, quiet=quiet)
-            print_report([_line(size)], size._asdict(), as_json=as_json)
-        else:
-            print_report([name], {"table": name}, as_json=as_json)
-
-
-def _measured(endpoint: TableEndpoint, table: str, *, quiet: bool) -> TableSize:
-    progress = progress_for(f"size of {table}", quiet=quiet)
-    try:
-        return size_of(TableReader(endpoint), table, progress)
-    finally:
-        progress.close()
-
-
-def _line(size: TableSize) -> str:
-    return f"{size.table}\t{size.entities:,} entities\t{shown_bytes(size.bytes)}"
+            with closing(progress_for(f"size of {name}", quiet=quiet)) as progress:
+                size = size_of(TableReader(endpoint), name, progress)
+            line = f"{name}\t{size.entities:,} entities\t{shown_bytes(size.bytes)}"
+            members = size._asdict()
+        print_report([line], members, as_json=as_json)

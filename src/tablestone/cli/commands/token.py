@@ -1,4 +1,4 @@
-"""`tablestone token`: issues a bearer token with the server's own key, so that code that uses tokens can be tried."""
+"""`tablestone token`: issue a bearer token with the server's own key, to try code that uses tokens."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import click
 
-from tablestone.auth.roles import DATA_CONTRIBUTOR, ROLES, find_role
+from tablestone.auth.roles import DATA_CONTRIBUTOR, ROLES, Role, find_role
 from tablestone.cli.options import DATA_OPTIONS, TOKEN_TENANT, BrokenOption, with_options
-from tablestone.cli.stored_data import stored_configuration, with_documents
+from tablestone.cli.stored_data import stored_configuration, with_engine
 from tablestone.clock import system_clock
+from tablestone.engines.contract import Engine
 from tablestone.tables.metadata import OWN_KEY, DocumentKind, Documents, Members
 
 DEVELOPER: Final = "7ab1e570-0000-4000-8000-000000000001"
@@ -18,9 +19,6 @@ DEVELOPER: Final = "7ab1e570-0000-4000-8000-000000000001"
 AUDIENCE: Final = "https://storage.azure.com"
 LIFETIME_SECONDS: Final = 3600
 LIFETIME_SECONDS_MAX: Final = 24 * 60 * 60
-
-
-OWN_TENANT: Final = replace(TOKEN_TENANT, help="Tenant in the token (tid).")
 
 
 class _Seconds(click.IntRange):
@@ -56,7 +54,7 @@ class _Seconds(click.IntRange):
     show_default=True,
     help=f"Seconds for which the token is valid; at most {LIFETIME_SECONDS_MAX}.",
 )
-@with_options((*DATA_OPTIONS, OWN_TENANT))
+@with_options((*DATA_OPTIONS, replace(TOKEN_TENANT, help="Tenant in the token (tid).")))
 def token(
     principal: str | None, roles: tuple[str, ...], audience: str, lifetime: int, **given: Any
 ) -> None:
@@ -71,10 +69,10 @@ def token(
     for flag, text in (("--audience", audience), ("--principal", principal)):
         if text == "":
             raise BrokenOption(f"{flag} must not be empty.")
-    claimed = [_role_name(name) for name in roles]
+    claimed = [required_role("--role", name).name for name in roles]
     if principal is None and not roles:
         claimed = [DATA_CONTRIBUTOR.name]
-    own_key = with_documents(configuration, _own_key)
+    own_key = with_engine(configuration, _own_key)
     print(
         issue_token(
             own_key,
@@ -88,26 +86,25 @@ def token(
     )
 
 
-def _role_name(text: str) -> str:
+def required_role(source: str, text: str) -> Role:
+    """The role of this name or id; `BrokenOption` if there is none."""
     role = find_role(text)
     if role is None:
-        raise unknown_role("--role", text)
-    return role.name
+        names = ", ".join(each.name for each in ROLES)
+        raise BrokenOption(f"{source} names no role: {text!r}; the roles are {names}.")
+    return role
 
 
-def unknown_role(source: str, text: str) -> BrokenOption:
-    """The error for a role that does not exist."""
-    names = ", ".join(role.name for role in ROLES)
-    return BrokenOption(f"{source} names no role: {text!r}; the roles are {names}.")
-
-
-async def _own_key(documents: Documents) -> Members:
+async def _own_key(engine: Engine) -> Members:
     from tablestone.auth.bearer_tokens import make_issuer  # noqa: PLC0415 - as above
 
+    documents = Documents(engine)
     stored = await documents.get(DocumentKind.SECRETS, OWN_KEY, dict)
     if stored is None:
         fresh = make_issuer()
         await documents.change(DocumentKind.SECRETS, OWN_KEY, lambda members: members or fresh)
-        stored = await documents.get(DocumentKind.SECRETS, OWN_KEY, dict)
+        stored = await documents.get(
+            DocumentKind.SECRETS, OWN_KEY, dict
+        )  # another process may have been first
         assert stored is not None
     return stored
