@@ -45,7 +45,7 @@ UNDERSTOOD = {
     ),
     "an issuer that is no address, with keys": (
         Given({}, command_line={"token-issuer": ("urn:issuer,keys.json",)}),
-        TokenRules((TrustedIssuer("urn:issuer", "keys.json", None),)),
+        TokenRules((TrustedIssuer("urn:issuer", str(Path.cwd() / "keys.json"), None),)),
     ),
     "all of it in the file": (
         Given(

@@ -1,18 +1,20 @@
-"""The options of `tablestone`: one table, read by the command line, the environment, the file and the documentation.
+"""The options of `tablestone`: one table for the command line, the environment, the file and the documentation.
 
-Each has the function that makes its value of a text. The function raises `BrokenOption` with the end of a sentence;
+Each option has a function that parses its value. The function raises `BrokenOption` with the end of a sentence;
 `option_sources` knows where the text came from, and puts that before it.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import shlex
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -22,7 +24,7 @@ from tablestone.auth.account import KEYS_MAX, decode_key, is_account_name
 from tablestone.configuration import (
     DEVELOPMENT_TENANT,
     ENTRA_ID,
-    EXPLORER_FORMS,
+    EXPLORER_ON,
     EXPLORER_READ_ONLY,
     INSIGHT_FORMS,
     LOCAL_DOMAIN,
@@ -37,7 +39,7 @@ from tablestone.configuration import (
 )
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.kind import EngineUrl
-from tablestone.engines.registry import NoSuchEngine, forms, kind_of
+from tablestone.engines.registry import NoSuchEngine, capabilities_of, forms, kind_of
 from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
 from tablestone.server.tls_certificate import is_certifiable
 from tablestone.telemetry.logs import LOG_FORMATS, TEXT
@@ -57,6 +59,11 @@ class BrokenOption(Exception):
     """An unusable value of an option, as one sentence for the person who gave it."""
 
 
+def must_be(form: str, text: str) -> BrokenOption:
+    """The error for a text that is not of this form."""
+    return BrokenOption(f"must be {form}, not {text!r}")
+
+
 def parse_text(text: str) -> str:
     if not text or "\0" in text:
         raise BrokenOption("must not be empty")
@@ -70,26 +77,36 @@ def number(least: int, most: int) -> Callable[[str], int]:
         # Python refuses to read a number of thousands of digits.
         is_number = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
         if not is_number or not least <= int(text) <= most:
-            raise BrokenOption(f"must be a number from {least} to {most}, not {text!r}")
+            raise must_be(f"a number from {least} to {most}", text)
         return int(text)
 
     return parse
 
 
-def one_of(words: Sequence[str]) -> Callable[[str], str]:
-    """Parse one of these words, in letters of any case."""
+def one_of(words: Sequence[str], values: Sequence[Any] | None = None) -> Callable[[str], Any]:
+    """Parse one of these words, in letters of any case. Without `values`, each word is its own value."""
+    by_word = dict(zip(words, values or words, strict=True))
 
-    def parse(text: str) -> str:
-        if text.lower() not in words:
-            *first, last = words
-            raise BrokenOption(f"must be {', '.join(first)} or {last}, not {text!r}")
-        return text.lower()
+    def parse(text: str) -> Any:
+        if text.lower() not in by_word:
+            raise must_be(_either(words), text)
+        return by_word[text.lower()]
 
     return parse
 
 
+def _either(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}"
+
+
 parse_port = number(0, PORT_MAX)
 parse_limit = number(1, LIMIT_MAX)
+parse_truth = one_of(("true", "false"), (True, False))
+parse_explorer = one_of(
+    ("true", "false", EXPLORER_READ_ONLY), (EXPLORER_ON, None, EXPLORER_READ_ONLY)
+)
+parse_any_version = one_of([each.value for each in UnknownVersions], list(UnknownVersions))
 _parse_target = number(0, LIMIT_MAX)
 
 
@@ -97,9 +114,7 @@ def parse_admin(text: str) -> AdminAddress:
     """`PORT` or `HOST:PORT`; an IPv6 address stands in brackets."""
     host, colon, port = text.rpartition(":")
     brackets_match = host.startswith("[") == host.endswith("]") == (":" in host)
-    refused = BrokenOption(
-        f"must be PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003, not {text!r}"
-    )
+    refused = must_be("PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003", text)
     if (colon and not host.strip("[]")) or not brackets_match:
         raise refused
     try:
@@ -134,7 +149,7 @@ def parse_targets(text: str) -> ThroughputTargets:
         return ThroughputTargets(_parse_target(account), _parse_target(partition))
     except BrokenOption:
         form = f"{TARGETS_OF_AZURE} or two numbers from 0 to {LIMIT_MAX}, such as 20000,2000"
-        raise BrokenOption(f"must be {form}, not {text!r}") from None
+        raise must_be(form, text) from None
 
 
 def parse_engine(text: str) -> str:
@@ -148,8 +163,7 @@ def parse_engine(text: str) -> str:
         }
         if names_a_place[kind_of(scheme).capabilities.stored_in]:
             return str(EngineUrl(scheme, place or ""))
-    *first, last = forms()
-    raise BrokenOption(f"must be {', '.join(first)} or {last}, not {url.shown!r}")
+    raise must_be(_either(forms()), url.shown)
 
 
 def parse_account(text: str) -> AccountKeys:
@@ -191,16 +205,14 @@ def checked_account(name: str, keys: list[str], form: str = ACCOUNT_FORM) -> Acc
 def parse_domain(text: str) -> str:
     domain = normalized_host(text)
     if _DOMAIN.fullmatch(domain) is None or _ADDRESS.fullmatch(domain) is not None:
-        raise BrokenOption(f"must be a domain's name, such as example.com, not {text!r}")
+        raise must_be("a domain's name, such as example.com", text)
     return domain
 
 
 def parse_custom_domain(text: str) -> tuple[str, str]:
     host, _, account = text.partition("=")
     if _DOMAIN.fullmatch(host) is None or not is_account_name(account.removesuffix("-secondary")):
-        raise BrokenOption(
-            f"must be a host's name and an account, such as tables.example.com=ACCOUNT, not {text!r}"
-        )
+        raise must_be("a host's name and an account, such as tables.example.com=ACCOUNT", text)
     host = normalized_host(host)
     if host == LOCAL_DOMAIN or _ADDRESS.fullmatch(host) is not None:
         # All path-style URLs of this machine, also those that the server prints, would lead to that account.
@@ -221,29 +233,9 @@ def parse_tls(text: str) -> str:
     return text
 
 
-def parse_truth(text: str) -> bool:
-    if text.lower() not in {"true", "false"}:
-        raise BrokenOption(f"must be true or false, not {text!r}")
-    return text.lower() == "true"
-
-
-def parse_explorer(text: str) -> str | None:
-    """One of `EXPLORER_FORMS`; None for false."""
-    if text.lower() not in {"false", *EXPLORER_FORMS}:
-        raise BrokenOption(f"must be true, false or {EXPLORER_READ_ONLY}, not {text!r}")
-    return text.lower() if text.lower() != "false" else None
-
-
-def parse_any_version(text: str) -> UnknownVersions:
-    try:
-        return UnknownVersions(text.lower())
-    except ValueError:
-        raise BrokenOption(f"must be later, true or false, not {text!r}") from None
-
-
 def parse_certified_name(text: str) -> str:
     if not is_certifiable(text):
-        raise BrokenOption(f"must be a host name or an IP address, not {text!r}")
+        raise must_be("a host name or an IP address", text)
     return text
 
 
@@ -251,9 +243,7 @@ def parse_network(text: str) -> str:
     try:
         return str(ipaddress.ip_network(text) if "/" in text else ipaddress.ip_address(text))
     except ValueError:
-        raise BrokenOption(
-            f"must be an IP address or a network such as 10.0.0.0/8, not {text!r}"
-        ) from None
+        raise must_be("an IP address or a network such as 10.0.0.0/8", text) from None
 
 
 def parse_issuer(text: str) -> TrustedIssuer:
@@ -261,29 +251,70 @@ def parse_issuer(text: str) -> TrustedIssuer:
     name, _, keys = text.partition(",")
     parts = urlsplit(name)
     if not parts.scheme or not (parts.netloc or keys):
-        raise BrokenOption(f"must be ISSUER or ISSUER,KEYS, and the issuer a URL, not {text!r}")
-    for address in (keys,) if keys else (name,):
-        if "://" in address and not is_safe_address(address):
-            raise BrokenOption(f"has keys that others could change under way, not https: {address}")
+        raise must_be("ISSUER or ISSUER,KEYS, and the issuer a URL", text)
+    address = keys or name
+    if "://" in address and not is_safe_address(address):
+        raise BrokenOption(f"has keys that others could change under way, not https: {address}")
     tenant = _GUID.search(name)
     return TrustedIssuer(name, keys or None, None if tenant is None else tenant[0].lower())
 
 
 def parse_tenant(text: str) -> str:
     if not _GUID.fullmatch(text):
-        raise BrokenOption(f"must be a GUID, not {text!r}")
+        raise must_be("a GUID", text)
     return text.lower()
 
 
 def parse_authority(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme != "https" or not parts.hostname or text != f"https://{parts.netloc}":
-        raise BrokenOption(f"must be https:// and a host, without a path, not {text!r}")
+        raise must_be("https:// and a host, without a path", text)
     return text
 
 
 _GUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 SELF_SIGNED = "self-signed"
+
+
+def path_from(text: str, directory: Path, what: str = "file") -> Path:
+    """The absolute path of a text, from this directory. `BrokenOption` is a whole sentence."""
+    try:
+        path = directory / Path(text).expanduser()
+    except RuntimeError:
+        raise BrokenOption(
+            f"The {what} {text} cannot be found: there is no such home directory."
+        ) from None
+    require_utf8(path, what)
+    return path
+
+
+def require_utf8(path: Path, what: str) -> None:
+    """Refuse a path with other bytes: SQLite opens no such file, and no message could name it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise BrokenOption(f"The path of the {what} must be UTF-8, and {shown} is not.") from None
+
+
+def _data_from(text: str, directory: Path) -> Path:
+    return path_from(text, directory, "data directory")
+
+
+def _engine_from(url: str, directory: Path) -> str:
+    scheme, place = EngineUrl.parse(url)
+    if place and capabilities_of(url).stored_in is StoredIn.DIRECTORY:
+        return str(EngineUrl(scheme, str(_data_from(place, directory))))
+    return url
+
+
+def _access_log_from(target: str, directory: Path) -> str | Path:
+    return target if target in LOG_FORMATS else path_from(target, directory)
+
+
+def _issuer_from(issuer: TrustedIssuer, directory: Path) -> TrustedIssuer:
+    file = issuer.keys_file
+    return issuer if file is None else replace(issuer, keys=str(path_from(str(file), directory)))
 
 
 VARIABLE_PREFIX = "TABLESTONE_"
@@ -292,14 +323,13 @@ CONFIG_VARIABLE = "TABLESTONE_CONFIG"
 
 
 class FileForm(NamedTuple):
-    """The form of an option in the file: the types of its TOML value, and the words for messages and documents."""
+    """The form of an option in the file: the types of its TOML value, and their name in messages and documents."""
 
     kinds: tuple[type, ...]
     words: str
 
 
 TEXT_FORM: Final = FileForm((str,), "a string")
-LIST_FORM: Final = FileForm((str,), "a string or a list of strings")
 NUMBER_FORM: Final = FileForm((int,), "a number")
 TRUTH_FORM: Final = FileForm((bool,), "true or false")
 ADDRESS_FORM: Final = FileForm((int, str), "a number or a string")
@@ -314,18 +344,21 @@ class Option:
     name: str
     metavar: str
     help: str
-    default: str
     parse: Callable[[str], Any]
+    default: str = "none"
+    """The default in words, for the help."""
     repeatable: bool = False
     bare: str | None = None
     """The value of the option if it stands on the command line without one; None if it must have one."""
     form: FileForm = TEXT_FORM
+    resolve: Callable[[Any, Path], Any] | None = None
+    """Makes the path in a value absolute, from this directory."""
     once: tuple[str, Callable[[Any], str]] | None = None
     """For a repeatable option: the part that no two values may share, as its name in messages and a function for it."""
 
     @property
     def parameter(self) -> str:
-        """The name of the argument that a command gets."""
+        """The name of the command's argument."""
         return self.name.replace("-", "_")
 
     @property
@@ -342,97 +375,96 @@ class Option:
         return f"{VARIABLE_PREFIX}{self.name.replace('-', '_').upper()}"
 
 
-HOST = Option("host", "ADDRESS", "Address to listen on.", "127.0.0.1", parse_text)
+HOST = Option("host", "ADDRESS", "Address to listen on.", parse_text, "127.0.0.1")
 PORT = Option(
-    "port", "PORT", "Port to listen on; 0 takes a free port.", "10002", parse_port, form=NUMBER_FORM
+    "port", "PORT", "Port to listen on; 0 takes a free port.", parse_port, "10002", form=NUMBER_FORM
 )
 DATA = Option(
     "data",
     "DIR",
     "Directory that holds the data; created if it does not exist.",
-    "the user's data directory",
     parse_text,
+    "the user's data directory",
+    resolve=_data_from,
 )
 ENGINE = Option(
     "engine",
     "URL",
     "Storage engine: sqlite (in the data directory), sqlite:DIR (in DIR), memory (lost at the end) or cassandra://… "
     "(in a cluster).",
-    "sqlite",
     parse_engine,
+    "sqlite",
+    resolve=_engine_from,
 )
 ENCRYPTION_KEY_FILE = Option(
     "encryption-key-file",
     "FILE",
     "File with the key that encrypts the data directory: 32 bytes in base64 or in hexadecimal digits.",
-    "the data is not encrypted",
     parse_text,
+    "the data is not encrypted",
+    resolve=path_from,
 )
 ACCOUNT = Option(
     "account",
     ACCOUNT_FORM,
     "Account and its keys, in place of the development account; none: serve only stored accounts.",
-    "devstoreaccount1 with its well-known key",
     parse_account,
+    "devstoreaccount1 with its well-known key",
     repeatable=True,
-    form=LIST_FORM,
     once=("account", lambda account: account.name),
 )
 DOMAIN = Option(
     "domain",
     "DOMAIN",
     "Domain below which accounts have host names: ACCOUNT.table.DOMAIN.",
-    "localhost, which is always included",
     parse_domain,
+    "localhost, which is always included",
     repeatable=True,
-    form=LIST_FORM,
 )
 CUSTOM_DOMAIN = Option(
     "custom-domain",
     "HOST=ACCOUNT",
     "Host name of an account; with ACCOUNT-secondary, of its secondary.",
-    "none",
     parse_custom_domain,
     repeatable=True,
-    form=LIST_FORM,
     once=("host", lambda custom_domain: custom_domain[0]),
 )
 TLS = Option(
     "tls",
     SELF_SIGNED,
     "Serve TLS with a development certificate, created at the first start and then kept.",
-    "plain HTTP",
     parse_tls,
+    "plain HTTP",
 )
 TLS_NAME = Option(
     "tls-name",
     "NAME",
     "Additional host name or address for the self-signed certificate.",
-    "localhost, its addresses, the host and the domains",
     parse_certified_name,
+    "localhost, its addresses, the host and the domains",
     repeatable=True,
-    form=LIST_FORM,
 )
 TLS_CERTIFICATE = Option(
     "tls-certificate",
     "FILE",
     "Serve TLS with this certificate chain (PEM); read again when it changes.",
-    "none",
     parse_text,
+    resolve=path_from,
 )
 TLS_KEY = Option(
     "tls-key",
     "FILE",
     "Private key of the certificate (PEM), if it is not in the same file.",
-    "the certificate's file",
     parse_text,
+    "the certificate's file",
+    resolve=path_from,
 )
 HTTPS_ONLY = Option(
     "https-only",
     "true|false",
     "Refuse requests over plain HTTP, as supportsHttpsTrafficOnly does.",
-    "false",
     parse_truth,
+    "false",
     form=TRUTH_FORM,
     bare="true",
 )
@@ -440,18 +472,16 @@ TRUSTED_PROXY = Option(
     "trusted-proxy",
     "ADDRESS",
     "Address or network of a proxy whose X-Forwarded-Proto and X-Forwarded-For headers are trusted.",
-    "none",
     parse_network,
     repeatable=True,
-    form=LIST_FORM,
 )
 ANY_VERSION = Option(
     "any-version",
     "later|true|false",
     "Versions of the service (x-ms-version, sv) that are not known and are served all the same, as the last known one "
     "before them: those later than all known ones (later), any (true), or none (false).",
-    UnknownVersions.LATER.value,
     parse_any_version,
+    UnknownVersions.LATER.value,
     form=ANY_VERSION_FORM,
     bare=UnknownVersions.ALL.value,
 )
@@ -459,8 +489,8 @@ WORKERS = Option(
     "workers",
     "N",
     "Number of worker processes.",
-    "one for each processor, at most 4; one with the memory engine",
     number(1, 64),
+    "one for each processor, at most 4; one with the memory engine",
     form=NUMBER_FORM,
 )
 TOKEN_ISSUER = Option(
@@ -468,41 +498,40 @@ TOKEN_ISSUER = Option(
     "ISSUER[,KEYS]",
     "Issuer whose bearer tokens are accepted; KEYS is the URL or file of its keys (JWKS), by default as its OpenID "
     "configuration says.",
-    "only the server itself",
     parse_issuer,
+    "only the server itself",
     repeatable=True,
-    form=LIST_FORM,
     once=("issuer", lambda issuer: issuer.name),
+    resolve=_issuer_from,
 )
 TOKEN_AUDIENCE = Option(
     "token-audience",
     "AUDIENCE",
     "Additional audience that bearer tokens may name.",
-    "the audiences of Azure Storage",
     parse_text,
+    "the audiences of Azure Storage",
     repeatable=True,
-    form=LIST_FORM,
 )
 TOKEN_TENANT = Option(
     "token-tenant",
     "GUID",
     "Tenant that the challenge for clients without a token names.",
-    DEVELOPMENT_TENANT,
     parse_tenant,
+    DEVELOPMENT_TENANT,
 )
 TOKEN_AUTHORITY = Option(
     "token-authority",
     "URL",
     "Authority that the challenge for clients without a token names.",
-    ENTRA_ID,
     parse_authority,
+    ENTRA_ID,
 )
 TABLE_DELETION_SECONDS = Option(
     "table-deletion-seconds",
     "N",
     "Seconds for which a deleted table's name stays reserved (409 TableBeingDeleted); on Azure 40 or more.",
-    "0",
     number(0, 24 * 60 * 60),
+    "0",
     form=NUMBER_FORM,
 )
 _LIMITS = AdmissionLimits()
@@ -511,16 +540,16 @@ MAX_CONNECTIONS = Option(
     "N",
     "Connections at a time. A new one above it closes the one that is idle for longest; if none is idle, the answer is "
     "503 ServerBusy.",
-    str(_LIMITS.connections_max),
     parse_limit,
+    str(_LIMITS.connections_max),
     form=NUMBER_FORM,
 )
 MAX_REQUESTS = Option(
     "max-requests",
     "N",
     "Requests under way at a time; above it, the answer is 503 ServerBusy.",
-    str(_LIMITS.requests_max),
     parse_limit,
+    str(_LIMITS.requests_max),
     form=NUMBER_FORM,
 )
 MAX_BUFFERS = Option(
@@ -528,43 +557,41 @@ MAX_BUFFERS = Option(
     "MIB",
     "MiB in memory for requests that arrive slowly and answers that are read slowly; above it, the answer is 503 "
     "ServerBusy.",
-    str(_LIMITS.buffered_mebibytes_max),
     parse_limit,
+    str(_LIMITS.buffered_mebibytes_max),
     form=NUMBER_FORM,
 )
 TARGETS = Option(
     "targets",
     "azure|ACCOUNT,PARTITION",
     "Entities a second of an account and of a partition; above them, the answer is 503 ServerBusy. azure: 20000,2000.",
-    "none",
     parse_targets,
 )
 LOG_LEVEL = Option(
     "log-level",
     "LEVEL",
     f"Least severe messages that are logged, on standard error: {', '.join(LOG_LEVELS)}.",
-    "info",
     one_of(LOG_LEVELS),
+    "info",
 )
 LOG_FORMAT = Option(
     "log-format",
     "|".join(LOG_FORMATS),
     "Form of the messages on standard error, and of an access log in a file.",
-    TEXT,
     one_of(LOG_FORMATS),
+    TEXT,
 )
 ACCESS_LOG = Option(
     "access-log",
     "text|json|FILE",
     "Log one line for each request: as text or as JSON to standard output, or to a file that SIGHUP reopens.",
-    "none",
     parse_text,
+    resolve=_access_log_from,
 )
 ADMIN = Option(
     "admin",
     "[HOST:]PORT",
     "Second address, for the operator: health, metrics and version; on 127.0.0.1 unless HOST is given.",
-    "none",
     parse_admin,
     form=ADDRESS_FORM,
 )
@@ -572,15 +599,14 @@ PRINT = Option(
     "print",
     "|".join(READY_FORMS),
     "Form of the lines that say that the server is ready; json is one line with its addresses and ports.",
-    READY_TEXT,
     one_of(READY_FORMS),
+    READY_TEXT,
 )
 CONTROL = Option(
     "control",
     "PORT",
     "For tests: serve an API that erases and restores the data, injects faults and steers the clock, on this port of "
     "the loopback address; 0 takes a free port. Needs --engine memory.",
-    "none",
     parse_control_port,
     form=NUMBER_FORM,
 )
@@ -589,8 +615,8 @@ REALISM = Option(
     "true|false",
     "For tests, with --control: be as slow and as divided as Azure. Names of deleted tables are taken for 40 s, pages "
     "end with partition ranges, the secondary is behind.",
-    "false",
     parse_truth,
+    "false",
     form=TRUTH_FORM,
     bare="true",
 )
@@ -599,8 +625,8 @@ EXPLORER = Option(
     "true|false|read-only",
     "Serve the explorer, a page in the browser for the tables, on the admin address; without --admin on a free port of "
     "127.0.0.1. With read-only it refuses every change.",
-    "false",
     parse_explorer,
+    "false",
     form=EXPLORER_FORM,
     bare="true",
 )
@@ -608,18 +634,17 @@ METRICS_TABLES = Option(
     "metrics-tables",
     "true|false",
     "Let metrics count by account and table too, with their names.",
-    "false",
     parse_truth,
+    "false",
     form=TRUTH_FORM,
     bare="true",
 )
-
 INSIGHT = Option(
     "insight",
     "|".join(INSIGHT_FORMS),
     "How the admin address tells of partitions: by their keys, by hashes of their keys, or not at all.",
-    "keys if --admin is on a loopback address, else hashed",
     one_of(INSIGHT_FORMS),
+    "keys if --admin is on a loopback address, else hashed",
 )
 
 CHECK_OPTIONS = (
@@ -696,9 +721,7 @@ def _help(option: Option) -> str:
 
 
 def storage_flags(given: Mapping[str, Any]) -> str:
-    """The options that name the storage, as they were typed, for the end of another command that a person can paste."""
-    options = (DATA, ENGINE, ENCRYPTION_KEY_FILE)
-    flags = {option.parameter: option.flag for option in options}
-    flags["config"] = CONFIG_FLAG
-    typed = ((flag, given.get(name)) for name, flag in flags.items())
+    """The options that name the storage, as they were typed, to paste behind another command."""
+    flags = {option.parameter: option.flag for option in (DATA, ENGINE, ENCRYPTION_KEY_FILE)}
+    typed = ((flag, given.get(name)) for name, flag in {**flags, "config": CONFIG_FLAG}.items())
     return "".join(f" {flag} {shlex.quote(value)}" for flag, value in typed if value)

@@ -30,7 +30,7 @@ class StoredPlace(NamedTuple):
 
     @property
     def key(self) -> EncryptionKey | None:
-        return None if self.key_file is None else key_in_file(str(self.key_file))
+        return None if self.key_file is None else key_in_file(self.key_file)
 
 
 def encrypted_place(directory: Path) -> StoredPlace:

@@ -26,12 +26,12 @@ from tablestone.cli.local_directory import (
     reason_of,
     refusing_denied_places,
 )
-from tablestone.cli.option_sources import require_utf8
 from tablestone.cli.options import (
     CHECK_OPTIONS,
     DATA_OPTIONS,
     BrokenOption,
     quiet_option,
+    require_utf8,
     with_options,
 )
 from tablestone.clock import unix_seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -22,6 +23,7 @@ from tablestone.cli.options import (
     CHANGE_OPTIONS,
     ENCRYPTION_KEY_FILE,
     BrokenOption,
+    path_from,
     quiet_option,
     with_options,
 )
@@ -121,7 +123,7 @@ def rekey(new_key_file: str, *, quiet: bool, **given: Any) -> None:
     were made with.
     """
     directory = _required_key(given)
-    new = key_in_file(new_key_file)
+    new = key_in_file(path_from(new_key_file, Path.cwd()))
     if new == directory.key:
         raise BrokenOption(f"The key in {new_key_file} is the present one: make a new one.")
     written = _reencrypt(directory, directory.key, new, "rekey", quiet=quiet)
