@@ -8,7 +8,6 @@ server must, and looks at nothing. Everything that Tablestone needs beyond this 
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -71,7 +70,6 @@ def main() -> None:
         replace(CONFIGURATION, workers=int(sys.argv[1])),
         lambda address, _admin: print(f"{address}/{DEVELOPMENT_ACCOUNT.name}", flush=True),
         lambda _configuration, _place: Constant(),
-        lambda _engine, _key: nullcontext(),
     )
 
 

@@ -24,8 +24,8 @@ from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.engines.sqlite.commit import RowWriter
 from tablestone.engines.sqlite.read import RowReader
 from tablestone.server.http_connection import HttpConnection
+from tablestone.server.http_server import admission_of, uvicorn_config
 from tablestone.server.requests import account_address, batch, pipeline
-from tablestone.server.worker import admission_of, uvicorn_config
 from tablestone.tables import service, writes
 
 STEPS: Final[dict[str, tuple[tuple[Any, str], ...]]] = {
@@ -105,8 +105,8 @@ def connections(application: Any, number: int) -> list[_Connection]:
     """Connections to an application, with the options the server gives them."""
     state = ServerState()
     state.default_headers = [(b"date", b"Thu, 05 Jan 2017 03:25:45 GMT")]
-    config = uvicorn_config(CONFIGURATION, application, None)
     loop, admission = asyncio.get_running_loop(), admission_of(CONFIGURATION)
+    config = uvicorn_config(CONFIGURATION, application, admission)
     made = [
         _Connection(
             config,

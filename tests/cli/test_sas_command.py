@@ -244,11 +244,18 @@ def test_a_user_without_a_home_directory_is_told_how_to_name_one(
         assert str(refused.value) == sentence
 
 
-def test_the_usual_port_that_is_taken_is_explained() -> None:
-    from tablestone.server.start import USUAL_PORT, _of_taken_port  # noqa: PLC0415
+def test_the_usual_port_that_is_taken_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tablestone.server import start  # noqa: PLC0415
+    from tablestone.server.worker import StartRefused  # noqa: PLC0415
 
-    assert _of_taken_port(USUAL_PORT, "--port") == (
-        " It is often another Tablestone, or Azurite. --port 0 takes a free port."
+    with start.listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        monkeypatch.setattr(start, "USUAL_PORT", port)
+        with pytest.raises(StartRefused) as refused:
+            start.listen("127.0.0.1", port)
+    assert str(refused.value) == (
+        f"Cannot listen on 127.0.0.1:{port}: address already in use. "
+        "It is often another Tablestone, or Azurite. --port 0 takes a free port."
     )
 
 

@@ -11,7 +11,6 @@ from tablestone.configuration import Configuration
 from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.http_server import LOOK_SECONDS_MAX, HttpServer
 from tablestone.server.start import listen
-from tablestone.server.worker import admission_of, uvicorn_config
 
 ANSWER_SECONDS = 3.0
 REQUEST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n"
@@ -56,9 +55,7 @@ async def stop_took(*, with_request: bool) -> float:
     configuration = Configuration("127.0.0.1", 0, None, "memory:", (), "error")
     ready = asyncio.Event()
     listener = listen("127.0.0.1", 0)
-    admission = admission_of(configuration)
-    config = uvicorn_config(configuration, application, None, admission)
-    server = HttpServer(config, listener, ready.set, admission)
+    server = HttpServer(configuration, application, listener, ready.set)
     serving = asyncio.ensure_future(server.run_until_stopped())
     await ready.wait()
     client = socket.create_connection(listener.getsockname())

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from tablestone import limits
 from tablestone.clock import monotonic_seconds
+from tablestone.telemetry.logs import OnceAMinute
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +30,6 @@ SHARE: Final = 8
 """Each pass over the connections notes one in eight of them as the next to close."""
 PAUSE_SECONDS: Final = 0.1
 """Seconds until the next pass, after a pass that found no idle connection."""
-WARNING_SECONDS: Final = 60.0
-"""Seconds between two warnings in the log, at least."""
 
 
 class Idle(Protocol):
@@ -52,7 +51,7 @@ class ConnectionLimit:
         self._noted: list[tuple[float, Idle]] = []
         """The connections that were idle for longest at the last pass, the longest last."""
         self._next_look_at = 0.0
-        self._next_warning_at = 0.0
+        self._warnings = OnceAMinute()
         self._tries_again = False
 
     def make(self, connections: Collection[Idle], loop: AbstractEventLoop) -> None:
@@ -61,33 +60,29 @@ class ConnectionLimit:
         If too few are idle, it tries again later, until enough connections have ended.
         """
         while len(connections) >= self._connections_max:
-            longest = self._longest_idle(connections, loop.time())
-            if longest is None:
+            idle = self._longest_idle(connections, loop.time())
+            if idle is None:
                 if not self._tries_again:
                     self._tries_again = True
                     loop.call_later(IDLE_SECONDS_MIN, self._try_again, connections, loop)
                 return
-            longest.end_idle()
+            idle.end_idle()
 
     def _try_again(self, connections: Collection[Idle], loop: AbstractEventLoop) -> None:
         self._tries_again = False
         self.make(connections, loop)
 
     def _longest_idle(self, connections: Collection[Idle], now: float) -> Idle | None:
-        longest = self._next_noted()
-        if longest is None and now >= self._next_look_at:
-            self._look_through(connections, now)
-            longest = self._next_noted()
-        return longest
-
-    def _next_noted(self) -> Idle | None:
-        while self._noted:
+        while self._noted or self._look_through(connections, now):
             since, noted = self._noted.pop()
             if noted.idle_since == since:
                 return noted
         return None
 
-    def _look_through(self, connections: Collection[Idle], now: float) -> None:
+    def _look_through(self, connections: Collection[Idle], now: float) -> bool:
+        """Note the connections that are idle for longest; False if there are none, or if it is too early to look."""
+        if now < self._next_look_at:
+            return False
         latest = now - IDLE_SECONDS_MIN
         idle = [
             (since, each)
@@ -98,13 +93,13 @@ class ConnectionLimit:
         self._noted = heapq.nsmallest(noted, idle, key=itemgetter(0))[::-1]
         if not self._noted:
             self._next_look_at = now + PAUSE_SECONDS
-        if now >= self._next_warning_at:
-            self._next_warning_at = now + WARNING_SECONDS
+        if self._warnings.is_due():
             logger.warning(
                 "There are %d connections, as many as this process serves: a new connection closes an idle one; if "
                 "none is idle, requests are refused.",
                 len(connections),
             )
+        return bool(self._noted)
 
 
 LATE_SECONDS: Final = 0.002
@@ -205,15 +200,20 @@ class Admission:
         self.rounds = Rounds(seconds)
         self.refused: dict[str, int] = {limit.value: 0 for limit in Limit}
         """Requests that were refused, by the name of the limit; each is shown before it refuses one."""
-        self._seconds = seconds
-        self._next_warning_at: dict[Limit, float] = {}
+        self._warnings = {limit: OnceAMinute(seconds) for limit in Limit}
+
+    def limit_reached(self, connections: int) -> Limit | None:
+        """The limit that one more request would exceed, with so many open connections."""
+        if connections >= self.connections_max:
+            return Limit.CONNECTIONS
+        if self.held_bytes >= self.held_bytes_max:
+            return Limit.BUFFERS
+        return Limit.REQUESTS if self.requests >= self.requests_max else None
 
     def count_refused(self, limit: Limit, address: str) -> None:
         """Count a request that is refused; the log names the limit once a minute."""
         self.refused[limit.value] += 1
-        now = self._seconds()
-        if now >= self._next_warning_at.get(limit, 0.0):
-            self._next_warning_at[limit] = now + WARNING_SECONDS
+        if self._warnings[limit].is_due():
             logger.warning("A request of %s is refused: %s.", address or "a client", REASONS[limit])
 
 

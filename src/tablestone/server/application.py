@@ -218,23 +218,18 @@ class Application:
             self._is_watched = self._wants_details = True
             self._engine = self._tracing.traced_engine(self._engine, configuration.engine)
             make_service = self._tracing.traced_tables(make_service)
+        targets = configuration.targets
+        if targets is not None:
+            kept = self._slot.shares or SharedSlots()
+            self._throughput = Throughput(targets.account, targets.partition, seconds, kept)
         return make_service(
             self._engine,
             clock,
             seconds,
             fresh_table_id,
             table_deletion_seconds=configuration.table_deletion_seconds,
-            **self._limited(),
+            throughput=self._throughput,
         )
-
-    def _limited(self) -> dict[str, Throughput]:
-        """The argument that limits the table service, if there are targets."""
-        targets = self._configuration.targets
-        if targets is None:
-            return {}
-        kept = self._slot.shares or SharedSlots()
-        self._throughput = Throughput(targets.account, targets.partition, self._parts.seconds, kept)
-        return {"throughput": self._throughput}
 
     @property
     def waits(self) -> bool:
@@ -265,8 +260,10 @@ class Application:
     ) -> None:
         """Let metrics count these open connections, those that were accepted, and requests refused by each limit."""
         if self._measures is not None:
+            self._measures.connections = connections
+            self._measures.accepted = accepted
             targets = {} if self._throughput is None else self._throughput.refused
-            self._measures.count_connections(connections, accepted, (refused, targets))
+            self._measures.refused = (refused, targets)
 
     def reopen_logs(self) -> None:
         """Open the files of the log again: a program has moved them away."""
@@ -288,15 +285,17 @@ class Application:
         request = request_of(scope, by_name, duplicated)
         body = RequestBody(receive, by_name, self._body_time_limit)
         record = self._new_record(request)
-        if self._tracing is None:
+        trace = None if self._tracing is None else self._tracing.begin(record, request)
+        try:
             response = await self._pipeline.answer(request, body.read, record)
             record.bytes_in = body.size
             self._note(record, response)
-            if record.details is None:
-                record.forget()
-                self._spare = record
-        else:
-            response = await self._answer_traced(self._tracing, request, body, record)
+        finally:
+            if trace is not None:
+                trace.end()
+        if record.details is None:
+            record.forget()
+            self._spare = record
         if not body.is_whole and has_body(by_name):
             if not body.is_read and is_worth_discarding(by_name):
                 await body.discard()
@@ -308,19 +307,6 @@ class Application:
             {"type": "http.response.start", "status": response.status, "headers": response.headers}
         )
         await send({"type": "http.response.body", "body": response.body})
-
-    async def _answer_traced(
-        self, tracing: Tracing, request: RawRequest, body: RequestBody, record: RequestRecord
-    ) -> RawResponse:
-        assert self._pipeline is not None
-        trace = tracing.begin(record, request)
-        try:
-            response = await self._pipeline.answer(request, body.read, record)
-            record.bytes_in = body.size
-            self._note(record, response)
-        finally:
-            trace.end()
-        return response
 
     async def refuse(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer that the server is busy, because the scope's `limit` is reached; then close the connection."""
@@ -411,20 +397,12 @@ class WorkerMeasures:
         self._gauges = {figure.name for figure in figures if figure.kind is FigureKind.GAUGE}
         self._caches = service.caches
         self._sweeper = sweeper
-        self._connections: Sized = ()
-        self._accepted: Callable[[], int] = int
-        self._refused: Iterable[Mapping[str, int]] = ()
-
-    def count_connections(
-        self,
-        connections: Sized,
-        accepted: Callable[[], int],
-        refused: Iterable[Mapping[str, int]],
-    ) -> None:
-        """Count these open connections from now on, those that were accepted, and requests refused by each limit."""
-        self._refused = refused
-        self._connections = connections
-        self._accepted = accepted
+        self.connections: Sized = ()
+        """The open connections."""
+        self.accepted: Callable[[], int] = int
+        """The number of connections that were accepted."""
+        self.refused: Iterable[Mapping[str, int]] = ()
+        """The numbers of refused requests, by limit."""
 
     def __call__(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The counts since the start of the worker, and the present values."""
@@ -436,20 +414,15 @@ class WorkerMeasures:
             "cache_hits": sum(cache.hits for cache in self._caches),
             "cache_misses": sum(cache.misses for cache in self._caches),
             "swept_rows": 0 if self._sweeper is None else self._sweeper.swept_rows,
-            "accepted": self._accepted(),
+            "accepted": self.accepted(),
             "refused_by_limit": {
-                limit: number for counts in self._refused for limit, number in counts.items()
+                limit: number for counts in self.refused for limit, number in counts.items()
             },
             "engine": {name: each for name, each in values.items() if name not in self._gauges},
         }
         now = {
-            "connections": len(self._connections),
+            "connections": len(self.connections),
             "sweeping": int(self._sweeper is not None and self._sweeper.is_busy),
             "engine": {name: each for name, each in values.items() if name in self._gauges},
         }
         return totals, now
-
-
-def create_application(configuration: Configuration, slot: WorkerSlot) -> Application:
-    """The application of one process of a server with this configuration."""
-    return Application(configuration, slot)

@@ -11,3 +11,4 @@ Receive = Callable[[], Awaitable[Message]]
 """Waits for the next message of the client: a piece of the body, or its end."""
 Send = Callable[[Message], Awaitable[None]]
 """Takes the next message of the answer: its start, or a piece of its body."""
+AsgiApplication = Callable[[Message, Receive, Send], Awaitable[None]]

@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import types
 from asyncio import TimerHandle
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
+from contextlib import suppress
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
+from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -27,9 +29,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from tablestone import limits
 from tablestone.model.errors import RETRY_AFTER, StorageError
 from tablestone.server.admission import REASONS, Admission, Limit
-
-if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
+from tablestone.server.asgi import AsgiApplication
 
 
 class Exchange(RequestResponseCycle):
@@ -44,8 +44,10 @@ class Exchange(RequestResponseCycle):
     """Counts the bytes of a piece of the body. Raises `StorageError` if there is no room for them."""
     end_unread: Callable[[], None] | None = None
     """Ends the connection after an answer to a request whose body has not arrived whole."""
+    limit: Limit | None = None
+    """The limit that this request exceeds, if it is refused before its turn has come."""
 
-    async def receive(self) -> ASGIReceiveEvent:
+    async def receive(self) -> Any:
         """As uvicorn has it, and a body that arrives in pieces is counted, which may raise `ServerBusy`."""
         if self.waiting_for_100_continue and not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -61,7 +63,7 @@ class Exchange(RequestResponseCycle):
             self.hold(len(body))
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
-    async def send(self, message: ASGISendEvent) -> None:
+    async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start" and not self.response_started:
             self.held_head = self._usual_head(message["status"], message["headers"])
             if self.held_head is not None:
@@ -116,9 +118,9 @@ _CONTENT_LENGTH: Final = b"\r\ncontent-length: "
 """As any line of a head except the first, which is the date."""
 
 
-def is_read(cycle: RequestResponseCycle) -> bool:
+def is_read(exchange: Exchange) -> bool:
     """Whether the request is a read without a body to wait for; only a task can wait."""
-    scope = cycle.scope
+    scope = exchange.scope
     return scope["method"] == "GET" and _BODY_HEADERS.isdisjoint(
         map(itemgetter(0), scope["headers"])
     )
@@ -143,18 +145,14 @@ async def finish(coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
 
 @types.coroutine
 def _rest_of(coroutine: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
-    step: Callable[[], Any]
-    while True:
-        try:
-            answer = yield awaited
-        except BaseException as error:  # noqa: BLE001 - the coroutine gets a cancellation too
-            step = partial(coroutine.throw, error)
-        else:
-            step = partial(coroutine.send, answer)
-        try:
-            awaited = step()
-        except StopIteration:
-            return
+    with suppress(StopIteration):
+        while True:
+            try:
+                yield awaited
+            except BaseException as error:  # noqa: BLE001 - the coroutine gets a cancellation too
+                awaited = coroutine.throw(error)
+            else:
+                awaited = coroutine.send(None)
 
 
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
@@ -167,7 +165,6 @@ _TOO_LARGE: Final = (
     b"content-length: %d\r\nconnection: close\r\n\r\n%b"
     % (len(_TOO_LARGE_SENTENCE), _TOO_LARGE_SENTENCE)
 )
-_NO_HTTP: Final = "Invalid HTTP request received."
 _VERSIONS: Final = frozenset(("1.1", "1.0"))
 """The parser takes 0.9 and 2.0 too, and reads what follows as if it were HTTP/1.1 (RFC 9112 2.3)."""
 TASKS_AT_ONCE: Final = 32
@@ -183,11 +180,14 @@ class HttpConnection(HttpToolsProtocol):
     called inside a task.
     """
 
+    cycle: Exchange | None  # type: ignore[assignment]
+    """The last request whose head is whole, which may wait for the answers before it."""
+
     def __init__(
         self,
         *arguments: Any,
         admission: Admission,
-        refuse: ASGI3Application,
+        refuse: AsgiApplication,
         waits: bool,
         on_made: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
@@ -195,7 +195,8 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(*arguments, **options)
         self._admission = admission
-        self._refuse, self._waits = refuse, waits
+        self._refuse: Any = refuse
+        self._waits = waits
         self._on_made, self._on_lost = on_made, on_lost
         self._address = ""
         self._held_arrived = 0
@@ -205,7 +206,9 @@ class HttpConnection(HttpToolsProtocol):
         self._reader_timer: TimerHandle | None = None
         self._is_overrun = False
         """Whether too many requests arrived, or a body did not arrive; later requests are not looked at."""
-        self._under_way: RequestResponseCycle | None = None
+        self._under_way: Exchange | None = None
+        self._pipelined: deque[Exchange] = deque()
+        """Requests that arrived before the answer of the one under way."""
         self._may_begin_at_once = False
         self._head_is_open = False
         self._bytes_without_progress = 0
@@ -228,7 +231,7 @@ class HttpConnection(HttpToolsProtocol):
         """Time, in the loop's seconds, since which no request is under way; None while one is. Half a head is none."""
         if self.transport.is_closing() or self.transport.get_write_buffer_size():
             return None
-        if self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr]
+        if self.cycle is not None and not self.cycle.response_complete:
             return None
         if self._head_timer is not None:
             return self._head_timer.when() - limits.REQUEST_HEAD_SECONDS_MAX
@@ -244,7 +247,9 @@ class HttpConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._may_begin_at_once = not self._waits
-        self._unset_keepalive_if_required()
+        self._idle_since = (
+            None  # the timer stays, and checks when it fires whether the connection is idle
+        )
         self._bytes_without_progress += len(data)
         try:
             self.parser.feed_data(data)
@@ -256,9 +261,10 @@ class HttpConnection(HttpToolsProtocol):
             self._end_with(_TOO_LARGE)
         if not self._head_is_open:
             # The data belongs to an answered request, or is an empty line: it ended the wait for the next request.
-            if self._idle_since is None and (
-                self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]
-            ):
+            is_answered = self.cycle is None or self.cycle.response_complete
+            if (
+                is_answered and self._idle_since is None
+            ):  # an answer sets it, also one that was given above
                 self._wait_for_head()
             return
         # Only a head that arrives in pieces gets here. Most heads arrive whole and cost nothing.
@@ -277,7 +283,7 @@ class HttpConnection(HttpToolsProtocol):
         A parser takes what follows the head for the other protocol, so another one gets the head again without
         `Upgrade`, and then the rest. Some HTTP clients ask for HTTP/2 like this with any request, Java's for one.
         """
-        while self._should_upgrade():
+        while self._asks_for_upgrade():
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
             try:
@@ -290,9 +296,13 @@ class HttpConnection(HttpToolsProtocol):
                 self._refuse_bytes()
             return
 
-    def _should_upgrade(self) -> bool:
-        """Whether uvicorn leaves the request that the parser has ended for; CONNECT is answered as it is."""
-        return not self._is_overrun and self.scope["method"] != "CONNECT"
+    def _asks_for_upgrade(self) -> bool:
+        """Whether the head has to be read again without `Upgrade`; CONNECT is answered as it is."""
+        return (
+            self.parser.should_upgrade()
+            and not self._is_overrun
+            and self.scope["method"] != "CONNECT"
+        )
 
     def _head_without_upgrade(self) -> bytes:
         method, version = self.scope["method"].encode(), self.scope["http_version"].encode()
@@ -303,8 +313,7 @@ class HttpConnection(HttpToolsProtocol):
     def _refuse_bytes(self) -> None:
         """Answer bytes that are not HTTP, as uvicorn does; not those behind the last request that is answered."""
         if not self._is_overrun:
-            self.logger.warning(_NO_HTTP)
-            self.send_400_response(_NO_HTTP)
+            self.send_400_response("Invalid HTTP request received.")
 
     def on_response_complete(self) -> None:
         """As uvicorn does it, except for the time-out of idle connections: uvicorn makes a timer for each answer."""
@@ -313,10 +322,10 @@ class HttpConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
-        if self.pipeline:
+        if self._pipelined:
             # Not at once: each request would be answered inside the call for the one before.
             self._may_begin_at_once = False
-            self._start_asgi_task(*self.pipeline.pop())
+            self._start(self._pipelined.popleft())
             return
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
@@ -327,10 +336,6 @@ class HttpConnection(HttpToolsProtocol):
         self._is_overrun = True
         self.loop.call_later(limits.BODY_DISCARD_SECONDS_MAX, self.end_idle)
 
-    def _unset_keepalive_if_required(self) -> None:
-        """Data has arrived. The timer is not cancelled; it checks when it fires whether the connection is idle."""
-        self._idle_since = None
-
     def _end_if_idle(self) -> None:
         self._idle_timer = None
         if self._idle_since is None:
@@ -339,7 +344,7 @@ class HttpConnection(HttpToolsProtocol):
         if rest <= 0 and self.transport.get_write_buffer_size():
             self.transport.abort()  # a close would wait until the client reads the answer
         elif rest <= 0:
-            self.timeout_keep_alive_handler()
+            self.transport.close()
         else:
             self._idle_timer = self.loop.call_later(rest, self._end_if_idle)
 
@@ -370,17 +375,49 @@ class HttpConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._bytes_without_progress = 0
         self._end_head()
-        if self.parser.get_http_version() not in _VERSIONS:
+        version = self.parser.get_http_version()
+        if version not in _VERSIONS:
             raise httptools.HttpParserError("another version of HTTP")
         if self._is_overrun:
             return
+        self.scope["method"] = self.parser.get_method().decode("ascii")
+        self.scope["http_version"] = version
+        if self._asks_for_upgrade():
+            return
         if not self.url.startswith(b"/"):
             take_host_of_target(self.url, self.headers)
-        super().on_headers_complete()
-        if len(self.pipeline) > limits.PIPELINED_REQUESTS_MAX:
+        target = httptools.parse_url(self.url)
+        self.scope["raw_path"] = target.path
+        self.scope["path"] = unquote(target.path.decode("ascii"))
+        self.scope["query_string"] = target.query or b""
+        previous = self.cycle
+        self.cycle = exchange = Exchange(
+            self.scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if previous is None or previous.response_complete:
+            self._start(exchange)
+            return
+        self.flow.pause_reading()
+        self._pipelined.append(exchange)
+        if len(self._pipelined) > limits.PIPELINED_REQUESTS_MAX:
             self._is_overrun = True
-            last, _ = self.pipeline.popleft()
-            self.pipeline.appendleft((last, self._refused(last, Limit.PIPELINED)))
+            exchange.limit = Limit.PIPELINED
+
+    def on_message_complete(self) -> None:
+        exchange = self.cycle
+        if exchange is not None and not exchange.response_complete and not self._asks_for_upgrade():
+            exchange.more_body = False
+            exchange.message_event.set()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more: answer the requests that arrived whole, then close. True keeps the connection open.
@@ -388,7 +425,7 @@ class HttpConnection(HttpToolsProtocol):
         TLS as asyncio and uvloop have it ends both directions at once, so there is no answer left to send.
         """
         self._end_head()
-        last = cast("RequestResponseCycle | None", self.cycle)  # uvicorn sets it late
+        last = self.cycle
         if self.scheme == "https" or last is None or last.response_complete or last.more_body:
             return False
         last.keep_alive = False
@@ -416,51 +453,45 @@ class HttpConnection(HttpToolsProtocol):
         else:
             self.loop.call_later(TLS_CLOSE_SECONDS_MAX, self._end_tls)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    def _start(self, exchange: Exchange) -> None:
         """Begin a request, at once if possible: refused, in a task, or as a read that needs no task.
 
         Of several requests that arrived together, only the first is run without a task: other clients have to be served
         between them. If the application waits for a network, no request is, because `asyncio.timeout` and task groups
         raise outside a task.
         """
-        self._under_way = cycle
-        cycle.__class__ = Exchange
+        self._under_way = exchange
         admission = self._admission
-        if (
-            admission.requests >= admission.requests_max
-            or admission.held_bytes >= admission.held_bytes_max
-            or app is not self.app
-        ):
-            limit = self._limit_reached(app)
-            if limit is not None:
-                app = self._refused(cycle, limit)
-            if app is self._refuse:  # it is not counted: then refusals would keep others out
-                super()._start_asgi_task(cycle, app)
-                return
+        limit = exchange.limit or admission.limit_reached(len(self.connections))
+        if limit is not None:
+            admission.count_refused(limit, self._address)
+            cast("dict[str, Any]", exchange.scope)["limit"] = limit
+            # It is not counted as under way: then refusals would keep others out.
+            refusing = self.loop.create_task(exchange.run_asgi(self._refuse))
+            refusing.add_done_callback(self.tasks.discard)
+            self.tasks.add(refusing)
+            return
         at_once, self._may_begin_at_once = self._may_begin_at_once, False
         if admission.rounds.is_late(self.loop) or (
-            len(self.tasks) >= TASKS_AT_ONCE and not (at_once and is_read(cycle))
+            len(self.tasks) >= TASKS_AT_ONCE and not (at_once and is_read(exchange))
         ):
             admission.requests += 1
-            admission.rounds.wait(
-                self._address, partial(self._begin_in_turn, cycle, app), self.loop
-            )
+            admission.rounds.wait(self._address, partial(self._begin_in_turn, exchange), self.loop)
         else:
-            self._begin(cycle, app, at_once=at_once)
+            self._begin(exchange, at_once=at_once)
 
-    def _begin_in_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> bool:
+    def _begin_in_turn(self, exchange: Exchange) -> bool:
         """Begin a request that has waited; True if the rest of it is a task."""
         self._admission.requests -= 1
-        return not cycle.disconnected and self._begin(cycle, app, at_once=not self._waits)
+        return not exchange.disconnected and self._begin(exchange, at_once=not self._waits)
 
-    def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application, *, at_once: bool) -> bool:
+    def _begin(self, exchange: Exchange, *, at_once: bool) -> bool:
         """Run a read to its first wait at once, because most reads never wait; anything else in a task."""
-        if not at_once or not is_read(cycle):
-            begun = cast("Exchange", cycle)
-            begun.hold, begun.end_unread = self._require_room, self._end_unread
-            self._begin_task(cycle.run_asgi(app))
+        answering = exchange.run_asgi(self.app)
+        if not at_once or not is_read(exchange):
+            exchange.hold, exchange.end_unread = self._require_room, self._end_unread
+            self._begin_task(answering)
             return True
-        answering = cycle.run_asgi(app)
         try:
             awaited = answering.send(None)
         except StopIteration:
@@ -478,21 +509,6 @@ class HttpConnection(HttpToolsProtocol):
     def _end_task(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         self._admission.requests -= 1
-
-    def _limit_reached(self, app: ASGI3Application) -> Limit | None:
-        """The limit that the next request would exceed, if it is not refused already."""
-        if app is self._refuse:
-            return None
-        if app is service_unavailable:
-            return Limit.CONNECTIONS
-        is_full = self._admission.held_bytes >= self._admission.held_bytes_max
-        return Limit.BUFFERS if is_full else Limit.REQUESTS
-
-    def _refused(self, cycle: RequestResponseCycle, limit: Limit) -> ASGI3Application:
-        """The application that answers a request beyond a limit."""
-        self._admission.count_refused(limit, self._address)
-        cast("dict[str, Any]", cycle.scope)["limit"] = limit
-        return self._refuse
 
     # Bytes in memory.
 

@@ -1,6 +1,6 @@
-"""uvicorn's server on the event loop of this process: accepts or receives connections, and stops without delay.
+"""uvicorn on the event loop of this process: accepts or receives connections, and stops without delay.
 
-Connections come from a listening socket or from the supervisor. Those of TLS count before their handshake.
+Connections come from a listening socket or from the supervisor. TLS connections count before their handshake.
 `TrustedProxies` reads the headers in which a proxy describes its client.
 """
 
@@ -8,52 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from uvicorn.config import Config
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.server import Server
 
 from tablestone import limits
-from tablestone.server.admission import Admission, Limit, TlsHandshake
+from tablestone.configuration import Configuration
+from tablestone.server.admission import MEBIBYTE, Admission, Limit, TlsHandshake
+from tablestone.server.asgi import Message, Receive, Send
 from tablestone.server.connection_handover import CONNECTIONS_PER_MESSAGE_MAX, WorkerEnd
-
-if TYPE_CHECKING:
-    from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
-
-_PROTOCOL: Final = b"x-forwarded-proto"
-
-
-class TrustedProxies(ProxyHeadersMiddleware):
-    """Gives a request the scheme and the client that a trusted proxy names."""
-
-    async def __call__(
-        self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
-    ) -> None:
-        if scope["type"] == "http":
-            scope["headers"] = [
-                (name, forwarded_scheme(value)) if name == _PROTOCOL else (name, value)
-                for name, value in scope["headers"]
-            ]
-        await super().__call__(scope, receive, send)
-
-
-def forwarded_scheme(value: bytes) -> bytes:
-    """`https` if every proxy on the way says so, `http` if one of them says `http`; empty for anything else."""
-    said = {each.strip().lower() for each in value.split(b",")}
-    if not said <= {b"http", b"https"}:
-        return b""
-    return b"https" if said == {b"https"} else b"http"
-
+from tablestone.server.http_connection import HttpConnection
+from tablestone.server.tls_certificate import ServedCertificate
 
 logger = logging.getLogger(__name__)
 
+BACKLOG: Final = 1024
+"""Connections that the kernel queues until they are accepted."""
+KEEP_ALIVE_SECONDS: Final = 120
+"""Seconds until an idle connection is closed: more than in the SDKs' pools, so that the client closes first."""
 HANDOVER_END_SECONDS_MAX: Final = 1.0
 """Seconds that a stopping worker waits for the supervisor to confirm that it gives it no more connections."""
 TICK_SECONDS: Final = 1.0
@@ -67,8 +48,89 @@ LOOK_SECONDS_MAX: Final = 0.05
 """How often a stop looks whether the last request is answered: soon at first, then less often."""
 
 
+class Answering(Protocol):
+    """An ASGI application for HTTP. `refuse` answers a request that a limit keeps out.
+
+    `waits` says whether every request needs a task of its own (`Capabilities.waits`).
+    """
+
+    @property
+    def waits(self) -> bool: ...
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None: ...
+    async def refuse(self, scope: Message, receive: Receive, send: Send) -> None: ...
+
+
+def admission_of(configuration: Configuration) -> Admission:
+    """The limits of one process: its share of those of the server."""
+    most = configuration.admission
+    workers = configuration.workers
+    return Admission(
+        -(-most.connections_max // workers),
+        -(-most.requests_max // workers),
+        -(-most.buffered_mebibytes_max * MEBIBYTE // workers),
+    )
+
+
+def uvicorn_config(
+    configuration: Configuration, application: Answering, admission: Admission
+) -> Config:
+    """The loaded configuration of uvicorn. The bench uses it too, so that it measures the real server."""
+    served: Any = application
+    if configuration.trusted_proxies:
+        served = TrustedProxies(served, as_seen(configuration.trusted_proxies))
+    connection: Any = partial(
+        HttpConnection, waits=application.waits, admission=admission, refuse=application.refuse
+    )
+    config = Config(
+        served,
+        http=connection,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        log_config=None,
+        log_level=logging.ERROR,
+    )
+    config.load()
+    return config
+
+
+def as_seen(addresses: Sequence[str]) -> list[str]:
+    """The addresses, and those of IPv4 a second time in the form that a socket for both families shows."""
+    networks = [ipaddress.ip_network(address) for address in addresses]
+    mapped = [
+        f"::ffff:{network.network_address}/{96 + network.prefixlen}"
+        for network in networks
+        if network.version == 4
+    ]
+    return [*addresses, *mapped]
+
+
+class TrustedProxies(ProxyHeadersMiddleware):
+    """Gives a request the scheme and the client that a trusted proxy names."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        scope["headers"] = [
+            (name, forwarded_scheme(value) if name == b"x-forwarded-proto" else value)
+            for name, value in scope["headers"]
+        ]
+        await super().__call__(scope, receive, send)
+
+
+def forwarded_scheme(value: bytes) -> bytes:
+    """`https` if every proxy on the way says so, `http` if one of them says `http`; empty for anything else."""
+    said = {each.strip().lower() for each in value.split(b",")}
+    if not said <= {b"http", b"https"}:
+        return b""
+    return b"https" if said == {b"https"} else b"http"
+
+
 class HttpServer(Server):
-    """uvicorn in this process; `stop` ends it, and it catches no signals. `admission` counts connections too.
+    """uvicorn in this process; `stop` ends it, and it catches no signals.
 
     uvicorn's own server looks every 0.1 s whether to stop, and a stop waits for 0.1 s at least once more. Here a stop
     begins at once, and ends when the last request is answered.
@@ -76,17 +138,20 @@ class HttpServer(Server):
 
     def __init__(
         self,
-        config: Config,
+        configuration: Configuration,
+        application: Answering,
         source: socket.socket | WorkerEnd,
         on_ready: Callable[[], None],
-        admission: Admission,
+        certificate: ServedCertificate | None = None,
+        admission: Admission | None = None,
     ) -> None:
-        super().__init__(config)
+        """`admission` has the limits of this process, if they are not those of the configuration."""
+        self.admission = admission or admission_of(configuration)
+        super().__init__(uvicorn_config(configuration, application, self.admission))
         self._source = source
-        self._admission = admission
-        has_tls = config.ssl is not None
-        self._listener = source if has_tls and isinstance(source, socket.socket) else None
-        """Accepted from here: a server of the event loop tells of a connection of TLS only after the handshake."""
+        self._tls = None if certificate is None else certificate.context
+        self._listener = source if self._tls and isinstance(source, socket.socket) else None
+        """Accepted from here: the event loop's own server reports a TLS connection only after its handshake."""
         self._on_ready = on_ready
         self._accepted = 0
         self._being_opened: set[asyncio.Task[None]] = set()
@@ -172,7 +237,7 @@ class HttpServer(Server):
             # server out. All acknowledged writes are on disk.
             os._exit(1)
         for _ in range(self._source.lost):
-            self._admission.count_refused(Limit.OPEN_FILES, "")
+            self.admission.count_refused(Limit.OPEN_FILES, "")
         self._accepted += len(connections)
         for connection in connections:
             self._begin_to_open(connection, self._source.tell_ended)
@@ -185,7 +250,7 @@ class HttpServer(Server):
             except (BlockingIOError, ConnectionError):
                 return
             except OSError:
-                self._admission.count_refused(Limit.OPEN_FILES, "")
+                self.admission.count_refused(Limit.OPEN_FILES, "")
                 loop.remove_reader(listener.fileno())
                 loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again, listener)
                 return
@@ -210,10 +275,10 @@ class HttpServer(Server):
             on_lost=on_lost,
         )
         try:
-            if self.config.ssl is None:
+            if self._tls is None:
                 await asyncio.get_running_loop().connect_accepted_socket(create, connection)
             else:
-                await self._shake_hands(connection, create, self.config.ssl)
+                await self._shake_hands(connection, create, self._tls)
         except OSError:  # the client has closed it already, or the TLS handshake failed
             connection.close()
             on_lost()
@@ -224,7 +289,7 @@ class HttpServer(Server):
         loop = asyncio.get_running_loop()
         connections = cast("set[Any]", self.server_state.connections)
         handshake = TlsHandshake(connection, connections, loop)
-        self._admission.connections.make(connections, loop)
+        self.admission.connections.make(connections, loop)
         try:
             await loop.connect_accepted_socket(
                 partial(create, on_made=handshake.end),

@@ -7,11 +7,13 @@ import logging
 import os
 import resource
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Final
+
+import uvloop
 
 from tablestone.clock import system_clock, unix_seconds
 from tablestone.configuration import (
@@ -24,14 +26,14 @@ from tablestone.configuration import (
     WorkerSlot,
 )
 from tablestone.engines.contract import EngineRefused, StorageId
-from tablestone.engines.kind import EncryptionKey
 from tablestone.engines.registry import capabilities_of, held_for_processes
-from tablestone.server.application import create_application
-from tablestone.server.asgi import Message, Receive, Send
+from tablestone.server.application import Application
+from tablestone.server.asgi import AsgiApplication
 from tablestone.server.connection_handover import WorkerEnd
+from tablestone.server.http_server import BACKLOG
 from tablestone.server.supervisor import AdminProcess, Supervisor
 from tablestone.server.tls_certificate import CertificateRefused, ServedCertificate
-from tablestone.server.worker import BACKLOG, CreateApplication, Hangup, StartRefused, Worker
+from tablestone.server.worker import CreateApplication, Hangup, StartRefused, Worker
 from tablestone.tables.throughput_targets import SharedSlots
 from tablestone.telemetry.refused_callers import QuietAddresses
 from tablestone.telemetry.worker_reports import WorkerReports
@@ -84,29 +86,17 @@ ON_THIS_MACHINE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - c
 OnReady = Callable[[str, str | None], None]
 """Called with the base address, `http://HOST:PORT` or https, once connections are answered, and with that of the admin
 address, if there is one."""
-AsgiApplication = Callable[[Message, Receive, Send], Awaitable[None]]
 Mounts = Mapping[str, AsgiApplication]
 """Applications of the admin address, each with all paths below its prefix, which ends with `/`."""
 Mount = Callable[[str, str], Mounts]
 """Makes the applications of the address of the server and of the admin address."""
 
 
-def no_mounts(_address: str, _admin: str) -> Mounts:
-    """No application besides the pages of the admin address."""
-    return {}
-
-
-HoldStorage = Callable[[str, EncryptionKey | None], AbstractContextManager[StorageId | None]]
-"""Holds the storage that an engine's URL names, encrypted with the key if there is one, for all processes of a server,
-and yields its id. Raises `EngineRefused` if the storage cannot be held."""
-
-
 def serve(
     configuration: Configuration,
     on_ready: OnReady,
-    create: CreateApplication = create_application,
-    hold: HoldStorage = held_for_processes,
-    mount: Mount = no_mounts,
+    create: CreateApplication = Application,
+    mount: Mount = lambda _address, _admin: {},
 ) -> None:
     """Serve until SIGINT or SIGTERM. `StartRefused` if the port, the data or the certificate cannot be used.
 
@@ -129,27 +119,18 @@ def serve(
             on_ready(address, None if admin is None else base_address(admin))
 
         try:
-            if configuration.workers == 1 and admin is None:
-                _serve_alone(listener, configuration, tell_ready, create, hangup)
-            else:
-                _serve_together(
-                    listener, admin, configuration, tell_ready, create, hold, hangup, mount
-                )
+            if configuration.workers > 1 or admin is not None:
+                _serve_together(listener, admin, configuration, tell_ready, create, hangup, mount)
+                return
+            Worker(
+                configuration,
+                WorkerSlot(),
+                create,
+                lambda: open_certificate(configuration.tls),
+                hangup,
+            ).run(listener, tell_ready)
         except EngineRefused as refused:
             raise StartRefused(str(refused)) from None
-
-
-def _serve_alone(
-    listener: socket.socket,
-    configuration: Configuration,
-    on_ready: Callable[[], None],
-    create: CreateApplication,
-    hangup: Hangup,
-) -> None:
-    def certificate() -> ServedCertificate | None:
-        return None if configuration.tls is None else open_certificate(configuration.tls)
-
-    Worker(configuration, WorkerSlot(), create, certificate, hangup).run(listener, on_ready)
 
 
 def _serve_together(
@@ -158,7 +139,6 @@ def _serve_together(
     configuration: Configuration,
     on_ready: Callable[[], None],
     create: CreateApplication,
-    hold: HoldStorage,
     hangup: Hangup,
     mount: Mount,
 ) -> None:
@@ -168,10 +148,14 @@ def _serve_together(
     has_insight = admin is not None and configuration.insight != INSIGHT_OFF
     insight = WorkerReports(configuration.workers) if has_insight else None
     shares = None if configuration.targets is None else SharedSlots()
-    held = hold(configuration.engine, configuration.encryption_key) if is_shared else nullcontext()
-    with held as storage:
+    with ExitStack() as held:
+        storage: StorageId | None = None
+        if is_shared:
+            storage = held.enter_context(
+                held_for_processes(configuration.engine, configuration.encryption_key)
+            )
         # All workers share one certificate context, so a TLS session that began at one worker can resume at another.
-        certificate = None if configuration.tls is None else open_certificate(configuration.tls)
+        certificate = open_certificate(configuration.tls)
 
         def run(number: int, end: WorkerEnd) -> None:
             slot = WorkerSlot(
@@ -188,10 +172,12 @@ def _serve_together(
             mounts = partial(mount, served, base_address(admin))
 
             def run_admin(end: WorkerEnd) -> None:
-                from tablestone.server.admin import admin_process  # noqa: PLC0415 - only its own process needs it
+                from tablestone.server.admin.admin_process import serve_admin  # noqa: PLC0415 - only its own process needs it
 
-                admin_process.run_admin(
-                    admin, configuration, storage, reports, insight, started, mounts, end
+                uvloop.run(
+                    serve_admin(
+                        admin, configuration, storage, reports, insight, started, mounts, end
+                    )
                 )
 
             beside = AdminProcess(admin, run_admin)
@@ -218,19 +204,16 @@ def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
             address, family=family, backlog=BACKLOG, dualstack_ipv6=both
         )
     except OSError as error:
-        advice = _of_taken_port(port, flag) if error.errno == errno.EADDRINUSE else ""
-        raise StartRefused(
-            f"Cannot listen on {authority(host, port)}: {_reason(error)}.{advice}"
-        ) from None
+        sentence = f"Cannot listen on {authority(host, port)}: {_reason(error)}."
+        if error.errno == errno.EADDRINUSE:
+            if port == USUAL_PORT:
+                sentence += " It is often another Tablestone, or Azurite."
+            sentence += f" {flag} 0 takes a free port."
+        raise StartRefused(sentence) from None
     # Accepted connections inherit this: an answer leaves when it is written, not when the last one was acknowledged.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setblocking(False)
     return listener
-
-
-def _of_taken_port(port: int, flag: str) -> str:
-    often = " It is often another Tablestone, or Azurite." if port == USUAL_PORT else ""
-    return f"{often} {flag} 0 takes a free port."
 
 
 def base_address(listener: socket.socket, scheme: str = "http") -> str:
@@ -239,8 +222,10 @@ def base_address(listener: socket.socket, scheme: str = "http") -> str:
     return f"{scheme}://{authority(ON_THIS_MACHINE.get(host, host), port)}"
 
 
-def open_certificate(tls: CertificateFiles | SelfSigned) -> ServedCertificate:
+def open_certificate(tls: CertificateFiles | SelfSigned | None) -> ServedCertificate | None:
     """The certificate for handshakes; a missing self-signed one is made. Raises `StartRefused`."""
+    if tls is None:
+        return None
     try:
         if isinstance(tls, CertificateFiles):
             return ServedCertificate(tls)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import mmap
 import re
 import ssl
 from collections.abc import Callable
@@ -18,16 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Final, NoReturn
 
-from tablestone.clock import monotonic_seconds
 from tablestone.configuration import CertificateFiles
+from tablestone.telemetry.logs import OnceAMinute
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the files; a look is two system calls."""
-WARNING_SECONDS: Final = 60.0
-"""Seconds between two warnings of plain HTTP, at least."""
-
 Seen = tuple[tuple[int, int, int], ...]
 """One state of the files: modification time, size and inode of each; empty if one of them is missing."""
 
@@ -129,18 +125,13 @@ def _look(files: CertificateFiles) -> Seen:
 class _Handshake(ssl.SSLObject):
     """One TLS connection: the log tells, once a minute, that a client speaks plain HTTP to this port."""
 
-    next_warning_at: ClassVar[memoryview[float]] = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast(
-        "d"
-    )
-    """Its first number is the moment of the next warning, in memory that a process shares with those it forks."""
+    warnings: ClassVar = OnceAMinute(is_shared=True)
 
     def do_handshake(self) -> None:
         try:
             super().do_handshake()
         except ssl.SSLError as error:
-            now = monotonic_seconds()
-            if error.reason == "HTTP_REQUEST" and now >= _Handshake.next_warning_at[0]:
-                _Handshake.next_warning_at[0] = now + WARNING_SECONDS
+            if error.reason == "HTTP_REQUEST" and self.warnings.is_due():
                 log.warning(
                     "A client speaks plain HTTP to the port that serves TLS: its address must begin with https."
                 )

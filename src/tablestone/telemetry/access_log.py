@@ -17,13 +17,11 @@ from typing import Final
 
 import orjson
 
-from tablestone.telemetry.logs import JSON, on_one_line, utc_text
+from tablestone.telemetry.logs import JSON, OnceAMinute, on_one_line, utc_text
 from tablestone.telemetry.request_record import RequestDetails, RequestRecord
 
 logger = logging.getLogger(__name__)
 
-WARNING_SECONDS: Final = 60.0
-"""Seconds between two warnings that the access log cannot be written, at least."""
 _TEXT_MAX: Final = 256
 """Characters of a text that a client chose, at most: a pipe takes 4,096 bytes whole."""
 _MODE: Final = 0o640
@@ -50,8 +48,7 @@ class AccessLog:
     def __init__(self, target: AccessLogTarget, seconds: Callable[[], float]) -> None:
         self._path = target.path
         self._line = json_line if target.log_format == JSON else text_line
-        self._seconds = seconds
-        self._next_warning_at = 0.0
+        self._warnings = OnceAMinute(seconds)
         self._process = os.getpid()
         try:
             self._descriptor = self._open()
@@ -68,7 +65,8 @@ class AccessLog:
             if written < len(line):  # the disk is full, and a part fitted
                 os.write(self._descriptor, b"\n")
         except OSError as error:
-            self._warn(error)
+            if self._warnings.is_due():
+                logger.error("Lines of the access log are lost: %s.", error.strerror)  # noqa: TRY400 - the disk's
 
     def reopen(self) -> None:
         """Open the file again, after a program has moved it away. The old file stays in use if that fails."""
@@ -96,12 +94,6 @@ class AccessLog:
         descriptor = os.open(self._path, flags | os.O_NONBLOCK, _MODE)
         os.set_blocking(descriptor, True)
         return descriptor
-
-    def _warn(self, error: OSError) -> None:
-        now = self._seconds()
-        if now >= self._next_warning_at:
-            self._next_warning_at = now + WARNING_SECONDS
-            logger.error("Lines of the access log are lost: %s.", error.strerror)
 
 
 def _fields(

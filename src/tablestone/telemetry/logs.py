@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import mmap
 import sys
 import textwrap
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
+
+from tablestone.clock import monotonic_seconds
 
 TEXT: Final = "text"
 JSON: Final = "json"
@@ -82,7 +85,26 @@ def as_unicode(text: str) -> str:
 logger = logging.getLogger(__name__)
 
 WARNING_SECONDS: Final = 60.0
-"""Seconds between two errors that the file cannot be written, at least."""
+
+
+class OnceAMinute:
+    """Says whether a warning may be logged that is repeated once a minute at most. `seconds` never steps back.
+
+    With `is_shared`, the processes that are forked later log it once between them.
+    """
+
+    def __init__(
+        self, seconds: Callable[[], float] = monotonic_seconds, *, is_shared: bool = False
+    ) -> None:
+        self._seconds = seconds
+        self._next_at = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("d") if is_shared else [0.0]
+
+    def is_due(self) -> bool:
+        now = self._seconds()
+        if now < self._next_at[0]:
+            return False
+        self._next_at[0] = now + WARNING_SECONDS
+        return True
 
 
 class LogFile(WatchedFileHandler):
@@ -90,8 +112,7 @@ class LogFile(WatchedFileHandler):
 
     def __init__(self, path: Path, seconds: Callable[[], float]) -> None:
         super().__init__(path, encoding="utf-8")
-        self._seconds = seconds
-        self._next_warning_at = 0.0
+        self._warnings = OnceAMinute(seconds)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a message. A message that cannot be written is lost."""
@@ -109,7 +130,5 @@ class LogFile(WatchedFileHandler):
             super().handleError(record)
 
     def _warn(self, error: OSError) -> None:
-        now = self._seconds()
-        if now >= self._next_warning_at:
-            self._next_warning_at = now + WARNING_SECONDS
+        if self._warnings.is_due():
             logger.error("Messages are missing in %s: %s.", self.baseFilename, error.strerror)

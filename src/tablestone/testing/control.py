@@ -32,7 +32,6 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
 from tablestone.dns_rebinding import cannot_be_rebound
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import base_address, listen
-from tablestone.server.worker import admission_of, uvicorn_config
 from tablestone.testing import control_schema as schema
 from tablestone.testing.clock import ClockRefused
 from tablestone.testing.control_schema import BYTES, JSON, LATENCIES, Operation, checked, openapi
@@ -448,9 +447,7 @@ class ControlledService(StorageService):
     def begin_control(self, address: str) -> None:
         """Serve the control API; the server itself has this address. Call it on the loop."""
         application = ControlApplication(Control(self, address), self.control_address)
-        admission = admission_of(self._plain)
-        config = uvicorn_config(self._plain, application, None, admission)
-        self._control = HttpServer(config, self._listener, lambda: None, admission)
+        self._control = HttpServer(self._plain, application, self._listener, lambda: None)
         self._serving = asyncio.create_task(self._control.run_until_stopped())
 
     async def shutdown(self) -> None:

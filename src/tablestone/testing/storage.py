@@ -28,7 +28,6 @@ from tablestone.configuration import (
 from tablestone.engines.kind import EngineUrl
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import base_address, listen
-from tablestone.server.worker import admission_of, uvicorn_config
 from tablestone.testing.expectations import Budget, Expectation
 from tablestone.testing.realism import Secondary
 from tablestone.testing.recorded_requests import LastRequests, RecordedRequest
@@ -347,9 +346,9 @@ class _ServingThread:
         self.loop = asyncio.get_running_loop()
         try:
             await self.service.startup()
-            admission = admission_of(self._configuration)
-            config = uvicorn_config(self._configuration, self.service, None, admission)
-            self._server = HttpServer(config, self._listener, self._is_ready.set, admission)
+            self._server = HttpServer(
+                self._configuration, self.service, self._listener, self._is_ready.set
+            )
             await self._server.run_until_stopped()
         finally:
             await self.service.shutdown()

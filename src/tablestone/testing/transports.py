@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -24,13 +23,11 @@ from azure.core.rest import AsyncHttpResponse, HttpRequest, HttpResponse
 from azure.core.rest._http_response_impl import RestHttpClientTransportResponse
 from azure.core.rest._http_response_impl_async import RestAsyncHttpClientTransportResponse
 
-from tablestone.server.asgi import Message, Receive, Send
+from tablestone.server.asgi import AsgiApplication, Message, Receive, Send
 from tablestone.testing.faults import ConnectionLost
 from tablestone.testing.storage import TableStorage
 
 _PORTS: Final = {"http": 80, "https": 443}
-
-AsgiApplication = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from tablestone.cli.main import main
 from tablestone.clock import system_clock
 from tablestone.configuration import Configuration, WorkerSlot
 from tablestone.model.operations import Operation, QueryEntities, Result
-from tablestone.server import application, start
+from tablestone.server import start
 from tablestone.server.application import Application, Parts
 from tablestone.server.http_connection import HttpConnection
 from tablestone.tables.account_incarnation import Owner
@@ -65,10 +65,9 @@ def run() -> int:
     """Run the command; its server has the application above."""
     defaults = start.serve.__defaults__
     assert defaults is not None
-    assert application.create_application in defaults
+    assert Application in defaults
     start.serve.__defaults__ = tuple(
-        create_application if value is application.create_application else value
-        for value in defaults
+        create_application if value is Application else value for value in defaults
     )
     if os.environ["PLANTED_BUG"] == TWO_LENGTHS:
         made = HttpConnection.connection_made

@@ -19,7 +19,7 @@ from tablestone.cli.main import main
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.engines.contract import ANY, PRESENT, Change, Committed, Conflict, Put, WriteSet
 from tablestone.engines.registry import open_engine
-from tablestone.server import application, start
+from tablestone.server import start
 from tablestone.server.application import Application, Parts
 
 if TYPE_CHECKING:
@@ -194,10 +194,9 @@ def run() -> int:
     """Run the command; its server has the application above."""
     defaults = start.serve.__defaults__
     assert defaults is not None
-    assert application.create_application in defaults
+    assert Application in defaults
     start.serve.__defaults__ = tuple(
-        create_application if value is application.create_application else value
-        for value in defaults
+        create_application if value is Application else value for value in defaults
     )
     return main()
 

@@ -18,7 +18,7 @@ from tablestone import __version__, limits
 from tablestone.configuration import Configuration
 from tablestone.engines.kind import EngineUrl
 from tablestone.server.admin.readiness import Readiness
-from tablestone.server.asgi import Message, Receive, Send
+from tablestone.server.asgi import AsgiApplication, Message, Receive, Send
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,6 @@ class PageAnswer(NamedTuple):
 
 
 Page = Callable[[PageRequest], Awaitable[PageAnswer]]
-AsgiApplication = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def json_answer(members: Mapping[str, object], status: int = 200) -> PageAnswer:

@@ -1,4 +1,4 @@
-"""The process of the admin address: its event loop, uvicorn on it, its pages, and the way it stops.
+"""The process of the admin address: its pages, and how it stops.
 
 It is a process of its own, so it answers while every worker is busy, and takes no time from them. It ends with the
 supervisor.
@@ -16,20 +16,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-import uvloop
-
 from tablestone.clock import monotonic_seconds, system_clock, unix_seconds
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import StorageId
 from tablestone.engines.registry import open_engine
-from tablestone.server.admin.admin_application import AdminApplication, AsgiApplication, pages
+from tablestone.server.admin.admin_application import AdminApplication, pages
 from tablestone.server.admin.insight_page import InsightPage
 from tablestone.server.admin.prometheus_page import PrometheusPage
 from tablestone.server.admin.readiness import Readiness, StorageProbe
 from tablestone.server.admission import MEBIBYTE, Admission
+from tablestone.server.asgi import AsgiApplication
 from tablestone.server.connection_handover import WorkerEnd
 from tablestone.server.http_server import HttpServer
-from tablestone.server.worker import serve_until, uvicorn_config
+from tablestone.server.worker import serve_until
 from tablestone.telemetry.worker_reports import WorkerReports
 
 logger = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ ADMIN_CONNECTIONS_MAX: Final = 64
 """Connections to the admin address. Above it an idle one is closed, as at the other address."""
 
 
-def run_admin(
+async def serve_admin(
     listener: socket.socket,
     configuration: Configuration,
     storage: StorageId | None,
@@ -55,20 +54,6 @@ def run_admin(
     `reports` are those of metrics, `insight` those of insight, if it is on.
     `started` is the start of the server, in seconds since 1970.
     """
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(listener, configuration, storage, reports, insight, started, mounts, end))
-
-
-async def _serve(
-    listener: socket.socket,
-    configuration: Configuration,
-    storage: StorageId | None,
-    reports: WorkerReports,
-    insight: WorkerReports | None,
-    started: float,
-    mounts: Callable[[], Mapping[str, AsgiApplication]],
-    end: WorkerEnd,
-) -> None:
     loop = asyncio.get_running_loop()
     stop_asked = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop_asked.set)
@@ -93,9 +78,9 @@ async def _serve(
     watching = asyncio.create_task(insight_page.run())
     application = AdminApplication(pages(configuration, readiness, metrics, insight_page), mounts())
     admission = Admission(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_BYTES_MAX)
-    config = uvicorn_config(configuration, application, None, admission)
+    server = HttpServer(configuration, application, listener, end.tell_ready, admission=admission)
     try:
-        await serve_until(stop_asked, HttpServer(config, listener, end.tell_ready, admission))
+        await serve_until(stop_asked, server)
     finally:
         watching.cancel()
         if probe is not None:
