@@ -7,7 +7,7 @@ import resource
 import socket
 from contextlib import ExitStack
 
-from tablestone.server.connection_handover import EndedCounters, SupervisorEnd, WorkerEnd, channel
+from tablestone.server.connection_handover import SupervisorEnd, WorkerEnd, channel, ended_counters
 from tablestone.server.start import OTHER_FILES, connections_of
 
 
@@ -15,7 +15,7 @@ def test_connections_without_a_descriptor_are_lost_and_count_as_ended() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as stack:
         ours, theirs = map(stack.enter_context, channel())
-        counters = EndedCounters(2)
+        counters = ended_counters(2)
         given = [stack.enter_context(socket.socket()) for _ in range(5)]
         worker = WorkerEnd(theirs, counters, 1)
         assert SupervisorEnd(ours).hand_over(given)
@@ -31,7 +31,7 @@ def test_connections_without_a_descriptor_are_lost_and_count_as_ended() -> None:
         for each in received:
             each.close()
         assert (len(received), worker.lost) == (2, 3)
-        assert (counters.of(0), counters.of(1)) == (0, 3)
+        assert counters.tolist() == [0, 3]
         assert SupervisorEnd(ours).hand_over(given)
         received = worker.receive() or []
         for each in received:

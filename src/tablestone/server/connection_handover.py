@@ -23,20 +23,9 @@ STOPS: Final = frozenset((STOPPING, READY + STOPPING))
 _COUNTER_BYTES: Final = 8
 
 
-class EndedCounters:
-    """The number of ended connections of each worker. Made before the fork."""
-
-    def __init__(self, workers: int) -> None:
-        self._shared = memoryview(mmap.mmap(-1, workers * _COUNTER_BYTES)).cast("Q")
-
-    def add_one(self, worker: int) -> None:
-        self._shared[worker] += 1
-
-    def of(self, worker: int) -> int:
-        return self._shared[worker]
-
-    def clear(self, worker: int) -> None:
-        self._shared[worker] = 0
+def ended_counters(workers: int) -> memoryview[int]:
+    """The number of ended connections of each worker, in memory that processes share which are forked later."""
+    return memoryview(mmap.mmap(-1, workers * _COUNTER_BYTES)).cast("Q")
 
 
 class SupervisorEnd:
@@ -79,7 +68,7 @@ class SupervisorEnd:
 class WorkerEnd:
     """A worker's end of its channel."""
 
-    def __init__(self, channel: socket.socket, counters: EndedCounters, worker: int) -> None:
+    def __init__(self, channel: socket.socket, counters: memoryview[int], worker: int) -> None:
         self._channel = channel
         self._counters = counters
         self._worker = worker
@@ -101,7 +90,7 @@ class WorkerEnd:
 
     def tell_ended(self) -> None:
         """Count the end of a connection that was received."""
-        self._counters.add_one(self._worker)
+        self._counters[self._worker] += 1
 
     def receive(self) -> list[socket.socket] | None:
         """The connections of one message; None when no more come: on request, or because the supervisor has ended.
@@ -122,13 +111,10 @@ class WorkerEnd:
         self.lost = message[0] - len(descriptors)
         for _ in range(self.lost):
             self.tell_ended()
-        return [_received(descriptor) for descriptor in descriptors]
-
-
-def _received(descriptor: int) -> socket.socket:
-    connection = socket.socket(fileno=descriptor)
-    connection.setblocking(False)
-    return connection
+        connections = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        for connection in connections:
+            connection.setblocking(False)
+        return connections
 
 
 def channel() -> tuple[socket.socket, socket.socket]:

@@ -24,17 +24,15 @@ from tablestone.server.connection_handover import (
     CONNECTIONS_PER_MESSAGE_MAX,
     READY,
     STOPS,
-    EndedCounters,
     SupervisorEnd,
     WorkerEnd,
     channel,
+    ended_counters,
 )
 from tablestone.server.worker import (
     STOP_SECONDS_MAX,
     Hangup,
     StartRefused,
-    end_by_interrupt,
-    stop_signal_held,
 )
 
 logger = logging.getLogger(__name__)
@@ -102,7 +100,7 @@ class Supervisor:
         self._next_look_at = monotonic_seconds()
         self._listener = listener
         self._run_worker = run
-        self._ended = EndedCounters(processes)
+        self._ended = ended_counters(processes)
         self._workers: dict[int, _Worker] = {}
         """The processes by their numbers; that of the admin address has the last one."""
         self._missing: dict[int, float] = dict.fromkeys(range(processes), 0.0)
@@ -111,6 +109,8 @@ class Supervisor:
         """Those of them whose last start failed, which was logged."""
         self._selector = selectors.DefaultSelector()
         self._wake_up, self._waker = socket.socketpair()
+        self._is_start = True
+        """Whether some process has not been ready yet: a failure ends the server."""
         self._stop_asked = False
         self._accepts_again_at: float | None = None
         self._last_given = 0
@@ -119,14 +119,13 @@ class Supervisor:
         """Serve until SIGINT or SIGTERM. `StartRefused` if a worker does not start."""
         with self._signals_caught():
             try:
-                self._start_missing(is_start=True)
-                while not self._stop_asked and not self._all_are_ready():
-                    self._wait_once(is_start=True)
-                if not self._stop_asked:
-                    on_ready()
-                    self._selector.register(self._listener, selectors.EVENT_READ)
+                self._start_missing()
                 while not self._stop_asked:
-                    self._wait_once(is_start=False)
+                    self._wait_once()
+                    if self._is_start and self._all_are_ready() and not self._stop_asked:
+                        self._is_start = False
+                        on_ready()
+                        self._selector.register(self._listener, selectors.EVENT_READ)
             finally:
                 self._stop()
 
@@ -153,7 +152,8 @@ class Supervisor:
         if self._stop_asked and number == signal.SIGINT:
             for worker in self._workers.values():
                 os.kill(worker.process, signal.SIGKILL)
-            end_by_interrupt()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
         self._stop_asked = True
 
     def _note_hangup(self, *_: object) -> None:
@@ -173,7 +173,7 @@ class Supervisor:
 
     # Waiting for the next event.
 
-    def _wait_once(self, *, is_start: bool) -> None:
+    def _wait_once(self) -> None:
         for key, _events in self._selector.select(self._seconds_to_wait()):
             if self._stop_asked:
                 return  # the workers may have got the signal too: one that has ended has not failed
@@ -181,14 +181,14 @@ class Supervisor:
                 self._accept()
             elif key.fileobj is self._wake_up:
                 self._wake_up.recv(4096)
-            elif key.data.number in self._workers:  # else an earlier event removed it
-                self._receive_status(key.data, is_start=is_start)
+            elif key.data.number in self._workers and self._has_ended(key.data):
+                self._note_end(key.data)
         if self._hangup_has_come:
             self._hang_up()
         if self._stop_asked:
             return
         self._look_if_due()
-        self._start_missing(is_start=is_start)
+        self._start_missing()
         if self._accepts_again_at is not None and self._accepts_again_at <= monotonic_seconds():
             self._accepts_again_at = None
             self._selector.register(self._listener, selectors.EVENT_READ)
@@ -210,7 +210,8 @@ class Supervisor:
             times.append(self._accepts_again_at)
         return max(0.0, min(times) - monotonic_seconds()) if times else None
 
-    def _receive_status(self, worker: _Worker, *, is_start: bool) -> None:
+    def _has_ended(self, worker: _Worker) -> bool:
+        """Read what a worker says about its state; True if it has ended."""
         said = worker.end.receive()
         if said == READY:
             worker.is_ready = True
@@ -219,13 +220,12 @@ class Supervisor:
             worker.end.end_handover()
         elif said is not None:
             worker.sentence += said
-        else:
-            self._note_end(worker, is_start=is_start)
+        return said is None
 
-    def _note_end(self, worker: _Worker, *, is_start: bool) -> None:
+    def _note_end(self, worker: _Worker) -> None:
         how = self._reap(worker)
         sentence = worker.sentence.decode()
-        if is_start:
+        if self._is_start:
             raise StartRefused(
                 sentence or f"Worker process {worker.process} {how} before it was ready."
             )
@@ -279,7 +279,7 @@ class Supervisor:
         worker = min(
             ready,
             key=lambda each: (
-                each.given - self._ended.of(each.number),
+                each.given - self._ended[each.number],
                 (each.number - self._last_given - 1) % self._serving,
             ),
         )
@@ -302,7 +302,7 @@ class Supervisor:
 
     # Processes.
 
-    def _start_missing(self, *, is_start: bool) -> None:
+    def _start_missing(self) -> None:
         """Start the processes whose time has come. One that the system does not allow now is tried again later."""
         now = monotonic_seconds()
         for number in [each for each, at in self._missing.items() if at <= now]:
@@ -310,7 +310,7 @@ class Supervisor:
                 worker = self._start(number)
             except OSError as error:  # too many processes or files, or no memory
                 sentence = f"A worker process cannot be started: {error.strerror}."
-                if is_start:
+                if self._is_start:
                     raise StartRefused(sentence) from None
                 if number not in self._late:
                     self._late.add(number)
@@ -323,21 +323,23 @@ class Supervisor:
                 self._selector.register(worker.end, selectors.EVENT_READ, worker)
 
     def _start(self, number: int) -> _Worker:
-        self._ended.clear(number)
+        self._ended[number] = 0
         sys.stdout.flush()
         sys.stderr.flush()
         gc.freeze()  # the workers share the objects that exist now, so their collectors must not touch them
         ours, theirs = channel()
+        # A new process has the handlers of the supervisor at first, and would ignore the signal.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         try:
-            with stop_signal_held():
-                process = os.fork()
-                if process == 0:
-                    ours.close()
-                    self._become_worker(WorkerEnd(theirs, self._ended, number), number)
+            process = os.fork()
+            if process == 0:
+                ours.close()
+                self._become_worker(WorkerEnd(theirs, self._ended, number), number)
         except OSError:
             ours.close()
             raise
         finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             theirs.close()
         return _Worker(number, process, SupervisorEnd(ours), monotonic_seconds())
 
@@ -396,9 +398,5 @@ class Supervisor:
                 worker = key.data
                 if key.fileobj is self._wake_up:
                     self._wake_up.recv(4096)
-                elif worker.number in self._workers:
-                    said = worker.end.receive()
-                    if said is None:
-                        self._reap(worker)
-                    elif said in STOPS:
-                        worker.end.end_handover()
+                elif worker.number in self._workers and self._has_ended(worker):
+                    self._reap(worker)
