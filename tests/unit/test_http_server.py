@@ -56,7 +56,7 @@ async def stop_took(*, with_request: bool) -> float:
     ready = asyncio.Event()
     listener = listen("127.0.0.1", 0)
     server = HttpServer(configuration, application, listener, ready.set)
-    serving = asyncio.ensure_future(server.run_until_stopped())
+    serving = asyncio.ensure_future(server.serve())
     await ready.wait()
     client = socket.create_connection(listener.getsockname())
     with client:

@@ -14,7 +14,6 @@ import os
 import socket
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from ssl import SSLContext
 from typing import Any, Final, Protocol, cast
 
 from uvicorn.config import Config
@@ -150,8 +149,6 @@ class HttpServer(Server):
         super().__init__(uvicorn_config(configuration, application, self.admission))
         self._source = source
         self._tls = None if certificate is None else certificate.context
-        self._listener = source if self._tls and isinstance(source, socket.socket) else None
-        """Accepted from here: the event loop's own server reports a TLS connection only after its handshake."""
         self._on_ready = on_ready
         self._accepted = 0
         self._being_opened: set[asyncio.Task[None]] = set()
@@ -166,27 +163,27 @@ class HttpServer(Server):
     def capture_signals(self) -> Generator[None]:
         yield
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        loop = asyncio.get_running_loop()
-        if isinstance(self._source, WorkerEnd):
-            loop.add_reader(self._source.fileno(), self._take_connections)
-        elif self._listener is not None:
-            loop.add_reader(self._listener.fileno(), self._accept, self._listener)
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's own
+        source, loop = self._source, asyncio.get_running_loop()
+        if isinstance(source, WorkerEnd):
+            await super().startup([])
+            loop.add_reader(source.fileno(), self._take_connections, source)
+        elif self._tls is None:
+            await super().startup([source])
+        else:  # a server of the event loop tells of a TLS connection only after its handshake
+            await super().startup([])
+            loop.add_reader(source.fileno(), self._accept, source)
         if not self._is_stopping:
             self._on_ready()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's own
         """Take no more connections, and return when the requests under way are answered."""
-        if isinstance(self._source, WorkerEnd):
+        if not self.servers:
             asyncio.get_running_loop().remove_reader(self._source.fileno())
-        elif self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener.fileno())
-            self._listener.close()
         for server in self.servers:
             server.close()
-        for listener in sockets or ():
-            listener.close()
+        if isinstance(self._source, socket.socket):
+            self._source.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
         pause = LOOK_SECONDS_MIN
@@ -201,12 +198,6 @@ class HttpServer(Server):
         while not await self.on_tick(counter=TICKS_BETWEEN_DATES):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._exit_asked.wait(), TICK_SECONDS)
-
-    async def run_until_stopped(self) -> None:
-        if isinstance(self._source, WorkerEnd) or self._listener is not None:
-            await self.serve([])
-        else:
-            await self.serve([self._source])
 
     def stop(self) -> None:
         """End once no more connections arrive; the supervisor then gives new ones to other workers."""
@@ -224,11 +215,10 @@ class HttpServer(Server):
         self.should_exit = True
         self._exit_asked.set()
 
-    def _take_connections(self) -> None:
-        assert isinstance(self._source, WorkerEnd)
-        connections = self._source.receive()
+    def _take_connections(self, source: WorkerEnd) -> None:
+        connections = source.receive()
         if connections is None and self._is_stopping:
-            asyncio.get_running_loop().remove_reader(self._source.fileno())
+            asyncio.get_running_loop().remove_reader(source.fileno())
             self._exit()
             return
         if connections is None:
@@ -236,11 +226,11 @@ class HttpServer(Server):
             # The supervisor was killed. No process is left that could stop this one, and its lock keeps the next
             # server out. All acknowledged writes are on disk.
             os._exit(1)
-        for _ in range(self._source.lost):
+        for _ in range(source.lost):
             self.admission.count_refused(Limit.OPEN_FILES, "")
         self._accepted += len(connections)
         for connection in connections:
-            self._begin_to_open(connection, self._source.tell_ended)
+            self._begin_to_open(connection, source.tell_ended)
 
     def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -267,6 +257,8 @@ class HttpServer(Server):
         opening.add_done_callback(self._being_opened.discard)
 
     async def _open(self, connection: socket.socket, on_lost: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        connections = cast("set[Any]", self.server_state.connections)
         create = partial(
             cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class),
             config=self.config,
@@ -276,26 +268,19 @@ class HttpServer(Server):
         )
         try:
             if self._tls is None:
-                await asyncio.get_running_loop().connect_accepted_socket(create, connection)
-            else:
-                await self._shake_hands(connection, create, self._tls)
+                await loop.connect_accepted_socket(create, connection)
+                return
+            handshake = TlsHandshake(connection, connections, loop)
+            self.admission.connections.make(connections, loop)
+            try:
+                await loop.connect_accepted_socket(
+                    partial(create, on_made=handshake.end),
+                    connection,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=limits.REQUEST_HEAD_SECONDS_MAX,
+                )
+            finally:
+                handshake.end()
         except OSError:  # the client has closed it already, or the TLS handshake failed
             connection.close()
             on_lost()
-
-    async def _shake_hands(
-        self, connection: socket.socket, create: Callable[..., asyncio.Protocol], tls: SSLContext
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        connections = cast("set[Any]", self.server_state.connections)
-        handshake = TlsHandshake(connection, connections, loop)
-        self.admission.connections.make(connections, loop)
-        try:
-            await loop.connect_accepted_socket(
-                partial(create, on_made=handshake.end),
-                connection,
-                ssl=tls,
-                ssl_handshake_timeout=limits.REQUEST_HEAD_SECONDS_MAX,
-            )
-        finally:
-            handshake.end()

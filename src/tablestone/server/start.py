@@ -31,7 +31,7 @@ from tablestone.server.application import Application
 from tablestone.server.asgi import AsgiApplication
 from tablestone.server.connection_handover import WorkerEnd
 from tablestone.server.http_server import BACKLOG
-from tablestone.server.supervisor import AdminProcess, Supervisor
+from tablestone.server.supervisor import Supervisor
 from tablestone.server.tls_certificate import CertificateRefused, ServedCertificate
 from tablestone.server.worker import CreateApplication, Hangup, StartRefused, Worker
 from tablestone.tables.throughput_targets import SharedSlots
@@ -115,12 +115,12 @@ def serve(
             host, port = configuration.admin.host, configuration.admin.port
             admin = open_too.enter_context(listen(host, port, "--admin"))
 
-        def tell_ready() -> None:
-            on_ready(address, None if admin is None else base_address(admin))
-
+        admin_address = None if admin is None else base_address(admin)
+        tell_ready = partial(on_ready, address, admin_address)
+        mounts = partial(mount, address, admin_address or "")
         try:
             if configuration.workers > 1 or admin is not None:
-                _serve_together(listener, admin, configuration, tell_ready, create, hangup, mount)
+                _serve_together(listener, admin, configuration, tell_ready, create, hangup, mounts)
                 return
             Worker(
                 configuration,
@@ -140,13 +140,14 @@ def _serve_together(
     on_ready: Callable[[], None],
     create: CreateApplication,
     hangup: Hangup,
-    mount: Mount,
+    mounts: Callable[[], Mounts],
 ) -> None:
     is_shared = capabilities_of(configuration.engine).processes
     quiet = QuietAddresses()
     reports = None if admin is None else WorkerReports(configuration.workers)
     has_insight = admin is not None and configuration.insight != INSIGHT_OFF
     insight = WorkerReports(configuration.workers) if has_insight else None
+    started = unix_seconds()
     shares = None if configuration.targets is None else SharedSlots()
     with ExitStack() as held:
         storage: StorageId | None = None
@@ -158,6 +159,19 @@ def _serve_together(
         certificate = open_certificate(configuration.tls)
 
         def run(number: int, end: WorkerEnd) -> None:
+            if number == configuration.workers:
+                from tablestone.server.admin.admin_process import serve_admin  # noqa: PLC0415 - only this process needs it
+
+                assert admin is not None
+                assert reports is not None
+                uvloop.run(
+                    serve_admin(
+                        admin, configuration, storage, reports, insight, started, mounts(), end
+                    )
+                )
+                return
+            if admin is not None:
+                admin.close()
             slot = WorkerSlot(
                 number, configuration.workers, storage, reports, quiet, shares, insight
             )
@@ -165,29 +179,13 @@ def _serve_together(
 
         # The supervisor follows the files too, so a replacement worker begins with the last good pair.
         look = None if certificate is None else certificate.follow
-        beside: AdminProcess | None = None
-        if admin is not None and reports is not None:
-            started = unix_seconds()
-            served = base_address(listener, "https" if configuration.tls else "http")
-            mounts = partial(mount, served, base_address(admin))
-
-            def run_admin(end: WorkerEnd) -> None:
-                from tablestone.server.admin.admin_process import serve_admin  # noqa: PLC0415 - only its own process needs it
-
-                uvloop.run(
-                    serve_admin(
-                        admin, configuration, storage, reports, insight, started, mounts, end
-                    )
-                )
-
-            beside = AdminProcess(admin, run_admin)
         Supervisor(
             listener,
             configuration.workers,
             run,
             look,
             hangup,
-            beside,
+            has_admin=admin is not None,
             keeps_rows=not is_shared,
         ).run(on_ready)
 

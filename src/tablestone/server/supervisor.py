@@ -1,8 +1,8 @@
-"""The supervisor of several worker processes: it starts them, gives them connections, replaces and stops them.
+"""The supervisor of several worker processes: starts them, gives them connections, replaces and stops them.
 
-The supervisor accepts every connection and hands it to the worker that has the fewest, so that a few busy connections
-are never all in one worker while another is idle (docs/decisions/0004-workers.md). It has no event loop, no thread and
-no open data, so it can fork at any time.
+It accepts every connection and hands it to the worker that has the fewest, so that a few busy connections are never all
+in one worker while another is idle (docs/decisions/0004-workers.md). It has no event loop, no thread and no open data,
+so it can fork at any time.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import math
 import os
 import selectors
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -46,25 +47,16 @@ STOP_MARGIN_SECONDS: Final = 5.0
 """Seconds that a worker may need to stop beyond the time for its requests, before it is killed."""
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
-RunWorker = Callable[[int, WorkerEnd], None]
-"""Serves as the worker of this number until a signal stops it; `StartRefused` if it cannot start."""
-
-
-@dataclass(frozen=True, slots=True)
-class AdminProcess:
-    """The process of the admin address. It has a listening socket and gets no connections from the supervisor."""
-
-    listener: socket.socket
-    run: Callable[[WorkerEnd], None]
-    """As `RunWorker`."""
+RunProcess = Callable[[int, WorkerEnd], None]
+"""Serves as the process of this number until a signal stops it; `StartRefused` if it cannot start."""
 
 
 @dataclass(slots=True)
-class _Worker:
-    """A worker process. `given` counts the connections that it received; it gets more while `is_ready`."""
+class _Process:
+    """A process that runs. `given` counts the connections that it received; it gets more while `is_ready`."""
 
     number: int
-    process: int
+    pid: int
     end: SupervisorEnd
     started_at: float
     given: int = 0
@@ -75,6 +67,7 @@ class _Worker:
 class Supervisor:
     """Runs `workers` processes on the connections of `listener`.
 
+    With `has_admin`, one more process has the number `workers`: that of the admin address, which gets no connections.
     `look` is called every `LOOK_SECONDS` and must not wait. New workers are forked with the result of the last look.
     With `keeps_rows`, the rows are in the memory of a worker, so the server ends with it.
     """
@@ -83,26 +76,25 @@ class Supervisor:
         self,
         listener: socket.socket,
         workers: int,
-        run: RunWorker,
+        run: RunProcess,
         look: Callable[[], None] | None = None,
         hangup: Hangup | None = None,
-        admin: AdminProcess | None = None,
         *,
+        has_admin: bool = False,
         keeps_rows: bool = False,
     ) -> None:
-        self._hangup = hangup
-        self._admin = admin
-        self._keeps_rows = keeps_rows
-        self._serving = workers
-        processes = workers if admin is None else workers + 1
-        self._hangup_has_come = False
-        self._look = look
-        self._next_look_at = monotonic_seconds()
         self._listener = listener
-        self._run_worker = run
+        self._workers = workers
+        self._run = run
+        self._look = look
+        self._next_look_at = math.inf if look is None else monotonic_seconds()
+        self._hangup = hangup
+        self._hangup_has_come = False
+        self._keeps_rows = keeps_rows
+        processes = workers + has_admin
         self._ended = ended_counters(processes)
-        self._workers: dict[int, _Worker] = {}
-        """The processes by their numbers; that of the admin address has the last one."""
+        self._processes: dict[int, _Process] = {}
+        """Those that run, by their numbers."""
         self._missing: dict[int, float] = dict.fromkeys(range(processes), 0.0)
         """The numbers without a process, each with the earliest time of its next start."""
         self._late: set[int] = set()
@@ -112,46 +104,38 @@ class Supervisor:
         self._is_start = True
         """Whether some process has not been ready yet: a failure ends the server."""
         self._stop_asked = False
-        self._accepts_again_at: float | None = None
+        self._accepts_again_at = math.inf
+        """The end of a pause; infinite if there is none."""
         self._last_given = 0
 
     def run(self, on_ready: Callable[[], None]) -> None:
-        """Serve until SIGINT or SIGTERM. `StartRefused` if a worker does not start."""
-        with self._signals_caught():
-            try:
-                self._start_missing()
-                while not self._stop_asked:
-                    self._wait_once()
-                    if self._is_start and self._all_are_ready() and not self._stop_asked:
-                        self._is_start = False
-                        on_ready()
-                        self._selector.register(self._listener, selectors.EVENT_READ)
-            finally:
-                self._stop()
-
-    @contextlib.contextmanager
-    def _signals_caught(self) -> Iterator[None]:
-        """Within this, a stop signal sets `_stop_asked` and ends the current wait."""
-        self._wake_up.setblocking(False)
-        self._waker.setblocking(False)
+        """Serve until SIGINT or SIGTERM. `StartRefused` if a process does not start."""
+        for each in (self._wake_up, self._waker):
+            each.setblocking(False)
         self._selector.register(self._wake_up, selectors.EVENT_READ)
-        before = [(each, signal.signal(each, self._ask_to_stop)) for each in STOP_SIGNALS]
-        before.append((signal.SIGHUP, signal.signal(signal.SIGHUP, self._note_hangup)))
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._ask_to_stop)
+        signal.signal(signal.SIGHUP, self._note_hangup)
         signal.set_wakeup_fd(self._waker.fileno())
         try:
-            yield
+            self._start_missing()
+            while not self._stop_asked:
+                self._wait_once()
+                if self._is_start and self._all_are_ready() and not self._stop_asked:
+                    self._is_start = False
+                    on_ready()
+                    self._selector.register(self._listener, selectors.EVENT_READ)
         finally:
+            self._stop()
             signal.set_wakeup_fd(-1)
-            for number, handler in before:
-                signal.signal(number, handler)
             self._selector.close()
             self._wake_up.close()
             self._waker.close()
 
     def _ask_to_stop(self, number: int, _frame: object) -> None:
         if self._stop_asked and number == signal.SIGINT:
-            for worker in self._workers.values():
-                os.kill(worker.process, signal.SIGKILL)
+            for worker in self._processes.values():
+                os.kill(worker.pid, signal.SIGKILL)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
         self._stop_asked = True
@@ -165,11 +149,11 @@ class Supervisor:
         if self._hangup is not None and self._hangup.ends_server():
             self._stop_asked = True
             return
-        for worker in self._workers.values():
-            os.kill(worker.process, signal.SIGHUP)
+        for worker in self._processes.values():
+            os.kill(worker.pid, signal.SIGHUP)
 
     def _all_are_ready(self) -> bool:
-        return not self._missing and all(each.is_ready for each in self._workers.values())
+        return not self._missing and all(each.is_ready for each in self._processes.values())
 
     # Waiting for the next event.
 
@@ -181,21 +165,21 @@ class Supervisor:
                 self._accept()
             elif key.fileobj is self._wake_up:
                 self._wake_up.recv(4096)
-            elif key.data.number in self._workers and self._has_ended(key.data):
+            elif key.data.number in self._processes and self._has_ended(key.data):
                 self._note_end(key.data)
         if self._hangup_has_come:
             self._hang_up()
         if self._stop_asked:
             return
-        self._look_if_due()
+        if self._next_look_at <= monotonic_seconds():
+            self._look_again()
         self._start_missing()
-        if self._accepts_again_at is not None and self._accepts_again_at <= monotonic_seconds():
-            self._accepts_again_at = None
+        if self._accepts_again_at <= monotonic_seconds():
+            self._accepts_again_at = math.inf
             self._selector.register(self._listener, selectors.EVENT_READ)
 
-    def _look_if_due(self) -> None:
-        if self._look is None or monotonic_seconds() < self._next_look_at:
-            return
+    def _look_again(self) -> None:
+        assert self._look is not None
         self._next_look_at = monotonic_seconds() + LOOK_SECONDS
         try:
             self._look()
@@ -203,14 +187,10 @@ class Supervisor:
             logger.exception("The periodic check failed.")
 
     def _seconds_to_wait(self) -> float | None:
-        times = [*self._missing.values()]
-        if self._look is not None:
-            times.append(self._next_look_at)
-        if self._accepts_again_at is not None:
-            times.append(self._accepts_again_at)
-        return max(0.0, min(times) - monotonic_seconds()) if times else None
+        due_at = min(*self._missing.values(), self._next_look_at, self._accepts_again_at)
+        return None if due_at == math.inf else max(0.0, due_at - monotonic_seconds())
 
-    def _has_ended(self, worker: _Worker) -> bool:
+    def _has_ended(self, worker: _Process) -> bool:
         """Read what a worker says about its state; True if it has ended."""
         said = worker.end.receive()
         if said == READY:
@@ -222,18 +202,18 @@ class Supervisor:
             worker.sentence += said
         return said is None
 
-    def _note_end(self, worker: _Worker) -> None:
+    def _note_end(self, worker: _Process) -> None:
         how = self._reap(worker)
         sentence = worker.sentence.decode()
         if self._is_start:
             raise StartRefused(
-                sentence or f"Worker process {worker.process} {how} before it was ready."
+                sentence or f"Worker process {worker.pid} {how} before it was ready."
             )
-        if self._keeps_rows and worker.number < self._serving:
-            raise StartRefused(f"Worker process {worker.process} {how}, and its rows are lost.")
+        if self._keeps_rows and worker.number < self._workers:
+            raise StartRefused(f"Worker process {worker.pid} {how}, and its rows are lost.")
         logger.error(
             "Worker process %d %s and is replaced.%s",
-            worker.process,
+            worker.pid,
             how,
             sentence and f" {sentence}",
         )
@@ -241,12 +221,12 @@ class Supervisor:
             monotonic_seconds(), worker.started_at + REPLACEMENT_PAUSE_SECONDS
         )
 
-    def _reap(self, worker: _Worker) -> str:
+    def _reap(self, worker: _Process) -> str:
         """Remove a worker process that has ended, and return how it ended."""
-        del self._workers[worker.number]
+        del self._processes[worker.number]
         self._selector.unregister(worker.end)
         worker.end.close()
-        _process, status = os.waitpid(worker.process, 0)
+        _process, status = os.waitpid(worker.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         return f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
 
@@ -255,7 +235,9 @@ class Supervisor:
     def _accept(self) -> None:
         """Accept the waiting connections, and hand each to the ready worker that has the fewest."""
         ready = [
-            each for each in self._workers.values() if each.is_ready and each.number < self._serving
+            each
+            for each in self._processes.values()
+            if each.is_ready and each.number < self._workers
         ]
         shares: dict[int, list[socket.socket]] = {each.number: [] for each in ready}
         try:
@@ -272,31 +254,29 @@ class Supervisor:
         if not ready:
             self._pause_accepting()
         for worker in ready:
-            self._hand_over(worker, shares[worker.number])
+            connections = shares[worker.number]
+            if connections and not worker.end.hand_over(connections):
+                # The worker has ended, which its channel reports next, or it is stuck. These connections are closed.
+                worker.given -= len(connections)
+                self._pause_accepting()
+            for connection in connections:
+                connection.close()
 
-    def _with_fewest(self, ready: list[_Worker]) -> _Worker:
+    def _with_fewest(self, ready: list[_Process]) -> _Process:
         """The worker with the fewest connections; among equals, the next in turn."""
         worker = min(
             ready,
             key=lambda each: (
                 each.given - self._ended[each.number],
-                (each.number - self._last_given - 1) % self._serving,
+                (each.number - self._last_given - 1) % self._workers,
             ),
         )
         worker.given += 1
         self._last_given = worker.number
         return worker
 
-    def _hand_over(self, worker: _Worker, connections: list[socket.socket]) -> None:
-        if connections and not worker.end.hand_over(connections):
-            # The worker has ended, which its channel reports next, or it is stuck. These connections are closed.
-            worker.given -= len(connections)
-            self._pause_accepting()
-        for connection in connections:
-            connection.close()
-
     def _pause_accepting(self) -> None:
-        if self._accepts_again_at is None:
+        if self._accepts_again_at == math.inf:
             self._selector.unregister(self._listener)
             self._accepts_again_at = monotonic_seconds() + ACCEPT_PAUSE_SECONDS
 
@@ -319,10 +299,10 @@ class Supervisor:
             else:
                 del self._missing[number]
                 self._late.discard(number)
-                self._workers[number] = worker
+                self._processes[number] = worker
                 self._selector.register(worker.end, selectors.EVENT_READ, worker)
 
-    def _start(self, number: int) -> _Worker:
+    def _start(self, number: int) -> _Process:
         self._ended[number] = 0
         sys.stdout.flush()
         sys.stderr.flush()
@@ -341,7 +321,7 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             theirs.close()
-        return _Worker(number, process, SupervisorEnd(ours), monotonic_seconds())
+        return _Process(number, process, SupervisorEnd(ours), monotonic_seconds())
 
     def _become_worker(self, end: WorkerEnd, number: int) -> NoReturn:
         """In the new process: close everything of the supervisor's, serve, and exit without returning."""
@@ -356,15 +336,9 @@ class Supervisor:
             self._listener.close()
             self._wake_up.close()
             self._waker.close()
-            for worker in self._workers.values():
+            for worker in self._processes.values():
                 worker.end.close()  # otherwise those workers would not notice the end of the supervisor
-            if self._admin is None:
-                self._run_worker(number, end)
-            elif number == self._serving:
-                self._admin.run(end)
-            else:
-                self._admin.listener.close()
-                self._run_worker(number, end)
+            self._run(number, end)
             status = 0
         except StartRefused as refused:
             end.tell_refused(str(refused))
@@ -383,20 +357,20 @@ class Supervisor:
             # Closing it is not enough: a worker that was just forked may still have it open, so events would go on.
             self._selector.unregister(self._listener)
         self._listener.close()
-        for worker in self._workers.values():
-            os.kill(worker.process, signal.SIGTERM)
+        for worker in self._processes.values():
+            os.kill(worker.pid, signal.SIGTERM)
         deadline = monotonic_seconds() + STOP_SECONDS_MAX + STOP_MARGIN_SECONDS
-        while self._workers:
+        while self._processes:
             left = deadline - monotonic_seconds()
             if left <= 0:
-                for worker in list(self._workers.values()):
-                    logger.warning("Worker process %d did not stop and is killed.", worker.process)
-                    os.kill(worker.process, signal.SIGKILL)
+                for worker in list(self._processes.values()):
+                    logger.warning("Worker process %d did not stop and is killed.", worker.pid)
+                    os.kill(worker.pid, signal.SIGKILL)
                     self._reap(worker)
                 return
             for key, _events in self._selector.select(left):
                 worker = key.data
                 if key.fileobj is self._wake_up:
                     self._wake_up.recv(4096)
-                elif worker.number in self._workers and self._has_ended(worker):
+                elif worker.number in self._processes and self._has_ended(worker):
                     self._reap(worker)

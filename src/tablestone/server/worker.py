@@ -147,7 +147,7 @@ class Worker:
 
 async def serve_until(stop_asked: asyncio.Event, server: HttpServer) -> None:
     """Serve until the event is set, and then for as long as requests are under way, up to `STOP_SECONDS_MAX`."""
-    serving = asyncio.ensure_future(server.run_until_stopped())
+    serving = asyncio.ensure_future(server.serve())
     stopping = asyncio.ensure_future(stop_asked.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():

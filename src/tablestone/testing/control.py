@@ -448,7 +448,7 @@ class ControlledService(StorageService):
         """Serve the control API; the server itself has this address. Call it on the loop."""
         application = ControlApplication(Control(self, address), self.control_address)
         self._control = HttpServer(self._plain, application, self._listener, lambda: None)
-        self._serving = asyncio.create_task(self._control.run_until_stopped())
+        self._serving = asyncio.create_task(self._control.serve())
 
     async def shutdown(self) -> None:
         if self._control is not None and self._serving is not None:

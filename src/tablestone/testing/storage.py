@@ -349,6 +349,6 @@ class _ServingThread:
             self._server = HttpServer(
                 self._configuration, self.service, self._listener, self._is_ready.set
             )
-            await self._server.run_until_stopped()
+            await self._server.serve()
         finally:
             await self.service.shutdown()

@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -46,7 +46,7 @@ async def serve_admin(
     reports: WorkerReports,
     insight: WorkerReports | None,
     started: float,
-    mounts: Callable[[], Mapping[str, AsgiApplication]],
+    mounts: Mapping[str, AsgiApplication],
     end: WorkerEnd,
 ) -> None:
     """Serve the admin address until SIGTERM. Without a `storage`, the rows are in the memory of a worker.
@@ -76,7 +76,7 @@ async def serve_admin(
         configuration, insight, probe, unix_seconds, monotonic_seconds, is_local=is_local
     )
     watching = asyncio.create_task(insight_page.run())
-    application = AdminApplication(pages(configuration, readiness, metrics, insight_page), mounts())
+    application = AdminApplication(pages(configuration, readiness, metrics, insight_page), mounts)
     admission = Admission(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_BYTES_MAX)
     server = HttpServer(configuration, application, listener, end.tell_ready, admission=admission)
     try:
