@@ -34,7 +34,7 @@ def test_scans_have_a_row_of_their_own() -> None:
     assert (bright.y, bright.height) == (0, SCANS_HEIGHT)
     assert bright.fill == ranged.fill != dim.fill, "each has its own scale"
     assert ranged.y > SCANS_HEIGHT
-    assert picture.has_scans
+    assert picture.scanned == 6_000
     assert picture.keys[0].text == "scans"
     assert picture.hottest == "b, 00:50: 8 entities read"
 
@@ -51,6 +51,6 @@ def test_a_table_that_is_only_scanned() -> None:
 )
 def test_without_scans_there_is_no_such_row(reads: bool, scanned: dict[int, int]) -> None:  # noqa: FBT001
     picture = picture_of(heat_of({50: 8}, scanned), reads=reads, writes=True)
-    assert not picture.has_scans
+    assert picture.scanned == 0
     assert picture.plot_height == HEIGHT
     assert [each.text for each in picture.keys] == ["a", "b"]

@@ -47,7 +47,7 @@ def send(
     """The answer of an explorer to one request."""
 
     async def ask() -> httpx.Response:
-        application: Any = create_explorer(ExplorerSettings(connection, **settings), TOKEN)
+        application: Any = create_explorer([ExplorerSettings(connection, **settings)], TOKEN)
         transport = httpx.ASGITransport(application, root_path=root)
         try:
             async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:

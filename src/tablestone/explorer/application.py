@@ -1,7 +1,7 @@
-"""The ASGI application of the explorer: its routes, several accounts, and errors in words.
+"""The ASGI application of the explorer: its routes, several accounts, and its error pages.
 
-A page is a function that waits, so it runs in a thread. A page that changes something is posted, and refused if the
-explorer only reads.
+A page is a synchronous function, so it runs in a thread. A page that changes something is posted, and refused if the
+explorer is read-only.
 """
 
 from __future__ import annotations
@@ -54,51 +54,55 @@ Show = Callable[[Request], Response]
 Post = Callable[[Request, PostedForm], Response]
 
 SHOWN: Final[Mapping[str, Show]] = {
-    **tables.SHOWN,
-    **grid.SHOWN,
-    **query_bar.SHOWN,
-    **entity_edit.SHOWN,
-    **import_export.SHOWN,
-    **heat.SHOWN,
-    **service_settings.SHOWN,
-    **signatures.SHOWN,
+    "/": tables.tables,
+    "/tables/{table}/size": tables.size,
+    "/tables/{table}": grid.table,
+    "/tables/{table}/build": grid.build,
+    "/tables/{table}/rows": grid.rows,
+    "/tables/{table}/complete": query_bar.complete,
+    "/tables/{table}/entity": entity_edit.entity,
+    "/tables/{table}/export": import_export.ask_export,
+    "/tables/{table}/download": import_export.download,
+    "/tables/{table}/policies": service_settings.policies,
+    "/service": service_settings.service,
+    "/signature": signatures.signature,
+    "/heat": heat.heat,
 }
 POSTED: Final[Mapping[str, Post]] = {
-    **query_bar.POSTED,
-    **selection.POSTED,
-    **signatures.POSTED,
+    "/tables/{table}/save": query_bar.save,
+    "/tables/{table}/forget": query_bar.forget,
+    "/tables/{table}/copy": selection.copy,
+    "/signature/explain": signatures.explain,
 }
-"""Pages that are posted and change no data: `--read-only` allows them."""
+"""Posted pages that change no data: `--read-only` allows them."""
 CHANGE_FORMS: Final[Mapping[str, Show]] = {
-    **tables.CHANGE_FORMS,
-    **entity_edit.CHANGE_FORMS,
-    **import_export.CHANGE_FORMS,
+    "/tables/{table}/delete": tables.ask_delete,
+    "/tables/{table}/new": entity_edit.new,
+    "/tables/{table}/import": import_export.import_form,
 }
-"""Pages with a form that could only be refused if the explorer is read-only."""
+"""Forms of changes: a read-only explorer does not show them."""
 CHANGES: Final[Mapping[str, Post]] = {
-    **tables.CHANGES,
-    **entity_edit.CHANGES,
-    **selection.CHANGES,
-    **import_export.CHANGES,
-    **service_settings.CHANGES,
-    **signatures.CHANGES,
+    "/tables": tables.create,
+    "/tables/{table}/delete": tables.delete,
+    "/tables/{table}/entity": entity_edit.save,
+    "/tables/{table}/new": entity_edit.insert,
+    "/tables/{table}/entity/delete": entity_edit.delete,
+    "/tables/{table}/selected": selection.ask_selected,
+    "/tables/{table}/selected/delete": selection.delete_selected,
+    "/tables/{table}/import": import_export.import_file,
+    "/tables/{table}/policies": service_settings.save_policies,
+    "/service": service_settings.save_service,
+    "/signature": signatures.make,  # a signature can allow changes
 }
 
 
 def create_explorer(
-    settings: ExplorerSettings, token: str, hosts: frozenset[str] = LOOPBACK_NAMES
-) -> ASGIApp:
-    """The explorer of one account, which answers requests that have the token and come to one of these hosts."""
-    return create_explorer_of_accounts([settings], token, hosts)
-
-
-def create_explorer_of_accounts(
     accounts: Sequence[ExplorerSettings], token: str, hosts: frozenset[str] = LOOPBACK_NAMES
 ) -> ASGIApp:
-    """The same of one account or several.
+    """The explorer of one account or several. It answers requests that have the token and come to one of these hosts.
 
-    Of several, the pages of each are below `/account/NAME/`, so that an address names its account. `/` leads to the
-    first one, and every other path is of the first one too.
+    With several accounts, the pages of each are below `/account/NAME/`. `/` redirects to the first account, and every
+    other path belongs to the first one too.
     """
     names = [each.connection.account for each in accounts]
     applications = [_application(each, names) for each in accounts]
@@ -124,7 +128,7 @@ def create_explorer_of_accounts(
 
 
 def _application(settings: ExplorerSettings, names: Sequence[str]) -> Starlette:
-    """The pages of one account; `names` are the accounts of the whole explorer."""
+    """The pages of one account. `names` are all accounts of the explorer."""
     writes = not settings.read_only
     application = Starlette(
         routes=[
@@ -158,7 +162,7 @@ def _read_only(request: Request) -> Response:
 
 
 def _failure(request: Request, error: Exception) -> Response:
-    """A failure of the endpoint, or a wrong input, in a sentence."""
+    """The page for a failure of the endpoint, or for wrong input."""
     connection = account_of(request).settings.connection
     if isinstance(error, TransferRefused):
         return problem_page(request, str(error), 400)
@@ -171,13 +175,13 @@ def _failure(request: Request, error: Exception) -> Response:
     status = 502
     if isinstance(answer, ServiceError):
         sentence += _expired(connection, answer)
-        # The endpoint's status, if the request was wrong.
-        status = answer.status if 400 <= answer.status < 500 else 502
+        if 400 <= answer.status < 500:
+            status = answer.status
     return problem_page(request, sentence, status)
 
 
 def _expired(connection: Connection, error: ServiceError) -> str:
-    """A sentence behind an error of authentication, if the signature of the connection has expired."""
+    """A sentence to add to an authentication error if the connection's signature has expired; else empty."""
     if connection.scheme is not Scheme.SHARED_ACCESS_SIGNATURE or error.status not in (401, 403):
         return ""
     end = signatures.expired_at(connection.secret or "", system_clock())

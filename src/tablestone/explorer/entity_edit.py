@@ -198,12 +198,3 @@ def _gone(request: Request, key: EntityKey) -> Response:
     sentence = f"The entity {key.partition_key!r}, {key.row_key!r} does not exist, or no longer."
     table = request.path_params["table"]
     return page(request, "done.html", changed=True, table=table, sentences=[sentence], status=404)
-
-
-SHOWN: Final = {"/tables/{table}/entity": entity}
-CHANGE_FORMS: Final = {"/tables/{table}/new": new}
-CHANGES: Final = {
-    "/tables/{table}/entity": save,
-    "/tables/{table}/new": insert,
-    "/tables/{table}/entity/delete": delete,
-}

@@ -347,10 +347,3 @@ def in_order(
     read = met.watch(islice(reader.entities(_asked(table, query)), ORDERED_MAX))
     entities = list(Refinement(order_by=query.ordered_by, top=query.top).apply(read))
     return entities, met.missing
-
-
-SHOWN: Final = {
-    "/tables/{table}": table,
-    "/tables/{table}/build": build,
-    "/tables/{table}/rows": rows,
-}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -32,11 +32,10 @@ from tablestone.tools.progress import shown_bytes
 from tablestone.tools.writing import quoted
 
 BUCKETS_MIN: Final = 20
-"""Columns of the picture, at least."""
+"""The picture has at least so many columns."""
 WIDTH: Final = 720
 HEIGHT: Final = 300
 LEFT: Final = 170
-BOTTOM: Final = 28
 SCANS_HEIGHT: Final = 16
 SCANS_GAP: Final = 8
 LABELS_MAX: Final = 12
@@ -48,19 +47,18 @@ _COLOURS: Final = (
     (0.75, (245, 125, 21)),
     (1.0, (252, 255, 164)),
 )
-"""From dark to bright, also for readers who see no difference between red and green."""
-
-
+"""From dark to bright, also for readers who cannot tell red from green."""
 _T = TypeVar("_T")
 
 
 class HeatCell(NamedTuple):
-    """A cell of the picture: its place, its colour, and its numbers in words."""
+    """A cell of the picture: its place, its entities, its colour, and its numbers in words."""
 
     x: float
     y: float
     width: float
     height: float
+    entities: int
     fill: str
     words: str
 
@@ -74,24 +72,21 @@ class HeatLabel(NamedTuple):
 
 
 class HeatPicture(NamedTuple):
-    """The picture of a heat map. `hottest` is the cell with most operations, in words; empty without any.
+    """The picture of a heat map.
 
-    `has_scans`: the first row is the one of the scans. `brightest` and `scanned` are the entities of the brightest cell
-    of the ranges, and of that row.
+    `brightest` is the number of entities in the brightest cell of the ranges, and `hottest` is that cell in words,
+    empty without any. `scanned` is the same number for the row of the scans: 0 if there is no such row.
     """
 
-    width: float
-    height: float
-    left: int
-    plot_width: float
     plot_height: int
     cells: list[HeatCell]
     keys: list[HeatLabel]
     times: list[HeatLabel]
     hottest: str
-    has_scans: bool
     brightest: int
     scanned: int
+    left: int = LEFT
+    plot_width: int = WIDTH
 
 
 SCALE: Final = 20
@@ -114,65 +109,49 @@ def picture_of(heat: HeatMap, *, reads: bool, writes: bool) -> HeatPicture:
         ]
         for number in range(len(ranges))
     ]
-    scans = [(count, 0) for count in heat.scanned] if reads and any(heat.scanned) else []
-    top = SCANS_HEIGHT + SCANS_GAP if scans else 0
-    height, wide = HEIGHT / max(len(ranges), 1), WIDTH / max(len(heat.starts), 1)
     most = max((sum(pair) for row in rows for pair in row), default=0)
-    cells = []
-    hottest = ""
+    scanned = max(heat.scanned, default=0) if reads else 0
+    top = SCANS_HEIGHT + SCANS_GAP if scanned else 0
+    height, width = HEIGHT / max(len(ranges), 1), WIDTH / max(len(heat.starts), 1)
 
-    def add(
-        row: list[tuple[int, int]], y: float, cell_height: float, brightest: int, name: str
-    ) -> None:
-        nonlocal hottest
+    def cells_of(
+        name: str, row: list[tuple[int, int]], y: float, tall: float, brightest: int
+    ) -> Iterator[HeatCell]:
         for column, (read, written) in enumerate(row):
-            if not read + written:
-                continue
-            words = f"{name}, {_clock(heat.starts[column])}: {_words(read, written)}"
-            if row is not scans and read + written == most and not hottest:
-                hottest = words
-            x = round(LEFT + column * wide, 2)
-            place = (x, round(y, 2), round(wide, 2), round(cell_height, 2))
-            fill = colour(read + written, brightest)
-            cells.append(HeatCell(*place, fill, words))
+            if count := read + written:
+                x = LEFT + column * width
+                place = (round(x, 2), round(y, 2), round(width, 2), round(tall, 2))
+                words = f"{name}, {_clock(heat.starts[column])}: {_words(read, written)}"
+                yield HeatCell(*place, count, colour(count, brightest), words)
 
-    add(scans, 0, SCANS_HEIGHT, max(heat.scanned, default=0), "scans")
-    for number, row in enumerate(rows):
-        add(row, top + number * height, height, most, shown_range(ranges[number]))
-    keys = [HeatLabel(LEFT - 8, SCANS_HEIGHT - 4, "scans")] if scans else []
-    keys += (
+    cells = [
+        cell
+        for number, row in enumerate(rows)
+        for cell in cells_of(shown_range(ranges[number]), row, top + number * height, height, most)
+    ]
+    hottest = next((cell.words for cell in cells if cell.entities == most), "")
+    keys = [
         HeatLabel(LEFT - 8, round(top + (number + 0.5) * height + 4, 1), _short(each.first))
         for number, each in _labelled(ranges)
-    )
+    ]
+    if scanned:
+        scans = [(count, 0) for count in heat.scanned]
+        cells[:0] = cells_of("scans", scans, 0, SCANS_HEIGHT, scanned)
+        keys.insert(0, HeatLabel(LEFT - 8, SCANS_HEIGHT - 4, "scans"))
     times = [
-        HeatLabel(round(LEFT + number * wide, 1), top + HEIGHT + 18, _clock(start))
+        HeatLabel(round(LEFT + number * width, 1), top + HEIGHT + 18, _clock(start))
         for number, start in _labelled(heat.starts)
     ]
-    return HeatPicture(
-        LEFT + WIDTH,
-        top + HEIGHT + BOTTOM,
-        LEFT,
-        WIDTH,
-        top + HEIGHT,
-        cells,
-        keys,
-        times,
-        hottest,
-        bool(scans),
-        most,
-        max(heat.scanned, default=0) if scans else 0,
-    )
+    return HeatPicture(top + HEIGHT, cells, keys, times, hottest, most, scanned)
 
 
 def colour(count: int, most: int) -> str:
     """The colour of a count beside the largest one."""
     at = (count / most) ** (1 / 3) if most else 0.0
-    for (low, one), (high, other) in pairwise(_COLOURS):
-        if at <= high:
-            part = (at - low) / (high - low)
-            mixed = (round(a + (b - a) * part) for a, b in zip(one, other, strict=True))
-            return "#" + "".join(f"{each:02x}" for each in mixed)
-    return "#fcffa4"
+    (low, one), (high, other) = next(pair for pair in pairwise(_COLOURS) if at <= pair[1][0])
+    part = (at - low) / (high - low)
+    mixed = (round(a + (b - a) * part) for a, b in zip(one, other, strict=True))
+    return "#" + "".join(f"{each:02x}" for each in mixed)
 
 
 def shown_range(keys: KeyRange) -> str:
@@ -198,7 +177,7 @@ def _without_silence(heat: HeatMap) -> HeatMap:
 
 
 def _labelled(items: Sequence[_T]) -> list[tuple[int, _T]]:
-    """Those of the rows or columns that have a label, with their numbers."""
+    """The rows or columns that have a label, with their numbers."""
     return list(enumerate(items))[:: math.ceil(len(items) / LABELS_MAX) or 1]
 
 
@@ -222,25 +201,25 @@ def _words(read: int, written: int) -> str:
 KINDS: Final = {"all": "reads and writes", "reads": "reads", "writes": "writes"}
 LISTED_MAX: Final = 20
 SCANNED_MIN: Final = 2
-"""Entities read for each that is returned, from which a query is in the list of those that scan."""
+"""A query scans if it reads at least so many entities for each that it returns."""
 
 
 class ScanningQuery(NamedTuple):
-    """A shape of queries that read more than they return, with the advice on it."""
+    """A query shape that reads more than it returns, with the advice on it."""
 
     shape: QueryShape
     advice: list[Advice]
 
 
 def heat(request: Request) -> Response:
-    """The page of one table, or of the whole account without a heat map."""
+    """The page of one table; without a table, of the whole account and without a heat map."""
     settings = account_of(request).settings
     if settings.admin_url is None:
         return page(request, "no_heat.html")
     try:
         return _heat_of(request, settings.admin_url, settings.connection.account)
     except TransferFailed as failed:
-        # The application puts the endpoint's URL before other failures: this one is of the admin address.
+        # The admin address failed, not the endpoint, whose URL the application would put before the sentence.
         return page(request, "problem.html", sentence=str(failed), status=502)
 
 
@@ -280,12 +259,12 @@ def _heat_of(request: Request, admin_url: str, account: str) -> Response:
 
 
 def table_advice(report: InsightReport, period: str) -> list[Advice]:
-    """The advice on tables and partitions; that on queries stands beside each query."""
+    """The advice on tables and partitions. The page shows advice on a query beside the query."""
     return [each for each in advise(workload_of(report, period)) if not each.filter][:LISTED_MAX]
 
 
 def scanning_queries(report: InsightReport, period: str) -> list[ScanningQuery]:
-    """The queries that read most beyond what they return, with the advice on each."""
+    """The queries that read the most entities without returning them, with the advice on each."""
     tables = {each.name.lower(): each for each in workload_of(report, period).tables}
     found = []
     for shape in shapes_of(report, period):
@@ -298,7 +277,7 @@ def scanning_queries(report: InsightReport, period: str) -> list[ScanningQuery]:
     return found[:LISTED_MAX]
 
 
-def _picture(report: InsightReport, period: str, kind: str) -> Any:
+def _picture(report: InsightReport, period: str, kind: str) -> HeatPicture | None:
     maps = next((each.heat for each in report.tables if each.heat is not None), None)
     if maps is None:
         return None
@@ -308,6 +287,3 @@ def _picture(report: InsightReport, period: str, kind: str) -> Any:
 
 def _one_of(text: str | None, known: dict[str, str], default: str) -> str:
     return text if text in known else default
-
-
-SHOWN: Final = {"/heat": heat}

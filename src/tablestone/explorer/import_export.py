@@ -97,14 +97,10 @@ def download(request: Request) -> Response:
     return FileResponse(path, filename=f"{table}.{ending}", background=leave)
 
 
-def ask_import(request: Request) -> Response:
-    """The form of an import."""
-    return _import_form(request)
-
-
-def _import_form(
+def import_form(
     request: Request, problem: str = "", *, status: int = 200, changed: bool = False
 ) -> Response:
+    """The form of an import."""
     return page(
         request,
         "import.html",
@@ -121,7 +117,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
     table = request.path_params["table"]
     file = form.file("file")
     if file is None or file.filename is None:
-        return _import_form(request, "Choose a file first.", status=400)
+        return import_form(request, "Choose a file first.", status=400)
     try:
         on_conflict = OnConflict(form.text("conflict", OnConflict.FAIL.value))
     except ValueError:
@@ -136,7 +132,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
     except TransferRefused:
         endings = ", ".join(f".{kind}" for kind in KINDS)
         sentence = f"{name} does not end in {endings}: its name has to tell the form of the file."
-        return _import_form(request, sentence, status=400)
+        return import_form(request, sentence, status=400)
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as directory:
         path = Path(directory) / f"file{''.join(Path(name).suffixes[-2:])}"
         with path.open("wb") as copy:
@@ -158,7 +154,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
             # A command would name its options here; the page has fields for them.
             sentence = str(error).replace(str(path), name).partition(" --on-conflict")[0]
             stored = _STORED[min(job.stored, 2)].format(job.stored)
-            return _import_form(request, f"{sentence} {stored}", status=409, changed=job.stored > 0)
+            return import_form(request, f"{sentence} {stored}", status=409, changed=job.stored > 0)
         finally:
             rejects.close()
         sentences = [*_summary(name, report), *_first_rejects(report)]
@@ -179,11 +175,3 @@ def _first_rejects(report: ImportReport) -> list[str]:
         return []
     with Path(report.rejects).open(encoding="utf-8") as file:
         return [line.strip()[:REJECT_LENGTH_MAX] for line in islice(file, REJECTS_SHOWN_MAX)]
-
-
-SHOWN: Final = {
-    "/tables/{table}/export": ask_export,
-    "/tables/{table}/download": download,
-}
-CHANGE_FORMS: Final = {"/tables/{table}/import": ask_import}
-CHANGES: Final = {"/tables/{table}/import": import_file}

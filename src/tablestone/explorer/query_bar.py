@@ -240,7 +240,3 @@ def forget(request: Request, form: PostedForm) -> Response:
     table = request.path_params["table"]
     forget_query(account_of(request).settings, table, form.text("name"))
     return RedirectResponse(path_to(request, "tables", table), 303)
-
-
-SHOWN: Final = {"/tables/{table}/complete": complete}
-POSTED: Final = {"/tables/{table}/save": save, "/tables/{table}/forget": forget}

@@ -231,10 +231,3 @@ def _selected(form: PostedForm) -> list[EntityKey]:
     if not found:
         raise TransferRefused("Select entities first: with their boxes, or with the space bar.")
     return found
-
-
-POSTED: Final = {"/tables/{table}/copy": copy}
-CHANGES: Final = {
-    "/tables/{table}/selected": ask_selected,
-    "/tables/{table}/selected/delete": delete_selected,
-}

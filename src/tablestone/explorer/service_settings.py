@@ -34,11 +34,6 @@ LOGGED: Final = ("read", "write", "delete")
 RULE_FIELDS: Final = ("origins", "methods", "allowed", "exposed", "age")
 
 
-def service(request: Request) -> Response:
-    """The properties of the service as a form."""
-    return _stored_properties(request)
-
-
 def save_service(request: Request, form: PostedForm) -> Response:
     """Replace the properties of the service. A rule without an origin is left out."""
     rules = [row for row in form.rows(*RULE_FIELDS) if row[0].strip()]
@@ -50,8 +45,7 @@ def save_service(request: Request, form: PostedForm) -> Response:
         if error.status != 400:
             raise
         return _properties_page(request, form.text, rules, problem=f"The service answers {error}")
-    message = "The properties are saved. A server of Azure takes up to 30 s."
-    return _stored_properties(request, message=message)
+    return service(request, message="The properties are saved. Azure takes up to 30 s.")
 
 
 def _read_properties(form: PostedForm, rules: Sequence[tuple[str, ...]]) -> ServiceProperties:
@@ -85,7 +79,8 @@ def _whole(text: str, what: str) -> int:
     return number
 
 
-def _stored_properties(request: Request, **shown: str) -> Response:
+def service(request: Request, *, message: str = "") -> Response:
+    """The properties of the service as a form."""
     found = read_properties(account_of(request).endpoint)
     fields = {f"log_{word}": "1" for word in found.logged}
     fields["log_days"] = str(found.log_retention_days or "")
@@ -93,7 +88,9 @@ def _stored_properties(request: Request, **shown: str) -> Response:
         fields[f"{name}_enabled"] = "1" if metrics.enabled else ""
         fields[f"{name}_apis"] = "1" if metrics.include_apis else ""
         fields[f"{name}_days"] = str(metrics.retention_days or "")
-    return _properties_page(request, lambda name: fields.get(name, ""), _rows(found.cors), **shown)
+    return _properties_page(
+        request, lambda name: fields.get(name, ""), _rows(found.cors), message=message
+    )
 
 
 def _rows(rules: Sequence[CorsRule]) -> list[tuple[Any, ...]]:
@@ -122,11 +119,6 @@ def _properties_page(
     )
 
 
-def policies(request: Request) -> Response:
-    """The stored access policies of a table as a form."""
-    return _stored_policies(request)
-
-
 def save_policies(request: Request, form: PostedForm) -> Response:
     """Replace the stored access policies of a table. One without an id is left out."""
     rows = form.rows("id", "permission", "start", "expiry")
@@ -135,13 +127,13 @@ def save_policies(request: Request, form: PostedForm) -> Response:
     if problem:
         return _policies_page(request, given, problem=problem)
     write_policies(account_of(request).endpoint, request.path_params["table"], given)
-    message = "The policies are saved. A server of Azure takes up to 30 s."
-    return _stored_policies(request, message=message)
+    return policies(request, message="The policies are saved. Azure takes up to 30 s.")
 
 
-def _stored_policies(request: Request, **shown: str) -> Response:
+def policies(request: Request, *, message: str = "") -> Response:
+    """The stored access policies of a table as a form."""
     found = read_policies(account_of(request).endpoint, request.path_params["table"])
-    return _policies_page(request, found, **shown)
+    return _policies_page(request, found, message=message)
 
 
 def _policies_page(
@@ -175,7 +167,3 @@ def _wrong_policy(given: list[AccessPolicy]) -> str:
             except ValueError:
                 return f"{word} of the policy {each.id!r} is no time such as 2026-01-31T12:00:00Z: {moment[:40]!r}."
     return ""
-
-
-SHOWN: Final = {"/service": service, "/tables/{table}/policies": policies}
-CHANGES: Final = {"/service": save_service, "/tables/{table}/policies": save_policies}

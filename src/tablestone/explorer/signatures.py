@@ -249,9 +249,3 @@ def _words(letters: Iterable[str], known: Mapping[str, str]) -> str:
     if len(words) < 2:
         return words[0] if words else "nothing"
     return f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-SHOWN: Final = {"/signature": signature}
-POSTED: Final = {"/signature/explain": explain}
-CHANGES: Final = {"/signature": make}
-"""A signature can allow changes, so an explorer that only reads makes none."""

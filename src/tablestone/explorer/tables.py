@@ -147,11 +147,3 @@ def size(request: Request) -> Response:
         further = path_to(request, "tables", table, "size", **counted)
     values = {"table": table, "entities": entities, "size": shown_bytes(total), "further": further}
     return page(request, "size.html", **values)
-
-
-SHOWN: Final = {
-    "/": tables,
-    "/tables/{table}/size": size,
-}
-CHANGE_FORMS: Final = {"/tables/{table}/delete": ask_delete}
-CHANGES: Final = {"/tables": create, "/tables/{table}/delete": delete}

@@ -71,7 +71,7 @@ def explore(
         saved_queries=saved_queries_file(os.environ),
     )
     token = new_token()
-    application = create_explorer(settings, token)
+    application = create_explorer([settings], token)
     with _listen(port) as listener:
         address = f"http://{HOST}:{listener.getsockname()[1]}/?token={token}"
         print(f"Explorer of {settings.connection.url}: {address}", flush=True)

@@ -84,7 +84,7 @@ class ServedExplorer:
     def mounts(self, address: str, admin: str) -> Mounts:
         """The application, in the process of the admin address."""
         from tablestone.explorer.account import ExplorerSettings  # noqa: PLC0415 - an extra
-        from tablestone.explorer.application import create_explorer_of_accounts  # noqa: PLC0415 - an extra
+        from tablestone.explorer.application import create_explorer  # noqa: PLC0415 - an extra
         from tablestone.explorer.grid_query import saved_queries_file  # noqa: PLC0415 - an extra
         from tablestone.tools.connection import parse_connection_string  # noqa: PLC0415
 
@@ -104,7 +104,7 @@ class ServedExplorer:
             )
             for name, key in self._keys.items()
         ]
-        return {PATH: create_explorer_of_accounts(settings, self._token)}
+        return {PATH: create_explorer(settings, self._token)}
 
 
 def _require_packages() -> None:
