@@ -98,7 +98,7 @@ def test_policies_are_written_and_read(watched: WatchedPage, filled_server: Serv
     wait_for_text(
         watched,
         ".problem",
-        "'wrong': they are letters of r (read), a (add), u (update) and d (delete).",
+        "'wrong': use the letters r (read), a (add), u (update) and d (delete).",
     )
     assert page.get_by_label("Permissions").first.input_value() == "wrong"
     watched.open("/tables/Weather/policies")
@@ -165,7 +165,7 @@ def test_a_signature_is_made_and_explained(
     wait_for_text(watched, "#explained", "A signature of the account for tables")
     page.get_by_label("Signature, URL or connection string").fill("nothing")
     page.get_by_role("button", name="Explain it").click()
-    wait_for_text(watched, "#explained .problem", "This is no shared access signature")
+    wait_for_text(watched, "#explained .problem", "This is not a shared access signature")
     for name in ("First PartitionKey", "Last PartitionKey"):
         page.get_by_label(name).fill("")
     page.get_by_label("Table", exact=True).fill("")

@@ -286,10 +286,10 @@ def test_a_filter_that_is_too_long_for_an_address(watched: WatchedPage) -> None:
 
 BROKEN_ADDRESSES = {
     "/tables/Weather/rows?after=x": "The address names a page that does not exist.",
-    "/tables/Weather/rows?kept=x&order=temp": "This order is not kept any more",
+    "/tables/Weather/rows?kept=x&order=temp": "This sorted result is gone",
     "/tables/Weather?top=many": "Top must be a number",
     "/tables/Weather?order=a b c": "Order must be a property, or a property and desc",
-    "/tables/Weather/download?kind=exe": "There is no export as exe.",
+    "/tables/Weather/download?kind=exe": "Unknown export format exe.",
     "/tables/Weather/entity?pk=no&rk=no": "does not exist",
     "/tables/%3Cimg src=x onerror=alert(1)%3E": "InvalidInput",
     "/tables/a%2Fb": "There is no such page.",

@@ -368,7 +368,7 @@ def test_the_token_is_typed(watched: WatchedPage) -> None:
     watched.open("/")
     page.get_by_label("Token").fill("wrong")
     page.get_by_role("button", name="Open").click()
-    wait_for_text(watched, ".problem", "The token is not right.")
+    wait_for_text(watched, ".problem", "The token is wrong.")
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Open").click()
     page.wait_for_selector(".tables")

@@ -62,8 +62,8 @@ def test_a_wrong_query_stays_in_its_form(
 @pytest.mark.parametrize(
     ("text", "before", "behind", "hint"),
     [
-        ("City eq Oslo", "City eq ", "Oslo", "A text stands in quotes: 'Oslo'."),
-        ("a gt 1 and City eq Oslo", "a gt 1 and City eq ", "Oslo", "A text stands in quotes: 'Oslo'."),
+        ("City eq Oslo", "City eq ", "Oslo", "Put a text in quotes: 'Oslo'."),
+        ("a gt 1 and City eq Oslo", "a gt 1 and City eq ", "Oslo", "Put a text in quotes: 'Oslo'."),
         ("City qe 'Oslo'", "City qe", " 'Oslo'", ""),
     ],
 )  # fmt: skip
@@ -76,7 +76,7 @@ def test_quotes_that_were_forgotten(text: str, before: str, behind: str, hint: s
 def test_an_order_that_no_entity_has(connection: Connection) -> None:
     for order, is_told in (("Nope desc", True), ("V", False)):
         answer = send("GET", f"/tables/Table?order={order}", OPENED, connection=connection)
-        assert ("No entity that was read has Nope" in answer.text) is is_told
+        assert ("None of the entities has Nope" in answer.text) is is_told
 
 
 @pytest.mark.parametrize("etag", ['W/"an-old-one"', ""])

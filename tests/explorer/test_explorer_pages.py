@@ -148,7 +148,7 @@ def test_a_wrong_value_is_told_beside_it(watched: WatchedPage) -> None:
     wait_for_text(
         watched,
         ".property.wrong .problem",
-        "humid is 'many', which is no Int32 (-2147483648 to 2147483647)",
+        "humid is 'many', not of type Int32 (-2147483648 to 2147483647)",
     )
     assert field(watched, "humid").input_value() == "many"
 

@@ -86,19 +86,19 @@ REFUSED: dict[str, tuple[Filled, str]] = {
     "no such policy": ({"Policy of the table": "none"}, "The table Weather has no policy 'none'."),
     "a policy of no table": (
         {"Table": "", "Policy of the table": "whole"},
-        "A stored access policy is one of a table",
+        "A stored access policy belongs to a table",
     ),
     "no address": ({"Addresses of clients": "notanip"}, "not 'notanip'."),
-    "three addresses": ({"Addresses of clients": "10.0.0.1-10.0.0.2-10.0.0.3"}, "two with a hyphen"),
-    "addresses of two kinds": ({"Addresses of clients": "10.0.0.1-::1"}, "two with a hyphen"),
+    "three addresses": ({"Addresses of clients": "10.0.0.1-10.0.0.2-10.0.0.3"}, "two joined by a hyphen"),
+    "addresses of two kinds": ({"Addresses of clients": "10.0.0.1-::1"}, "two joined by a hyphen"),
     "a first RowKey alone": ({"First RowKey": "a"}, "The first RowKey needs the first PartitionKey."),
     "a last RowKey alone": ({"Last RowKey": "a"}, "The last RowKey needs the last PartitionKey."),
-    "keys of no table": ({"Table": "", "First PartitionKey": "a"}, "A range of keys is one of a table"),
+    "keys of no table": ({"Table": "", "First PartitionKey": "a"}, "A range of keys belongs to a table"),
     "letters of the account": (
         {"write": True, "list": True},
-        "A signature of a table has the permissions read, add, update and delete only, not write or list.",
+        "A table signature can permit read, add, update and delete only, not write or list.",
     ),
-    "no name of a table": ({"Table": "a-b"}, "'a-b' is no name of a table."),
+    "no name of a table": ({"Table": "a-b"}, "'a-b' is not a table name."),
 }  # fmt: skip
 
 

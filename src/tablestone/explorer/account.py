@@ -1,6 +1,6 @@
-"""The account that the explorer shows: its endpoint, what may be done, and the properties seen in its tables.
+"""The account that the explorer shows: its endpoint, its settings, and the properties seen in its tables.
 
-The connection has a secret, so no template gets these objects, only values of them.
+The connection holds a secret, so templates get single values and never these objects.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ PROPERTIES_KEPT_MAX: Final = 1000
 ATTEMPTS_MAX: Final = 3
 """Attempts of a request to a service that is busy or does not answer."""
 PATIENCE_SECONDS: Final = 3.0
-"""Seconds after which no further attempt begins: with the time of one request, a person waits for 18 s at most."""
+"""Seconds after which no further attempt begins. With one more request, a person waits 18 s at most."""
 EXAMPLE_LENGTH_MAX: Final = 60
 
 SeenTypes = dict[EdmType, EdmValue | None]
-"""The types that a property was seen to have, each with a short value, or None if no value was short."""
+"""The types seen of a property, each with an example; None if no value was short enough."""
 
 
 @dataclass(frozen=True)
 class ExplorerSettings:
-    """The settings of an explorer. `admin_url` is the admin address of the server, if it has one.
+    """The settings of an explorer: the server's admin address, if it has one, and the file of the saved queries.
 
-    `read_only` refuses every change. `saved_queries` is the file of the saved queries; without it none are saved.
+    `read_only` refuses every change. Without a file, no queries are saved.
     """
 
     connection: Connection
@@ -48,14 +48,13 @@ class ExplorerSettings:
 
 
 class SeenProperties:
-    """The properties of the tables that were shown, for completion. Safe to use from several threads."""
+    """The properties of the tables that were shown, for completion. Thread-safe."""
 
     def __init__(self) -> None:
         self._tables: OrderedDict[str, dict[str, SeenTypes]] = OrderedDict()
         self._lock = Lock()
 
     def note(self, table: str, entities: Iterable[RawEntity]) -> None:
-        """Remember the properties of entities."""
         with self._lock:
             seen = self._tables.setdefault(table.lower(), {})
             self._tables.move_to_end(table.lower())
@@ -64,12 +63,12 @@ class SeenProperties:
             for raw in entities:
                 for name in property_names(raw):
                     if raw[name] is None:
-                        continue  # a name that an address selects, and that no entity has
+                        continue  # selected in the address, but the entity does not have it
                     if name in seen or len(seen) < PROPERTIES_KEPT_MAX:
                         _note_value(seen.setdefault(name, {}), raw, name)
 
     def of(self, table: str) -> dict[str, SeenTypes]:
-        """The properties that were seen in a table, the keys and Timestamp first."""
+        """The properties seen in a table, after the keys and Timestamp."""
         found: dict[str, SeenTypes] = {
             PARTITION_KEY: {EdmType.STRING: None},
             ROW_KEY: {EdmType.STRING: None},
@@ -81,8 +80,6 @@ class SeenProperties:
 
 
 class ExploredAccount:
-    """An open account."""
-
     def __init__(self, settings: ExplorerSettings) -> None:
         self.settings = settings
         self.endpoint = TableEndpoint(
@@ -91,12 +88,12 @@ class ExploredAccount:
         self.seen = SeenProperties()
 
     def reader(self) -> TableReader:
-        """A reader of tables that counts what it costs, and gives up soon: a person waits for it."""
+        """A reader of tables that counts its cost and gives up early, because a person is waiting."""
         return TableReader(self.endpoint, attempts=ATTEMPTS_MAX, patience_seconds=PATIENCE_SECONDS)
 
 
 def property_names(raw: RawEntity) -> list[str]:
-    """The names of an entity's properties, without keys, Timestamp and annotations; names may break the rules."""
+    """The names of an entity's properties, without keys, Timestamp and annotations. They are not checked."""
     return [
         name
         for name in raw

@@ -1,6 +1,6 @@
 """The panel of one entity: edit under its ETag, insert, clone, delete.
 
-If another client has changed the entity since it was shown, both versions are shown as a conflict.
+If another client changed the entity meanwhile, the page of the conflict shows both versions.
 """
 
 from __future__ import annotations
@@ -30,24 +30,23 @@ from tablestone.tools.client import Operation, RawEntity
 from tablestone.tools.errors import ServiceError
 
 FIELDS_OF_NEW_MAX: Final = 20
-"""Properties that were seen in the table, and that the form of a new entity offers."""
+"""The form of a new entity offers so many properties that were seen in the table."""
 NO_KEYS: Final = (
-    "Nothing is written: type a PartitionKey and a RowKey, or choose that both are empty."
+    "Nothing is written: type a PartitionKey and a RowKey, or choose “Both keys are empty”."
 )
 CHANGED: Final = "The entity has changed since it was shown. This is its present state."
 DELETED: Final = (
-    "Another client has deleted this entity since it was shown. Nothing is written. These are your values: "
-    "“Insert” stores them as a new entity."
+    "Another client has deleted this entity since it was shown. Nothing is written. “Insert” stores your values, "
+    "which are below, as a new entity."
 )
 
 
 def entity(request: Request) -> Response:
-    """The panel of one entity."""
     return _stored_panel(request, _key_in_address(request))
 
 
 def new(request: Request) -> Response:
-    """The panel of a new entity; with keys in the address, a copy of that entity."""
+    """The panel of a new entity. If the address names an entity, the panel has a copy of it."""
     account, table = account_of(request), request.path_params["table"]
     key = _key_in_address(request)
     if "pk" not in request.query_params:
@@ -64,7 +63,7 @@ def new(request: Request) -> Response:
 
 
 def insert(request: Request, form: PostedForm) -> Response:
-    """Insert an entity. Of a new entity, a property without a text is absent."""
+    """Insert an entity. A field without a text is left out."""
     key = EntityKey(form.text("pk"), form.text("rk"))
     read = read_form(key, [row for row in form.rows("name", "kind", "text") if row[2]])
     if read.entity is None:
@@ -114,7 +113,7 @@ def save(request: Request, form: PostedForm) -> Response:
 
 
 def delete(request: Request, form: PostedForm) -> Response:
-    """Ask before one entity is deleted; then delete it if it still has its ETag."""
+    """Ask first; then delete the entity if it still has its ETag."""
     table, etag = request.path_params["table"], form.text("etag")
     key = EntityKey(form.text("pk"), form.text("rk"))
     if not form.text("sure"):
@@ -134,9 +133,9 @@ def _write(request: Request, operation: Operation) -> None:
 
 
 def _stored_now(request: Request, key: EntityKey, error: ServiceError) -> RawEntity | None:
-    """The entity behind a write that was refused because it has changed; None if it was deleted.
+    """The present state of an entity whose write was refused because of its ETag; None if it was deleted.
 
-    Raises the error if it has another reason.
+    Raises the error if the refusal had another reason.
     """
     if error.status == 404 and error.code in ("ResourceNotFound", ""):
         return None
@@ -164,7 +163,7 @@ def _panel(
     raw: RawEntity | None = None,
     **shown: Any,
 ) -> Response:
-    """The panel with these fields. `shown` are further values of the template, and the status of the answer."""
+    """The panel with these fields. `shown` has further values for the template, and the status of the answer."""
     stored = raw or {}
     values = {
         "is_new": False,
@@ -190,11 +189,11 @@ def _panel(
 
 
 def _as_new(fields: list[PropertyField]) -> list[PropertyField]:
-    """The fields for a new entity: one without a text is no property of it, so an empty string has its quotes."""
+    """The fields for a new entity, which has no property for an empty field: so an empty string gets quotes."""
     return [field if field.text else field._replace(kind=ESCAPED, text='""') for field in fields]
 
 
 def _gone(request: Request, key: EntityKey) -> Response:
-    sentence = f"The entity {key.partition_key!r}, {key.row_key!r} does not exist, or no longer."
+    sentence = f"The entity {key.partition_key!r}, {key.row_key!r} does not exist."
     table = request.path_params["table"]
     return page(request, "done.html", changed=True, table=table, sentences=[sentence], status=404)

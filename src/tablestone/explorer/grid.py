@@ -1,7 +1,7 @@
-"""The page of a table: the query bar and the grid, which is read piece by piece as a person scrolls.
+"""The page of a table: the query bar, and the grid, which is read piece by piece as a person scrolls.
 
-A piece begins at a continuation token, so that the whole table is never in the browser or here. The service has the
-order of keys only: another order is made here, of the first entities that the filter finds.
+A piece begins at a continuation token, so neither the browser nor the explorer holds a whole table. The service returns
+entities in the order of their keys only. The explorer sorts the first entities of a query by another property.
 """
 
 from __future__ import annotations
@@ -54,34 +54,34 @@ from tablestone.tools.formats.rows import TYPE_NAMES
 from tablestone.tools.queries import Cost, Met, Refinement, TableReader, all_of, checked_filter
 
 CELL_LENGTH_MAX: Final = 120
-"""Characters of a value in the grid; the whole value is in the panel of the entity."""
+"""Characters of a value in the grid. The panel of the entity shows the whole value."""
 COLUMNS_MAX: Final = 24
-"""Columns that are shown unless `select` names others: a grid of 252 columns is of no help."""
+"""Columns of a grid whose query selects none."""
 ORDERED_MAX: Final = 10_000
-"""Entities that are put in order here."""
+"""Entities that the explorer sorts."""
 ORDERS_KEPT: Final = 8
 PIECE_ROWS: Final = 100
-"""Entities of a piece: about three screens."""
+"""About three screens."""
 PIECE_SECONDS_MAX: Final = 2.0
-"""Seconds after which a piece without any entity asks whether to look further."""
+"""After so many seconds without an entity, the page asks whether to look further."""
 PARAMETERS: Final = ("filter", "select", "order", "top", "after", "from", "kept", "columns")
-"""The parameters of a piece; an address may have others, from anywhere."""
+"""The parameters of a piece. Others in an address are dropped."""
 ASKED: Final = ("filter", "select", "order", "top")
-"""The parameters of the query, which stay in its form although they are wrong."""
+"""The parameters of the query. A wrong one stays in the form."""
 NOT_TYPED: Final = {"property": "", "value": "", "comparison": "", "kind": ""}
 """The fields of the builder before anything is typed."""
 _CONTROL_PICTURES: Final = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥", "\0": "␀"})
 
 
 class Cell(NamedTuple):
-    """A value in the grid. `kind` is the type without `Edm.`, and empty if the property is absent."""
+    """A value in the grid. `kind` is its type without `Edm.`; both are empty if the property is absent."""
 
     text: str
     kind: str
 
 
 class GridRow(NamedTuple):
-    """An entity in the grid. `key` is JSON of its two keys."""
+    """An entity in the grid. `key` has both keys as JSON."""
 
     key: str
     partition_key: str
@@ -95,7 +95,7 @@ ABSENT: Final = Cell("", "")
 def columns_of(
     entities: Iterable[RawEntity], known: Sequence[str], selected: Sequence[str]
 ) -> list[str]:
-    """The columns: those that are selected, or those known before and then the properties that come new."""
+    """The columns: the selected ones; else those of earlier pieces, followed by new properties."""
     if selected:
         return list(selected)
     found = dict.fromkeys(known or (PARTITION_KEY, ROW_KEY))
@@ -109,7 +109,6 @@ def columns_of(
 
 
 def rows_of(entities: Iterable[RawEntity], columns: Sequence[str]) -> list[GridRow]:
-    """The entities as rows."""
     found = []
     for raw in entities:
         keys = str(raw.get(PARTITION_KEY, "")), str(raw.get(ROW_KEY, ""))
@@ -119,7 +118,7 @@ def rows_of(entities: Iterable[RawEntity], columns: Sequence[str]) -> list[GridR
 
 
 def cell_of(raw: RawEntity, name: str) -> Cell:
-    """A property of an entity as a cell; a value that our types refuse as it came."""
+    """A property of an entity as a cell. A value that cannot be read is shown as it is."""
     try:
         value = odata.property_of(raw, name)
     except ValueError:
@@ -136,7 +135,7 @@ def _short(text: str) -> str:
 
 
 class Piece(NamedTuple):
-    """A piece of the grid: its entities, the parameters of the next piece, and what it cost."""
+    """A piece of the grid: its entities, the parameters of the next piece, and its cost."""
 
     entities: Sequence[RawEntity]
     next_piece: dict[str, object] | None
@@ -146,7 +145,7 @@ class Piece(NamedTuple):
 
 
 class _Orders:
-    """Entities that were put in order, by a name that cannot be guessed; the last few."""
+    """The last few sorted results, each by a random name."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, list[RawEntity]] = OrderedDict()
@@ -164,7 +163,7 @@ class _Orders:
         with self._lock:
             entities = self._kept.get(name)
         if entities is None:
-            raise TransferRefused("This order is not kept any more: load the page again.")
+            raise TransferRefused("This sorted result is gone: load the page again.")
         return entities
 
 
@@ -177,7 +176,7 @@ def table(request: Request) -> Response:
 
 
 def build(request: Request) -> Response:
-    """The page of the table, with one more condition in its filter; a condition that is wrong stays in its form."""
+    """Add a condition to the filter. A wrong condition stays in its form."""
     given = request.query_params
     name, value = given.get("property", "").strip(), given.get("value", "")
     comparison, kind = given.get("comparison", "eq"), given.get("kind", "String")
@@ -193,7 +192,7 @@ def build(request: Request) -> Response:
 
 
 def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> Response:
-    """The page; `typed` are the fields of the builder, and `build_problem` says what is wrong with them."""
+    """The page. `typed` are the fields of the builder, and `build_problem` is the error in them."""
     account = account_of(request)
     name = request.path_params["table"]
     field = "filter"
@@ -230,14 +229,14 @@ def _table_page(request: Request, typed: dict[str, str], build_problem: str) -> 
 
 
 def _known(query: GridQuery, seen: Mapping[str, SeenTypes]) -> frozenset[str]:
-    """The properties of the entities that were shown; none if the query selects some, or if there are too many."""
+    """All properties of the entities that were shown; none if that may be only a part of them."""
     is_part = bool(query.select) or len(seen) >= PROPERTIES_KEPT_MAX
     own = frozenset(seen) - {PARTITION_KEY, ROW_KEY, TIMESTAMP}
     return frozenset() if is_part or not own else own
 
 
 def rows(request: Request) -> Response:
-    """A piece of the grid; an address of one that is opened as a page leads to the page of the table."""
+    """A piece of the grid. Its address opened as a page redirects to the page of the table."""
     query = read_query(request.query_params)
     checked_filter(query.filter)
     name = request.path_params["table"]
@@ -279,13 +278,13 @@ def _piece_values(
 
 
 def _first_columns(query: GridQuery) -> tuple[str, ...]:
-    """The columns that are first: the keys, and the property of the order."""
+    """The columns that come first in a sorted grid: the keys and the property of the order."""
     names = (PARTITION_KEY, ROW_KEY, *(name for name, _ in query.ordered_by))
     return tuple(dict.fromkeys(names)) if query.ordered_by else ()
 
 
 def _asked(table: str, query: GridQuery, top: int | None = None) -> Query:
-    """The query for the service. It selects the keys too, which name an entity, and the property of the order."""
+    """The query for the service. It selects the keys and the property of the order too."""
     names = (PARTITION_KEY, ROW_KEY, *query.select, *(name for name, _ in query.ordered_by))
     select = tuple(dict.fromkeys(names)) if query.select else ()
     return Query(table, query.filter or None, select, top)
@@ -294,10 +293,7 @@ def _asked(table: str, query: GridQuery, top: int | None = None) -> Query:
 def _read_piece(
     account: ExploredAccount, name: str, query: GridQuery, token: Token | None, shown: int
 ) -> Piece:
-    """The entities from a token on, with `shown` before them.
-
-    A scan may find none for long: then the piece is empty, and has a next one.
-    """
+    """The entities from a token on, after `shown` others. If a scan finds none for long, the piece is empty."""
     reader = account.reader()
     left = PIECE_ROWS if query.top is None else max(query.top - shown, 0)
     asked = _asked(name, query, min(PIECE_ROWS, left))
@@ -321,7 +317,7 @@ def _read_piece(
 def _ordered_piece(
     account: ExploredAccount, name: str, query: GridQuery, kept: str | None, start: int
 ) -> Piece:
-    """A part of the first entities of the query in the order that is asked for."""
+    """A piece of the sorted result."""
     cost = Cost()
     unordered: Sequence[str] = ()
     if kept is None:
@@ -339,10 +335,7 @@ def _ordered_piece(
 def in_order(
     reader: TableReader, table: str, query: GridQuery
 ) -> tuple[list[RawEntity], Sequence[str]]:
-    """The first `ORDERED_MAX` entities of the query in its order, at most `top` of them.
-
-    Also the properties of the order that no entity has.
-    """
+    """The first `ORDERED_MAX` entities of the query, sorted and cut to `top`; and properties that none of them has."""
     met = Met(name for name, _ in query.ordered_by)
     read = met.watch(islice(reader.entities(_asked(table, query)), ORDERED_MAX))
     entities = list(Refinement(order_by=query.ordered_by, top=query.top).apply(read))

@@ -1,14 +1,15 @@
 """The query of the grid: in an address, with its continuation token, and saved under a name in a file of the user.
 
-An address may come from another person and hold anything, so each part is checked here. A filter may have private
-values in it, so only the user may read the file.
+An address may come from another person, so each part of it is checked. A filter may contain private values, so only the
+user can read the file.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -23,12 +24,12 @@ from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.queries import parse_order
 
 TOKEN_LENGTH_MAX: Final = 32 * 1024
-"""The explorer takes addresses of 64 KiB. The token of two keys of the greatest length needs 11 KiB."""
+"""The explorer accepts addresses of 64 KiB. The token of two keys of the greatest length needs 11 KiB."""
 TOP_MAX: Final = 10_000_000
 NAMES_MAX: Final = 252
-"""Names that can be selected: the properties of an entity."""
+"""Names that can be selected: as many as an entity has properties."""
 QUERIES_MAX: Final = 500
-"""Queries that are kept for one table."""
+"""Saved queries of one table."""
 NAME_LENGTH_MAX: Final = 80
 FILE_NAME: Final = "explorer_queries.json"
 _writing: Final = Lock()
@@ -38,7 +39,7 @@ Kept = dict[str, dict[str, dict[str, str]]]
 
 
 class QueryRefused(TransferRefused):
-    """A part of a query that cannot be read; `field` is the parameter of the address that holds it."""
+    """A query that cannot be read; `field` is the wrong parameter."""
 
     def __init__(self, field: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -56,7 +57,7 @@ class GridQuery:
 
     @property
     def in_address(self) -> dict[str, object]:
-        """The parameters of an address with this query; those that are empty are left out by `path_to`."""
+        """The query as parameters of an address. `path_to` leaves out the empty ones."""
         return {
             "filter": self.filter,
             "select": ",".join(self.select),
@@ -71,7 +72,7 @@ class GridQuery:
 
 
 def read_query(parameters: Mapping[str, str]) -> GridQuery:
-    """The query of an address; `QueryRefused` says which part cannot be read."""
+    """The query of an address. Raises `QueryRefused` for a wrong parameter."""
     text = parameters.get("top", "").strip()
     top = read_number(text)
     if text and not (top and top <= TOP_MAX):
@@ -91,7 +92,7 @@ def read_query(parameters: Mapping[str, str]) -> GridQuery:
 
 
 def read_names(text: str) -> tuple[str, ...]:
-    """Names that commas separate, each once."""
+    """Names separated by commas, without repetitions."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if len(names) > NAMES_MAX:
         raise QueryRefused("select", f"At most {NAMES_MAX} properties can be selected.")
@@ -104,7 +105,7 @@ def read_number(text: str | None) -> int | None:
 
 
 def write_token(token: Token | None) -> str | None:
-    """A continuation token as a word; `TransferFailed` if the word is too long for an address."""
+    """A continuation token as a word for an address. Raises `TransferFailed` if it is too long."""
     if token is None:
         return None
     word = base64.urlsafe_b64encode(orjson.dumps(list(token))).decode("ascii").rstrip("=")
@@ -114,7 +115,7 @@ def write_token(token: Token | None) -> str | None:
 
 
 def read_token(text: str | None) -> Token | None:
-    """The continuation token of a word; `TransferRefused` for another text."""
+    """Read what `write_token` wrote. Raises `TransferRefused` for any other text."""
     if not text:
         return None
     try:
@@ -127,7 +128,7 @@ def read_token(text: str | None) -> Token | None:
 
 
 def saved_queries_file(environment: Mapping[str, str]) -> Path | None:
-    """The file of the user's saved queries, beside the profiles; None for a user without a home directory."""
+    """The file of saved queries, next to the profiles; None for a user without a home directory."""
     try:
         return settings_directory(environment) / FILE_NAME
     except TransferRefused:
@@ -135,7 +136,6 @@ def saved_queries_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def queries_of(settings: ExplorerSettings, table: str) -> dict[str, GridQuery]:
-    """The saved queries of a table by name."""
     if settings.saved_queries is None:
         return {}
     kept = _read(settings.saved_queries).get(_place(settings, table), {})
@@ -144,42 +144,43 @@ def queries_of(settings: ExplorerSettings, table: str) -> dict[str, GridQuery]:
         try:
             found[name] = read_query(parameters)
         except (TransferRefused, AttributeError):
-            continue  # written by hand, or by a later version
+            continue  # the file was edited by hand, or written by a later version
     return found
 
 
 def save_query(settings: ExplorerSettings, table: str, name: str, query: GridQuery) -> None:
-    """Keep a query under a name; one of that name is replaced. `TransferRefused` if it cannot be kept."""
+    """Save a query under a name, replacing an earlier one. Raises `TransferRefused` if it cannot be saved."""
     name = name.strip()
     if not name or len(name) > NAME_LENGTH_MAX:
         raise TransferRefused(f"The query needs a name of 1 to {NAME_LENGTH_MAX} characters.")
-    with _writing:
-        path = _file(settings)
-        kept = _read(path)
-        queries = kept.setdefault(_place(settings, table), {})
+    with _changing_queries(settings, table) as queries:
         if name not in queries and len(queries) >= QUERIES_MAX:
             raise TransferRefused(f"{QUERIES_MAX} queries are saved for this table: delete one.")
         queries[name] = {key: str(text) for key, text in query.in_address.items() if text}
-        write_private_json(path, kept)
 
 
 def forget_query(settings: ExplorerSettings, table: str, name: str) -> None:
-    """Forget the query of that name, if there is one."""
+    """Delete a saved query, if it exists."""
+    with _changing_queries(settings, table) as queries:
+        queries.pop(name, None)
+
+
+@contextmanager
+def _changing_queries(
+    settings: ExplorerSettings, table: str
+) -> Iterator[dict[str, dict[str, str]]]:
+    """The queries of a table, which are written when the block ends."""
+    path = settings.saved_queries
+    if path is None:
+        raise TransferRefused("This explorer cannot save queries.")
     with _writing:
-        path = _file(settings)
         kept = _read(path)
-        if kept.get(_place(settings, table), {}).pop(name, None) is not None:
-            write_private_json(path, kept)
+        yield kept.setdefault(_place(settings, table), {})
+        write_private_json(path, kept)
 
 
 def _place(settings: ExplorerSettings, table: str) -> str:
     return f"{settings.connection.url}/{table}"
-
-
-def _file(settings: ExplorerSettings) -> Path:
-    if settings.saved_queries is None:
-        raise TransferRefused("This explorer saves no queries.")
-    return settings.saved_queries
 
 
 def _read(path: Path) -> Kept:
@@ -188,7 +189,7 @@ def _read(path: Path) -> Kept:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError):
-        raise TransferRefused(f"{path}, which has the saved queries, cannot be read.") from None
+        raise TransferRefused(f"{path}, the file of saved queries, cannot be read.") from None
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
         raise TransferRefused(f"{path} is not a file of saved queries.")
     return found

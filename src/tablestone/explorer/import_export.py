@@ -1,4 +1,4 @@
-"""Import and export of what the grid shows, by the data tools, through files that last as long as the request."""
+"""Import a file and export what the grid shows, with the data tools and temporary files."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ EXPORTED: Final = {
     "csv": "CSV with types",
     "parquet": "Parquet",
 }
-"""The forms of an export by the end of the file's name."""
+"""The formats of an export, by file name extension."""
 REJECTS_SHOWN_MAX: Final = 20
 REJECT_LENGTH_MAX: Final = 400
 _STORED: Final = ("Nothing is stored.", "1 row before it is stored.", "{:,} other rows are stored.")
-"""The rows that a failed import has stored: none, one, or more."""
+"""What a failed import has stored: no row, one row, or more."""
 _PARALLEL: Final = 4
 _PREFIX: Final = "tablestone-explorer-"
 
 
 class ShownPages:
-    """The pages of what the grid shows of a query, as an export reads them: in its order, at most `top`."""
+    """The entities that the grid shows of a query, as pages for an export: in its order, at most `top`."""
 
     def __init__(self, reader: TableReader, query: GridQuery) -> None:
         self.cost = reader.cost
@@ -52,7 +52,7 @@ class ShownPages:
         self._query = query
 
     def pages(self, query: Query, token: Token | None = None) -> Iterator[Page]:
-        """All pages from the token on; one page if there is an order."""
+        """All pages from the token on; a sorted result is one page."""
         shown = self._query
         if not shown.ordered_by:
             yield from self._reader.pages(query._replace(top=shown.top), token)
@@ -76,12 +76,12 @@ def ask_export(request: Request) -> Response:
 
 
 def download(request: Request) -> Response:
-    """The entities of the query as a file, as the grid shows them: in its order, at most `top`."""
+    """The entities of the query as a file, in the order of the grid and at most `top`."""
     query = read_query(request.query_params)
     table = request.path_params["table"]
     ending = request.query_params.get("kind", "jsonl")
     if ending not in EXPORTED:
-        raise TransferRefused(f"There is no export as {ending[:40]}.")
+        raise TransferRefused(f"Unknown export format {ending[:40]}.")
     select = tuple(dict.fromkeys((PARTITION_KEY, ROW_KEY, *query.select)))
     asked = Query(table, checked_filter(query.filter), select if query.select else ())
     directory = tempfile.mkdtemp(prefix=_PREFIX)
@@ -113,7 +113,7 @@ def import_form(
 
 
 def import_file(request: Request, form: PostedForm) -> Response:
-    """Load a file into the table, and report what was stored and what could not be."""
+    """Import a file, and report what was stored and what was rejected."""
     table = request.path_params["table"]
     file = form.file("file")
     if file is None or file.filename is None:
@@ -121,7 +121,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
     try:
         on_conflict = OnConflict(form.text("conflict", OnConflict.FAIL.value))
     except ValueError:
-        raise TransferRefused("The action on a conflict is not known.") from None
+        raise TransferRefused("The action on a conflict is unknown.") from None
     reading = Reading(
         partition_key=form.text("partition_key").strip() or None,
         row_key=form.text("row_key").strip() or None,
@@ -131,7 +131,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
         kind_of(name, None)
     except TransferRefused:
         endings = ", ".join(f".{kind}" for kind in KINDS)
-        sentence = f"{name} does not end in {endings}: its name has to tell the form of the file."
+        sentence = f"{name} does not end in {endings}: the name of the file says its format."
         return import_form(request, sentence, status=400)
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as directory:
         path = Path(directory) / f"file{''.join(Path(name).suffixes[-2:])}"
@@ -151,7 +151,7 @@ def import_file(request: Request, form: PostedForm) -> Response:
         try:
             report = job.run(read_rows(str(path), reading, None, position), position)
         except (TransferRefused, TransferFailed) as error:
-            # A command would name its options here; the page has fields for them.
+            # The sentence of a command may name an option, for which this page has a field.
             sentence = str(error).replace(str(path), name).partition(" --on-conflict")[0]
             stored = _STORED[min(job.stored, 2)].format(job.stored)
             return import_form(request, f"{sentence} {stored}", status=409, changed=job.stored > 0)

@@ -1,7 +1,7 @@
-"""The guard before every page: which requests are answered (CSRF, DNS rebinding), and the content security policy.
+"""The guard before every page, against CSRF and DNS rebinding; and the content security policy.
 
-A request needs the token, a host name that no other site can take over, and for a change the page's own origin. The
-policy of every answer lets the browser load and send nothing elsewhere, and run no script that is part of a page.
+A request needs the token, a host name that no other site can take over, and for a change the explorer's own origin. The
+policy keeps the browser from loading or sending anything elsewhere, and from running inline scripts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ UNINVITED: Final = (
 
 
 class PageGuard:
-    """Lets the requests through to `application` that have the token and come to one of the hosts."""
+    """Passes a request to `application` if it has the token and comes to one of the hosts."""
 
     def __init__(self, application: ASGIApp, token: str, hosts: frozenset[str]) -> None:
         self._application = application
@@ -64,7 +64,7 @@ class PageGuard:
         await (answer or self._application)(scope, receive, send_guarded)
 
     def _refusal(self, request: Request) -> Response | None:
-        """The answer to a request that may not pass; None if it may."""
+        """The answer to a request that is refused; None if it may pass."""
         host = request.headers.get("host", "")
         is_read = request.method in READS
         if not cannot_be_rebound(host, self._hosts):
@@ -72,16 +72,16 @@ class PageGuard:
                 request, "The explorer does not answer to this host name: use 127.0.0.1."
             )
         if request.headers.get("sec-fetch-site") == "cross-site" and not (
-            # A person follows a link: nothing of the answer reaches the other site.
+            # A person follows a link; the other site does not see the answer.
             is_read and request.headers.get("sec-fetch-mode") == "navigate"
         ):
             return _refused(request, "The explorer answers no request of another site.")
         given = request.query_params.get(TOKEN_PARAMETER)
         if given is not None and is_read:
             if not secrets.compare_digest(given.encode(), self._token.encode()):
-                return _refused(request, f"The token is not right. {UNINVITED}")
+                return _refused(request, f"The token is wrong. {UNINVITED}")
             return self._entered(request, host)
-        # The assets have nothing of the account, and the page of a refusal needs them.
+        # The assets show nothing of the account, and the page of a refusal needs them.
         if request.scope["path"].startswith(f"{_root(request)}{ASSETS_PATH}/"):
             return None
         if not self._has_cookie(request, host):
@@ -90,13 +90,13 @@ class PageGuard:
             f"http://{host}",
             f"https://{host}",
         ):
-            return _refused(request, "Only a page of the explorer itself may ask for this.")
+            return _refused(request, "Only pages of the explorer may send this request.")
         return None
 
     def _entered(self, request: Request, host: str) -> Response:
-        """Keep the token in a cookie and out of the address.
+        """Move the token from the address into a cookie.
 
-        A page goes on by itself. A redirect would lose the cookie if the link stood on another site (SameSite=Strict).
+        The page reloads itself: after a link on another site, a redirect would lose the cookie (SameSite=Strict).
         """
         rest = urlencode(_without_token(request))
         target = escape(request.scope["path"] + (f"?{rest}" if rest else ""))
@@ -115,7 +115,7 @@ class PageGuard:
         return response
 
     def _has_cookie(self, request: Request, host: str) -> bool:
-        # Any of several cookies of the name counts: another explorer may have left one for another path.
+        # There may be several cookies of the name: another explorer may have set one for another path.
         pairs = (
             pair.strip().partition("=") for pair in request.headers.get("cookie", "").split(";")
         )
@@ -127,12 +127,11 @@ class PageGuard:
 
 
 def new_token() -> str:
-    """A token that cannot be guessed."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def _refused(request: Request, sentence: str) -> Response:
-    """The page that asks for the token; the page that was asked for comes after it."""
+    """The page that asks for the token, and then leads to the requested page."""
     root = _root(request)
     if request.method in READS:
         text = bare_page(root, sentence, quote(request.scope["path"]), _without_token(request))
@@ -146,10 +145,9 @@ def _root(request: Request) -> str:
 
 
 def _without_token(request: Request) -> list[tuple[str, str]]:
-    """The parameters of the address, but for the token."""
     return [each for each in request.query_params.multi_items() if each[0] != TOKEN_PARAMETER]
 
 
 def _cookie_name(host: str) -> str:
-    """The cookies of all ports of a host are sent to each of them: the name has the port."""
+    """A name with the port, because browsers send the cookies of a host to all its ports."""
     return f"tablestone_explorer_{host.rpartition(':')[2] if ':' in host else 80}".replace("]", "")

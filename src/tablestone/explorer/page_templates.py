@@ -1,7 +1,6 @@
 """The templates of the explorer, the paths of its pages, and the fields of its forms.
 
-Jinja escapes every value, so nothing of a table is ever run. A request for a part of a page (`X-Part`) gets the part
-alone.
+Jinja escapes every value, so no content of a table is executed. A request with `X-Part` gets a part of a page.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tablestone.tools.progress import shown_count
 
 PART_HEADER: Final = "x-part"
 CHANGED_HEADER: Final = "X-Changed"
-"""Tells the page that the entities of the table have changed, so that the grid is read again."""
+"""Tells the page to read the grid again, because entities have changed."""
 ASSETS: Final = Path(__file__).parent / "assets"
 ASSETS_PATH: Final = "/assets"
 
@@ -36,7 +35,7 @@ _environment = Environment(
 
 
 def _with_code(text: str) -> Markup:
-    """A text with its parts between back-ticks as code."""
+    """A text with the parts in back-ticks as code."""
     parts = text.split("`")
     shown = [
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
@@ -50,38 +49,34 @@ _environment.filters["with_code"] = _with_code
 
 
 class PostedForm:
-    """The fields of a posted form, each once or several times."""
+    """The fields of a posted form. A name may occur several times."""
 
     def __init__(self, form: FormData) -> None:
         self._form = form
 
     def text(self, name: str, default: str = "") -> str:
-        """The text of a field, or the default if it is absent."""
         value = self._form.get(name, default)
         return value if isinstance(value, str) else default
 
     def texts(self, name: str) -> list[str]:
-        """The texts of all fields of a name, in their order."""
         return [value for value in self._form.getlist(name) if isinstance(value, str)]
 
     def rows(self, *names: str) -> list[tuple[str, ...]]:
-        """The fields of these names as rows: the first of each name, the second of each, and so on."""
+        """The fields as rows: the first field of each name, then the second of each, and so on."""
         return list(zip(*map(self.texts, names), strict=False))
 
     def file(self, name: str) -> UploadFile | None:
-        """A file that was chosen, or None."""
         value = self._form.get(name)
         return value if isinstance(value, UploadFile) and value.filename else None
 
 
 def account_of(request: Request) -> ExploredAccount:
-    """The account that the application of a request shows."""
     account: ExploredAccount = request.app.state.account
     return account
 
 
 def path_to(request: Request, *parts: str, **parameters: object) -> str:
-    """The path of a page with its parameters; those that are None or empty are left out."""
+    """The path of a page with its parameters, without those that are None or empty."""
     path = "/".join(quote(part, safe="") for part in parts)
     given = {name: value for name, value in parameters.items() if value not in (None, "", False)}
     text = f"?{urlencode(given)}" if given else ""
@@ -89,12 +84,11 @@ def path_to(request: Request, *parts: str, **parameters: object) -> str:
 
 
 def path_of_account(root: str, name: str) -> str:
-    """The path of the first page of an account, in an explorer of several accounts below `root`."""
+    """The first page of an account, in an explorer of several accounts below `root`."""
     return f"{root}/account/{quote(name, safe='')}/"
 
 
 def wants_part(request: Request) -> bool:
-    """Whether the page's script asks for a part of a page."""
     return PART_HEADER in request.headers
 
 
@@ -106,7 +100,7 @@ def page(
     changed: bool = False,
     **values: Any,
 ) -> HTMLResponse:
-    """The answer with a page, or with the part of a page that was asked for."""
+    """Render a page, or only its content if the request asks for a part."""
     settings = account_of(request).settings
     root = request.scope.get("app_root_path", "")
     is_part = wants_part(request)
@@ -128,12 +122,12 @@ def page(
 
 
 def problem_page(request: Request, sentence: str, status: int) -> HTMLResponse:
-    """The page that says what went wrong; the explorer can be used further from there."""
+    """The page that says what went wrong."""
     return page(request, "problem.html", sentence=sentence, status=status)
 
 
 def bare_page(root_path: str, sentence: str, path: str, parameters: list[tuple[str, str]]) -> str:
-    """A page without an account, for a request that is refused: with the token it goes on to `path`."""
+    """The page for a refused request, which shows nothing of the account. Its form sends the token to `path`."""
     return _environment.get_template("refused.html").render(
         sentence=sentence, root=root_path, path=path, parameters=parameters
     )

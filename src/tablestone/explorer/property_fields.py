@@ -1,7 +1,7 @@
-"""The properties of an entity as fields of a form, and the fields as typed values: nothing is lost in between.
+"""The properties of an entity as fields of a form, and back, without loss.
 
-A browser changes the line ends of a text area. So a text with a carriage return or another control character is edited
-as a JSON string.
+A browser changes the line ends in a text area. A text with a carriage return or another control character is therefore
+edited as a JSON string.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HINTS: Final = {
 
 
 class PropertyField(NamedTuple):
-    """A property as it is edited. `problem` says why its text is no value of its type."""
+    """A property as it is edited. `problem` says why the text is not a value of the type."""
 
     name: str
     kind: str
@@ -49,12 +49,11 @@ class PropertyField(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Whether the text needs more than a line."""
         return len(self.text) > 60 or "\n" in self.text
 
 
 class ReadForm(NamedTuple):
-    """The fields of a form: the entity if all of them are right, and the fields with their problems if not."""
+    """The entity of a form, or None with the reason; and the fields, each with its problem."""
 
     entity: TypedEntity | None
     fields: list[PropertyField]
@@ -70,12 +69,11 @@ class Difference(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether the types or the texts differ."""
         return self.yours is None or self.stored is None or self.yours[:3] != self.stored[:3]
 
 
 def fields_of(raw: RawEntity) -> list[PropertyField]:
-    """The properties of an entity as fields; one that our types refuse keeps its text, with the reason."""
+    """The properties of an entity as fields. A value that cannot be read is shown as text, with the reason."""
     found = []
     for name in property_names(raw):
         try:
@@ -89,15 +87,14 @@ def fields_of(raw: RawEntity) -> list[PropertyField]:
 
 
 def field_of(name: str, value: EdmValue) -> PropertyField:
-    """A property as a field."""
     text = value_as_text(value)
-    if value.type is EdmType.STRING and _needs_escapes(text):
+    if value.type is EdmType.STRING and any(each < " " and each not in "\n\t" for each in text):
         return PropertyField(name, ESCAPED, entity_json.quote(text))
     return PropertyField(name, value.type.value.removeprefix("Edm."), text)
 
 
 def value_as_text(value: EdmValue) -> str:
-    """A value as text; a point in the form that GeoJSON gives it."""
+    """A value as text; a point as GeoJSON."""
     if isinstance(value.value, GeographyPoint):
         return entity_json.geography_json(value.value)
     if isinstance(value.value, float) and math.isfinite(value.value):
@@ -105,13 +102,8 @@ def value_as_text(value: EdmValue) -> str:
     return shown_value(value)
 
 
-def _needs_escapes(text: str) -> bool:
-    """Whether a text area would change the text, or hide a part of it."""
-    return any(character < " " and character not in "\n\t" for character in text)
-
-
 def read_form(key: EntityKey, rows: Iterable[tuple[str, ...]]) -> ReadForm:
-    """The entity of a form. Each row is a name, a type and a text; one without name and text is left out."""
+    """The entity of a form. Each row is a name, a type and a text; a row without name and text is left out."""
     properties: dict[str, EdmValue] = {}
     fields: list[PropertyField] = []
     for name, kind, text in rows:
@@ -156,7 +148,7 @@ def _value(field: PropertyField) -> EdmValue:
 
 
 def read_value(name: str, text: str, kind: EdmType) -> EdmValue:
-    """A text as a value of a type; the `ValueError` says for people which texts the type has."""
+    """A text as a value of a type. `ValueError` describes to a person what the type accepts."""
     try:
         return odata.typed_value(name, text if kind is EdmType.STRING else text.strip(), kind)
     except ValueError as error:
@@ -164,11 +156,10 @@ def read_value(name: str, text: str, kind: EdmType) -> EdmValue:
         if not is_other_type:
             raise
         word = kind.value.removeprefix("Edm.")
-        raise ValueError(f"{found}, which is no {word} ({HINTS[word]})") from None
+        raise ValueError(f"{found}, not of type {word} ({HINTS[word]})") from None
 
 
 def differences(yours: TypedEntity, stored: RawEntity) -> list[Difference]:
-    """The properties of both versions, side by side."""
     mine = {name: field_of(name, value) for name, value in yours.properties.items()}
     theirs = {field.name: field for field in fields_of(stored)}
     names = dict.fromkeys((*mine, *theirs))

@@ -1,6 +1,6 @@
-"""The query bar: the position of an error in the filter, its plan and advice, completions, the builder, saved queries.
+"""The query bar: errors in the filter, its plan and advice, completions, the builder, saved queries.
 
-The errors are those of our own parser, which are the service's.
+The filter is parsed by the service's own parser, so its errors are those of the service.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tablestone.tools.formats.rows import TYPE_NAMES
 from tablestone.tools.queries import plan_lines, plan_name, prefix_filter
 
 AROUND_LENGTH: Final = 60
-"""Characters that are shown on each side of an error."""
+"""Characters shown on each side of an error."""
 COMPLETIONS_MAX: Final = 12
 COMPLETED_LENGTH_MAX: Final = 32_768
 COMPARISONS: Final = {
@@ -59,11 +59,11 @@ _EXAMPLES: Final = {
     EdmType.BINARY: "X'00'",
     EdmType.GEOGRAPHY_POINT: "geography'SRID=4326;Point(0.0 0.0)'",
 }
-"""A literal of each type, for a property of which no short value was seen."""
+"""A literal of each type, for a property without a short example."""
 
 
 class FilterProblem(NamedTuple):
-    """An error of a filter: the sentence, the text before and behind its position, and what is probably meant."""
+    """An error in a filter: a sentence, the text on both sides of the position, and a hint."""
 
     sentence: str
     before: str = ""
@@ -73,7 +73,7 @@ class FilterProblem(NamedTuple):
 
 
 class ShownPlan(NamedTuple):
-    """The plan of a filter: its name, whether it reads more than a range of keys, and its details."""
+    """The plan of a filter: its name, whether it scans, and its details."""
 
     name: str
     is_scan: bool
@@ -81,7 +81,7 @@ class ShownPlan(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """A text that can replace the one from `start` to the caret, and what it is."""
+    """A text to put in the place of what stands between `start` and the caret, and what it is."""
 
     text: str
     start: int
@@ -89,7 +89,7 @@ class Completion(NamedTuple):
 
 
 def filter_problem(text: str) -> FilterProblem | None:
-    """The error of a filter, or None if it can be read."""
+    """The error in a filter, if there is one."""
     try:
         parse_filter(text)
     except StorageError as error:
@@ -116,16 +116,16 @@ def _located(text: str, error: StorageError) -> FilterProblem:
         f"…{before[-AROUND_LENGTH:]}" if len(before) > AROUND_LENGTH else before,
         f"{behind[:AROUND_LENGTH]}…" if len(behind) > AROUND_LENGTH else behind,
         position,
-        "" if bare is None else f"A text stands in quotes: '{bare.value}'.",
+        "" if bare is None else f"Put a text in quotes: '{bare.value}'.",
     )
 
 
 def _value_without_quotes(text: str) -> Token | None:
-    """The first name that stands where a comparison has its value."""
+    """The first name in the place of a value, such as `JFK` in `PartitionKey eq JFK`."""
     try:
         found = list(tokens(text))
     except StorageError:
-        return None  # a literal that is no value has its own error
+        return None  # a malformed literal has its own error
     for name, operator, value in zip(found, found[1:], found[2:], strict=False):
         kinds = (name.kind, operator.kind, value.kind)
         if kinds == (NAME, NAME, NAME) and operator.value in _OPERATORS:
@@ -134,7 +134,7 @@ def _value_without_quotes(text: str) -> Token | None:
 
 
 def plan_of(text: str) -> ShownPlan:
-    """The plan of a filter that can be read."""
+    """The plan of a valid filter."""
     plan = plan_query(parse_filter(text))
     is_scan = plan.kind in (PlanKind.TABLE, PlanKind.PARTITION_RANGE) or (
         plan.kind is PlanKind.PARTITION and plan.residual is not None
@@ -148,10 +148,10 @@ def advice_on(
     seen: Mapping[str, SeenTypes],
     known: frozenset[str] = frozenset(),
 ) -> list[Advice]:
-    """Advice on the keys of a table, for a filter that can be read; empty where the filter uses the keys well.
+    """Advice on the keys of a table for a valid filter; empty if the filter uses the present keys well.
 
-    `known` are the properties of whole entities, if some were seen. A number of the filter counts as one of the type
-    that was seen: `total gt 50` may ask for a Double.
+    `known` are all properties of the entities, if known. A number in the filter gets the type that was seen in the
+    property: in `total gt 50`, 50 may be a Double.
     """
     stored = {name: next(iter(types)) for name, types in seen.items() if types}
     tree = parse_filter(text)
@@ -160,7 +160,7 @@ def advice_on(
 
 
 def completions(text: str, caret: int, seen: Mapping[str, SeenTypes]) -> list[Completion]:
-    """The texts that may stand at the caret: a property, an operator, a value of the property, `and` or `or`."""
+    """The texts that fit at the caret: properties, operators, a value of the property, `and` and `or`."""
     before = text[:caret]
     word = re.search(r"[\w.':-]*$", before)
     start = word.start() if word else len(before)
@@ -174,7 +174,7 @@ def completions(text: str, caret: int, seen: Mapping[str, SeenTypes]) -> list[Co
 
 
 def _expected(before: str, seen: Mapping[str, SeenTypes]) -> Iterator[tuple[str, str]]:
-    """The texts that may follow, each with what it is."""
+    """The texts that can follow, each with what it is."""
     read = [token for token in tokens(before) if token.kind != END]
     if any(token.kind == INVALID for token in read):
         return
@@ -210,7 +210,7 @@ def complete(request: Request) -> Response:
 
 
 def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
-    """A condition as OData; `TransferRefused` says which part of it is wrong."""
+    """A condition as OData. Raises `TransferRefused` for a wrong part."""
     if not is_identifier(name):
         raise TransferRefused(f"{name[:60]!r} is not the name of a property.")
     edm_type = TYPE_NAMES.get(kind)
@@ -228,7 +228,7 @@ def condition_of(name: str, comparison: str, kind: str, value: str) -> str:
 
 
 def save(request: Request, form: PostedForm) -> Response:
-    """Keep the query of the address under a name."""
+    """Save the query of the address under a name."""
     table = request.path_params["table"]
     query = read_query(request.query_params)
     save_query(account_of(request).settings, table, form.text("name"), query)
@@ -236,7 +236,7 @@ def save(request: Request, form: PostedForm) -> Response:
 
 
 def forget(request: Request, form: PostedForm) -> Response:
-    """Forget a saved query."""
+    """Delete a saved query."""
     table = request.path_params["table"]
     forget_query(account_of(request).settings, table, form.text("name"))
     return RedirectResponse(path_to(request, "tables", table), 303)

@@ -1,7 +1,6 @@
-"""What is done with the selected entities: delete them, or copy them as JSON, as a filter, or as code for an SDK.
+"""Delete the selected entities, or copy them as JSON, as a filter, or as code for one of five official SDKs.
 
-The code reads an entity, or runs a query, with the official SDK of five languages. It takes the connection string from
-the environment, so that no key is ever in it.
+The code takes the connection string from the environment, so it never contains a key.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ POINTS_IN_FILTER_MAX: Final = 100
 
 
 def _by_code_point(text: str) -> str:
-    """A string literal in ASCII for languages whose literals have no surrogates."""
+    """An ASCII string literal for languages without surrogate pairs in literals."""
     parts = [
         json.dumps(each)[1:-1] if ord(each) < 0x10000 else f"\\U{ord(each):08x}" for each in text
     ]
@@ -39,7 +38,7 @@ def _by_code_point(text: str) -> str:
 
 
 class SdkCode(NamedTuple):
-    """The code of a language, as texts for `string.Template`. `query` has `filtered` or `unfiltered` at `$asked`."""
+    """The code in a language, as texts for `string.Template`. In `query`, `$asked` is `filtered` or `unfiltered`."""
 
     client: str
     point: str
@@ -47,7 +46,7 @@ class SdkCode(NamedTuple):
     filtered: str
     unfiltered: str = ""
     literal: Callable[[str], str] = json.dumps
-    """How the language writes a text. JavaScript, Java and C# read the literals of JSON, surrogates as pairs."""
+    """Makes a string literal. JavaScript, Java and C# accept those of JSON."""
 
 
 LANGUAGES: Final = {
@@ -141,7 +140,7 @@ def point_code(language: str, table: str, key: EntityKey) -> str:
 
 
 def query_code(language: str, table: str, filter_text: str) -> str:
-    """The code that runs a query; an empty filter is for all entities."""
+    """The code that runs a query. An empty filter finds all entities."""
     sdk = LANGUAGES[language]
     asked = sdk.filtered if filter_text else sdk.unfiltered
     return _filled_in(sdk, sdk.query.replace("$asked", asked), table=table, filter=filter_text)
@@ -153,14 +152,14 @@ def _filled_in(sdk: SdkCode, code: str, **texts: str) -> str:
 
 
 def ask_selected(request: Request, form: PostedForm) -> Response:
-    """The question before the selected entities are deleted."""
+    """Ask before the selected entities are deleted."""
     keys = _selected(form)
     table = request.path_params["table"]
     return page(request, "delete_entities.html", table=table, keys=keys, rows=form.texts("row"))
 
 
 def delete_selected(request: Request, form: PostedForm) -> Response:
-    """Delete the selected entities, each partition in transactions; the page says how many there were."""
+    """Delete the selected entities, those of each partition in transactions."""
     table = request.path_params["table"]
     endpoint = account_of(request).endpoint
     by_partition: dict[str, list[EntityKey]] = {}
@@ -174,7 +173,7 @@ def delete_selected(request: Request, form: PostedForm) -> Response:
             try:
                 endpoint.transact(table, [Operation("DELETE", key, if_match="*") for key in part])
             except ServiceError as error:
-                sentences.append(f"Nothing of {len(part)} in {partition!r} is deleted: {error}")
+                sentences.append(f"{len(part)} in {partition!r} are not deleted: {error}")
             else:
                 deleted += len(part)
     noun = "entity is" if deleted == 1 else "entities are"
@@ -189,7 +188,7 @@ def delete_selected(request: Request, form: PostedForm) -> Response:
 
 
 def copy(request: Request, form: PostedForm) -> Response:
-    """The selected entities as JSON with types, as `tablestone import` reads it, as a filter, or as code."""
+    """Copy the selected entities as JSON with types (for `tablestone import`), as a filter, or as code."""
     table = request.path_params["table"]
     keys = _selected(form)
     wanted = form.text("as", "JSON")
@@ -211,7 +210,7 @@ def copy(request: Request, form: PostedForm) -> Response:
 
 
 def filter_of(keys: Sequence[EntityKey]) -> str:
-    """The filter that finds these entities; `TransferRefused` if there are too many for a filter."""
+    """The filter that finds these entities. Raises `TransferRefused` if there are too many."""
     if len(keys) > POINTS_IN_FILTER_MAX:
         raise TransferRefused(f"At most {POINTS_IN_FILTER_MAX} entities are copied as a filter.")
     points = [f"PartitionKey eq {quoted(pk)} and RowKey eq {quoted(rk)}" for pk, rk in keys]
@@ -226,8 +225,8 @@ def _selected(form: PostedForm) -> list[EntityKey]:
         except ValueError:
             keys = None
         if not (isinstance(keys, list) and [type(key) for key in keys] == [str, str]):
-            raise TransferRefused("A selected row is not known: load the page again.")
+            raise TransferRefused("A selected row is malformed: load the page again.")
         found.append(EntityKey(*keys))
     if not found:
-        raise TransferRefused("Select entities first: with their boxes, or with the space bar.")
+        raise TransferRefused("Select entities first, with their boxes or the space bar.")
     return found

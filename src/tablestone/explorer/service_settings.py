@@ -1,6 +1,6 @@
 """Forms for the stored access policies of a table, the properties of the service, and its CORS rules.
 
-The service checks what is given, and its error is shown. What is wrong stays in the form as it was typed.
+The service checks the values, and the page shows its error. Wrong values stay in the form as they were typed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RULE_FIELDS: Final = ("origins", "methods", "allowed", "exposed", "age")
 
 
 def save_service(request: Request, form: PostedForm) -> Response:
-    """Replace the properties of the service. A rule without an origin is left out."""
+    """Replace the properties of the service, without the rules that have no origin."""
     rules = [row for row in form.rows(*RULE_FIELDS) if row[0].strip()]
     try:
         write_properties(account_of(request).endpoint, _read_properties(form, rules))
@@ -49,7 +49,7 @@ def save_service(request: Request, form: PostedForm) -> Response:
 
 
 def _read_properties(form: PostedForm, rules: Sequence[tuple[str, ...]]) -> ServiceProperties:
-    """The properties of a form; `TransferRefused` says which field is wrong."""
+    """The properties in a form. Raises `TransferRefused` for a wrong field."""
     for origins, methods, *_ in rules:
         if not methods.strip():
             raise TransferRefused(
@@ -105,7 +105,7 @@ def _properties_page(
     message: str = "",
     problem: str = "",
 ) -> Response:
-    """The form; `field` gives the text of a field by its name."""
+    """The form. `field` returns the text of a field by its name."""
     shown = [*rules, *_rows([CorsRule("", "")])] if len(rules) < RULES_MAX else rules
     return page(
         request,
@@ -120,7 +120,7 @@ def _properties_page(
 
 
 def save_policies(request: Request, form: PostedForm) -> Response:
-    """Replace the stored access policies of a table. One without an id is left out."""
+    """Replace the stored access policies of a table by those of the form that have an id."""
     rows = form.rows("id", "permission", "start", "expiry")
     given = [AccessPolicy(*map(str.strip, row)) for row in rows if row[0].strip()]
     problem = _wrong_policy(given)
@@ -152,18 +152,18 @@ def _policies_page(
 
 
 def _wrong_policy(given: list[AccessPolicy]) -> str:
-    """The first thing that the service would refuse, in a sentence; empty if there is none."""
+    """A sentence about the first policy that the service would refuse; else empty."""
     if len({each.id for each in given}) < len(given):
-        return "Two policies have one id."
+        return "Two policies have the same id."
     for each in given:
         if not set(each.permission) <= set(TABLE_PERMISSIONS):
             return (
-                f"The policy {each.id!r} has the permissions {each.permission[:40]!r}: they are letters of "
+                f"The policy {each.id!r} has the permissions {each.permission[:40]!r}: use the letters "
                 "r (read), a (add), u (update) and d (delete)."
             )
         for word, moment in (("Begins", each.start), ("Ends", each.expiry)):
             try:
                 parse_date_time(moment or "2000-01-01T00:00:00Z")
             except ValueError:
-                return f"{word} of the policy {each.id!r} is no time such as 2026-01-31T12:00:00Z: {moment[:40]!r}."
+                return f"{word} of the policy {each.id!r} is {moment[:40]!r}, not a time such as 2026-01-31T12:00:00Z."
     return ""

@@ -1,7 +1,6 @@
-"""Shared access signatures: made with the key of the account by the official SDK, and explained in words.
+"""Shared access signatures: made by the official SDK with the account key, and explained in words.
 
-The form is refused where no service would accept the signature (auth 2.1, 3.1). A page shows a signature once, and
-nothing keeps it.
+The form refuses what no service would accept (auth 2.1, 3.1). A signature is shown once and never stored.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from tablestone.tools.service_settings import read_policies
 PERMISSIONS: Final = {
     letter: word for letter, word in ACCOUNT_PERMISSIONS.items() if word != "process messages"
 }
-"""The permissions of a signature for the account that mean something for tables."""
+"""The permissions of an account signature that matter for tables."""
 LASTS: Final = ("1h", "1d", "7d", "30d")
-"""The times that a new signature can last."""
+"""How long a new signature can be valid."""
 USUALLY_LASTS: Final = "1d"
 _KEY_BOUNDS: Final = {
     "start_pk": "The first PartitionKey",
@@ -47,7 +46,7 @@ _SERVICES: Final = {"b": "blobs", "f": "files", "q": "queues", "t": "tables"}
 
 
 def signature(request: Request) -> Response:
-    """The forms that make a signature and explain one."""
+    """The forms to make a signature and to explain one."""
     connection = account_of(request).settings.connection
     return page(
         request,
@@ -60,24 +59,24 @@ def signature(request: Request) -> Response:
 
 
 def make(request: Request, form: PostedForm) -> Response:
-    """Make a signature for a table, or for the account if no table is named."""
+    """Make a signature of a table; of the account if no table is named."""
     connection = account_of(request).settings.connection
     if connection.scheme is not Scheme.ACCOUNT_KEY or connection.secret is None:
-        raise TransferRefused("Only the key of the account signs, and this explorer has none.")
+        raise TransferRefused("Signing needs the account key, which this explorer does not have.")
     table, policy = form.text("table").strip(), form.text("policy").strip()
     if table and TABLE_NAME.fullmatch(table) is None:
-        raise TransferRefused(f"{table[:80]!r} is no name of a table.")
+        raise TransferRefused(f"{table[:80]!r} is not a table name.")
     if policy and not table:
-        raise TransferRefused("A stored access policy is one of a table: name the table too.")
+        raise TransferRefused("A stored access policy belongs to a table: name the table too.")
     keys = _key_bounds(form, table)
     addresses = form.text("ip").strip() or None
     if addresses is not None and not is_client_addresses(addresses):
         raise TransferRefused(
-            f"Addresses of clients must be an address, or two with a hyphen between, not {addresses[:80]!r}."
+            f"Addresses of clients must be one address, or two joined by a hyphen, not {addresses[:80]!r}."
         )
     lasts = form.text("lasts")
     if lasts not in ("", *LASTS):
-        raise TransferRefused("The time that the signature lasts is not known.")
+        raise TransferRefused("A signature cannot last that long.")
     letters = _letters(form, table)
     if not letters and not policy:
         raise TransferRefused("Choose what the signature allows, or name a policy of the table.")
@@ -113,7 +112,7 @@ def make(request: Request, form: PostedForm) -> Response:
 
 
 def explain(request: Request, form: PostedForm) -> Response:
-    """Say in words what a signature allows. It is not checked: that takes the key."""
+    """Say in words what a signature allows. Verifying it would need the account key."""
     lines = explained(form.text("given").strip(), system_clock())
     return page(request, "signature_explained.html", lines=lines)
 
@@ -121,7 +120,7 @@ def explain(request: Request, form: PostedForm) -> Response:
 def _key_bounds(form: PostedForm, table: str) -> dict[str, str]:
     keys = {name: text for name in _KEY_BOUNDS if (text := form.text(name))}
     if keys and not table:
-        raise TransferRefused("A range of keys is one of a table: name the table too.")
+        raise TransferRefused("A range of keys belongs to a table: name the table too.")
     for name, text in keys.items():
         if "\n" in text:
             raise TransferRefused(f"{_KEY_BOUNDS[name]} of a signature must be one line.")
@@ -138,16 +137,15 @@ def _letters(form: PostedForm, table: str) -> str:
     others = [PERMISSIONS[letter] for letter in chosen if letter not in TABLE_PERMISSIONS]
     if others:
         raise TransferRefused(
-            f"A signature of a table has the permissions read, add, update and delete only, not {' or '.join(others)}."
+            f"A table signature can permit read, add, update and delete only, not {' or '.join(others)}."
         )
     return "".join(letter for letter in TABLE_PERMISSIONS if letter in chosen)
 
 
 def _policy_has_end(request: Request, table: str, policy: str, letters: str, lasts: str) -> bool:
-    """Whether the stored access policy, as the service has it, has an end.
+    """Whether the stored access policy has an end.
 
-    `TransferRefused` if the signature and the policy would both have permissions or an end, or if neither has
-    permissions.
+    Raises `TransferRefused` if signature and policy both have permissions or an end, or if neither has permissions.
     """
     policies = {each.id: each for each in read_policies(account_of(request).endpoint, table)}
     stored = policies.get(policy)
@@ -168,18 +166,18 @@ def _policy_has_end(request: Request, table: str, policy: str, letters: str, las
 
 
 def explained(text: str, now: int) -> list[str]:
-    """Sentences on a signature, or on a URL or connection string with one. `now` is in ticks.
+    """Sentences about a signature, or a URL or connection string with one. `now` is in ticks.
 
-    `TransferRefused` if there is no signature in the text.
+    Raises `TransferRefused` if the text has no signature.
     """
     given = parameters_of(text)
     if "sig" not in given:
-        raise TransferRefused("This is no shared access signature: it has no sig.")
+        raise TransferRefused("This is not a shared access signature: it has no sig.")
     return list(_sentences(given, now))
 
 
 def parameters_of(text: str) -> dict[str, str]:
-    """The parameters of a signature, of a URL or of a connection string."""
+    """The parameters of a signature in a URL, a connection string or alone."""
     for part in text.split(";"):
         name, equals, value = part.partition("=")
         if equals and name.strip().lower() == "sharedaccesssignature":
@@ -193,7 +191,7 @@ def parameters_of(text: str) -> dict[str, str]:
 
 
 def expired_at(text: str, now: int) -> str | None:
-    """The end of a signature if it is before `now`, in ticks; None if it is not, or if there is none to be read."""
+    """The end of a signature if it has passed at `now`, in ticks."""
     end = parameters_of(text).get("se", "")
     try:
         return end if parse_date_time(end) <= now else None
@@ -214,7 +212,7 @@ def _sentences(given: Mapping[str, str], now: int) -> Iterator[str]:
     if "sp" in given:
         yield f"It permits: {_words(given['sp'], ACCOUNT_PERMISSIONS)}."
     if "si" in given:
-        yield f"The stored access policy {given['si']!r} has what the signature does not say itself."
+        yield f"The stored access policy {given['si']!r} adds what the signature does not say."
     for name, word, before, after in (
         ("st", "begins", "not valid yet", "valid since then"),
         ("se", "ends", "not expired", "it has expired"),
@@ -226,7 +224,7 @@ def _sentences(given: Mapping[str, str], now: int) -> Iterator[str]:
             except ValueError:
                 yield f"The time at which it {word} cannot be read: {given[name]}."
     if "se" not in given and "si" not in given:
-        yield "It has no end, so no service accepts it."
+        yield "It has no expiry time, so no service accepts it."
     if "sip" in given:
         yield f"Only clients at {given['sip']} may use it."
     if given.get("spr") == "https":

@@ -1,7 +1,7 @@
-"""The page with the tables of the account: find, create, delete with the name typed, and count what a table holds.
+"""The page with the tables of the account: find, create, delete and count them.
 
-The protocol of the service does not tell sizes. A Tablestone server counts them in the background, and tells them on
-its admin address.
+The protocol does not report sizes. A Tablestone server measures them in the background and reports them on its admin
+address.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tablestone.tools.queries import entity_bytes
 
 TABLES_SHOWN_MAX: Final = 2000
 COUNT_SECONDS_MAX: Final = 3.0
-"""Seconds for which a table is counted before the page asks whether to go on."""
+"""After so many seconds of counting, the page asks whether to go on."""
 NOT_TOLD: Final = (
-    "The protocol does not tell the sizes of tables; the admin address of a Tablestone server "
+    "The protocol does not report the sizes of tables; the admin address of a Tablestone server "
     "does (--admin)."
 )
 NOT_COUNTED: Final = "not counted yet"
@@ -38,10 +38,7 @@ NOT_KNOWN: Final = "size not known"
 
 
 class KnownSizes(NamedTuple):
-    """The sizes by the names of tables in lower case. `note` says in a sentence why some are missing; or it is empty.
-
-    `instead` are the words in the place of a size that is missing.
-    """
+    """The sizes by table name in lower case. `note` says why some are missing, and `instead` stands in their place."""
 
     sizes: Mapping[str, TableSize]
     note: str
@@ -49,13 +46,13 @@ class KnownSizes(NamedTuple):
 
 
 def sizes_of(report: InsightReport) -> KnownSizes:
-    """The sizes in a report of one account."""
+    """The sizes in a report on one account."""
     sizes = {each.table.lower(): each.size for each in report.tables if each.size is not None}
     return KnownSizes(sizes, report.sizes_note, NOT_KNOWN if report.sizes_note else NOT_COUNTED)
 
 
 def known_sizes(settings: ExplorerSettings) -> KnownSizes:
-    """The sizes of the tables of an account; of an endpoint without an admin address, none."""
+    """The sizes of the tables of an account; none without an admin address."""
     if settings.admin_url is None:
         return KnownSizes({}, NOT_TOLD, NOT_KNOWN)
     try:
@@ -66,9 +63,9 @@ def known_sizes(settings: ExplorerSettings) -> KnownSizes:
 
 
 def tables(request: Request) -> Response:
-    """The tables whose names contain the text that is looked for; the only table, if the signature opens one.
+    """The tables whose names contain the search text. If the connection is a signature of one table, go there.
 
-    A caller that may not list tables may still read one: the page says so, and opens the table that is looked for.
+    A caller that may not list tables may still read one: the search then opens the table of that name.
     """
     account = account_of(request)
     only = account.settings.connection.only_table
@@ -81,7 +78,7 @@ def tables(request: Request) -> Response:
     try:
         shown = list(islice(found, TABLES_SHOWN_MAX + 1))
     except ServiceError as error:
-        # Authentication errors are not caught: a wrong or expired signature opens no table.
+        # A wrong or expired signature (an authentication error) opens no table.
         if not error.code.startswith("Authorization"):
             raise
         if TABLE_NAME.fullmatch(wanted):
@@ -112,22 +109,22 @@ def create(request: Request, form: PostedForm) -> Response:
 
 
 def ask_delete(request: Request) -> Response:
-    """The question before a table is deleted."""
+    """Ask before a table is deleted."""
     return page(request, "delete_table.html", table=request.path_params["table"], problem="")
 
 
 def delete(request: Request, form: PostedForm) -> Response:
-    """Delete a table, if its name was typed."""
+    """Delete a table if its name was typed."""
     name = request.path_params["table"]
     if form.text("typed") != name:
-        problem = f"The table is deleted when its name is typed: {name}."
+        problem = f"To delete the table, type its name: {name}."
         return page(request, "delete_table.html", status=400, table=name, problem=problem)
     account_of(request).endpoint.delete_table(name)
     return RedirectResponse(path_to(request), 303)
 
 
 def size(request: Request) -> Response:
-    """The number of entities of a table and their size, counted for a few seconds, and on from there if asked."""
+    """Count the entities of a table and their bytes for a few seconds, or go on with a count."""
     table = request.path_params["table"]
     reader = account_of(request).reader()
     token = read_token(request.query_params.get("after"))

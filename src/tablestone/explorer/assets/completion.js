@@ -1,4 +1,4 @@
-// Completion of the filter: names and types that were seen, operators, and values of the right type, from the server.
+// Completion of the filter: the server proposes properties, operators and values of the right type.
 
 const PAUSE_MILLISECONDS = 120;
 

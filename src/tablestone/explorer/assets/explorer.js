@@ -16,7 +16,7 @@ async function part(url) {
   return (await send(url)).html;
 }
 
-/** The same, and whether the explorer did what it was asked to do. */
+/** Send a request: the HTML of the answer, and whether the request succeeded. */
 async function send(url, options = {}) {
   try {
     const answer = await fetch(url, { ...options, headers: { "X-Part": "1" }, credentials: "same-origin" });
@@ -29,7 +29,7 @@ async function send(url, options = {}) {
   }
 }
 
-/** Show a part in its place. `isTyped` says that it answers a form whose values are not stored. */
+/** Show a part in its place. `isTyped`: it answers a form whose values are not stored. */
 function show(place, html, isTyped = false) {
   const form = place.querySelector("form");
   place.innerHTML = html;
@@ -88,7 +88,7 @@ document.addEventListener("click", async (event) => {
 
 document.addEventListener("submit", async (event) => {
   const form = event.target;
-  // A panel that was opened as a page of its own has no place for a part: the browser sends its form.
+  // A panel opened as a page has no place for a part: the browser sends the form.
   const place = form.dataset.into ? placeOf(form) : null;
   if (!place) return;
   event.preventDefault();
@@ -114,7 +114,7 @@ async function closePanel() {
 
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !event.defaultPrevented && !event.target.closest("dialog")) {
-    // Or else the same key would close the question that it brings about.
+    // Otherwise the same key would also close the dialog that it opens.
     event.preventDefault();
     closePanel();
   }
@@ -124,7 +124,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// A property that was seen chooses its type in the builder of a filter.
+// In the builder of a filter, a known property selects its type.
 document.querySelector("[data-control='table.property']")?.addEventListener("input", (event) => {
   const kind = [...event.target.list.options].find((each) => each.value === event.target.value)?.dataset.kind;
   if (kind) event.target.form.elements.kind.value = kind;
@@ -132,18 +132,18 @@ document.querySelector("[data-control='table.property']")?.addEventListener("inp
 
 const ADDRESS_MAX = 60000;
 
-/** A query stands in the address, which servers limit: a longer one is told here, and nothing is sent. */
+/** The query is part of the address, whose length servers limit: a longer one is not sent. */
 document.getElementById("query")?.addEventListener("submit", (event) => {
   const length = new URLSearchParams(new FormData(event.target)).toString().length;
   document.getElementById("too-long")?.remove();
   if (length <= ADDRESS_MAX) return;
   event.preventDefault();
-  const told = document.createElement("p");
-  told.id = "too-long";
-  told.className = "problem";
-  told.setAttribute("role", "alert");
-  told.textContent = `The query would be an address of ${length.toLocaleString("en")} bytes, and servers take up to 64 KiB: shorten the filter.`;
-  event.target.after(told);
+  const problem = document.createElement("p");
+  problem.id = "too-long";
+  problem.className = "problem";
+  problem.setAttribute("role", "alert");
+  problem.textContent = `The query makes an address of ${length.toLocaleString("en")} bytes, and servers accept up to 64 KiB: shorten the filter.`;
+  event.target.after(problem);
 });
 
 const looks = document.documentElement.classList;
@@ -156,7 +156,7 @@ document.getElementById("theme")?.addEventListener("click", () => {
   localStorage.setItem("looks", isDark ? "light" : "dark");
 });
 
-// A map that is wider than the window begins at its newest end.
+// Scroll a map that is wider than the window to its newest end.
 for (const map of document.querySelectorAll(".scrolls:has(> .heat)")) map.scrollLeft = map.scrollWidth;
 
 startGrid(part, announce);

@@ -1,5 +1,5 @@
-// The grid: pieces of rows that are loaded when they come near the window and emptied when they are far from it, so that
-// a table of any size is a few thousand elements at most. The arrow keys move from cell to cell.
+// The grid: pieces of rows that are loaded near the window and emptied far from it, so that a table of any size is a few
+// thousand elements at most. The arrow keys move from cell to cell.
 
 const NEAR = "1500px";
 const LOADED_MAX = 24;
@@ -15,7 +15,7 @@ export function startGrid(part, announce) {
   function seen(changes) {
     for (const { target, isIntersecting } of changes) {
       target.isNear = isIntersecting;
-      // A piece without rows was read too: only one that has not come yet, or that was emptied, is asked for.
+      // A piece that was read can have no rows. Read only a piece that is new or was emptied.
       if (isIntersecting && (target.dataset.rows === undefined || target.isEmptied)) fill(target);
     }
     const loaded = [...grid.querySelectorAll(".piece")].filter((each) => each.childElementCount > 0);
@@ -32,7 +32,7 @@ export function startGrid(part, announce) {
   async function fill(piece, url = piece.dataset.source) {
     if (piece.isLoading) return;
     piece.isLoading = true;
-    // The columns keep their places: the service may give the properties of an entity in another order than before.
+    // Keep the columns in their places: the service may return properties in another order than before.
     const address = new URL(url, location.href);
     address.searchParams.set("columns", columns().join(","));
     const html = await part(address);
@@ -58,7 +58,7 @@ export function startGrid(part, announce) {
 
   const columns = () => [...names.querySelectorAll("[data-name]")].map((each) => each.dataset.name);
 
-  /** A piece that has come: its columns and its cost, and the place of the next piece, if it is the last one. */
+  /** Add the columns and the cost of a piece, and after the last one a place for the next. */
   function arrive(piece, isNew) {
     piece.isKnown = true;
     const there = new Set(columns());
@@ -73,7 +73,7 @@ export function startGrid(part, announce) {
     alignNumbers(piece);
     if (isNew) {
       for (const name of ["read", "pages", "bytes", "milliseconds"]) sum[name] += Number(piece.dataset[name]);
-      tell();
+      showCost();
       const next = piece.dataset.following;
       const isEmpty = piece.querySelector(".further") !== null;
       if (next && !isEmpty) {
@@ -87,12 +87,12 @@ export function startGrid(part, announce) {
       }
     }
     near.observe(piece);
-    tellSelected();
+    showSelected();
   }
 
   const NUMBERS = ["Int32", "Int64", "Double"];
 
-  /** The name of a column of numbers stands where the numbers do: at the right. */
+  /** Align the name of a column of numbers to the right, like the numbers. */
   function alignNumbers(piece) {
     const heads = [...names.querySelectorAll("[data-name]")];
     for (const row of [...piece.querySelectorAll(".row")].slice(0, 20)) {
@@ -104,7 +104,7 @@ export function startGrid(part, announce) {
     }
   }
 
-  function tell() {
+  function showCost() {
     const count = (number, noun, one = noun) => `${number.toLocaleString("en")} ${number === 1 ? one : noun}`;
     const rows = [...grid.querySelectorAll(".piece")].reduce((all, each) => all + Number(each.dataset.rows ?? 0), 0);
     const size = sum.bytes < 1 << 20 ? `${(sum.bytes / 1024).toFixed(1)} KiB` : `${(sum.bytes / (1 << 20)).toFixed(1)} MiB`;
@@ -120,7 +120,7 @@ export function startGrid(part, announce) {
     fill(piece, link.href);
   });
 
-  /** Entities have changed: what is in the window is read again, and what is behind it when it comes near. */
+  /** Entities have changed: read the pieces in the window again, and later pieces when they come near. */
   document.addEventListener("changed", () => {
     const pieces = [...grid.querySelectorAll(".piece")];
     const top = grid.getBoundingClientRect().top;
@@ -137,7 +137,7 @@ export function startGrid(part, announce) {
     }
   });
 
-  // The keyboard: one cell of the grid is in the order of the tab key, and the arrows move it.
+  // The keyboard: Tab enters the grid at one cell, and the arrow keys move on from it.
   const rowsNow = () => [...grid.querySelectorAll(".piece .row")];
   const cellsOf = (row) => [...row.querySelectorAll("[role=gridcell]")];
 
@@ -192,7 +192,7 @@ export function startGrid(part, announce) {
   let last = null;
   let isRange = false;
 
-  function tellSelected() {
+  function showSelected() {
     const count = boxes().filter((each) => each.checked).length;
     selected.textContent = `${count.toLocaleString("en")} selected`;
     for (const button of document.querySelectorAll("#selection button")) button.disabled = count === 0;
@@ -214,7 +214,7 @@ export function startGrid(part, announce) {
     event.target.closest(".row").classList.add("open");
   });
 
-  // With Shift, the rows from the last one that was selected to this one.
+  // With Shift, select the rows from the last selected one to this one.
   grid.addEventListener("change", (event) => {
     const box = event.target;
     if (box === all) {
@@ -227,7 +227,7 @@ export function startGrid(part, announce) {
       last = box;
       isRange = false;
     }
-    tellSelected();
+    showSelected();
     announce(selected.textContent);
   });
 

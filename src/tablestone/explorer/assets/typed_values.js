@@ -1,5 +1,5 @@
-// What was typed into the panel of an entity and is not stored: a person is asked before it is thrown away. The question
-// is a dialog of the page, and that of the browser where the whole page would go.
+// Typed values of an entity that are not stored: the person is asked before they are lost. The question is a dialog of the
+// page, or that of the browser where the whole page would go.
 
 const panel = document.getElementById("panel");
 const asking = document.getElementById("unsaved");
@@ -8,19 +8,19 @@ let shown = null;
 const formOf = () => panel?.querySelector("#entity-form, #conflict-form");
 const textOf = (form) => new URLSearchParams(new FormData(form)).toString();
 
-/** A form has come into the panel. `isTyped` says that it has values that were sent and refused. */
+/** Note the form in the panel. `isTyped`: its values were sent and refused. */
 export function noteShown(isTyped) {
   const form = formOf();
   shown = form && !isTyped ? textOf(form) : null;
 }
 
-/** Whether the panel has values that nobody has stored. */
+/** Whether the panel has values that are not stored. */
 export function isUnsaved() {
   const form = formOf();
   return Boolean(form && panel.classList.contains("open") && textOf(form) !== shown);
 }
 
-/** Whether the form may go: at once if nothing was typed, or else as the person answers. */
+/** Whether the form may go; asks the person if something was typed. */
 export function mayGo() {
   if (!isUnsaved()) return Promise.resolve(true);
   if (asking.open) return Promise.resolve(false);
