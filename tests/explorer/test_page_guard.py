@@ -165,9 +165,9 @@ def test_a_file_that_is_not_there_shows_no_account() -> None:
 
 def test_the_page_that_was_asked_for_comes_after_the_token() -> None:
     """A query that a person was sent: the form for the token goes on to it, with its parameters as text."""
-    answer = send("GET", "/tables/T?filter=a eq '<b>'&top=5&token=wrong", {}, root="")
+    answer = send("GET", "/tables/T?filter=a eq '<b>'&top=5&token=guessed", {}, root="")
     assert answer.status_code == 403
     assert 'action="/tables/T"' in answer.text
     assert '<input type="hidden" name="filter" value="a eq &#39;&lt;b&gt;&#39;">' in answer.text
     assert '<input type="hidden" name="top" value="5">' in answer.text
-    assert "wrong" not in answer.text
+    assert "guessed" not in answer.text

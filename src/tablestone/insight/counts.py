@@ -1,9 +1,8 @@
-"""What insight counts of requests, by table, partition and query shape, and how such counts are merged.
+"""Counts of requests by table, partition and query shape, and how they are merged.
 
-A worker counts each request in the window of the present minute and reports its windows about once a second; the
-process of the admin address reads and merges them. Memory is bounded: the counts of the partitions with the fewest
-entities are dropped. They stay in those of the table and its key ranges, and a partition that comes later says how many
-entities it may have missed.
+A worker counts each request in the window of the present minute, and reports its windows about once a second. The admin
+process merges them. Memory is bounded: the partitions with the fewest entities lose their own counts, which move to the
+rest of the table and its key ranges. A partition that is counted later says how many entities it may have missed.
 """
 
 from __future__ import annotations
@@ -42,50 +41,49 @@ from tablestone.telemetry.request_record import RequestRecord
 MINUTE_SECONDS: Final = 60
 """Seconds of a window; windows begin at whole minutes since 1970."""
 TABLES_MAX: Final = 256
-"""Tables that have counts of their own in a window."""
+"""Tables of a window that are counted apart."""
 COUNTED_PARTITIONS_MAX: Final = 4096
-"""Partitions that a worker counts apart in a window, of all tables."""
+"""Partitions of all tables that a worker counts apart in a window."""
 REPORTED_PARTITIONS_MAX: Final = 256
 """Partitions of all tables in a worker's report."""
 MERGED_PARTITIONS_MAX: Final = 512
 """Partitions of all tables in merged windows."""
 KEPT_OF_TABLE: Final = 16
-"""Partitions that each of the `BUSY_TABLES` busiest tables keeps beyond these limits, in reports and merged windows."""
+"""Partitions that each of the `BUSY_TABLES` busiest tables keeps in reports and merged windows, beyond these limits."""
 BUSY_TABLES: Final = 16
 SHAPES_MAX: Final = 256
 """Query shapes in a window, of all tables."""
 RANGES_MAX: Final = 64
 """Key ranges of a table, for the partitions that are not counted apart."""
 RANGES_OF_OTHERS: Final = 2
-"""The same in a worker's report, of tables that are not among the `BUSY_TABLES`."""
+"""The same in a worker's report for a table that is not one of the `BUSY_TABLES`."""
 SPANS_MAX: Final = 16
-"""Spans of keys that scans of a table passed; with more, all are counted as the span around them."""
+"""Spans of keys that scans of a table passed. If there are more, one span around all replaces them."""
 PAGE_BOUNDS: Final[tuple[float, ...]] = (
     *(0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
     *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 30.0),
 )
-"""Bounds of the histogram of the time of a page, in seconds: narrower than those of metrics."""
+"""Bounds of the histogram of page times, in seconds: narrower than those of metrics."""
 LARGE_BODY_BYTES: Final = 256 * 1024
-"""The body from which its entities are measured: half of the largest entity has no shorter text."""
+"""Entities of bodies from this length on are measured: the text of half of the largest entity is not shorter."""
 KEY_LENGTH_MAX: Final = 128
-"""Characters of a PartitionKey in a report; a longer one is cut, and a hash of the whole key follows."""
+"""Characters of a PartitionKey in a report. A longer one is cut, and a hash of the whole key follows."""
 HASH_MARK: Final = "#"
-"""Before the hash of a key. No key of an entity contains it (wire 1.3)."""
+"""Precedes the hash of a key. No key of an entity contains it (wire 1.3)."""
 
 TableKey = tuple[str, str]
 """An account, and a table's name in lower case."""
 ShapeName = tuple[str, bool, str, bool]
-"""The text of a shape, whether there is a `$select`, the kind of plan, and whether a tool only looks at the table."""
+"""The text of a shape, whether it has `$select`, the kind of its plan, and whether a tool of ours sent it."""
 _OTHER_SHAPES: Final[ShapeKey] = ("...",)
 _OF_ONE_PARTITION: Final = ("point", "row range", "partition")
-"""Kinds of plans (`query.plan.PlanKind`) of queries that read one partition alone."""
-_OF_A_TABLE_THAT_IS_THERE: Final = frozenset(
+"""Kinds of plans (`query.plan.PlanKind`) that read one partition."""
+_TABLE_EXISTS: Final = frozenset(
     ("EntityAlreadyExists", "UpdateConditionNotSatisfied", "ConditionNotMet", "ResourceNotFound")
 )
-"""Errors of operations whose table was found. Clients can make up the tables of other errors."""
+"""Errors that prove that the table exists. With any other error, the client may have invented the table's name."""
 _UPSERTS: Final = (InsertOrReplaceEntity, InsertOrMergeEntity)
 _WITH_ENTITY: Final = (InsertEntity, UpdateEntity, MergeEntity, *_UPSERTS)
-"""The types of writes that have an entity."""
 
 
 class CountedRange:
@@ -99,15 +97,13 @@ class CountedRange:
 
 
 def joined(ranges: Iterable[CountedRange], ranges_max: int) -> list[CountedRange]:
-    """The ranges, ascending and disjoint, and at most `ranges_max` (2 or more) of them, as new values.
+    """The ranges as at most `ranges_max` (2 or more) new ones, ascending and disjoint.
 
-    Ranges that overlap become one, since the place of their counts is not known. A range with a large share is not
-    joined with its neighbours.
+    Overlapping ranges are joined, since the place of their counts is unknown. A range with a large share of the counts
+    stays apart from its neighbours.
     """
     ordered = sorted(ranges, key=lambda each: each.first)
-    total = 0
-    for each in ordered:
-        total += each.read + each.written + 1
+    total = sum([each.read + each.written + 1 for each in ordered])
     share = 2 * total // (ranges_max - 1) + 1 if len(ordered) > ranges_max else 0
     found: list[CountedRange] = []
     size = 0
@@ -129,7 +125,7 @@ def joined(ranges: Iterable[CountedRange], ranges_max: int) -> list[CountedRange
 def with_points(
     ranges: list[CountedRange], points: Iterable[CountedRange], ranges_max: int
 ) -> list[CountedRange]:
-    """The ranges, ascending and disjoint, with the counts of single keys. The ranges are changed."""
+    """Add the counts of single keys to ranges that are ascending and disjoint. Changes `ranges`."""
     firsts = [each.first for each in ranges]
     outside: list[CountedRange] = []
     for point in points:
@@ -144,12 +140,12 @@ def with_points(
 
 
 class Counts:
-    """The counts of a partition, or of several together.
+    """The counts of one or several partitions.
 
-    `points` are point reads that found their entity: one read, one entity read and one returned each. The members with
-    `other_` have all other reads. Up to `missed` more entities were read or written, before the partition had counts.
-    `peak` is the most entities in any second, and `busiest` and `busiest_writes` are those of its busiest minutes:
-    only the history finds these three.
+    `points` are point reads that found their entity: each is one read, one entity read and one returned. The `other_`
+    members count all other reads. Up to `missed` more entities were read or written before the partition was counted
+    apart. The history sets the last three: `peak` is the most entities in a second, `busiest` and `busiest_writes` are
+    the entities and the writes of the minutes with most of them.
     """
 
     def __init__(self, missed: int) -> None:
@@ -173,7 +169,7 @@ class Counts:
         points = self.points
         return [
             *(points + self.other_reads, self.writes),
-            *(points + self.other_read, points + self.other_returned),
+            *(self.read(), points + self.other_returned),
             *(self.bytes_in, self.bytes_out),
             *(self.conflicts, self.refused, self.failed),
         ]
@@ -198,23 +194,23 @@ class Counts:
         return self.points + self.other_read
 
     def entities(self) -> int:
-        return self.points + self.other_read + self.writes
+        return self.read() + self.writes
 
     def operations(self) -> int:
-        """Operations, as an account's target counts them: each page of a query, and each write of a transaction."""
+        """Operations as an account's target counts them: each page of a query and each write of a transaction is one."""
         reads = self.points + self.other_reads
         return reads + self.writes + self.conflicts + self.refused + self.failed
 
     def upper(self) -> int:
-        """Not less than the entities read or written, nor than the operations."""
+        """An upper bound of the entities read or written, and of the operations."""
         reads = self.points + max(self.other_reads, self.other_read)
         return reads + self.writes + self.conflicts + self.refused + self.failed + self.missed
 
 
 class ShapeCounts:
-    """The counts of the queries of one shape, with or without `$select`, that have one kind of plan.
+    """The counts of the queries with one `name`. `ended` are pages that were the last of their query.
 
-    `terms` and `joined` are those of `shape_terms`. `ended` are pages that were the last of their query.
+    `terms` and `joined` are those of `shape_terms`.
     """
 
     def __init__(self, name: ShapeName, terms: list[list[str]], joined: str) -> None:
@@ -242,7 +238,7 @@ class ShapeCounts:
 
 
 class TableCounts:
-    """The counts of one table: those of partitions, and of the `rest` together. `name` is as a client wrote it."""
+    """The counts of one table: by partition, and of the `rest` together. `name` is as a client wrote it."""
 
     def __init__(self, account: str, name: str) -> None:
         self.account = account
@@ -250,25 +246,25 @@ class TableCounts:
         self.partitions: dict[str, Counts] = {}
         self.rest = Counts(0)
         self.peak = 0.0
-        """The most entities in any second: only the history finds it."""
+        """The most entities in a second. The history sets it."""
         self.plans: dict[str, int] = {}
-        """Reads by the kind of their plan, without the `points`."""
+        """Reads by kind of plan, without the `points`."""
         self.writes: dict[str, int] = {}
-        """Writes that were carried out, by their kind."""
+        """Successful writes by kind."""
         self.write_requests = 0
-        """Requests of these writes: a transaction is one."""
+        """Requests with these writes: a transaction is one."""
         self.lost_updates = 0
         """Updates and deletes that were refused because another writer came first."""
         self.properties_max = 0
-        """The most properties of an entity in a write."""
+        """The most properties of a written entity."""
         self.entity_bytes_max = 0
         """The largest entity in a request of `LARGE_BODY_BYTES` or more."""
         self.ranges: list[CountedRange] = []
-        """Where the partitions were whose counts are in the rest."""
+        """The places of the partitions that are counted in the rest."""
         self.spans: dict[tuple[str, str | None], int] = {}
-        """Entities read by scans, by the PartitionKeys that they passed: the first and the last, None for the end."""
+        """Entities read by scans, by the first and the last PartitionKey that they passed; None is the end."""
         self.shapes: dict[tuple[object, ...], ShapeCounts] = {}
-        """By their names; a worker, which finds a `ShapeKey` more quickly than its text, has that in its place."""
+        """By name. In a worker, the `ShapeKey` stands for the text, because it is found faster."""
 
     def whole(self) -> Counts:
         whole = Counts(0)
@@ -278,7 +274,7 @@ class TableCounts:
         return whole
 
     def add(self, other: TableCounts, missed: int) -> None:
-        """Add the counts of the same table in another window. Of partitions, add what they missed beyond `missed`."""
+        """Add the counts of the same table in another window. Partitions add what they missed beyond `missed`."""
         self.add_rest(other)
         for key, counts in other.partitions.items():
             present = self.partitions.get(key)
@@ -288,7 +284,7 @@ class TableCounts:
             present.missed += counts.missed - missed
 
     def add_rest(self, other: TableCounts) -> None:
-        """Add all counts but those of partitions."""
+        """Add all counts except those of partitions."""
         self.rest.add(other.rest)
         self.peak = max(self.peak, other.peak)
         _add_by_name(self.plans, other.plans)
@@ -342,32 +338,34 @@ def _add_by_name(sums: dict[str, int], counts: Mapping[str, int]) -> None:
 
 
 class WindowCounts:
-    """The counts of the minute `minute` since 1970; merged, of several minutes or workers."""
+    """The counts of the minute `minute` since 1970, or of several minutes or workers, merged."""
 
     def __init__(self, minute: int = 0) -> None:
         self.minute = minute
         self.tables: dict[TableKey, TableCounts] = {}
         self.other = TableCounts("", "")
-        """Requests of tables that have no room, or of which it is not known whether they are there."""
+        """Requests for tables that have no room or may not exist."""
         self.missed = 0
-        """The most entities that a partition can have had without being counted apart."""
+        """The most entities of a partition that is not counted apart."""
         self.account_peaks: dict[str, float] = {}
-        """The most operations of each account in any second: only the history finds them."""
+        """The most operations of each account in a second. The history sets them."""
         self.partitions = 0
         self.shapes = 0
 
     def uppers(self) -> list[int]:
         """The upper bounds of the counts of all partitions, ascending."""
-        found = [
-            counts.upper() for table in self.tables.values() for counts in table.partitions.values()
-        ]
-        found.sort()
-        return found
+        return sorted(
+            [
+                counts.upper()
+                for table in self.tables.values()
+                for counts in table.partitions.values()
+            ]
+        )
 
     def drop_partitions(self, most: int, equals: int, kept: int) -> None:
-        """Drop the partitions with fewer entities than `most`, and `equals` of those that have as many.
+        """Drop the partitions with fewer entities than `most`, and `equals` of those with as many.
 
-        Each of the busiest tables keeps `kept` partitions. The counts of the others go to the rest of their tables.
+        Their counts go to the rest of their tables. Each of the busiest tables keeps `kept` partitions.
         """
         tables = list(self.tables.values())
         if kept and len(tables) > BUSY_TABLES:
@@ -406,7 +404,7 @@ class WindowCounts:
 
 
 def merged(windows: Iterable[WindowCounts]) -> WindowCounts:
-    """All windows together, as new values, with room for the tables, partitions and shapes that have most entities."""
+    """All windows as a new one, which keeps the tables, partitions and shapes with the most entities."""
     whole = WindowCounts()
     for window in windows:
         whole.other.rest.add(window.other.rest)
@@ -417,7 +415,7 @@ def merged(windows: Iterable[WindowCounts]) -> WindowCounts:
             if present is None:
                 present = whole.tables[key] = TableCounts(table.account, table.name)
             present.add(table, window.missed)
-        # A partition that the window does not count apart may have that many entities in it.
+        # A partition that the window does not count apart may have so many entities in it.
         whole.missed += window.missed
     for table in whole.tables.values():
         for counts in table.partitions.values():
@@ -444,7 +442,7 @@ def merged(windows: Iterable[WindowCounts]) -> WindowCounts:
 
 
 def window_content(window: WindowCounts) -> dict[str, object]:
-    """The window as a JSON object for the report of a worker, with the busiest partitions."""
+    """The window with its busiest partitions as a JSON object, for the report of a worker."""
     reported = WindowCounts()
     reported.missed = window.missed
     for key, table in window.tables.items():
@@ -546,7 +544,7 @@ def _counts_of(numbers: Sequence[int], missed: int) -> Counts:
 
 
 def shown_key(key: str) -> str:
-    """The key as text that any program can read, and not too long."""
+    """The key as valid Unicode, cut to `KEY_LENGTH_MAX`."""
     if not key.isascii():
         key = key.encode("utf-8", "replace").decode("utf-8")
     if len(key) <= KEY_LENGTH_MAX:
@@ -555,27 +553,27 @@ def shown_key(key: str) -> str:
 
 
 def hash_of(key: str) -> str:
-    """A hash that stands for a key: the same in every worker."""
+    """A hash of a key, the same in every worker."""
     return HASH_MARK + blake2b(key.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
 class InsightCounts:
-    """Counts the requests of one worker, each in the window of its minute. `now` is in seconds since 1970."""
+    """Counts the requests of one worker in windows of a minute. `now` is in seconds since 1970."""
 
     def __init__(self, now: float) -> None:
         self.window = WindowCounts(int(now) // MINUTE_SECONDS)
         self._ended: orjson.Fragment | None = None
         self._by_name: dict[tuple[str, str], TableCounts] = {}
-        """The tables of the window by their names as clients write them."""
+        """The tables of the window by name, as clients write it."""
         self._known: set[TableKey] = set()
-        """Tables that were found, in any window: a request that is refused may be the only one of a minute."""
+        """Tables that exist, from all windows: a refused request may be the only one of its minute."""
         self._account = ""
         self._name = ""
         self._table = self.window.other
-        """The table of the last request: the next one is often of the same."""
+        """The table of the last request. The next one is often for the same."""
 
     def content(self, now: float) -> dict[str, object]:
-        """Both windows for a report. A window that has ended is written once."""
+        """The present and the last window for a report. A window that has ended is serialized once."""
         minute = int(now) // MINUTE_SECONDS
         if minute != self.window.minute:
             self._ended = orjson.Fragment(orjson.dumps(window_content(self.window)))
@@ -598,12 +596,12 @@ class InsightCounts:
         counts.bytes_out += record.bytes_out
 
     def count(self, record: RequestRecord, plan: str, read: int, returned: int) -> None:
-        """Count any other request on entities whose answer is ready."""
+        """Count any other request on entities."""
         operation, failure = record.operation, record.failure
         place, is_found = place_of(operation), False
         if place is not None:
             name, key = place
-            is_found = failure is None or failure.code in _OF_A_TABLE_THAT_IS_THERE
+            is_found = failure is None or failure.code in _TABLE_EXISTS
         elif record.refused is not None and operation is None:
             (name, is_found), key = record.refused, None
         else:
@@ -621,7 +619,7 @@ class InsightCounts:
         counts.bytes_out += record.bytes_out
         if plan:
             table.plans[plan] = table.plans.get(plan, 0) + 1
-        # A read that finds nothing, or nothing new, is no fault of the request.
+        # A point read that finds nothing, or nothing new, is not a failure.
         if failure is not None and not (
             isinstance(operation, GetEntity)
             and (failure.code == "ResourceNotFound" or failure.status == 304)
@@ -652,9 +650,9 @@ class InsightCounts:
     def _count_page(
         self, table: TableCounts, query: QueryEntities, record: RequestRecord, key: str | None
     ) -> str | None:
-        """Count a page by its shape and its span of keys. Returns its partition if the query is of one alone.
+        """Count a page by its shape and its span of keys. Returns the partition if the query asks for only one.
 
-        A page of a scan is of none, also if it lies inside one partition: the caller did not ask for that partition.
+        A scan has no partition, even if the page lies inside one: the caller did not ask for it.
         """
         page = record.result
         if not isinstance(page, EntitiesPage) or table is self.window.other:
@@ -696,7 +694,7 @@ class InsightCounts:
         return counts
 
     def _table_of(self, account: str, name: str, *, is_found: bool) -> TableCounts:
-        """The counts of the table, or those of all others if there is no room for it, or it may not be there."""
+        """The counts of the table, or of all others if it has no room or may not exist."""
         by_name, tables = self._by_name, self.window.tables
         table = by_name.get((account, name))
         if table is None:
@@ -709,20 +707,20 @@ class InsightCounts:
                 if len(self._known) >= 4 * TABLES_MAX:
                     self._known.clear()
                 self._known.add(lower)
-            if len(by_name) >= 4 * TABLES_MAX:  # names in many spellings
+            if len(by_name) >= 4 * TABLES_MAX:  # the same names in many spellings
                 by_name.clear()
             by_name[account, name] = table
         self._account, self._name, self._table = account, name, table
         return table
 
     def _partition(self, table: TableCounts, key: str) -> Counts:
-        """The counts of a partition that has none yet."""
+        """New counts for a partition."""
         window = self.window
         if table is window.other:
             return table.rest
         if window.partitions >= COUNTED_PARTITIONS_MAX:
             # Half of them go. So `missed` stays below 2 / `COUNTED_PARTITIONS_MAX` of all requests and entities of the
-            # window: each time that it grows by n, at least half have n that it did not grow by before.
+            # window: whenever it grows by n, at least half of the partitions have counted n more.
             uppers = window.uppers()
             window.drop_partitions(uppers[(len(uppers) - 1) // 2], len(uppers), 0)
         window.partitions += 1
@@ -731,7 +729,7 @@ class InsightCounts:
 
 
 def place_of(operation: object) -> tuple[str, str | None] | None:
-    """The table and the PartitionKey of an operation on entities; None for any other operation."""
+    """The table and the PartitionKey (None for several) of an operation on entities; None for other operations."""
     if isinstance(operation, GetEntity | DeleteEntity):
         return operation.table, operation.key.partition_key
     if isinstance(operation, QueryEntities):
@@ -744,7 +742,7 @@ def place_of(operation: object) -> tuple[str, str | None] | None:
 
 
 def span_of(query: QueryEntities, page: EntitiesPage) -> tuple[str, str | None]:
-    """The first and the last PartitionKey that a page of a scan passed; "" and None for the ends of the table."""
+    """The first and the last PartitionKey that a page of a scan passed; "" and None are the ends of the table."""
     reads_all = page.plan == "table"
     first, last = "", None
     if query.token is not None:
@@ -759,13 +757,13 @@ def span_of(query: QueryEntities, page: EntitiesPage) -> tuple[str, str | None]:
 
 
 def largest_entity(operation: object) -> int:
-    """The bytes of the largest entity that is written, by the documented formula (wire 9)."""
+    """The bytes of the largest written entity, by the documented formula (wire 9)."""
     writes = operation.writes if isinstance(operation, EntityGroupTransaction) else (operation,)
     most = 0
     for write in writes:
         if isinstance(write, _WITH_ENTITY):
             members = write.entity.members.values()
-            # A text has at least a quarter of the bytes that it stands for.
+            # The text of an entity is at least a quarter as long as the entity.
             if sum(map(len, members)) > most // 4:
                 raw = read_raw(f"{{{','.join(members)}}}".encode("utf-8", "surrogatepass"))
                 most = max(most, entity_size(write.entity.key, typed_properties(raw)))
