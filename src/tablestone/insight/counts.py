@@ -197,7 +197,7 @@ class Counts:
         return self.read() + self.writes
 
     def operations(self) -> int:
-        """Operations as an account's target counts them: each page of a query and each write of a transaction is one."""
+        """Operations as an account's target counts them: each page of a query, and each write of a transaction."""
         reads = self.points + self.other_reads
         return reads + self.writes + self.conflicts + self.refused + self.failed
 

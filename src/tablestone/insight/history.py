@@ -1,7 +1,7 @@
-"""The last hour and day of one server, from the reports of its workers, and the report of insight that is made of them.
+"""The counts of one server in the last hour and day, and the report of insight made from them.
 
-A minute stays open while workers may still count in it. Then it is merged into its quarter of an hour. The most
-entities in a second are found from one look at the reports to the next.
+A minute stays open while workers may still report it. Then it is merged into its quarter of an hour. Rates per second
+come from the difference between two reports of a worker.
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ from tablestone.model.keys import ROW_KEY, decode_key, encode_key
 from tablestone.telemetry.worker_reports import WorkerReport, WorkerReports
 
 OPEN_SECONDS: Final = 30
-"""Seconds after its end for which a minute stays open: a worker may be late with its report. Later counts are lost."""
+"""Seconds that a minute stays open after its end, because a worker may report late. Later counts are lost."""
 PARTITIONS_SHOWN: Final = 50
-"""The hottest partitions of a period in a report."""
+"""The hottest partitions in a report, for each period."""
 QUERIES_SHOWN: Final = 50
-"""The query shapes of a period in a report."""
+"""The query shapes in a report, for each period."""
 HEAT_RANGES_MAX: Final = 64
 """Key ranges of a heat map."""
 
 _Place = tuple[TableKey, str | None]
-"""A partition; a table (None); or an account, whose table has an empty name."""
+"""A partition, or a table (None). An account is a table with an empty name."""
 _Counted = dict[_Place, int]
-"""Entities read or written in each place; of accounts, operations."""
+"""Entities read or written; for an account, operations."""
 _Rates = dict[_Place, float]
-"""The same in a second."""
+"""The same per second."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What the newest report of a worker said. `rates` are those since the report before."""
+    """The newest report of a worker. `rates` are those since its previous report."""
 
     process: int
     at: float
@@ -95,14 +95,14 @@ class InsightHistory:
         self._reports = reports
         self._seen: dict[int, _Seen] = {}
         self._open: dict[int, dict[tuple[int, int], WindowCounts]] = {}
-        """By minute, and by worker and process: a process that replaces another counts from 0 again."""
+        """By minute, worker and process: the process that replaces a worker counts from 0."""
         self._peaks: dict[int, _Rates] = {}
-        """By minute: the highest rates."""
+        """The highest rates of each minute."""
         self._minutes: dict[int, WindowCounts] = {}
         self._quarters: dict[int, WindowCounts] = {}
 
     def look(self, now: float) -> None:
-        """Read the newest reports. To be called about once a second."""
+        """Read the newest reports. Call it about once a second."""
         rates: _Rates = {}
         for worker in range(self.workers):
             report = self._reports.newest(worker)
@@ -122,20 +122,20 @@ class InsightHistory:
                 del windows[start]
 
     def minutes(self) -> dict[int, WindowCounts]:
-        """The minutes of the last hour by their starts, with the present one and without those that had no request."""
+        """The minutes of the last hour that had requests, by their starts."""
         return self._minutes | {
             minute * MINUTE_SECONDS: self._merged(minute) for minute in self._open
         }
 
     def quarters(self) -> dict[int, WindowCounts]:
-        """The quarters of an hour of the last day, in the same way."""
+        """The same for the quarters of an hour of the last day."""
         found = dict(self._quarters)
         for minute in self._open:
             _add_to_quarter(found, minute, self._merged(minute))
         return found
 
     def _take(self, worker: int, report: WorkerReport) -> _Rates:
-        """Take in the windows of a report, unless it is the one of the last look. Returns the rates of the worker."""
+        """Store the windows of a report, unless it was seen before. Returns the rates of the worker."""
         before = self._seen.get(worker)
         is_same_process = before is not None and before.process == report.process
         if before is not None and is_same_process and before.at == report.at:
@@ -156,14 +156,14 @@ class InsightHistory:
                 for place, number in rest.items():
                     counted[place] = counted.get(place, 0) + number
         for place, number in counted.items():
-            # A partition that was not listed may have had up to `missed` entities: a rate is never too high.
+            # A partition that was not listed may have had up to `missed` entities, so that no rate is too high.
             more = number - before.counted.get(place, before.missed)
             if more > 0:
                 seen.rates[place] = more / (report.at - before.at)
         return seen.rates
 
     def _put(self, worker: int, process: int, content: Mapping[str, Any]) -> WindowCounts:
-        """Make this the newest window of its minute, unless the minute is closed or the window is empty."""
+        """Make this the worker's window of its minute, unless the minute is closed or the window is empty."""
         window = read_window(content)
         is_open = window.minute * MINUTE_SECONDS not in self._minutes
         if is_open and (window.tables or any(window.other.rest.numbers())):
@@ -178,7 +178,7 @@ class InsightHistory:
         _add_to_quarter(self._quarters, minute, window)
 
     def _merged(self, minute: int) -> WindowCounts:
-        """The windows of all workers, with the peaks of the minute, which is the busiest one so far."""
+        """The windows of all workers, with the peaks of the minute."""
         whole = merged(self._open[minute].values())
         peaks = self._peaks.get(minute, {})
         for key, table in whole.tables.items():
@@ -211,7 +211,7 @@ def _counted_in(window: WindowCounts) -> _Counted:
 
 
 class _Course(NamedTuple):
-    """The windows of an hour or a day, each `seconds` long; None where nothing was counted."""
+    """Consecutive windows of `seconds` each; None where nothing was counted."""
 
     seconds: int
     starts: tuple[int, ...]
@@ -221,13 +221,12 @@ class _Course(NamedTuple):
     def of(
         cls, windows: Mapping[int, WindowCounts], now: float, length: int, seconds: int
     ) -> _Course:
-        """The windows of the last `length` seconds, the present one included."""
+        """The windows of the last `length` seconds, with the present one."""
         present = int(now) - int(now) % seconds
         starts = tuple(range(present - length + seconds, present + 1, seconds))
         return cls(seconds, starts, [windows.get(start) for start in starts])
 
     def last(self, seconds: int) -> _Course:
-        """The windows of the last `seconds`."""
         number = seconds // self.seconds
         return _Course(self.seconds, self.starts[-number:], self.windows[-number:])
 
@@ -236,10 +235,10 @@ class _Course(NamedTuple):
 
 
 class Summary:
-    """A report in the making, of the tables for which `sizes` are known and those in the history.
+    """Makes a report of the tables in the history and in `sizes`.
 
-    `only` is the name of the one table that is asked for, in lower case. Without `shows_keys`, a hash stands for each
-    PartitionKey.
+    With `only`, a table's name in lower case, and `account`, the report has no others. Without `shows_keys`, it has a
+    hash in the place of each PartitionKey.
     """
 
     def __init__(
@@ -270,7 +269,6 @@ class Summary:
         }
 
     def report(self, sizes_note: str) -> InsightReport:
-        """The whole report."""
         accounts = sorted({account for account, _ in self._whole[DAY].tables})
         partitions = {period: self._partitions(period) for period in PERIODS}
         return InsightReport(
@@ -295,7 +293,7 @@ class Summary:
         return (item for item in self._whole[period].tables.items() if self._wanted(item[0]))
 
     def _table_keys(self) -> list[TableKey]:
-        """The tables, those with the most entities in the last hour first, then the largest ones."""
+        """The tables, most used in the last hour first, then in the last day, then the largest."""
         hour, day = (
             {key: table.whole().entities() for key, table in self._wanted_tables(period)}
             for period in (HOUR, DAY)
@@ -333,7 +331,7 @@ class Summary:
             activity={period: Activity(*each.numbers()) for period, each in whole.items()},
             plans={period: dict(sorted(table.plans.items())) for period, table in tables.items()},
             rates={
-                # No target is for a table: it is served by as many servers as it has partitions.
+                # Azure has no target for a table.
                 period: self._rate(period, each.entities(), tables[period].peak, inf)
                 for period, each in whole.items()
             },
@@ -351,7 +349,7 @@ class Summary:
         )
 
     def _partitions(self, period: str) -> tuple[tuple[PartitionActivity, ...], int]:
-        """The list, and the most entities of a partition that is not in it."""
+        """The hottest partitions, and the most entities of a partition that is not among them."""
         found = [
             (key, name, counts)
             for key, table in self._wanted_tables(period)
@@ -369,7 +367,7 @@ class Summary:
         busiest = counts.busiest / MINUTE_SECONDS
         rate = replace(
             self._rate(period, counts.entities(), counts.peak, inf),
-            # A minute is judged: a single large query makes the peak of a second.
+            # By minute: a single large query makes the peak of a second.
             is_throttled=busiest > PARTITION_RATE_TARGET,
             busiest_minute=round(busiest, 2),
             busiest_minute_writes=round(counts.busiest_writes / MINUTE_SECONDS, 2),
@@ -432,7 +430,7 @@ def _query(table: TableCounts, shape: ShapeCounts, size: TableSize | None) -> Qu
         name == ROW_KEY and operator != "ne" for name, operator, _ in shape.terms
     )
     if plan == "table" and names_rows and size is not None:
-        # The engine passes over all others by seeks.
+        # The engine passes over the other entities by seeks.
         read = max(read, shape.ended * size.entities)
     return QueryShape(
         account=table.account,
@@ -454,10 +452,7 @@ def _query(table: TableCounts, shape: ShapeCounts, size: TableSize | None) -> Qu
 
 
 def quantile_ms(durations: Sequence[int], share: float) -> float:
-    """The bound of the histogram below which this share of the durations is, in milliseconds; 0 without any.
-
-    Beyond the last bound, the last bound.
-    """
+    """The histogram's bound, at most the last one, below which this share lies, in milliseconds; 0 without any."""
     total = sum(durations)
     if not total:
         return 0.0
@@ -466,7 +461,7 @@ def quantile_ms(durations: Sequence[int], share: float) -> float:
 
 
 def _heat_map(course: _Course, key: TableKey, shown: Callable[[str], str]) -> HeatMap:
-    """The heat map of a table. `shown` gives a key as the report shows it."""
+    """The heat map of a table. `shown` turns a key into what the report shows."""
     tables = course.of_table(key)
     columns = [[] if table is None else _ranges_of(table) for table in tables]
     weights: dict[bytes, int] = {}
@@ -481,7 +476,7 @@ def _heat_map(course: _Course, key: TableKey, shown: Callable[[str], str]) -> He
     firsts, lasts = [each.first for each in ranges], [each.last for each in ranges]
 
     def by_range(column: Iterable[tuple[CountedRange, int]]) -> list[int]:
-        """The counts by range; partitions that had no room count evenly between their keys."""
+        """The counts by range. Those of partitions that had no room are spread evenly."""
         sums = [0] * len(ranges)
         for each, count in column:
             begin = min(bisect_left(lasts, each.first), len(ranges) - 1)
@@ -519,7 +514,7 @@ def _heat_map(course: _Course, key: TableKey, shown: Callable[[str], str]) -> He
 
 
 def _ranges_of(table: TableCounts) -> list[CountedRange]:
-    """Where the entities of a table were read and written by requests of one partition."""
+    """Where requests for one partition read and wrote entities of a table."""
     found = list(table.ranges)
     for name, counts in table.partitions.items():
         key = encode_key(name)

@@ -1,8 +1,7 @@
-"""The report of `/insight`: how tables, partitions and queries are used, as values, and as JSON both ways.
+"""The report of `/insight`: how tables, partitions and queries are used.
 
-`InsightReport` is the whole answer. Its JSON object has the members of the class, with the same names; tuples are
-arrays. Moments are seconds since 1970. Counts of partitions have a stated error (`PartitionActivity.missed`); all other
-counts are exact.
+`InsightReport` is the whole answer. Its JSON object has the members of the class; tuples are arrays. Moments are
+seconds since 1970. Counts of partitions have a stated error (`PartitionActivity.missed`); all others are exact.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import orjson
 from tablestone import limits
 
 NOW, HOUR, DAY = PERIODS = ("now", "hour", "day")
-"""The periods of a report. Each ends with the report."""
+"""The periods of a report. Each ends at the moment of the report."""
 PERIOD_WORDS: Final = {NOW: "the last 5 minutes", HOUR: "the last hour", DAY: "the last day"}
 NOW_SECONDS: Final = 300
 HOUR_SECONDS: Final = 3600
@@ -33,11 +32,10 @@ DAY_BUCKET_SECONDS: Final = 900
 class Activity:
     """Counts of a table or partition.
 
-    `reads` are point reads and pages of queries; `writes` are writes that were carried out, each of a transaction.
-    `entities_read` were examined for the reads, also those that a filter left out; `entities_returned` were in the
-    answers. `conflicts` were answered 409 or 412, `refused` any other 4xx, also for the signature or the body where the
-    address names the table, `failed` 5xx. A point read that finds nothing is a read. `bytes_in` and `bytes_out` are of
-    bodies.
+    `reads` are point reads, also those that find nothing, and pages of queries. `writes` are successful writes, each
+    write of a transaction counted. `entities_read` were examined, including those that a filter left out;
+    `entities_returned` were in the answers. `conflicts` were answered 409 or 412, `refused` any other 4xx, `failed`
+    5xx. `bytes_in` and `bytes_out` count bodies.
     """
 
     reads: int = 0
@@ -57,17 +55,17 @@ class Activity:
 
     @property
     def entities_used(self) -> int:
-        """Entities returned or written: without those that filters left out."""
+        """Entities returned or written, without those that filters left out."""
         return self.entities_returned + self.writes
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Entities read or written a second, or operations of an account: the mean of a period, and the most in any second.
+    """Entities read or written per second, or operations of an account: the mean of a period, and the busiest second.
 
-    Of a partition, `busiest_minute` and `busiest_minute_writes` are the means of the minutes with most entities and
-    with most writes. `is_throttled`: the busiest minute of a partition, or the busiest second of an account, is above
-    the target, so Azure would throttle. A table has no target.
+    For a partition, `busiest_minute` and `busiest_minute_writes` are the means per second of the minutes with most
+    entities and with most writes. `is_throttled`: Azure would throttle, because the busiest minute of a partition, or
+    the busiest second of an account, is above the target. A table has no target.
     """
 
     mean: float
@@ -79,10 +77,9 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Counts over time, each with one number for each time bucket. Buckets without a request are 0.
+    """Counts over time, one number for each time bucket. `entities` were read or written.
 
-    `starts` are the beginnings of the buckets, ascending, each `seconds` long; the last one is not complete yet.
-    `entities` were read or written.
+    `starts` are the beginnings of the buckets, ascending, each `seconds` long. The last bucket is not complete yet.
     """
 
     seconds: int
@@ -97,7 +94,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """PartitionKeys from the first to the last, both inclusive; equal for one partition alone."""
+    """PartitionKeys from the first to the last, both inclusive."""
 
     first: str
     last: str
@@ -105,11 +102,10 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """Operations by key range and time. `read[t][r]` are entities read in the bucket `t` and the range `r`.
+    """Entities by time and key range: `read[t][r]` is the number read in the bucket `t` and the range `r`.
 
-    `ranges` are ascending and disjoint, in the service's order of keys; inside a range the place is not known. Only
-    what is known to be of a range is counted in it. `scanned[t]` are the entities read by pages that passed several
-    ranges: the ranges of these are not known. All three together are exact.
+    `ranges` are ascending and disjoint, in the service's order of keys. `scanned[t]` are entities read by pages that
+    passed several ranges, and counted in none of these. Together the three are exact.
     """
 
     seconds: int
@@ -122,12 +118,11 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True)
 class PartitionActivity:
-    """The requests of one partition in a period.
+    """The requests for one partition in a period.
 
-    The counts are never too high. Up to `missed` more entities were read or written, whose counts had no room.
-    `is_key_whole` is false if the key is cut (long keys) or replaced by its hash. `over_time` are the entities in each
-    bucket of the last hour, for the periods `now` and `hour`, and of the last day for `day` (`TableInsight.hour`,
-    `TableInsight.day`).
+    The counts are never too high; up to `missed` more entities were read or written. `is_key_whole` is false if the key
+    is cut or replaced by its hash. `over_time` are the entities in each bucket of the last hour (for the periods `now`
+    and `hour`) or of the last day (`day`).
     """
 
     account: str
@@ -142,9 +137,9 @@ class PartitionActivity:
 
 @dataclass(frozen=True, slots=True)
 class FilterTerm:
-    """One comparison of a filter, without its value: `operator` is one of eq, ne, gt, ge, lt, le.
+    """One comparison of a filter without its value: `operator` is one of eq, ne, gt, ge, lt, le.
 
-    `type` is the EDM type of the value, as `Edm.String`. A Boolean property alone is `eq` with `Edm.Boolean`.
+    `type` is the EDM type of the value, such as `Edm.String`. A Boolean property alone is `eq` with `Edm.Boolean`.
     """
 
     property: str
@@ -154,17 +149,16 @@ class FilterTerm:
 
 @dataclass(frozen=True, slots=True)
 class QueryShape:
-    """Queries of one table that differ only in their values, in a period.
+    """Queries of one table in a period that differ only in their values.
 
-    `filter` is the text with `?` for each value, empty without a filter. A term that is repeated is there twice,
-    however often it was; a text that ends with `...` is not whole. `terms` are its comparisons, in order and without
-    repetition. They are `joined` by "and", by "or", or in a "mixed" way (also if there is a `not`), and "" if there is
-    at most one. `names_select`: the query has `$select`. `plan` is a `query.plan.PlanKind`. `queries` were begun;
-    `pages` were answered, with those of continuation tokens. Of a table scan that names RowKeys, `entities_read` has
-    also those that the engine passes over, if the size of the table is known: a run that came to the end of the table
-    counts for all its entities. `p50_ms` and `p99_ms` are of one page, in milliseconds, and up to the width of a
-    histogram's bucket too high. `is_look`: a tool that looks at tables (the explorer, `count`, `simulate-keys`) sent
-    them, not a program.
+    `filter` is the text with `?` for each value, empty without a filter. A term that occurs several times stands twice
+    in it; a text that is cut ends with `...`. `terms` are the different comparisons. They are `joined` by "and", by
+    "or", or "mixed" (also with `not`); "" for one or none. `names_select`: the query has `$select`. `plan` is a
+    `query.plan.PlanKind`. `queries` were begun; `pages` were answered, those of continuation tokens included.
+    `entities_read` of a table scan that names RowKeys includes entities that the engine passes over, if the size of the
+    table is known: a run to the end of the table counts all its entities. `p50_ms` and `p99_ms` are of one page, in
+    milliseconds, too high by at most the width of a histogram's bucket. `is_look`: the explorer, `count` or
+    `simulate-keys` sent the queries, not a program.
     """
 
     account: str
@@ -185,13 +179,13 @@ class QueryShape:
 
     @property
     def ratio(self) -> float:
-        """Entities read for each that was returned."""
+        """Entities read for each one returned."""
         return self.entities_read / max(1, self.entities_returned)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSize:
-    """A large partition of a table: its key, its entities and the bytes that they take in storage."""
+    """A large partition of a table: its key, its entities and their stored bytes."""
 
     partition_key: str
     is_key_whole: bool
@@ -210,10 +204,10 @@ class SizeSample:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """The size of a table: all partitions, entities and stored bytes, as they were counted up to `at`.
+    """The size of a table at the moment `at`: its partitions, entities and stored bytes.
 
-    `growth` has the sizes at earlier moments of the last day, ascending, and the present one. `largest` are the largest
-    partitions by bytes.
+    `growth` has the sizes of the last day, ascending, up to the present one. `largest` are the largest partitions by
+    bytes.
     """
 
     at: float
@@ -226,22 +220,19 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class HeatMaps:
-    """The heat maps of a table, for the last hour and the last day."""
-
     hour: HeatMap
     day: HeatMap
 
 
 @dataclass(frozen=True, slots=True)
 class TableInsight:
-    """One table. `activity`, `plans` (reads by the kind of their plan) and `rates` are by the names of `PERIODS`.
+    """One table. The dictionaries are by the names of `PERIODS`.
 
-    So are `writes`, those that were carried out: "insert", "update" (also merges), "upsert" and "delete", and
-    `write_requests`, the requests of these, of which a transaction is one;
-    `lost_updates`, updates and deletes that were refused because another writer came first; `properties_max`, the most
-    properties of an entity that was written; and `entity_bytes_max`, the size of the largest one, 0 if all were small.
-
-    `size` is None if it is not known (yet), `heat` if the report was not asked for this table alone.
+    `plans` are reads by kind of plan. `writes` are successful ones: "insert", "update" (also merges), "upsert" and
+    "delete"; `write_requests` are their requests, of which a transaction is one. `lost_updates` are updates and deletes
+    refused because another writer came first. `properties_max` is the most properties of a written entity, and
+    `entity_bytes_max` the size of the largest one, 0 if all were small. `size` is None if it is unknown; `heat` is None
+    unless the report is about this table alone.
     """
 
     account: str
@@ -262,10 +253,10 @@ class TableInsight:
 
 @dataclass(frozen=True, slots=True)
 class AccountInsight:
-    """The rates of a whole account, by the names of `PERIODS`, in operations a second.
+    """The rates of an account in operations per second, by the names of `PERIODS`.
 
-    Azure's target is one of requests, so a page of a query is one operation, however many entities it reads; each write
-    of a transaction is one, because the target is for an entity of 1 KiB in a request.
+    Azure's target counts requests of one entity of 1 KiB. So a page of a query is one operation, however many entities
+    it reads, and each write of a transaction is one.
     """
 
     account: str
@@ -274,13 +265,13 @@ class AccountInsight:
 
 @dataclass(frozen=True, slots=True)
 class InsightReport:
-    """The whole report, of the moment `at`. Counting began at `started`, so a period may be shorter than its name.
+    """The whole report at the moment `at`. Counting began at `started`, so a period may be shorter than its name.
 
-    Tables, most entities of the last hour first. By the names of `PERIODS`: `partitions`, the most entities first, and
-    `queries`, those first that read most entities beyond those that they returned. `unlisted` is the most entities that
-    a partition can have had in a period without being in this list. `targets` are entities a second of a
-    `partition`, and operations a second of an `account`. `other_tables`: requests in the last hour whose table was not
-    found, or had no room. `sizes_note` says in a sentence why sizes are missing, if they are.
+    `tables` are in the order of their entities in the last hour. `partitions`, `unlisted` and `queries` are by the
+    names of `PERIODS`: the partitions with the most entities first; the most entities of a partition that is not
+    listed; and first the queries that read the most entities without returning them. `targets` are entities per second
+    of a `partition`, and operations per second of an `account`. `other_tables` are requests of the last hour whose
+    table was not found or had no room. `sizes_note` says why sizes are missing, if they are.
     """
 
     at: float
@@ -296,12 +287,11 @@ class InsightReport:
     sizes_note: str
 
     def to_json(self) -> bytes:
-        """The report as a JSON object."""
         return orjson.dumps(self, option=orjson.OPT_APPEND_NEWLINE)
 
     @classmethod
     def from_json(cls, text: bytes) -> InsightReport:
-        """The report of such an object; `ValueError` if it is another one. Members that are not known are ignored."""
+        """Read such an object, without its unknown members. Raises `ValueError` if it is no report."""
         try:
             made = _made(cls, orjson.loads(text))
         except (TypeError, KeyError, AttributeError) as error:

@@ -1,7 +1,7 @@
-"""The access log: one line a request, as text or as JSON, to standard output or to a file.
+"""The access log: one line for each request, as text or as JSON, to standard output or to a file.
 
-A line is written with one call of the kernel to a descriptor that appends, so lines of several processes never mix.
-If the disk is full, the request is served all the same; the server's log warns of it, once a minute.
+One system call appends a whole line, so the lines of several processes never mix. If the disk is full, requests are
+served all the same, and the server's log warns once a minute.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from tablestone.telemetry.request_record import RequestDetails, RequestRecord
 logger = logging.getLogger(__name__)
 
 _TEXT_MAX: Final = 256
-"""Characters of a text that a client chose, at most: a pipe takes 4,096 bytes whole."""
+"""Characters of a text that a client chose: a pipe takes a write of up to 4,096 bytes as a whole."""
 _MODE: Final = 0o640
 
 
 class AccessLogRefused(Exception):
-    """The file cannot be opened; the text is one sentence."""
+    """The file cannot be opened. The text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessLogTarget:
-    """Where the lines go, and as what: `text` or `json`. Without `path`, to standard output."""
+    """The format of the lines, `text` or `json`, and their file; without `path`, standard output."""
 
     log_format: str
     path: Path | None = None
 
 
 class AccessLog:
-    """Writes the lines of one process. `AccessLogRefused` if the file cannot be opened at first.
+    """Writes the lines of one process. `seconds` never steps back.
 
-    `seconds` never steps back.
+    Raises `AccessLogRefused` if the file cannot be opened.
     """
 
     def __init__(self, target: AccessLogTarget, seconds: Callable[[], float]) -> None:
@@ -58,18 +58,18 @@ class AccessLog:
             ) from None
 
     def write(self, record: RequestRecord, details: RequestDetails) -> None:
-        """Append the line of a request that was answered. Never raises."""
+        """Append the line of an answered request. Never raises."""
         line = self._line(record, details, self._process)
         try:
             written = os.write(self._descriptor, line)
-            if written < len(line):  # the disk is full, and a part fitted
+            if written < len(line):  # the disk is full: only a part was written
                 os.write(self._descriptor, b"\n")
         except OSError as error:
             if self._warnings.is_due():
                 logger.error("Lines of the access log are lost: %s.", error.strerror)  # noqa: TRY400 - the disk's
 
     def reopen(self) -> None:
-        """Open the file again, after a program has moved it away. The old file stays in use if that fails."""
+        """Open the file again, after a program has moved it away. If that fails, the old file stays in use."""
         if self._path is None:
             return
         try:
@@ -81,7 +81,6 @@ class AccessLog:
         os.close(before)
 
     def close(self) -> None:
-        """Close the file; nothing is written after this."""
         if self._path is not None:
             with suppress(OSError):
                 os.close(self._descriptor)
@@ -90,7 +89,7 @@ class AccessLog:
         if self._path is None:
             return sys.stdout.fileno()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        # Without O_NONBLOCK, a FIFO without a reader would be waited for. With it, opening one fails.
+        # Opening a FIFO without a reader fails with O_NONBLOCK, and would wait without it.
         descriptor = os.open(self._path, flags | os.O_NONBLOCK, _MODE)
         os.set_blocking(descriptor, True)
         return descriptor
@@ -123,12 +122,12 @@ def _fields(
 
 
 def json_line(record: RequestRecord, details: RequestDetails, process: int) -> bytes:
-    """One JSON object; a text that is not known is empty."""
+    """One JSON object. An unknown text is empty."""
     return orjson.dumps(_fields(record, details, process), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def text_line(record: RequestRecord, details: RequestDetails, process: int) -> bytes:
-    """`name=value` with blanks between, values with blanks in quotation marks; `-` for what is not known."""
+    """`name=value` pairs separated by blanks. A value with a blank is quoted, and an unknown one is `-`."""
     fields = _fields(record, details, process)
     time = fields.pop("time")
     pairs = " ".join(f"{name}={_text(value)}" for name, value in fields.items())

@@ -1,4 +1,4 @@
-"""The form of log lines, text or JSON, and a log file that is opened again when another program has moved it away."""
+"""The format of log lines, text or JSON, and a log file that another program may move away."""
 
 from __future__ import annotations
 
@@ -22,15 +22,11 @@ LOG_FORMATS: Final = (TEXT, JSON)
 
 
 def formatter_of(log_format: str) -> logging.Formatter:
-    """The formatter of one of `LOG_FORMATS`."""
     return JsonFormatter() if log_format == JSON else LineFormatter()
 
 
 class LineFormatter(logging.Formatter):
-    """Every message is one line, and every line of a traceback is indented, whatever text of a client's is in them.
-
-    Times are in UTC, as in the access log, and end in Z.
-    """
+    """Writes each message on one line and indents tracebacks, whatever text a client put in. Times are in UTC."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s [%(process)d] %(levelname)s %(name)s: %(message)s")
@@ -46,7 +42,7 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a message; a traceback is one of its members."""
+    """Writes each message as one JSON object, with the traceback as a member."""
 
     def format(self, record: logging.LogRecord) -> str:
         members: dict[str, object] = {
@@ -68,7 +64,7 @@ def utc_text(seconds: float) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """A text with whatever cannot be seen in it, line feeds too, as escapes."""
+    """A text with escapes in the place of unprintable characters, such as line feeds."""
     if text.isprintable():
         return text
     return "".join(
@@ -78,19 +74,20 @@ def on_one_line(text: str) -> str:
 
 
 def as_unicode(text: str) -> str:
-    """A text without halves of surrogate pairs, which UTF-8 cannot hold."""
+    """A text that UTF-8 can encode: lone surrogates are escaped."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 logger = logging.getLogger(__name__)
 
 WARNING_SECONDS: Final = 60.0
+"""The least number of seconds between two warnings of the same kind."""
 
 
 class OnceAMinute:
-    """Says whether a warning may be logged that is repeated once a minute at most. `seconds` never steps back.
+    """Limits a warning to one a minute. `seconds` never steps back.
 
-    With `is_shared`, the processes that are forked later log it once between them.
+    With `is_shared`, the processes that are forked later share the limit.
     """
 
     def __init__(
@@ -108,21 +105,20 @@ class OnceAMinute:
 
 
 class LogFile(WatchedFileHandler):
-    """Appends to `path`; `OSError` if it cannot be opened at first. `seconds` never steps back."""
+    """Appends to `path`. `seconds` never steps back. Raises `OSError` if the file cannot be opened."""
 
     def __init__(self, path: Path, seconds: Callable[[], float]) -> None:
         super().__init__(path, encoding="utf-8")
         self._warnings = OnceAMinute(seconds)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a message. A message that cannot be written is lost."""
         try:
             super().emit(record)
-        except OSError as error:  # the file was moved away, and no new one can be made
+        except OSError as error:  # the file was moved away and cannot be created again
             self._warn(error)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
-        """Called by `emit` for an error of the write itself."""
+        """`emit` calls this if the write fails."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             self._warn(error)

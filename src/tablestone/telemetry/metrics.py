@@ -1,6 +1,6 @@
 """The metrics of a server: their names, and their values from the reports of its workers.
 
-Names, units and labels follow Prometheus' conventions; no label is a key, a property or a client's text.
+Names, units and labels follow Prometheus' conventions. No label is a key, a property or a text of a client.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ _AFTER_NUMBERS: Final = len(SERIES_NUMBERS)
 
 
 class MetricKind(enum.Enum):
-    """The kinds of metrics, by Prometheus' names."""
-
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -32,7 +30,7 @@ class MetricKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. A counter's `name` ends with `_total`. `bounds` are of a histogram, without infinity."""
+    """One metric. A counter's `name` ends with `_total`. `bounds` are those of a histogram, without infinity."""
 
     name: str
     kind: MetricKind
@@ -43,7 +41,7 @@ class Metric:
 
 @dataclass(slots=True)
 class Samples:
-    """A metric, with the value for each combination of labels; of a histogram the sum and the number for each bound."""
+    """A metric and its value by labels. The value of a histogram is its sum and the number for each bound."""
 
     metric: Metric
     values: dict[tuple[str, ...], Any] = field(default_factory=dict)
@@ -137,7 +135,7 @@ GAUGES: Final = {
     "connections": _gauge("connections", "Open connections of clients."),
     "sweeping": _gauge("sweeping", "1 while deleted tables have rows left, else 0."),
 }
-"""Metrics of the whole server, by the name of their value in a report. The values of workers are added."""
+"""Metrics of the whole server, by the name of their value in a report. Values of workers are added."""
 WORKER_CPU: Final = _counter("worker_cpu_seconds", "Processor time of a worker.", "worker")
 WORKER_GAUGES: Final = {
     "resident_bytes": _gauge("worker_resident_memory_bytes", "Memory of a worker.", "worker"),
@@ -158,11 +156,11 @@ OWN_METRICS: Final = (
     *GAUGES.values(),
     *(WORKER_CPU, *WORKER_GAUGES.values(), WORKER_AGE),
 )
-"""All metrics but those of engines."""
+"""All metrics except those of engines."""
 
 
 def samples_of_requests(totals: Mapping[str, Any]) -> Iterator[Samples]:
-    """The metrics of the requests of all workers together (`RequestCounts.totals`)."""
+    """The metrics of requests, from the totals of all workers (`RequestCounts.totals`)."""
     requests, durations = Samples(REQUESTS), Samples(DURATIONS)
     by_operation = {name: Samples(metric) for name, metric in OPERATION_COUNTERS.items()}
     by_plan = {name: Samples(metric) for name, metric in PLAN_COUNTERS.items()}
@@ -183,7 +181,7 @@ def samples_of_requests(totals: Mapping[str, Any]) -> Iterator[Samples]:
 
 
 def samples_of_tables(totals: Mapping[str, Any]) -> Iterator[Samples]:
-    """The metrics of tables; each is empty unless the workers name tables."""
+    """The metrics of tables, empty unless the workers name tables."""
     tables = _labelled(totals.get("tables", {}))
     for name, metric in TABLE_COUNTERS.items():
         place = SERIES_NUMBERS.index(name)
@@ -194,7 +192,7 @@ def samples_of_tables(totals: Mapping[str, Any]) -> Iterator[Samples]:
 def samples_of_server(
     totals: Mapping[str, Any], now: Sequence[Mapping[str, Any]]
 ) -> Iterator[Samples]:
-    """The metrics of the server as a whole; `now` has the present values of each worker."""
+    """The metrics of the whole server. `now` has the present values of each worker."""
     for name, metric in TOTALS.items():
         yield Samples(metric, {(): totals.get(name, 0)})
     refused = totals.get("refused_by_limit", {})
@@ -206,7 +204,7 @@ def samples_of_server(
 def samples_of_workers(
     contents: Mapping[int, Mapping[str, Any]], ages: Mapping[int, float]
 ) -> Iterator[Samples]:
-    """The metrics of each worker, by its number; `contents` are those of reports."""
+    """The metrics of each worker, from the contents and the ages of reports by worker."""
 
     def each(metric: Metric, part: str, name: str) -> Samples:
         found: dict[tuple[str, ...], Any] = {
@@ -225,7 +223,7 @@ def samples_of_workers(
 def samples_of_engine(
     metrics: Iterable[Metric], totals: Mapping[str, Any], now: Sequence[Mapping[str, Any]]
 ) -> Iterator[Samples]:
-    """The figures of the engine; a gauge is of the storage that all workers share."""
+    """The metrics of the engine. Its gauges describe the storage, which all workers share."""
     for metric in metrics:
         name = metric.name.removeprefix(PREFIX)
         if metric.kind is MetricKind.GAUGE:

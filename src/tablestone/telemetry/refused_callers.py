@@ -1,9 +1,8 @@
-"""Warnings of callers that fail to authenticate: one line a minute for each client address at most.
+"""Warnings about callers that fail to authenticate: at most one line a minute for each client address.
 
-Further failures of an address are counted, and the count is logged when the minute is over. All workers of a server
-share one limit and a bounded number of addresses, in memory made before the fork: an address has a place by its digest,
-and the process that takes the place logs it. There is no lock: two processes that take a place at the same moment may
-both log it, or lose a count.
+Further failures are counted, and the count is logged after the minute. The workers share a bounded table of addresses,
+in memory mapped before the fork. The digest of an address gives its place, and the process that takes the place logs
+the address. There is no lock: two processes that take a place at once may both log it, or lose a count.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from tablestone.telemetry.logs import on_one_line
 from tablestone.telemetry.request_record import reason_of
 
 PLACES: Final = 1024
-"""Addresses that are remembered at once. For one more, the one that is forgotten soonest is forgotten now."""
+"""Addresses that are remembered at once. A further one replaces the one that ends its quiet time first."""
 _TRIES: Final = 8
-"""Places at which an address may be."""
+"""Places where an address may be."""
 _PLACE: Final = struct.Struct("QdQ")
-"""The digest of an address, the moment (`monotonic_seconds`) until which it is quiet, and the failures since."""
+"""The digest of an address, the end of its quiet time (`monotonic_seconds`), and the failures counted in it."""
 
 
 class Taken(NamedTuple):
-    """A place that was taken for an address. `counted`: its earlier failures that are not logged yet."""
+    """A place that was taken for an address. `counted` are its earlier failures that are not logged yet."""
 
     place: int
     counted: int
@@ -42,7 +41,7 @@ class QuietAddresses:
         self._memory = mmap.mmap(-1, PLACES * _PLACE.size)
 
     def take(self, address: str, now: float, until: float) -> Taken | None:
-        """Take a place for an address, quiet `until` then; None if it is quiet already: then the failure is counted."""
+        """Take a place for an address, quiet until then. If it is quiet already, count the failure and return None."""
         digest = _digest(address)
         places = [(digest + number) % PLACES for number in range(_TRIES)]
         for place in places:
@@ -59,9 +58,9 @@ class QuietAddresses:
         return Taken(soonest, 0)
 
     def leave(self, place: int, address: str, until: float) -> int:
-        """Forget an address whose place was taken until then. Returns the number of failures that were counted.
+        """Forget an address whose place was taken until then, and return the failures that were counted.
 
-        0 if another process has taken the place since: it logs them.
+        Returns 0 if another process has taken the place since, because that process logs them.
         """
         digest, quiet_until, counted = self._read(place)
         if digest != _digest(address) or quiet_until != until:
@@ -86,7 +85,7 @@ logger = logging.getLogger(__name__)
 QUIET_SECONDS: Final = 60.0
 """Seconds after a line in which the failures of the same address are only counted."""
 AUTHENTICATION_FAILURES: Final = frozenset(("AuthenticationFailed", "InvalidAuthenticationInfo"))
-"""The codes of a caller whose credentials are not good. A request without any is how some SDKs begin: none of these."""
+"""The codes for bad credentials. A request without credentials is not among them: some SDKs begin with one."""
 
 
 class RefusedCallers:
@@ -96,10 +95,10 @@ class RefusedCallers:
         self._seconds = seconds
         self._quiet = QuietAddresses() if quiet is None else quiet
         self._logged: deque[tuple[str, int, float]] = deque()
-        """The addresses that this process logged, with their places, and until when they are quiet; ascending."""
+        """The addresses that this process logged, their places, and the ends of their quiet times, ascending."""
 
     def note(self, client: str, account: str, request_id: str, error: StorageError) -> None:
-        """Log a request that was answered with this error, if its caller failed to authenticate."""
+        """Log a request that failed with this error, if its caller failed to authenticate."""
         if error.code not in AUTHENTICATION_FAILURES:
             return
         self.log_counts()

@@ -1,7 +1,6 @@
-"""Counts of the requests of one worker, for metrics: by operation, status, error and plan, and if asked for by table.
+"""Counts of the requests of one worker, for metrics: by operation, status, error and plan, and optionally by table.
 
-A request costs some additions, and most kinds of requests a look-up. The names of tables are counted only after a
-request has found the table, so clients cannot make names up.
+A table is counted apart only after a request has found it, so clients cannot invent names.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ DURATION_BOUNDS: Final[tuple[float, ...]] = (
 TRANSACTION_BOUNDS: Final = (1, 2, 5, 10, 20, 50, 100)
 """Bounds of the histogram of operations in a transaction, which has 100 at most (wire 7.1)."""
 SEPARATOR: Final = "|"
-"""Between the parts of a series' name; no part contains it."""
+"""Separates the parts of a series' name; no part contains it."""
 REASONS_MAX: Final = 64
-"""Reasons of authentication failures that are counted apart; further ones are counted as `OTHER`."""
+"""Reasons of authentication failures that are counted apart; further ones count as `OTHER`."""
 TABLES_MAX: Final = 1000
-"""Tables that are counted apart; further ones are counted as `OTHER`."""
+"""Tables that are counted apart; further ones count as `OTHER`."""
 OTHER: Final = "(other)"
 _OK: Final = 200
 Key = tuple[object, int, str, str]
-"""The type of the operation, the status, the error and the plan of a series; True stands for an unknown batch."""
+"""The type of the operation (True for an unknown batch), the status, the error and the plan of a series."""
 
 
 class SeriesCounts:
-    """The counts of requests that have one operation, status, error and plan. `seconds` is the sum of durations."""
+    """The counts of requests with the same operation, status, error and plan. `seconds` is the sum of durations."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -52,7 +51,7 @@ class SeriesCounts:
         self.durations = [0] * (len(DURATION_BOUNDS) + 1)
 
     def numbers(self) -> list[float]:
-        """All counts, in the order of `SERIES_NUMBERS`, then those of the histogram."""
+        """The counts in the order of `SERIES_NUMBERS`, followed by the histogram."""
         return [
             *(self.requests, self.seconds, self.returned, self.read, self.written),
             *(self.bytes_in, self.bytes_out),
@@ -74,10 +73,10 @@ class CountsPlaces(Protocol):
 
 
 class RequestCounts:
-    """The counts of one worker since it started. With `names_tables` also by account and table.
+    """The counts of one worker since it started, with `names_tables` also by account and table.
 
     The most frequent request, a quick point read that finds its entity, only adds to numbers of this object; `totals`
-    moves these into their series. `insight`, if there is one, counts the same requests by partition and query shape.
+    moves them into their series. `insight` counts the same requests by partition and query shape.
     """
 
     def __init__(self, *, names_tables: bool = False, insight: CountsPlaces | None = None) -> None:
@@ -96,7 +95,6 @@ class RequestCounts:
         self._table_failures: dict[str, int] = {}
 
     def count(self, record: RequestRecord) -> None:
-        """Count a request whose answer is ready."""
         operation, failure = record.operation, record.failure
         if (
             isinstance(operation, GetEntity)
@@ -139,7 +137,6 @@ class RequestCounts:
             self._insight.count(record, plan, read, returned)
 
     def totals(self) -> dict[str, object]:
-        """All counts, as totals."""
         self._move_found()
         return {
             "requests": {self._names[key]: each.numbers() for key, each in self._series.items()},
@@ -183,7 +180,7 @@ class RequestCounts:
         name = f"{record.account}{SEPARATOR}{record.table.lower()}"
         counts = self._tables.get(name)
         if counts is None:
-            # A request that failed names any table; another one names a table that was there.
+            # A request that failed may name any table; one that succeeded names a table that exists.
             if record.failure is not None or len(self._tables) >= TABLES_MAX:
                 name = f"{OTHER}{SEPARATOR}{OTHER}"
             counts = self._tables.setdefault(name, SeriesCounts())
@@ -203,7 +200,7 @@ def _add(
     series.written += written
     series.bytes_in += record.bytes_in
     series.bytes_out += record.bytes_out
-    bucket = 0  # not bisect, because most requests are in one of the first buckets
+    bucket = 0  # no bisection, because most requests are in one of the first buckets
     for bound in DURATION_BOUNDS:
         if seconds <= bound:
             break

@@ -1,7 +1,7 @@
-"""The record of one request for the operator: the operation, the result, the failure.
+"""The record of one request for the operator: its operation, its result and its failure.
 
-The steps of a request store values in it. The properties make names and numbers of these values. They never return a
-key, a property or a signature, although the operation contains them.
+The steps of a request store values in it, and its properties turn them into names and numbers. They never return a key,
+a property or a signature, although the operation contains them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ from tablestone.model.operations import (
 )
 
 BATCH: Final = "Batch"
-"""The name of a batch whose operation did not become known."""
-
-
+"""The name of a batch whose operation is unknown."""
 LOOK_AGENTS: Final = b"tablestone-"
-"""The beginning of the User-Agent of tools that look at tables: the explorer, `count` and `simulate-keys`."""
+"""The User-Agent of our tools that look at tables (the explorer, `count`, `simulate-keys`) begins with this."""
 
 
 class RefusedTable(NamedTuple):
-    """The table in the address of a request that was refused before its operation was understood.
+    """The table in the address of a request that was refused before its operation was known.
 
-    `is_found`: the table is there. Otherwise that is not known, and a client may have made its name up.
+    Unless `is_found`, the table may not exist.
     """
 
     table: str
@@ -41,9 +39,9 @@ class RefusedTable(NamedTuple):
 
 
 class RequestDetails:
-    """The part of a record that access logs and traces show, and metrics do not.
+    """The part of a record for access logs and traces.
 
-    `at_seconds` is of the wall; `authenticated_at`, the moment at which the caller was known, is of the record's clock.
+    `at_seconds` is wall-clock time. `authenticated_at` is the moment, on the record's clock, when the caller was known.
     """
 
     def __init__(self, method: str, client: str) -> None:
@@ -59,10 +57,10 @@ class RequestDetails:
 class RequestRecord:
     """One request. `started` and `ended` are of a clock that never steps back.
 
-    `failure` is the error that was answered; for a batch, the error inside the answer. Only with a failure there may be
-    `refused`. `is_look`: a tool of ours asked for the page that is the result, to look at a table.
-    `bytes_in` and `bytes_out` count bodies. A record is small, because every request has one:
-    only an access log or a trace adds `details`, and a point read has no `result`.
+    `failure` is the error in the answer; for a batch, the error inside it. `refused` can be set only with a failure.
+    `is_look`: one of our tools asked for the page, to look at a table. `bytes_in` and `bytes_out` count bodies. Every
+    request has a record, so it is small: only an access log or a trace adds `details`, and a point read has no
+    `result`.
     """
 
     def __init__(self, started: float, details: RequestDetails | None = None) -> None:
@@ -81,7 +79,7 @@ class RequestRecord:
         self.bytes_out = 0
 
     def forget(self) -> None:
-        """Forget the request, so that another one can have this record. Each request sets the other members itself."""
+        """Clear the record for another request, which sets the other members itself."""
         self.account = ""
         self.is_batch = False
         self.operation = None
@@ -95,17 +93,16 @@ class RequestRecord:
 
     @property
     def operation_name(self) -> str:
-        """The operation by its name in `model.operations`; empty if the request did not get so far."""
+        """The operation's name in `model.operations`; empty if the request failed before it was known."""
         if self.operation is not None:
             return type(self.operation).__name__
         return BATCH if self.is_batch else ""
 
     @property
     def table(self) -> str:
-        """The table that the operation names, or the address of a request that was refused before; else empty.
+        """The table of the operation, or in the address of a request that was refused before; else empty.
 
-        An address may have anything in the place of the table, even a signature. Only a name that a table can have
-        counts.
+        An address may have anything in the table's place, even a signature, so only a valid table name counts.
         """
         if self.operation is None:
             named = "" if self.refused is None else self.refused.table
@@ -146,14 +143,14 @@ class RequestRecord:
 
     @property
     def reason(self) -> str:
-        """Why the request failed, in words that hold nothing of it."""
+        """Why the request failed, in words that repeat nothing of it."""
         return "" if self.failure is None else reason_of(self.failure)
 
 
 def reason_of(error: StorageError) -> str:
-    """The error's own reason; without one the text of its code, and the function that found the mistake.
+    """The error's reason; without one, the text of its code and the function that raised it.
 
-    The text that the client gets is not taken: it may repeat a property.
+    The text for the client is not used, because it may repeat a property.
     """
     if error.reason is not None:
         return error.reason
@@ -166,7 +163,7 @@ _PLACEHOLDER: Final = re.compile(r"\{\w*\}")
 
 
 def _raised_in(traceback: TracebackType | None) -> str:
-    """The module and the function that raised, as `json_payload.read_entity`."""
+    """The module and the function that raised, such as `json_payload.read_entity`."""
     if traceback is None:
         return ""
     while traceback.tb_next is not None:

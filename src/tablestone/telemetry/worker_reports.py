@@ -1,8 +1,8 @@
-"""The reports of worker processes: each worker leaves its newest in memory that all processes of a server share.
+"""The reports of worker processes, in memory that all processes of a server share.
 
-A report is a JSON object, left about once a second. Its reader never waits for a worker: the age of the report tells
-whether the worker is busy or stuck. A worker that replaces another goes on from the counts in its last report. The
-memory is made before the fork.
+Each worker writes a report, a JSON object, about once a second. Its reader never waits: the age of a report shows
+whether the worker is busy or stuck. A worker that replaces another continues the counts of its last report. The memory
+is mapped before the fork.
 """
 
 from __future__ import annotations
@@ -28,27 +28,26 @@ logger = logging.getLogger(__name__)
 
 
 def added(one: Any, other: Any) -> Any:
-    """The sums of two totals of one form; a member that only one of them has is taken as it is."""
+    """Add two totals of the same structure. A member that only one of them has is copied."""
     if isinstance(one, Mapping):
         sums = dict(one)
         for name, value in other.items():
             sums[name] = added(sums[name], value) if name in sums else value
         return sums
     if isinstance(one, list):
-        if len(one) != len(other):  # of other bounds: nothing to compare
+        if len(one) != len(other):  # histograms with different bounds
             return other
         return [left + right for left, right in zip(one, other, strict=True)]
     return one + other
 
 
 def sum_of(all_totals: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """All of them together; empty if there are none."""
     empty: dict[str, Any] = {}
     return reduce(added, all_totals, empty)
 
 
 REPORT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes of a report at most. Memory that no report has reached is not taken."""
+"""The longest report. Memory beyond the longest report so far is never touched."""
 _HEAD: Final = struct.Struct("QQQ")
 """The number of reports so far, the length of the newest, and its checksum."""
 _HEAD_BYTES: Final = 32
@@ -58,7 +57,7 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """The report of a worker: its process, the moment (`monotonic_seconds`) and the figures."""
+    """The report of a worker: its process, the moment (`monotonic_seconds`) and its content."""
 
     process: int
     at: float
@@ -73,19 +72,19 @@ class WorkerReports:
         self._memory = mmap.mmap(-1, workers * _SLOT_BYTES)
 
     def leave(self, worker: int, report: WorkerReport) -> None:
-        """Make this the newest report of the worker; `ValueError` if it is too long."""
+        """Make this the newest report of the worker. Raises `ValueError` if it is too long."""
         written = orjson.dumps([report.process, report.at, report.content])
         if len(written) > REPORT_BYTES_MAX:
             raise ValueError(f"a report of {len(written)} bytes is too long")
         slot = worker * _SLOT_BYTES
         number = _HEAD.unpack_from(self._memory, slot)[0] + 1
         place = _place(slot, number)
-        # Reports take turns in two places, so the one that is being read stays as it is for about a second.
+        # Reports alternate between two places, so one that is being read stays unchanged for about a second.
         self._memory[place : place + len(written)] = written
         _HEAD.pack_into(self._memory, slot, number, len(written), zlib.crc32(written))
 
     def newest(self, worker: int) -> WorkerReport | None:
-        """The newest report of a worker or of the one that it replaced; None before the first."""
+        """The newest report of a worker or of its predecessor; None before the first."""
         slot = worker * _SLOT_BYTES
         for _ in range(_TRIES):
             number, length, checksum = _HEAD.unpack_from(self._memory, slot)
@@ -93,7 +92,7 @@ class WorkerReports:
                 return None
             place = _place(slot, number)
             written = self._memory[place : place + min(length, REPORT_BYTES_MAX)]
-            if zlib.crc32(written) == checksum:  # else it was being written just now
+            if zlib.crc32(written) == checksum:  # else it was being overwritten
                 process, at, content = orjson.loads(written)
                 return WorkerReport(process, at, content)
         return None
@@ -108,9 +107,9 @@ REPORT_SECONDS: Final = 1.0
 
 
 class WorkerReporter:
-    """Leaves the reports of a worker. `measure` gives its counts since the start, as totals, and its present values.
+    """Writes the reports of a worker. `measure` returns its totals since the start, and its present values.
 
-    The totals of the worker that this one replaces go on. What `windows` returns goes into the reports `insight`.
+    Totals continue those of the worker that this one replaces. `windows` returns the reports for `insight`.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class WorkerReporter:
         self._before: dict[str, Any] = {} if before is None else before.content["totals"]
 
     def report(self, lag: float = 0.0) -> None:
-        """Leave a report now; `lag` is its delay in seconds."""
+        """Write a report; `lag` is its delay in seconds."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         totals, now = self._measure()
         totals["cpu_seconds"] = used.ru_utime + used.ru_stime
@@ -147,7 +146,7 @@ class WorkerReporter:
             logger.error("%s out of date: %s.", what, error)  # noqa: TRY400 - the sentence says it all
 
     async def run(self) -> None:
-        """Report until this is cancelled. A report that fails does not end the next one."""
+        """Report until cancelled, also after a report has failed."""
         while True:
             due = monotonic_seconds() + REPORT_SECONDS
             await asyncio.sleep(REPORT_SECONDS)
@@ -158,7 +157,7 @@ class WorkerReporter:
 
 
 def resident_bytes() -> int:
-    """The memory that this process has now; where the system does not tell, the most that it ever had."""
+    """The resident memory of this process; where the system does not report it, its maximum so far."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
