@@ -230,7 +230,7 @@ def test_an_expired_signature(browser: Any, filled_server: ServerProcess, tmp_pa
         assert "AuthenticationFailed" in problem(watched)
         assert signature not in watched.page.content()
         watched.open("/signature")
-        assert "this explorer has none" in watched.page.inner_text("main")
+        assert "Signing needs the account key" in watched.page.inner_text("main")
         assert signature not in process.stop()
 
 
@@ -277,7 +277,7 @@ def test_a_filter_that_is_too_long_for_an_address(watched: WatchedPage) -> None:
     watched.open("/tables/Weather")
     page.get_by_label("Filter", exact=True).fill("(" * 15_000 + "wet" + ")" * 15_000)
     page.get_by_role("button", name="Run").click()
-    assert "servers take up to 64 KiB" in problem(watched)
+    assert "servers accept up to 64 KiB" in problem(watched)
     page.get_by_label("Filter", exact=True).fill("wet")
     page.get_by_role("button", name="Run").click()
     page.wait_for_selector(".badge")

@@ -72,7 +72,7 @@ def test_tables_are_found_counted_created_and_deleted(watched: WatchedPage) -> N
     page.get_by_label("Delete the table Made").click()
     page.get_by_label("Type the name of the table").fill("made")
     page.get_by_role("button", name="Delete").click()
-    wait_for_text(watched, ".problem", "when its name is typed")
+    wait_for_text(watched, ".problem", "type its name: ")
     page.get_by_label("Type the name of the table").fill("Made")
     page.get_by_role("button", name="Delete").click()
     page.wait_for_selector(".tables")
