@@ -1,16 +1,13 @@
-"""`tablestone account`: the stored accounts, which can be changed while a server runs or without a server.
+"""`tablestone account`: create, show, list, change and delete stored accounts, beside a server or without one.
 
-A key is generated, or read from a file or from standard input, and never from the command line, which other users can
-read. Only `show --keys` prints it.
+A key is generated, or read from a file or from standard input, never from the command line, which other users can
+read. Only `show` prints it, if asked.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -23,7 +20,6 @@ from tablestone.cli.options import (
     DATA_OPTIONS,
     NO_ACCOUNT,
     BrokenOption,
-    Command,
     storage_flags,
     with_options,
 )
@@ -41,16 +37,10 @@ from tablestone.configuration import (
     DEVELOPMENT_ACCOUNT_NAME,
     Configuration,
 )
-
-Answer = TypeVar("Answer")
-
-STANDARD_INPUT = "-"
+from tablestone.engines.contract import Engine
+from tablestone.tools.progress import shown_count
 
 _with_name = click.argument("name", metavar="NAME")
-
-
-def _with_key_file(help_text: str) -> Callable[[Command], Command]:
-    return click.option("--key-file", metavar="FILE", help=help_text)
 
 
 @click.group()
@@ -64,8 +54,10 @@ def account() -> None:
 
 @account.command()
 @_with_name
-@_with_key_file(
-    "Read one or two keys from this file (base64, one a line; - is standard input). Missing keys are generated."
+@click.option(
+    "--key-file",
+    metavar="FILE",
+    help="Read one or two keys from this file (base64, one a line; - is standard input). Missing keys are generated.",
 )
 @with_options(DATA_OPTIONS)
 def create(name: str, key_file: str | None, **given: Any) -> None:
@@ -84,12 +76,12 @@ def create(name: str, key_file: str | None, **given: Any) -> None:
         )
     keys = _read_keys(key_file) if key_file else []
     keys += [generate_key() for _ in range(KEYS_MAX - len(keys))]
-    tables = _administer(configuration, lambda accounts: accounts.create(name, tuple(keys)))
+    tables = with_engine(configuration, lambda engine: _stored(engine).create(name, tuple(keys)))
     print(f"Account {name} created. To print its keys: {_show_keys(name, given)}")
     if tables:
         print(
-            f"It has {_tables(tables)}, created under that name before. `account delete` refuses while there "
-            "are tables; with --force it deletes them too."
+            f"It has {shown_count(tables, 'table')}, created under that name before. `account delete` refuses while "
+            "there are tables; with --force it deletes them too."
         )
     if name == DEVELOPMENT_ACCOUNT_NAME and DEVELOPMENT_ACCOUNT_KEY not in keys:
         print(
@@ -104,9 +96,8 @@ def create(name: str, key_file: str | None, **given: Any) -> None:
 @with_options(CHECK_OPTIONS)
 def list_accounts(**given: Any) -> None:
     """Print the names of all stored accounts."""
-    for stored in _administer(
-        stored_configuration(given, "Accounts"), lambda accounts: accounts.all(), read_only=True
-    ):
+    configuration = stored_configuration(given, "Accounts")
+    for stored in with_engine(configuration, lambda engine: _stored(engine).all(), read_only=True):
         print(stored.name + (" (being deleted)" if stored.is_being_deleted else ""))
 
 
@@ -134,8 +125,8 @@ def show(name: str, *, with_keys: bool, as_connection_string: bool, **given: Any
         print(connection_string(name, keys_of(configuration, name)[0], endpoint))
         return
     configuration = stored_configuration(given, "Accounts")
-    stored, tables = _administer(
-        configuration, lambda accounts: accounts.describe(name), read_only=True
+    stored, tables = with_engine(
+        configuration, lambda engine: _stored(engine).describe(name), read_only=True
     )
     print(f"name: {stored.name}")
     print(f"tables: {tables}")
@@ -149,8 +140,10 @@ def show(name: str, *, with_keys: bool, as_connection_string: bool, **given: Any
 @account.command(name="rotate-key")
 @_with_name
 @click.argument("number", metavar="1|2", type=click.Choice(("1", "2")))
-@_with_key_file(
-    "Read the key from this file (base64; - is standard input). By default it is generated."
+@click.option(
+    "--key-file",
+    metavar="FILE",
+    help="Read the key from this file (base64; - is standard input). By default it is generated.",
 )
 @with_options(CHANGE_OPTIONS)
 def rotate_key(name: str, number: str, key_file: str | None, **given: Any) -> None:
@@ -163,9 +156,9 @@ def rotate_key(name: str, number: str, key_file: str | None, **given: Any) -> No
     keys = _read_keys(key_file) if key_file else [generate_key()]
     if len(keys) != 1:
         raise BrokenOption(f"The key file {key_file} must have one key, because one is replaced.")
-    _administer(
+    with_engine(
         configuration,
-        lambda accounts: accounts.replace_key(name, int(number), keys[0]),
+        lambda engine: _stored(engine).replace_key(name, int(number), keys[0]),
         existing=True,
     )
     print(f"Key {number} of {name} replaced. To print it: {_show_keys(name, given)}")
@@ -179,40 +172,26 @@ def rotate_key(name: str, number: str, key_file: str | None, **given: Any) -> No
 def delete(name: str, *, force: bool, **given: Any) -> None:
     """Delete an account. An account with tables is deleted only with --force."""
     configuration = stored_configuration(given, "Accounts")
-    tables = _administer(
-        configuration, lambda accounts: accounts.delete(name, with_tables=force), existing=True
+    tables = with_engine(
+        configuration, lambda engine: _stored(engine).delete(name, with_tables=force), existing=True
     )
-    print(f"Account {name} deleted" + (f", and {_tables(tables)} with it." if tables else "."))
+    also = f", and {shown_count(tables, 'table')} with it" if tables else ""
+    print(f"Account {name} deleted{also}.")
     _tell_if_configured(configuration, name)
 
 
-def _administer(
-    configuration: Configuration,
-    act: Callable[[StoredAccounts], Awaitable[Answer]],
-    *,
-    read_only: bool = False,
-    existing: bool = False,
-) -> Answer:
-    return with_engine(
-        configuration,
-        lambda engine: act(StoredAccounts(engine, system_clock)),
-        read_only=read_only,
-        existing=existing,
-    )
+def _stored(engine: Engine) -> StoredAccounts:
+    return StoredAccounts(engine, system_clock)
 
 
 def _read_keys(key_file: str) -> list[str]:
     try:
-        text = (
-            sys.stdin.read()
-            if key_file == STANDARD_INPUT
-            else Path(key_file).read_text(encoding="utf-8")
-        )
+        with click.open_file(key_file, encoding="utf-8") as file:
+            keys = str(file.read()).split()
     except UnicodeDecodeError:
         raise BrokenOption(f"The key file {key_file} is not a text file.") from None
     except OSError as error:
         raise BrokenOption(f"The key file {key_file} cannot be read: {error.strerror}.") from None
-    keys = text.split()
     if not 1 <= len(keys) <= KEYS_MAX:
         raise BrokenOption(f"The key file {key_file} must have one or two keys, one a line.")
     for number, key in enumerate(keys, start=1):
@@ -236,7 +215,3 @@ def _tell_if_configured(configuration: Configuration, name: str) -> None:
             f"An account {name} is also configured, in the environment or a file. A server with this configuration "
             "uses the configured account."
         )
-
-
-def _tables(count: int) -> str:
-    return "1 table" if count == 1 else f"{count} tables"

@@ -1,4 +1,4 @@
-"""`tablestone azurite`: `tablestone serve` for scripts, tasks of editors and containers that start Azurite.
+"""`tablestone azurite`: `tablestone serve` for scripts, editor tasks and containers that start Azurite.
 
 It takes Azurite's flags and prints the lines for which such scripts wait.
 """
@@ -101,7 +101,7 @@ OTHER_SERVICES: Final = (
 FLAGS: Final = (*TABLE_FLAGS, *EMPTY_FLAGS, *OTHER_SERVICES)
 
 Given = Mapping[str, str | bool | None]
-"""The typed flags by name: a text, True for a switch, None or False for a flag that was not typed."""
+"""The flags by name: a text, True for a switch, None or False for a flag that was not typed."""
 
 
 class Meaning(NamedTuple):
@@ -119,77 +119,73 @@ class Meaning(NamedTuple):
 
 def meaning_of(given: Given, extra: Iterable[str], environment: Mapping[str, str]) -> Meaning:
     """Translate a command line of Azurite; `BrokenOption` if it is contradictory or Azurite would refuse it."""
-    texts = {name: value for name, value in given.items() if isinstance(value, str)}
-    options, rest = _storage(given, texts, environment)
-    if "tableHost" in texts:
-        options[HOST.parameter] = texts["tableHost"]
-    if "tablePort" in texts:
+    typed: dict[str, Any] = {
+        name: value for name, value in given.items() if value not in (None, False)
+    }
+    options, rest = _storage(typed, environment)
+    if "tableHost" in typed:
+        options[HOST.parameter] = typed["tableHost"]
+    if "tablePort" in typed:
         try:
-            options[PORT.parameter] = str(parse_port(texts["tablePort"]))
+            options[PORT.parameter] = str(parse_port(typed["tablePort"]))
         except BrokenOption as broken:
             raise BrokenOption(f"--tablePort {broken}.") from None
-    if not given.get("silent") and not environment.get(ACCESS_LOG.variable):
+    if "silent" not in typed and not environment.get(ACCESS_LOG.variable):
         options[ACCESS_LOG.parameter] = TEXT
-    if given.get("skipApiVersionCheck") or environment.get(SKIP_VERSION_CHECK_VARIABLE) == "true":
+    if "skipApiVersionCheck" in typed or environment.get(SKIP_VERSION_CHECK_VARIABLE) == "true":
         options[ANY_VERSION.parameter] = UnknownVersions.ALL.value
     pfx = None
-    if "cert" in texts and "key" in texts:
-        options |= {TLS_CERTIFICATE.parameter: texts["cert"], TLS_KEY.parameter: texts["key"]}
-    elif "cert" in texts and "pwd" in texts:
-        pfx = (Path(texts["cert"]), texts["pwd"])
-    elif "cert" in texts or "key" in texts:
+    if {"cert", "key"} <= typed.keys():
+        options |= {TLS_CERTIFICATE.parameter: typed["cert"], TLS_KEY.parameter: typed["key"]}
+    elif {"cert", "pwd"} <= typed.keys():
+        pfx = (Path(typed["cert"]), typed["pwd"])
+    elif "cert" in typed or "key" in typed:
         raise BrokenOption("--cert needs --key, or --pwd for a PFX file; --key needs --cert.")
-    debug_log = Path(texts["debug"]) if "debug" in texts else None
-    return Meaning(options, rest, debug_log, pfx, tuple(_remarks(given, texts, extra)))
+    debug_log = Path(typed["debug"]) if "debug" in typed else None
+    return Meaning(options, rest, debug_log, pfx, tuple(_remarks(typed, extra)))
 
 
 def _storage(
-    given: Given, texts: Mapping[str, str], environment: Mapping[str, str]
+    typed: Mapping[str, Any], environment: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The options of the storage. A flag for it replaces its environment variables."""
-    rest = {
-        name: value
-        for name, value in environment.items()
-        if name not in {DATA.variable, ENGINE.variable}
-    }
-    location = texts.get("location")
-    if given.get("inMemoryPersistence"):
-        if location is not None:
+    variables = {DATA.variable, ENGINE.variable}
+    rest = {name: value for name, value in environment.items() if name not in variables}
+    if "inMemoryPersistence" in typed:
+        if "location" in typed:
             raise BrokenOption("--inMemoryPersistence and --location exclude each other.")
         return {ENGINE.parameter: "memory"}, rest
-    if location is None and (environment.get(DATA.variable) or environment.get(ENGINE.variable)):
+    if "location" not in typed and any(map(environment.get, variables)):
         return {}, dict(environment)
-    workspace = Path.cwd() if location is None else Path(location)
+    workspace = _workspace(typed)
     place = workspace if (workspace / OWN_DATA).exists() else workspace / DATA_DIRECTORY
     return {ENGINE.parameter: "sqlite", DATA.parameter: str(place)}, rest
 
 
-def _remarks(given: Given, texts: Mapping[str, str], extra: Iterable[str]) -> Iterable[str]:
+def _workspace(typed: Mapping[str, Any]) -> Path:
+    return Path(typed["location"]) if "location" in typed else Path.cwd()
+
+
+def _remarks(typed: Mapping[str, Any], extra: Iterable[str]) -> Iterable[str]:
     """A sentence for each kind of flags that have no effect."""
-    of_others = [flag.typed for flag in OTHER_SERVICES if given.get(flag.name)]
-    if of_others:
+    if of_others := [flag.typed for flag in OTHER_SERVICES if flag.name in typed]:
         yield f"Only tables are served, no blobs and no queues: {_listed(of_others)} ignored."
-    empty = [flag.typed for flag in EMPTY_FLAGS if given.get(flag.name)]
+    empty = [flag.typed for flag in EMPTY_FLAGS if flag.name in typed]
     empty += [repr(word) for word in extra]
-    if "pwd" in texts and ("key" in texts or "cert" not in texts):
+    if "pwd" in typed and ("key" in typed or "cert" not in typed):
         empty.append("--pwd")
     if empty:
         yield f"{_listed(empty)} ignored: nothing changes with {'it' if len(empty) == 1 else 'them'} here."
-    level = texts.get("oauth")
-    if level is not None and level.lower() != OAUTH_LEVEL:
-        raise BrokenOption(f"--oauth must be {OAUTH_LEVEL}, not {level!r}.")
-    if level is not None:
+    if "oauth" in typed:
+        if typed["oauth"].lower() != OAUTH_LEVEL:
+            raise BrokenOption(f"--oauth must be {OAUTH_LEVEL}, not {typed['oauth']!r}.")
         yield (
             "Bearer tokens are always accepted, over TLS, and their signatures are checked: "
             "`tablestone token` prints one, and TABLESTONE_TOKEN_ISSUER names the issuer of others."
         )
-    location = texts.get("location")
-    workspace = Path.cwd() if location is None else Path(location)
-    if not given.get("inMemoryPersistence") and (workspace / AZURITE_TABLES).exists():
-        yield (
-            f"{workspace / AZURITE_TABLES} has tables of Azurite and is not read: "
-            "`tablestone copy` moves them while Azurite runs."
-        )
+    tables = _workspace(typed) / AZURITE_TABLES
+    if "inMemoryPersistence" not in typed and tables.exists():
+        yield f"{tables} has tables of Azurite and is not read: `tablestone copy` moves them while Azurite runs."
 
 
 def _listed(words: list[str]) -> str:
@@ -200,23 +196,13 @@ def _listed(words: list[str]) -> str:
 @contextmanager
 def as_pem(pfx: Path, password: str) -> Iterator[Path]:
     """The path of a PEM file with the chain and its key. `BrokenOption` if the PFX file cannot be used."""
-    text = _pem_of(pfx, password)
-    with tempfile.TemporaryDirectory(prefix="tablestone-") as directory:
-        path = Path(directory, "certificate.pem")
-        path.touch(mode=0o600)
-        path.write_bytes(text)
-        yield path
-
-
-def _pem_of(pfx: Path, password: str) -> bytes:
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - loads slowly
     from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415 - the same
 
     try:
         content = pfx.read_bytes()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise BrokenOption(f"{pfx} cannot be read: {reason}.") from None
+        raise BrokenOption(f"{pfx} cannot be read: {_reason(error)}.") from None
     try:
         found = pkcs12.load_pkcs12(content, password.encode("utf-8"))
     except ValueError:
@@ -234,7 +220,15 @@ def _pem_of(pfx: Path, password: str) -> bytes:
             serialization.NoEncryption(),
         )
     )
-    return b"".join(parts)
+    with tempfile.TemporaryDirectory(prefix="tablestone-") as directory:
+        path = Path(directory, "certificate.pem")
+        path.touch(mode=0o600)
+        path.write_bytes(b"".join(parts))
+        yield path
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
 LISTENING = {
@@ -249,10 +243,10 @@ _OTHER_WORDS = {"allow_extra_args": True}
 def _with_flags(command: Command) -> Command:
     for flag in reversed(FLAGS):
         names = (*((f"-{flag.letter}",) if flag.letter else ()), flag.typed, flag.name)
-        if flag.metavar is None:
-            command = click.option(*names, is_flag=True, help=flag.help)(command)
-        else:
-            command = click.option(*names, metavar=flag.metavar, help=flag.help)(command)
+        is_switch = flag.metavar is None
+        command = click.option(*names, is_flag=is_switch, metavar=flag.metavar, help=flag.help)(
+            command
+        )
     return command
 
 
@@ -308,8 +302,9 @@ def _log(log_format: str, level: str, debug_log: Path | None) -> None:
             debug_log.absolute().parent.mkdir(parents=True, exist_ok=True)
             handlers.append(LogFile(debug_log, monotonic_seconds))
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise BrokenOption(f"--debug {debug_log} cannot be written: {reason}.") from None
+            raise BrokenOption(
+                f"--debug {debug_log} cannot be written: {_reason(error)}."
+            ) from None
     for handler in handlers:
         handler.setFormatter(formatter_of(log_format))
     logging.basicConfig(level="DEBUG" if debug_log is not None else level, handlers=handlers)

@@ -1,4 +1,4 @@
-"""`tablestone check`: every problem of stored data, a sentence each. Changes nothing.
+"""`tablestone check`: print every problem of stored data, a sentence each. Changes nothing.
 
 If the files of a data directory are damaged, the sentences say what of its tables can still be read.
 """
@@ -25,6 +25,7 @@ from tablestone.engines.kind import EncryptionKey, EngineUrl
 from tablestone.engines.registry import capabilities_of, open_engine
 from tablestone.engines.sqlite.salvage import LOG_DAMAGED, damaged_storage
 from tablestone.tables.integrity import LostEntity, Salvaged, SalvagedTable, check_rows, salvage
+from tablestone.tools.progress import shown_count
 
 NOTHING_READABLE: Final = (
     "the database is so damaged that nothing in it can be recognized: restore a backup"
@@ -37,7 +38,12 @@ PAGES_SHOWN: Final = 10
 
 def losses(salvaged: Salvaged) -> list[str]:
     """The losses, a sentence each: one for each table that lost entities, then the rest."""
-    lines = [_table(table) for table in salvaged.tables if table.lost]
+    lines = [
+        f"{name_of(table)}: {_entities(table.entities)} can be read, {len(table.lost):,} cannot: "
+        f"{keys_of(table.lost)}"
+        for table in salvaged.tables
+        if table.lost
+    ]
     lines += [f"{words} cannot be read" for words in salvaged.other_losses]
     lines += [
         f"the name of the table with the id {table.table_id.hex()} cannot be read, its {_entities(table.entities)} can"
@@ -54,7 +60,7 @@ def losses(salvaged: Salvaged) -> list[str]:
 
 
 def pages(salvaged: Salvaged) -> str:
-    """The damaged pages, for a summary; there may be more if the index is damaged, because nothing leads to them."""
+    """The damaged pages, for a summary. If the index is damaged there may be more, to which nothing leads."""
     damaged = sorted(salvaged.damaged_pages)
     summary = f"{_at_least(salvaged)}{len(damaged):,} of {salvaged.pages:,} pages damaged"
     if not damaged:
@@ -93,19 +99,12 @@ def keys_of(lost: Sequence[LostEntity]) -> str:
     return f"{shown}; and {more:,} more" if more > 0 else shown
 
 
-def _table(table: SalvagedTable) -> str:
-    return (
-        f"{name_of(table)}: {_entities(table.entities)} can be read, {len(table.lost):,} cannot: "
-        f"{keys_of(table.lost)}"
-    )
-
-
 def _entities(number: int) -> str:
-    return "1 entity" if number == 1 else f"{number:,} entities"
+    return shown_count(number, "entity", "entities")
 
 
 def problems_of(engine_url: str, key: EncryptionKey | None = None) -> list[str]:
-    """The problems of the storage, which `key` encrypts, if it is given.
+    """The problems of the storage, which `key` encrypts if it is given.
 
     `EngineRefused` if it cannot be opened; `EngineBroken` if it is so damaged that nothing in it can be recognized.
     """
@@ -142,17 +141,11 @@ def _explained(engine_url: str, key: EncryptionKey | None) -> list[str] | None:
         salvaged = salvage(storage, lambda _table, _entity: None)
     if not salvaged.tables and not salvaged.other_losses:
         return None
-    return [
-        *(
-            losses(salvaged)
-            or ["the structure of the database is damaged, but every entity in it can be read"]
-        ),
-        f"{pages(salvaged)}: tablestone salvage {shlex.quote(place)} OUT writes every entity that can "
-        "be read",
-    ]
-
-
-FOUND_BROKEN = 1
+    lines = losses(salvaged)
+    if not lines:
+        lines = ["the structure of the database is damaged, but every entity in it can be read"]
+    command = f"tablestone salvage {shlex.quote(place)} OUT"
+    return [*lines, f"{pages(salvaged)}: {command} writes every entity that can be read"]
 
 
 @click.command()
@@ -172,7 +165,5 @@ def check(**given: Any) -> int:
         broken = [str(damaged)]
     for line in broken:
         print(line)
-    place = where(configuration)
-    found = {0: "healthy", 1: "1 problem"}.get(len(broken), f"{len(broken)} problems")
-    print(f"{place}: {found}")
-    return FOUND_BROKEN if broken else 0
+    print(f"{where(configuration)}: {shown_count(len(broken), 'problem') if broken else 'healthy'}")
+    return 1 if broken else 0

@@ -9,8 +9,9 @@ import asyncio
 import heapq
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -50,7 +51,7 @@ from tablestone.tables import storage_keys
 from tablestone.tables.catalog import every_table, read_record
 from tablestone.tables.storage_keys import partition_in_words
 from tablestone.tables.storage_migration import Comparison, Progress, compare, is_empty, move
-from tablestone.tools.progress import Reached, progress_for, shown_bytes
+from tablestone.tools.progress import Reached, progress_for, shown_bytes, shown_count
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -63,8 +64,8 @@ CLUSTER_OPTIONS = (replace(ENGINE, help=f"The cluster: {FORM}.", default="none")
 
 def cluster_address(given: dict[str, Any]) -> ClusterAddress:
     """The address in the options; `BrokenOption` if they name no cluster."""
-    # A directory in the environment is the one that was used before, and a key is that of the directory of `load` and
-    # `unload`: they are no options of the cluster.
+    # In the environment, a data directory may be the one used before, and a key is that of the directory of `load` and
+    # `unload`: they are not for the cluster.
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -81,9 +82,6 @@ def opening() -> ModuleType:
     from tablestone.engines.cassandra import kind  # noqa: PLC0415 - for these commands only
 
     return kind.opening()
-
-
-FOUND_WRONG = 1
 
 
 @click.group()
@@ -122,34 +120,23 @@ def check(**given: Any) -> int:
 
 
 def _report(address: ClusterAddress) -> int:
+    """Print what is wrong; the exit status is 1 if a server would refuse to start."""
     found = opening().examine_cluster(address, system_clock)
-    _print("warning: ", found.warnings)
-    _print("", found.refusals)
-    if not found.refusals:
-        print("A server can use it." if found.warnings else "The cluster is as it should be.")
-    return FOUND_WRONG if found.refusals else 0
+    for sentence in (*(f"warning: {each}" for each in found.warnings), *found.refusals):
+        print(sentence)
+    if found.refusals:
+        return 1
+    print("A server can use it." if found.warnings else "The cluster is as it should be.")
+    return 0
 
 
-def _print(before: str, sentences: Sequence[str]) -> None:
-    for sentence in sentences:
-        print(before + sentence)
-
-
-DIFFERENT: Final = 1
-ROWS: Final = "rows"
 LEAVING_SECONDS_MAX: Final = 5.0
-"""How long nodes may still list the connections of a server that has stopped."""
+"""Seconds for which nodes may still list the connections of a server that has stopped."""
 
 
 def _directory_option(flag: str, text: str) -> Callable[[Any], Any]:
-    return click.option(
-        flag,
-        "directory",
-        metavar="DIR",
-        required=True,
-        type=click.Path(path_type=Path),
-        help=text,
-    )
+    kind = click.Path(path_type=Path)
+    return click.option(flag, "directory", metavar="DIR", required=True, type=kind, help=text)
 
 
 @cluster.command(
@@ -221,16 +208,17 @@ async def _load(
             rows = count_rows(directory, key)
             filled = opened.begin_load(target, storage)
             left = count_rows(directory, key, filled.reached)
-            with _told("load", left, quiet=quiet) as tell:
+            with _progress("load", left, quiet=quiet) as tell:
                 await move(source, filled, tell)
-            found = await _compared(source, target, rows, quiet=quiet)
+            with _progress("compare", rows, quiet=quiet) as tell:
+                found = await compare(source, target, tell)
             if found.differences:
                 _print_differences(found)
                 print(
                     f"The keyspace {address.keyspace} is not as {directory}: drop it, make it again, and repeat the "
                     "load."
                 )
-                return DIFFERENT
+                return 1
             await filled.finish()
             print(
                 f"The keyspace {address.keyspace} holds what {directory} holds: {_counted(found)}."
@@ -251,13 +239,14 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
     try:
         await _require_alone(source, address)
         with NewDirectory(directory, opened.storage_id(source.connection), key) as target:
-            with _told("unload", None, quiet=quiet) as tell:
+            with _progress("unload", None, quiet=quiet) as tell:
                 await move(source, target, tell)
             copy = open_engine(
                 f"{DIRECTORY_SCHEME}:{target.partial}", system_clock, read_only=True, key=key
             )
             try:
-                found = await _compared(source, copy, None, quiet=quiet)
+                with _progress("compare", None, quiet=quiet) as tell:
+                    found = await compare(source, copy, tell)
             finally:
                 await copy.close()
             if found.differences:
@@ -266,7 +255,7 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
                     f"{address.keyspace} has changed meanwhile: stop every server, remove {target.partial}, and repeat "
                     "the command."
                 )
-                return DIFFERENT
+                return 1
             target.finish()
         print(f"{directory} holds what the keyspace {address.keyspace} holds: {_counted(found)}.")
         return 0
@@ -274,13 +263,8 @@ async def _unload(address: ClusterAddress, local: LocalDirectory, *, quiet: bool
         await source.close()
 
 
-async def _compared(source: Engine, target: Engine, rows: int | None, *, quiet: bool) -> Comparison:
-    with _told("compare", rows, quiet=quiet) as tell:
-        return await compare(source, target, tell)
-
-
 async def _require_alone(engine: CassandraEngine, address: ClusterAddress) -> None:
-    """Refuse while a server is connected: it could change rows that were already copied."""
+    """Refuse while a server is connected: it could change rows that are already copied."""
     for datacenter in engine.connection.every_node.silent_datacenters():
         print(
             f"tablestone: No node of datacenter {datacenter} answers, so a server there would not be seen: make sure "
@@ -306,35 +290,25 @@ def _print_differences(found: Comparison) -> None:
 
 def _counted(found: Comparison) -> str:
     counts = found.counts
-    numbers = {
-        "account": counts.accounts,
-        "table": counts.tables,
-        "entity": counts.entities,
-        "other row": counts.others,
-    }
-    plural = {"entity": "entities"}
-    parts = [
-        f"{number:,} {noun if number == 1 else plural.get(noun, noun + 's')}"
-        for noun, number in numbers.items()
-    ]
+    parts = (
+        shown_count(counts.accounts, "account"),
+        shown_count(counts.tables, "table"),
+        shown_count(counts.entities, "entity", "entities"),
+        shown_count(counts.others, "other row"),
+    )
     return f"{', '.join(parts)}, {shown_bytes(counts.size)}, every row compared"
 
 
 @contextmanager
-def _told(title: str, rows: int | None, *, quiet: bool) -> Iterator[Progress]:
-    progress = progress_for(title, quiet=quiet, counted=ROWS)
-
-    def tell(count: int, size: int) -> None:
-        progress.update(Reached(count, size, position=count, length=rows))
-
-    try:
-        yield tell
-    finally:
-        progress.close()
+def _progress(title: str, rows: int | None, *, quiet: bool) -> Iterator[Progress]:
+    """Show the progress in rows, of which there are `rows` if that is known."""
+    with closing(progress_for(title, quiet=quiet, counted="rows")) as progress:
+        yield lambda count, size: progress.update(Reached(count, size, position=count, length=rows))
 
 
 @contextmanager
 def _advising_after_interrupt() -> Iterator[None]:
+    """After Ctrl-C, or if the cluster stops answering, print how to continue."""
     try:
         yield
     except KeyboardInterrupt:
@@ -348,7 +322,6 @@ def _advising_after_interrupt() -> Iterator[None]:
 
 
 LARGEST_SHOWN: Final = 10
-NO_SUCH_TABLE: Final = 1
 _HEAD: Final = ("node", "datacenter", "rack", "version", "state", "share", "partitions", "on disk")
 
 
@@ -416,6 +389,7 @@ def status(
 
 
 def _print_uses(placement: ModuleType, connection: Connection) -> None:
+    """Print what each node says of itself."""
     uses = placement.node_uses(connection)
     lines = [
         (
@@ -437,47 +411,36 @@ def _print_uses(placement: ModuleType, connection: Connection) -> None:
 
 def _print_counts(placement: ModuleType, engine: CassandraEngine, *, quiet: bool) -> None:
     connection = engine.connection
-    partitions_on: dict[str, int] = {}
-    rows_on: dict[str, int] = {}
+    partitions_on: Counter[str] = Counter()
+    rows_on: Counter[str] = Counter()
     largest: list[tuple[int, bytes]] = []
-    partitions = rows = seen = 0
-    progress = progress_for("count", quiet=quiet, counted="rows")
+    seen = 0
+    with closing(progress_for("count", quiet=quiet, counted="rows")) as progress:
 
-    def tell(more: int) -> None:
-        nonlocal seen
-        seen += more
-        progress.update(Reached(seen, 0))
+        def tell(more: int) -> None:
+            nonlocal seen
+            seen += more
+            progress.update(Reached(seen, 0))
 
-    try:
+        partitions = rows = 0
         for counted in placement.count_partitions(connection, tell):
             partitions += 1
             rows += counted.rows
             copies_in = placement.nodes_of(connection, counted.partition)
             for node in chain.from_iterable(copies_in.values()):
-                partitions_on[node] = partitions_on.get(node, 0) + 1
-                rows_on[node] = rows_on.get(node, 0) + counted.rows
-            entry = (counted.rows, counted.partition)
-            if len(largest) < LARGEST_SHOWN:
-                heapq.heappush(largest, entry)
-            else:
-                heapq.heappushpop(largest, entry)
-    finally:
-        progress.close()
+                partitions_on[node] += 1
+                rows_on[node] += counted.rows
+            heapq.heappush(largest, (counted.rows, counted.partition))
+            if len(largest) > LARGEST_SHOWN:
+                heapq.heappop(largest)
     print(
         f"\n{partitions:,} partitions with {rows:,} rows, among them those of accounts and tables."
     )
     if not partitions:
         return
     print("\nThe copies on each node:")
-    _print_columns(
-        [
-            ("node", "partitions", "rows"),
-            *(
-                (node, f"{number:,}", f"{rows_on[node]:,}")
-                for node, number in sorted(partitions_on.items())
-            ),
-        ]
-    )
+    lines = [(node, f"{partitions_on[node]:,}", f"{rows_on[node]:,}") for node in sorted(rows_on)]
+    _print_columns([("node", "partitions", "rows"), *lines])
     names = asyncio.run(_table_names(engine))
     print("\nThe largest partitions, by rows:")
     for number, partition in sorted(largest, reverse=True):
@@ -493,7 +456,7 @@ def _print_nodes_of(
     stored = asyncio.run(engine.get(storage_keys.table_place(account, table)))
     if stored is None:
         print(f"tablestone: The account {account} has no table {table}.", file=sys.stderr)
-        return NO_SUCH_TABLE
+        return 1
     partition = storage_keys.entity_partition(read_record(stored).table_id, partition_key)
     copies_in = placement.nodes_of(engine.connection, partition)
     if not asyncio.run(engine.scan(KeyRange.of_partition(partition), rows_max=1)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -40,13 +38,19 @@ _with_key = together(
 _if_match_option = click.option(
     "--if-match", metavar="ETAG", help="Only if the entity has this ETag still."
 )
-_json_option = click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    help="Properties from a JSON object; - reads standard input.",
+_writing = together(
+    _with_key,
+    click.argument("properties", metavar="[NAME[:TYPE]=VALUE]...", nargs=-1),
+    click.option(
+        "--json",
+        "json_file",
+        metavar="FILE",
+        help="Properties from a JSON object; - reads standard input.",
+    ),
+    _if_match_option,
+    with_endpoint,
 )
-_properties_argument = click.argument("properties", metavar="[NAME[:TYPE]=VALUE]...", nargs=-1)
+"""The arguments and options of the commands that write an entity."""
 
 
 @click.command(epilog="Example: tablestone get Weather JFK 2013-01-01T00")
@@ -74,11 +78,7 @@ def get(
 @click.command(
     epilog="Example: tablestone put Weather JFK 2013-01-01T00 temp:Double=39.02 origin=JFK"
 )
-@_with_key
-@_properties_argument
-@_json_option
-@_if_match_option
-@with_endpoint
+@_writing
 def put(endpoint: TableEndpoint, **given: Any) -> None:
     """Write one entity, or replace it.
 
@@ -89,15 +89,11 @@ def put(endpoint: TableEndpoint, **given: Any) -> None:
 
 
 @click.command(epilog="Example: tablestone merge Weather JFK 2013-01-01T00 checked:Boolean=true")
-@_with_key
-@_properties_argument
-@_json_option
-@_if_match_option
-@with_endpoint
+@_writing
 def merge(endpoint: TableEndpoint, **given: Any) -> None:
     """Change some properties of one entity.
 
-    The others stay. An entity that is not there is made. Properties are written as for `put`.
+    The others stay. An entity that does not exist is created. Properties are written as for `put`.
     """
     _write(endpoint, "MERGE", **given)
 
@@ -161,8 +157,8 @@ def _property(text: str) -> tuple[str, EdmValue]:
 
 def _from_json(key: EntityKey, json_file: str) -> dict[str, EdmValue]:
     try:
-        text = sys.stdin.buffer.read() if json_file == "-" else Path(json_file).read_bytes()
-        raw = orjson.loads(text)
+        with click.open_file(json_file, "rb") as file:
+            raw = orjson.loads(file.read())
     except OSError as error:
         raise TransferRefused(f"{json_file} cannot be read: {error.strerror}.") from None
     except orjson.JSONDecodeError as error:

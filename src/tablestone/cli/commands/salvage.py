@@ -1,4 +1,4 @@
-"""`tablestone salvage`: writes the entities of a damaged data directory that can be read, and names the others."""
+"""`tablestone salvage`: write the entities of a damaged data directory that can be read, and name the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import click
 
@@ -45,7 +45,10 @@ def _writing() -> Iterator[None]:
 
 
 class SalvagedFiles:
-    """The files in one new directory. Raises `BrokenOption` if it is not new, and `OSError` if it cannot be made."""
+    """The files in one new directory, which are removed if the block does not end well.
+
+    Raises `BrokenOption` if the directory is not new, and `OSError` if it cannot be made.
+    """
 
     def __init__(self, directory: Path) -> None:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -60,45 +63,40 @@ class SalvagedFiles:
         self._lines: defaultdict[bytes, list[bytes]] = defaultdict(list)
         self._bytes = 0
 
-    @contextmanager
-    def removed_after_failure(self) -> Iterator[None]:
-        """Leave nothing behind if the block does not end well."""
-        try:
-            yield
-        except BaseException:
-            for path in self._directory.iterdir():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-            if not self._was_there:
-                self._directory.rmdir()
-            raise
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None:
+            return
+        for path in self._directory.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if not self._was_there:
+            self._directory.rmdir()
 
     def add(self, table_id: bytes, entity: bytes) -> None:
         """An entity as JSON text. `NotWritten` if the disk refuses it."""
         self._lines[table_id].append(entity)
         self._bytes += len(entity)
         if self._bytes >= BUFFER_BYTES_MAX:
-            with _writing():
-                self._write()
+            self._write()
 
     def finish(self, salvaged: Salvaged) -> dict[bytes, Path]:
         """Name the files; returns those of the tables with entities, by id. `NotWritten` if the disk refuses it."""
-        with _writing():
-            return self._finish(salvaged)
-
-    def _finish(self, salvaged: Salvaged) -> dict[bytes, Path]:
         self._write()
         named = {}
-        for table in salvaged.tables:
-            unnamed = self._unnamed / table.table_id.hex()
-            if unnamed.exists():
-                place = self._directory / (table.account or UNKNOWN)
-                place.mkdir(exist_ok=True)
-                path = place / f"{table.name or table.table_id.hex()}.jsonl"
-                unnamed.rename(path)
-                named[table.table_id] = path
-        shutil.rmtree(self._unnamed)
-        if salvaged.lost:
-            self._write_lost(salvaged.tables)
+        with _writing():
+            for table in salvaged.tables:
+                unnamed = self._unnamed / table.table_id.hex()
+                if unnamed.exists():
+                    place = self._directory / (table.account or UNKNOWN)
+                    place.mkdir(exist_ok=True)
+                    path = place / f"{table.name or table.table_id.hex()}.jsonl"
+                    unnamed.rename(path)
+                    named[table.table_id] = path
+            shutil.rmtree(self._unnamed)
+            if salvaged.lost:
+                self._write_lost(salvaged.tables)
         return named
 
     @property
@@ -120,15 +118,13 @@ class SalvagedFiles:
                     file.write(json.dumps(line) + "\n")
 
     def _write(self) -> None:
-        for table_id, lines in self._lines.items():
-            path = self._unnamed / table_id.hex()
-            with os.fdopen(os.open(path, APPEND, 0o600), "ab") as file:
-                file.write(b"\n".join([*lines, b""]))
+        with _writing():
+            for table_id, lines in self._lines.items():
+                path = self._unnamed / table_id.hex()
+                with os.fdopen(os.open(path, APPEND, 0o600), "ab") as file:
+                    file.write(b"\n".join([*lines, b""]))
         self._lines.clear()
         self._bytes = 0
-
-
-LOST_SOMETHING = 1
 
 
 @click.command()
@@ -151,13 +147,12 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
         with damaged_storage(Path(directory).absolute(), key) as storage:
             with refusing_denied_places(f"{place} cannot be made"):
                 files = SalvagedFiles(place)
-            with files.removed_after_failure():
+            with files:
                 salvaged = read_all(storage, files.add)
                 named = files.finish(salvaged)
     except NotWritten as failed:
-        raise BackupFailed(
-            f"{place} cannot be written: {reason_of(failed.error, place)}."
-        ) from None
+        why = reason_of(failed.error, place)
+        raise BackupFailed(f"{place} cannot be written: {why}.") from None
     for table in salvaged.tables:
         if table.entities:
             print(f"{name_of(table)}: {table.entities:,} entities in {named[table.table_id]}")
@@ -171,4 +166,4 @@ def salvage(directory: str, out: str, encryption_key_file: str | None) -> int:
     if salvaged.lost:
         print(f"The keys of all lost entities: {files.lost}")
     print(f"{directory}: {pages(salvaged)}, {lost_entities(salvaged)}")
-    return LOST_SOMETHING if lost else 0
+    return 1 if lost else 0

@@ -1,4 +1,4 @@
-"""`tablestone sas`: shared access signatures, for curl and for clients that are given no key.
+"""`tablestone sas`: print shared access signatures, for curl and for clients without a key.
 
 Refuses values that the service would refuse. `auth.shared_access_signature` makes the signed text.
 """
@@ -35,42 +35,40 @@ VERSION: Final = "2019-02-02"
 RESOURCE_TYPES: Final = "sco"
 
 
+_SHARED: Final = (
+    click.option("--start", metavar="TIME", help="When it begins to be valid, as --expiry."),
+    click.option(
+        "--expiry",
+        metavar="TIME",
+        help="When it ends: 2030-01-31T12:00:00Z, or from now on 30m, 12h or 7d.",
+    ),
+    click.option(
+        "--ip", metavar="ADDRESS[-ADDRESS]", help="Address or range of clients that may use it."
+    ),
+    click.option("--https-only", is_flag=True, help="Valid for requests over TLS only."),
+    click.option(
+        "--service-version",
+        metavar="VERSION",
+        default=VERSION,
+        show_default=True,
+        help="Version of the service whose rules sign it (sv).",
+    ),
+    click.option(
+        "--key",
+        "number",
+        type=click.Choice(("1", "2")),
+        default="1",
+        show_default=True,
+        help="Key of the account that signs it.",
+    ),
+    click.option("--url", "as_url", is_flag=True, help="Print a whole URL."),
+    with_options(KEY_OPTIONS),
+)
+
+
 def _shared(command: Command) -> Command:
     """The options of both kinds."""
-    for option in reversed(
-        (
-            click.option(
-                "--start", metavar="TIME", help="When it begins to be valid, as --expiry."
-            ),
-            click.option(
-                "--expiry",
-                metavar="TIME",
-                help="When it ends: 2030-01-31T12:00:00Z, or from now on 30m, 12h or 7d.",
-            ),
-            click.option(
-                "--ip",
-                metavar="ADDRESS[-ADDRESS]",
-                help="Address or range of clients that may use it.",
-            ),
-            click.option("--https-only", is_flag=True, help="Valid for requests over TLS only."),
-            click.option(
-                "--service-version",
-                metavar="VERSION",
-                default=VERSION,
-                show_default=True,
-                help="Version of the service whose rules sign it (sv).",
-            ),
-            click.option(
-                "--key",
-                "number",
-                type=click.Choice(("1", "2")),
-                default="1",
-                show_default=True,
-                help="Key of the account that signs it.",
-            ),
-            click.option("--url", "as_url", is_flag=True, help="Print a whole URL."),
-        )
-    ):
+    for option in reversed(_SHARED):
         command = option(command)
     return command
 
@@ -96,7 +94,6 @@ def sas() -> None:
     help="s: service, c: tables, o: entities.",
 )
 @_shared
-@with_options(KEY_OPTIONS)
 def account_sas(name: str, permissions: str, resource_types: str, **given: Any) -> None:
     """Print a signature for the tables of the account NAME."""
     parameters = {
@@ -118,7 +115,6 @@ def account_sas(name: str, permissions: str, resource_types: str, **given: Any) 
 @click.option("--end-pk", metavar="KEY", help="Last PartitionKey.")
 @click.option("--end-rk", metavar="KEY", help="Last RowKey of the last PartitionKey.")
 @_shared
-@with_options(KEY_OPTIONS)
 def table_sas(
     name: str, table: str, permissions: str | None, policy: str | None, **given: Any
 ) -> None:
@@ -147,10 +143,10 @@ def table_sas(
 
 
 def _print(name: str, parameters: dict[str, str], resource: str, given: dict[str, Any]) -> None:
-    options = {option.parameter for option in KEY_OPTIONS} | {"config"}
-    configuration = read_configuration(
-        {key: value for key, value in given.items() if key in options}, os.environ
-    )
+    """Sign the parameters and print them, as the query of the resource's URL or as the whole URL."""
+    # --https-only is also an option of the server, where it means something else.
+    server = {key: value for key, value in given.items() if key != "https_only"}
+    configuration = read_configuration(server, os.environ)
     for parameter, value in parameters.items():
         if "\n" in value or not value:
             raise BrokenOption(f"The value of {parameter} must be one line, and not empty.")
@@ -166,10 +162,16 @@ def _print(name: str, parameters: dict[str, str], resource: str, given: dict[str
 def _validity(given: dict[str, Any], *, needs_expiry: bool) -> dict[str, str]:
     if given["expiry"] is None and needs_expiry:
         raise BrokenOption("--expiry is missing: give a time, or 30m, 12h or 7d.")
+    start, end = _instant("--start", given["start"]), _instant("--expiry", given["expiry"])
+    addresses = given["ip"]
+    if addresses is not None and not is_client_addresses(addresses):
+        raise BrokenOption(
+            f"--ip must be an address, or two with a hyphen between, not {addresses!r}."
+        )
     parameters = {
-        "st": _instant("--start", given["start"]),
-        "se": _instant("--expiry", given["expiry"]),
-        "sip": _addresses(given["ip"]),
+        "st": start,
+        "se": end,
+        "sip": addresses,
         "spr": "https" if given["https_only"] else None,
     }
     return {name: value for name, value in parameters.items() if value is not None}
@@ -188,14 +190,6 @@ def _instant(flag: str, text: str | None) -> str | None:
         raise BrokenOption(
             f"{flag} must be a time such as 2030-01-31T12:00:00Z, or 30m, 12h or 7d, not {text!r}."
         ) from None
-    return text
-
-
-def _addresses(text: str | None) -> str | None:
-    if text is None:
-        return None
-    if not is_client_addresses(text):
-        raise BrokenOption(f"--ip must be an address, or two with a hyphen between, not {text!r}.")
     return text
 
 
