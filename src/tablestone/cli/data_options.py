@@ -1,4 +1,4 @@
-"""The options that the data tools share, and the question before something is deleted."""
+"""The options and reports that the data tools share, and the question before something is deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tablestone.tools.connection import (
     resolve,
 )
 from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
-from tablestone.tools.exporting import OUTPUTS
+from tablestone.tools.exporting import OUTPUTS, default_output
 from tablestone.tools.formats.reading_file import KINDS
 from tablestone.tools.formats.rows import Reading, parse_types
 from tablestone.tools.resume_journal import Journal
@@ -90,7 +90,7 @@ def reading_of(given: Mapping[str, Any], *, keeps_columns: bool = False) -> Read
 
 
 PARALLEL_MAX = 10
-"""The number of connections that the SDK's transport keeps open."""
+"""Connections that the SDK's transport keeps open."""
 
 _connection_options = together(
     click.option(
@@ -141,7 +141,7 @@ def connection_for(words: GivenConnection) -> Connection:
 
 @contextmanager
 def opened(connection: Connection, agent: str = "tablestone") -> Iterator[TableEndpoint]:
-    """An open endpoint; an error that it answers becomes a sentence. `agent` begins the User-Agent."""
+    """An open endpoint. Its errors become `TransferFailed`. `agent` begins the User-Agent."""
     with TableEndpoint(connection, agent=agent) as endpoint, service_errors_as_failures(connection):
         yield endpoint
 
@@ -189,7 +189,10 @@ select_option = click.option(
     help="Only these properties, separated by commas.",
 )
 output_option = click.option(
-    "--output", type=click.Choice(OUTPUTS), help="[default: table on a terminal, else jsonl]"
+    "--output",
+    type=click.Choice(OUTPUTS),
+    default=default_output,
+    help="[default: table on a terminal, else jsonl]",
 )
 parallel_option = click.option(
     "--parallel",
@@ -217,12 +220,11 @@ def require_consent(connection: Connection, what: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise TransferRefused(f"{what} of {connection.name} needs --yes without a terminal.")
     if connection.is_production:
-        answer = click.prompt(
-            f"{what} of {connection.name}. Type the account's name to go on", err=True, default=""
-        )
-        if answer != connection.account:
-            raise TransferRefused("Nothing was deleted.")
-    elif not click.confirm(f"{what} of {connection.name}?", err=True):
+        question = f"{what} of {connection.name}. Type the account's name to go on"
+        agreed = click.prompt(question, err=True, default="") == connection.account
+    else:
+        agreed = click.confirm(f"{what} of {connection.name}?", err=True)
+    if not agreed:
         raise TransferRefused("Nothing was deleted.")
 
 

@@ -1,14 +1,14 @@
-"""The data directory that a command works on, its progress in bytes, and one sentence if a file is denied."""
+"""The data directory that a command works on, its progress in bytes, and a sentence if a file is denied."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TextIO
+from typing import Any, Final, NamedTuple
 
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import BrokenOption
@@ -24,7 +24,7 @@ DENIALS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 @contextmanager
 def refusing_denied_places(undone: str) -> Iterator[None]:
-    """Turn a denied file into a `BrokenOption`: `undone`, which says what was not done, and the file."""
+    """Turn a denied file into a `BrokenOption`, which begins with `undone`: what was not done."""
     try:
         yield
     except OSError as error:
@@ -84,45 +84,33 @@ class BackupFailed(Exception):
 
 LINE_SECONDS: Final = 5.0
 UPDATE_SECONDS: Final = 0.1
+CLEARED: Final = "\r\x1b[K"
+"""Clears the line of a terminal."""
 
 
 class ByteProgress:
-    """The progress of one command. `title` says what is done, as `backup`."""
+    """The progress of one command on standard error. `title` says what is done, as `backup`."""
 
-    def __init__(
-        self,
-        title: str,
-        *,
-        quiet: bool = False,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = monotonic_seconds,
-    ) -> None:
+    def __init__(self, title: str, *, quiet: bool) -> None:
         self._title = title
         self._quiet = quiet
-        self._stream = sys.stderr if stream is None else stream
-        self._clock = clock
-        self._last_update = clock()
-        self._is_terminal = self._stream.isatty()
+        self._last_update = monotonic_seconds()
+        self._is_terminal = sys.stderr.isatty()
         self._has_line = False
 
     def __call__(self, done: int, whole: int) -> None:
         """Show that `done` of `whole` bytes are done."""
-        now = self._clock()
+        now = monotonic_seconds()
         pause = UPDATE_SECONDS if self._is_terminal else LINE_SECONDS
         if self._quiet or now - self._last_update < pause:
             return
         self._last_update = now
         line = f"{self._title}: {shown_bytes(done)} of {shown_bytes(whole)}"
-        if self._is_terminal:
-            self._stream.write(f"\r\x1b[K{line}")
-            self._has_line = True
-        else:
-            self._stream.write(f"{line}\n")
-        self._stream.flush()
+        self._has_line = self._is_terminal
+        before, end = (CLEARED, "") if self._is_terminal else ("", "\n")
+        print(f"{before}{line}", end=end, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Remove the line from the terminal."""
         if self._has_line:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._has_line = False
+            print(CLEARED, end="", file=sys.stderr, flush=True)

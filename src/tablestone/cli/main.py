@@ -32,7 +32,7 @@ STANDARD_OUTPUT: Final = 1
 class OutputFailed(Exception):
     """Standard output cannot be written; the text is one sentence.
 
-    `reader_has_gone` if it is a pipe whose reader has ended, as with `| head`: then no message is necessary.
+    `reader_has_gone` if the reader of a pipe has ended, as with `| head`: that needs no message.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -51,10 +51,7 @@ class _Output(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Make every failure of standard output an `OutputFailed`.
-
-    If the program was started without standard output or standard error, text for them is discarded.
-    """
+    """Make every failure of standard output an `OutputFailed`, and discard text for a stream that does not exist."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
@@ -69,7 +66,7 @@ def prepare_streams() -> None:
 
 
 def discard_output() -> None:
-    """Discard the output that is left; otherwise the interpreter writes it at its end and prints another error."""
+    """Discard the output that is left: at its end the interpreter would write it and print another error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, STANDARD_OUTPUT)
     os.close(nowhere)
@@ -94,7 +91,7 @@ def without_secrets(arguments: Sequence[str]) -> list[str]:
 
 
 def hide_secrets(program: Sequence[str], arguments: Sequence[str]) -> None:
-    """Show the process without its secrets; does nothing if there are none."""
+    """Show the process without its secrets in the list of processes."""
     shown = without_secrets(arguments)
     if shown == list(arguments):
         return
@@ -151,16 +148,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         help_wanted.show()
         return NOT_STARTED
     except click.ClickException as error:
-        return _refuse(
-            " ".join(error.format_message().split())
-        )  # the message may have several lines
+        message = error.format_message()  # which may have several lines
+        return _refuse(" ".join(message.split()))
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except Exception as error:
         status = _status_of(error)
         if status is None:
             raise
-        # The text of an engine may have words of a library, which are for a log.
+        # An engine's own text may have words of a library, which are for a log.
         return _refuse(getattr(error, "sentence", str(error)), status)
     return status if isinstance(status, int) else 0
 
@@ -175,18 +171,14 @@ def _status_of(error: Exception) -> int | None:
     from tablestone.accounts.stored_accounts import AccountRefused  # noqa: PLC0415 - as above
     from tablestone.cli.local_directory import BackupFailed  # noqa: PLC0415 - as above
     from tablestone.cli.options import BrokenOption  # noqa: PLC0415 - as above
-    from tablestone.engines.contract import (  # noqa: PLC0415 - as above
-        EngineFull,
-        EngineRefused,
-        EngineUnavailable,
-        OutcomeUnknown,
-    )
+    from tablestone.engines import contract  # noqa: PLC0415 - as above
     from tablestone.server.worker import StartRefused  # noqa: PLC0415 - as above
 
     # Failures first: EngineFull is an EngineRefused too.
-    if isinstance(error, BackupFailed | EngineFull | EngineUnavailable | OutcomeUnknown):
+    unfinished = (contract.EngineFull, contract.EngineUnavailable, contract.OutcomeUnknown)
+    if isinstance(error, (BackupFailed, *unfinished)):
         return FAILED
-    if isinstance(error, BrokenOption | StartRefused | AccountRefused | EngineRefused):
+    if isinstance(error, BrokenOption | StartRefused | AccountRefused | contract.EngineRefused):
         return NOT_STARTED
     return None
 

@@ -20,7 +20,7 @@ from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.keys import EntityKey
 from tablestone.tools.client import Operation, TableEndpoint
 from tablestone.tools.errors import InFlight, Retry, TransferFailed, TransferRefused
-from tablestone.tools.exporting import default_output, show
+from tablestone.tools.exporting import show
 from tablestone.tools.formats.rows import type_named
 from tablestone.tools.odata import (
     TypedEntity,
@@ -64,7 +64,7 @@ def get(
     partition_key: str,
     row_key: str,
     names: tuple[str, ...],
-    output: str | None,
+    output: str,
 ) -> None:
     """Show one entity."""
     found = Retry(InFlight(1))(
@@ -72,7 +72,7 @@ def get(
     )
     if found is None:
         raise TransferFailed(f"{table} has no entity with these keys.")
-    show([found], output or default_output(), names)
+    show([found], output, names)
 
 
 @click.command(

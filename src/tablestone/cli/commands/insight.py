@@ -1,6 +1,6 @@
-"""`tablestone insight`: the hottest partitions, the queries that scan, and the tables of a running server.
+"""`tablestone insight`: show the hottest partitions, the queries that scan, and the tables of a running server.
 
-Reads `/insight` of the admin address, and prints it for a person or as it is.
+Reads `/insight` of the admin address, and prints it for a person or as JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tablestone.insight.report import (
 )
 from tablestone.tools.errors import TransferFailed
 from tablestone.tools.insight import SCAN_RATIO, ask_for_insight, workload_of
-from tablestone.tools.progress import shown_bytes, shown_seconds
+from tablestone.tools.progress import shown_bytes, shown_count, shown_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,7 @@ WIDTH_OF_FILES: Final = 160
 """Columns of the output if it goes into a file or a pipe."""
 KEY_WIDTH_MAX: Final = 40
 SPARK_WIDTH: Final = 20
-"""Characters that show the course of a period."""
+"""Characters that show a period over time."""
 _SPARKS: Final = " ▁▂▃▄▅▆▇█"
 
 Cell = str | tuple[str, str]
@@ -53,24 +53,23 @@ def print_insight(
     *,
     of_one_table: bool,
 ) -> None:
-    """Print what a person wants to know first: hot partitions, scanning queries, tables."""
+    """Print the report, the hot partitions first."""
     from rich.console import Console  # noqa: PLC0415 - only for this output
 
     console = Console(file=sys.stdout, highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_OF_FILES
     counted = max(0.0, report.at - report.started)
-    workers = "1 worker" if report.workers == 1 else f"{report.workers} workers"
+    workers = shown_count(report.workers, "worker")
     console.print(f"Counted for {shown_seconds(counted)}, over {workers}.")
-    # Of a server that has just started, a longer period has the same counts.
-    is_longer = period != NOW and counted > NOW_SECONDS
-    for each in (NOW, period) if is_longer else (NOW,):
-        _print_partitions(console, report, each, top)
+    _print_partitions(console, report, NOW, top)
+    # For a server that has just started, a longer period has the same counts.
+    if period != NOW and counted > NOW_SECONDS:
+        _print_partitions(console, report, period, top)
     _print_queries(console, report, period, top)
     _print_tables(console, report, period, top)
     if of_one_table:
-        for table in report.tables[:1]:
-            _print_largest(console, table, top)
+        _print_largest(console, report.tables[0], top)
     for account in () if of_one_table else report.accounts:
         rate = account.rates[period]
         if rate.is_throttled:
@@ -85,7 +84,7 @@ def print_insight(
 
 
 def _print_advice(console: Console, advice: Sequence[Advice], period: str) -> None:
-    """The advice, each with its first source; nothing if there is none."""
+    """Print each piece of advice with its first source."""
     from rich.text import Text  # noqa: PLC0415 - only for this output
 
     if advice:
@@ -112,10 +111,9 @@ def _print_partitions(console: Console, report: InsightReport, period: str, top:
     )
     _print_table(console, heads, rows)
     if most := report.unlisted[period]:
-        entities = "entity" if most == 1 else "entities"
+        entities = shown_count(most, "entity", "entities")
         console.print(
-            f"A partition that is not counted here has had at most {most:,} {entities}.",
-            style="dim",
+            f"A partition that is not counted here has had at most {entities}.", style="dim"
         )
 
 
@@ -186,28 +184,24 @@ def _print_tables(console: Console, report: InsightReport, period: str, top: int
 
 def _table_row(table: TableInsight, period: str) -> Sequence[Cell]:
     activity = table.activity[period]
-    size = table.size
-    plans = ", ".join(
-        f"{count:,} {plan}"
-        for plan, count in sorted(table.plans[period].items(), key=lambda item: -item[1])
-    )
+    entities = stored = partitions = "?"
+    if size := table.size:
+        entities, stored = f"{size.entities:,}", shown_bytes(size.bytes)
+        partitions = f"{size.partitions:,}"
+    plans = sorted(table.plans[period].items(), key=lambda item: -item[1])
     return (
-        table.table,
-        "?" if size is None else f"{size.entities:,}",
-        "?" if size is None else shown_bytes(size.bytes),
-        growth(table),
-        "?" if size is None else f"{size.partitions:,}",
+        *(table.table, entities, stored, growth(table), partitions),
         f"{activity.entities_read:,}",
         f"{activity.entities_returned:,}",
         f"{activity.writes:,}",
         f"{activity.conflicts:,}" if activity.conflicts else "",
         f"{activity.refused:,}" if activity.refused else "",
-        plans,
+        ", ".join(f"{count:,} {plan}" for plan, count in plans),
     )
 
 
 def growth(table: TableInsight) -> str:
-    """How much a table has grown since the first size that is known, as `+1.2 MiB in 25 min 0 s`."""
+    """The growth of a table since its first known size, as `+1.2 MiB in 25 min 0 s`; empty if there is none."""
     size = table.size
     if size is None or len(size.growth) < 2:
         return ""
@@ -215,9 +209,8 @@ def growth(table: TableInsight) -> str:
     more = last.bytes - first.bytes
     if not more:
         return ""
-    return (
-        f"{'+' if more > 0 else '-'}{shown_bytes(abs(more))} in {shown_seconds(last.at - first.at)}"
-    )
+    sign = "+" if more > 0 else "-"
+    return f"{sign}{shown_bytes(abs(more))} in {shown_seconds(last.at - first.at)}"
 
 
 def _print_largest(console: Console, table: TableInsight, top: int) -> None:
@@ -253,7 +246,7 @@ def _print_table(console: Console, heads: Iterable[str], rows: Iterable[Sequence
 
 
 def spark(counts: Sequence[int]) -> str:
-    """The course of counts as a line of small bars, the newest at the right; empty if there is nothing."""
+    """The counts over time as a line of small bars, the newest at the right; empty if all are 0."""
     if not any(counts):
         return ""
     width = min(SPARK_WIDTH, len(counts))
@@ -262,7 +255,7 @@ def spark(counts: Sequence[int]) -> str:
         for place in range(width)
     ]
     most = max(sums)
-    # Anything at all is seen: only 0 is a blank.
+    # Rounded up: only 0 is a blank.
     return "".join(_SPARKS[-(-each * (len(_SPARKS) - 1) // most)] for each in sums)
 
 

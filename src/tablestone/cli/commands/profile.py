@@ -1,4 +1,4 @@
-"""`tablestone profile`: connections under names, with their secrets in the keyring or in a file of mode 0600."""
+"""`tablestone profile`: store connections under names, their secrets in the keyring or in a file of mode 0600."""
 
 from __future__ import annotations
 
@@ -7,15 +7,8 @@ import sys
 
 import click
 
-from tablestone.tools.connection import (
-    GivenConnection,
-    from_file,
-    open_profiles,
-    resolve,
-)
+from tablestone.tools.connection import GivenConnection, from_file, open_profiles, resolve
 from tablestone.tools.errors import TransferRefused
-
-STANDARD_INPUT = "-"
 
 
 @click.group(epilog="Example: tablestone profile add production --connection-string @azure.txt")
@@ -63,11 +56,9 @@ def add(
     kept = open_profiles(os.environ).add(
         name, connection, in_keyring=None if keep_in is None else keep_in == "keyring"
     )
-    where = {
-        "keyring": "Its secret is in the keyring.",
-        "file": "Its secret is in a file of mode 0600.",
-    }
-    print(f"Profile {name} is {connection.url}. {where.get(kept, '')}")
+    places = {"keyring": "the keyring", "file": "a file of mode 0600"}
+    where = f"Its secret is in {places[kept]}." if kept in places else ""
+    print(f"Profile {name} is {connection.url}. {where}")
 
 
 @profile.command(name="list", epilog="Example: tablestone profile list")
@@ -86,6 +77,6 @@ def remove(name: str) -> None:
 
 
 def _read(text: str | None) -> str | None:
-    if text == STANDARD_INPUT:
+    if text == "-":
         return sys.stdin.read().strip()
     return None if text is None else from_file(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 
 import click
 
@@ -16,11 +15,10 @@ from tablestone.cli.data_options import (
     with_endpoint,
 )
 from tablestone.clock import monotonic_seconds
-from tablestone.model.edm import EdmType
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tools.client import Query, TableEndpoint
 from tablestone.tools.errors import TransferRefused
-from tablestone.tools.exporting import default_output, show
+from tablestone.tools.exporting import show
 from tablestone.tools.odata import property_of
 from tablestone.tools.queries import (
     Met,
@@ -87,7 +85,7 @@ def query(
     starts_with: tuple[str, ...],
     contains: tuple[str, ...],
     distinct: str | None,
-    output: str | None,
+    output: str,
     *,
     newest: bool,
     count_only: bool,
@@ -111,41 +109,41 @@ def query(
     started = monotonic_seconds()
     compared = number_names(parse_filter(asked)) if explained and asked else ()
     select_names = _needed(names, refinement, distinct, compared, count_only=count_only)
-    # The service is asked for no more than is shown, where nothing is left out or put in order here.
-    enough = None if refinement.looks_at_more else top
-    wanted = Query(table, asked, select_names, enough)
+    # Where nothing is left out or sorted here, the service is asked for no more than is shown.
+    wanted = Query(table, asked, select_names, None if refinement.looks_at_more else top)
     met = Met(name for name, _ in refinement.order_by)
     types = TypesMet(compared)
     entities = refinement.apply(met.watch(types.watch(reader.entities(wanted))))
     if distinct is not None:
         found = dict.fromkeys(shown_value(property_of(raw, distinct)) for raw in entities)
         shown = len(found)
-        if count_only:
-            print(shown)
-        else:
-            for value in found:
-                print(value)
+        for line in [shown] if count_only else found:
+            print(line)
     elif count_only:
         shown = sum(1 for _ in entities)
         print(shown)
     else:
         hidden = [name for name in select_names if name not in names]
-        shown = show(without(entities, hidden), output or default_output(), names)
+        shown = show(without(entities, hidden), output, names)
     sys.stdout.flush()
     for name in met.missing:
         print(f"--order-by {name}: no entity that was read has this property.", file=sys.stderr)
-    reads_more = bool(refinement.contains or refinement.reads_everything or distinct is not None)
-    result = _result(distinct, count_only=count_only)
-    _print_cost(
-        reader,
-        wanted,
-        shown,
-        started,
-        refinement,
-        explained=explained,
-        result=result if reads_more else None,
-        types=types.found,
-    )
+    cost: list[str] = []
+    if explained:
+        cost = explain(
+            wanted,
+            reader.cost,
+            shown=shown,
+            seconds=monotonic_seconds() - started,
+            newest=newest and top is not None,
+            types=types.found,
+        )
+    elif contains or refinement.reads_everything or distinct is not None:
+        # The client reads more than it shows.
+        noun = "distinct values" if distinct is not None else "counted" if count_only else "shown"
+        cost = [f"{reader.cost.entities:,} entities received for {shown:,} {noun}."]
+    for line in cost:
+        print(line, file=sys.stderr)
 
 
 def _needed(
@@ -156,7 +154,7 @@ def _needed(
     *,
     count_only: bool,
 ) -> tuple[str, ...]:
-    """The properties to ask the service for; empty: all. `compared` are those whose types are needed."""
+    """The properties to ask the service for; none means all. `compared` are those whose types are needed."""
     looked_at = {
         name for name, _ in (*refinement.contains, *refinement.starts_with, *refinement.order_by)
     }
@@ -165,36 +163,3 @@ def _needed(
     if count_only:
         return tuple(sorted({*_KEYS, *looked_at, *compared}))
     return tuple(dict.fromkeys((*names, *sorted(looked_at)))) if names else ()
-
-
-def _print_cost(
-    reader: TableReader,
-    wanted: Query,
-    shown: int,
-    started: float,
-    refinement: Refinement,
-    *,
-    explained: bool,
-    result: str | None,
-    types: Mapping[str, EdmType],
-) -> None:
-    """Print what the query cost: with --explain, or if the client reads more than it shows."""
-    if explained:
-        seconds = monotonic_seconds() - started
-        newest = refinement.newest and refinement.top is not None
-        lines = explain(
-            wanted, reader.cost, shown=shown, seconds=seconds, newest=newest, types=types
-        )
-        for line in lines:
-            print(line, file=sys.stderr)
-    elif result is not None:
-        print(
-            f"{reader.cost.entities:,} entities received for {shown:,} {result}.", file=sys.stderr
-        )
-
-
-def _result(distinct: str | None, *, count_only: bool) -> str:
-    """The noun after the number of results."""
-    if distinct is not None:
-        return "distinct values"
-    return "counted" if count_only else "shown"
