@@ -56,7 +56,7 @@ def print_insight(
     """Print the report, the hot partitions first."""
     from rich.console import Console  # noqa: PLC0415 - only for this output
 
-    console = Console(file=sys.stdout, highlight=False)
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = WIDTH_OF_FILES
     counted = max(0.0, report.at - report.started)
@@ -85,32 +85,25 @@ def print_insight(
 
 def _print_advice(console: Console, advice: Sequence[Advice], period: str) -> None:
     """Print each piece of advice with its first source."""
-    from rich.text import Text  # noqa: PLC0415 - only for this output
-
     if advice:
         console.print(f"\nAdvice on {PERIOD_WORDS[period]}", style="bold")
     for each in advice:
-        style = "bold red" if each.severity is Severity.SEVERE else ""
-        console.print(Text(f"{each.severity.value}: {each.sentence}", style), soft_wrap=True)
-        console.print(Text(f"  {each.change}"), soft_wrap=True)
-        console.print(Text(f"  cost of writes: {each.cost}"), soft_wrap=True)
-        console.print(Text(f"  {each.sources[0].url}", "dim"), soft_wrap=True)
+        style = "bold red" if each.severity is Severity.SEVERE else None
+        console.print(f"{each.severity.value}: {each.sentence}", style=style, soft_wrap=True)
+        console.print(f"  {each.change}\n  cost of writes: {each.cost}", soft_wrap=True)
+        console.print(f"  {each.sources[0].url}", style="dim", soft_wrap=True)
 
 
 def _print_partitions(console: Console, report: InsightReport, period: str, top: int) -> None:
-    console.print(f"\nThe hottest partitions of {PERIOD_WORDS[period]}", style="bold")
-    found = report.partitions[period][:top]
-    if not found:
-        console.print("No partition was read or written.")
-        return
-    rows = [_partition_row(each) for each in found]
+    rows = [_partition_row(each) for each in report.partitions[period][:top]]
     heads = (
         *("<table", "<PartitionKey", "entities/s", "minute", "peak"),
         *("read", "written", "traffic", "conflicts"),
         *(f"<over {'a day' if period == DAY else 'an hour'}", "<"),
     )
-    _print_table(console, heads, rows)
-    if most := report.unlisted[period]:
+    title = f"The hottest partitions of {PERIOD_WORDS[period]}"
+    _print_table(console, title, heads, rows, "No partition was read or written.")
+    if rows and (most := report.unlisted[period]):
         entities = shown_count(most, "entity", "entities")
         console.print(
             f"A partition that is not counted here has had at most {entities}.", style="dim"
@@ -137,16 +130,13 @@ def _partition_row(partition: PartitionActivity) -> Sequence[Cell]:
 
 
 def _print_queries(console: Console, report: InsightReport, period: str, top: int) -> None:
-    console.print(f"\nThe queries that scan most, of {PERIOD_WORDS[period]}", style="bold")
-    found = report.queries[period][:top]
-    if not found:
-        console.print("There was no query.")
-        return
+    rows = [_query_row(each) for each in report.queries[period][:top]]
     heads = (
         *("<table", "<filter", "<plan", "queries", "read", "for each returned"),
         *("p50 ms", "p99 ms"),
     )
-    _print_table(console, heads, [_query_row(each) for each in found])
+    title = f"The queries that scan most, of {PERIOD_WORDS[period]}"
+    _print_table(console, title, heads, rows, "There was no query.")
 
 
 def _query_row(query: QueryShape) -> Sequence[Cell]:
@@ -168,17 +158,15 @@ def _query_row(query: QueryShape) -> Sequence[Cell]:
 
 
 def _print_tables(console: Console, report: InsightReport, period: str, top: int) -> None:
-    console.print(f"\nThe tables, by size and by use in {PERIOD_WORDS[period]}", style="bold")
-    if not report.tables:
-        console.print("There is no table.")
-        return
-    by_size = sorted(report.tables, key=lambda each: -each.size.bytes if each.size else 0)
+    by_size = sorted(report.tables, key=lambda each: -each.size.bytes if each.size else 0)[:top]
+    rows = [_table_row(each, period) for each in by_size]
     heads = (
         *("<table", "entities", "stored", "growth", "partitions", "read", "returned", "written"),
         *("conflicts", "refused", "<plans"),
     )
-    _print_table(console, heads, [_table_row(each, period) for each in by_size[:top]])
-    if not report.sizes_note and any(each.size is None for each in by_size[:top]):
+    title = f"The tables, by size and by use in {PERIOD_WORDS[period]}"
+    _print_table(console, title, heads, rows, "There is no table.")
+    if not report.sizes_note and any(each.size is None for each in by_size):
         console.print("`?`: not counted yet; sizes are counted in the background.", style="dim")
 
 
@@ -216,7 +204,6 @@ def growth(table: TableInsight) -> str:
 def _print_largest(console: Console, table: TableInsight, top: int) -> None:
     if table.size is None or not table.size.largest:
         return
-    console.print("\nThe largest partitions", style="bold")
     heads = ("<PartitionKey", "entities", "stored", "")
     whole = max(1, table.size.bytes)
     rows = [
@@ -228,14 +215,24 @@ def _print_largest(console: Console, table: TableInsight, top: int) -> None:
         )
         for each in table.size.largest[:top]
     ]
-    _print_table(console, heads, rows)
+    _print_table(console, "The largest partitions", heads, rows)
 
 
-def _print_table(console: Console, heads: Iterable[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Print the rows. Columns are aligned to the right, unless their head begins with `<`."""
+def _print_table(
+    console: Console,
+    title: str,
+    heads: Iterable[str],
+    rows: Sequence[Sequence[Cell]],
+    nothing: str = "",
+) -> None:
+    """Print the rows, or `nothing`. Columns are aligned to the right, unless their head begins with `<`."""
     from rich.table import Table  # noqa: PLC0415 - only for this output
     from rich.text import Text  # noqa: PLC0415 - as above
 
+    console.print(f"\n{title}", style="bold")
+    if not rows:
+        console.print(nothing)
+        return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for head in heads:
         is_left = head.startswith("<")
