@@ -243,7 +243,7 @@ _OTHER_WORDS = {"allow_extra_args": True}
 def _with_flags(command: Command) -> Command:
     for flag in reversed(FLAGS):
         names = (*((f"-{flag.letter}",) if flag.letter else ()), flag.typed, flag.name)
-        is_switch = flag.metavar is None
+        is_switch = True if flag.metavar is None else None
         command = click.option(*names, is_flag=is_switch, metavar=flag.metavar, help=flag.help)(
             command
         )

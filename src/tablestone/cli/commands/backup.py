@@ -9,8 +9,8 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -56,7 +56,7 @@ DATED: Final = re.compile(r"tablestone-\d{8}T\d{6}Z\.db", re.ASCII)
 
 
 def dated_name(directory: Path, seconds: float) -> str:
-    """The name of a backup at this time (Unix seconds), or at the first second after it without a backup."""
+    """The name of a backup at this time (Unix seconds), or at the next second without a backup."""
     moment = datetime.fromtimestamp(int(seconds), UTC)
     while (directory / (name := f"tablestone-{moment:%Y%m%dT%H%M%SZ}.db")).exists():
         moment += timedelta(seconds=1)
@@ -106,18 +106,15 @@ def read_sum(backup: Path) -> str | None:
     return digest
 
 
-def sum_of(path: Path, tell: Callable[[int, int], None], copy: Path | None = None) -> str:
-    """The SHA-256 of a file in hexadecimal. With `copy`, the file is copied there while it is read."""
+def copy_file(path: Path, copy: Path, progress: ByteProgress) -> str:
+    """Copy a file; returns its SHA-256 in hexadecimal."""
     whole = path.stat().st_size
     digest = hashlib.sha256()
-    done = 0
-    with path.open("rb") as file, nullcontext() if copy is None else copy.open("wb") as other:
+    with path.open("rb") as file, copy.open("wb") as other:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
-            if other is not None:
-                other.write(chunk)
-            done += len(chunk)
-            tell(done, whole)
+            other.write(chunk)
+            progress(file.tell(), whole)
     return digest.hexdigest()
 
 
@@ -223,7 +220,8 @@ def _make(directory: Path, place: Path, progress: ByteProgress, key: EncryptionK
         file = staged / DATABASE_NAME
         file.touch(mode=0o600)
         copy_database(directory, file, progress, key)
-        digest = sum_of(file, lambda _done, _whole: None)
+        with file.open("rb") as copied:
+            digest = hashlib.file_digest(copied, "sha256").hexdigest()
         if problems := _problems_of_copy(staged, key):
             raise _damaged(directory, place, problems[0])
         # The sum comes first: a backup that is there has its sum.
@@ -293,11 +291,11 @@ def _require_file(source: Path) -> None:
 
 
 def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey | None) -> None:
-    """Copy the backup, and check the copy. `BackupFailed` if it is not whole, `EngineRefused` if it is no backup."""
+    """Copy the backup and check the copy. `BackupFailed` if it is not whole, `EngineRefused` if it is no backup."""
     _require_length(source)
     expected = read_sum(source)
     place.touch(mode=0o600)
-    found = sum_of(source, progress, place)
+    found = copy_file(source, place, progress)
     if expected is not None and found != expected:
         raise BackupFailed(
             f"{source} is damaged: its SHA-256 is not the one in {sum_file(source)}. Nothing was restored."
@@ -307,9 +305,8 @@ def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey 
     except EngineRefused as refused:
         sentence = str(refused).replace(str(place), str(source))
         sentence = sentence.replace(f"data directory {place.parent}", f"backup {source}")
-        if isinstance(refused, EngineBroken):
-            raise BackupFailed(f"{sentence} Nothing was restored.") from None
-        raise EngineRefused(f"{sentence} Nothing was restored.") from None
+        kind = BackupFailed if isinstance(refused, EngineBroken) else EngineRefused
+        raise kind(f"{sentence} Nothing was restored.") from None
     if problems:
         more = f" ({len(problems)} problems)" if len(problems) > 1 else ""
         raise BackupFailed(f"{source} is damaged: {problems[0]}{more}. Nothing was restored.")
