@@ -1,4 +1,4 @@
-"""Open stored data for a command, with or without a running server, and find the keys of an account.
+"""Open stored data for a command, beside a server or without one, and find the keys of an account.
 
 A running server sees a change at its next request.
 """
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from tablestone.accounts.stored_accounts import AccountRefused, StoredAccount, StoredAccounts
@@ -73,24 +74,16 @@ def with_engine(
     `EngineRefused`.
     """
     directory = configuration.data_directory
+    open_stored = partial(
+        open_engine, configuration.engine, system_clock, key=configuration.encryption_key
+    )
 
     async def run() -> Answer:
         is_new = directory is not None and not directory.exists()
         if existing:
-            await open_engine(
-                configuration.engine,
-                system_clock,
-                read_only=True,
-                key=configuration.encryption_key,
-            ).close()
+            await open_stored(read_only=True).close()
         try:
-            engine = open_engine(
-                configuration.engine,
-                system_clock,
-                read_only=read_only,
-                shared=not read_only,
-                key=configuration.encryption_key,
-            )
+            engine = open_stored(read_only=read_only, shared=not read_only)
         except EngineBroken as broken:
             if not read_only:
                 raise
@@ -120,8 +113,7 @@ def with_engine(
 async def shown_accounts(engine: Engine) -> list[AccountKeys]:
     """The stored accounts without secret keys; that of the development account's name keeps the public key."""
     documents = Documents(engine)
-    names = await documents.names(DocumentKind.ACCOUNT)
-    accounts = {name: AccountKeys(name, ()) for name in names}
+    accounts = {name: AccountKeys(name, ()) for name in await documents.names(DocumentKind.ACCOUNT)}
     name = DEVELOPMENT_ACCOUNT.name
     if name in accounts:
         # A request for an account with a broken document says so.
@@ -169,7 +161,7 @@ def keys_of(configuration: Configuration, name: str) -> tuple[str, ...]:
 
 
 def keys_of_all(configuration: Configuration, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The keys of several accounts as the server knows them now; storage is opened once at most."""
+    """The keys of several accounts as the server knows them now; opens the storage once at most."""
     known = {account.name: account.keys for account in configuration.accounts}
     is_stored = capabilities_of(configuration.engine).stored_in is not StoredIn.PROCESS
     if is_stored and not known.keys() >= set(names):

@@ -1,4 +1,4 @@
-"""`tablestone completion`: a script with which a shell completes commands, options and names of tables."""
+"""`tablestone completion`: print the script with which a shell completes commands, options and names of tables."""
 
 from __future__ import annotations
 

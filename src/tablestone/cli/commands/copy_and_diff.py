@@ -1,4 +1,4 @@
-"""`tablestone copy` and `diff`: the tables of two endpoints."""
+"""`tablestone copy` and `diff`: copy and compare the tables of two endpoints."""
 
 from __future__ import annotations
 
@@ -31,15 +31,13 @@ from tablestone.tools.comparing import (
     Difference,
     KeyRange,
 )
-from tablestone.tools.connection import Connection, open_profiles, parse_place
+from tablestone.tools.connection import open_profiles, parse_place
 from tablestone.tools.copying import MARGIN_TICKS, Copying, CopyReport, TableCopy
 from tablestone.tools.errors import TransferRefused
 from tablestone.tools.progress import DIFFERING, progress_for, shown_bytes
 from tablestone.tools.queries import TableReader
 from tablestone.tools.resume_journal import Journal, open_journal
 from tablestone.tools.writing import OnConflict
-
-DIFFERS = 1
 
 
 @click.command(epilog="Example: tablestone diff production local Weather --top 100")
@@ -73,20 +71,15 @@ def diff(
         with service_errors_as_failures(places[1]):
             in_other = set(other.table_names())
         for name in tables or sorted(in_one | in_other):
-            missing = [
-                place.url
-                for place, names in zip(places, (in_one, in_other), strict=True)
-                if name not in names
-            ]
+            both = ((places[0], in_one), (places[1], in_other))
+            missing = [place.url for place, names in both if name not in names]
             if missing:
                 is_equal = False
-                members = {"table": name, "missing_at": missing}
-                print_report(
-                    [f"{name}: not at {' nor at '.join(missing)}"], members, as_json=as_json
-                )
-                continue
-            is_equal &= _diff(one, other, name, top, quiet=quiet, as_json=as_json)
-    return 0 if is_equal else DIFFERS
+                line = f"{name}: not at {' nor at '.join(missing)}"
+                print_report([line], {"table": name, "missing_at": missing}, as_json=as_json)
+            else:
+                is_equal &= _diff(one, other, name, top, quiet=quiet, as_json=as_json)
+    return 0 if is_equal else 1
 
 
 def _diff(
@@ -119,7 +112,7 @@ def _diff_lines(table: str, result: Comparison, shown: list[Difference]) -> list
 
 
 def shown_difference(difference: Difference, sides: Mapping[str, str] | None = None) -> str:
-    """One difference for a person. `sides` has other words for the side that alone has an entity."""
+    """One difference for a person. `sides` replaces the words for an entity that is only on one side."""
     partition, row = difference.key
     names = f": {', '.join(difference.names)}" if difference.names else ""
     kind = (sides or {}).get(difference.kind, difference.kind)
@@ -127,7 +120,7 @@ def shown_difference(difference: Difference, sides: Mapping[str, str] | None = N
 
 
 def shown_range(each: KeyRange) -> str:
-    """A range of partitions whose counts or hashes are not the same."""
+    """A range of partitions whose counts or hashes differ."""
     first, second = each.counts
     return (
         f"partitions {each.first!r} to {each.last!r}: {first:,} and {second:,} entities, "
@@ -150,7 +143,7 @@ _SIDES = {ONLY_IN_FIRST: "only at the source", ONLY_IN_SECOND: "only at the targ
     type=click.Choice([each.value for each in OnConflict]),
     default=OnConflict.FAIL.value,
     show_default=True,
-    help="The action for an entity that the target has already.",
+    help="What to do with an entity that the target already has.",
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare at the end.")
 @restart_option
@@ -177,15 +170,18 @@ def copy(
     source during the copy are copied too. At the end both sides are compared, also with --since:
     this finds what was deleted at the source. Exit status 1: they differ.
     """
-    ends = _ends(source, target)
+    profiles = open_profiles(os.environ)
+    start, end = parse_place(source, profiles), parse_place(target, profiles)
+    if start.url == end.url:
+        raise TransferRefused("--from and --to are the same endpoint.")
     copying = Copying(OnConflict(on_conflict), parallel, _moment(since), verify=not no_verify)
-    with TableEndpoint(ends[0]) as first, TableEndpoint(ends[1]) as second:
-        with service_errors_as_failures(ends[0]):
+    with TableEndpoint(start) as first, TableEndpoint(end) as second:
+        with service_errors_as_failures(start):
             names = list(tables) or list(first.table_names())
         identity = {
             "command": "copy",
-            "from": ends[0].url,
-            "to": ends[1].url,
+            "from": start.url,
+            "to": end.url,
             "tables": list(tables),
             "since": copying.since,
             "on_conflict": on_conflict,
@@ -198,7 +194,7 @@ def copy(
             for report in reports:
                 print_report(_copy_lines(report), asdict(report), as_json=as_json)
             journal.finish()
-    return 0 if all(report.is_equal for report in reports) else DIFFERS
+    return 0 if all(report.is_equal for report in reports) else 1
 
 
 def _copy(
@@ -226,15 +222,8 @@ def _copy(
         ).run()
 
 
-def _ends(source: str, target: str) -> tuple[Connection, Connection]:
-    profiles = open_profiles(os.environ)
-    first, second = parse_place(source, profiles), parse_place(target, profiles)
-    if first.url == second.url:
-        raise TransferRefused("--from and --to are the same endpoint.")
-    return first, second
-
-
 def _moment(since: str | None) -> str | None:
+    """The time in the form of the service."""
     if since is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`tablestone import` and `export`: a file of entities into a table, and a table into a file."""
+"""`tablestone import` and `export`: load a file of entities into a table, and write a table into a file."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def import_file(
 def _journal(
     endpoint: TableEndpoint, file: str, table: str, words: dict[str, Any], *, restart: bool
 ) -> Journal | None:
-    """The journal of this import; none for standard input, which cannot be read again."""
+    """The journal of this import. Standard input has none: it cannot be read again."""
     if file == STANDARD_STREAM:
         return None
     try:
@@ -178,7 +178,7 @@ def _import_lines(report: ImportReport) -> list[str]:
 )
 @click.option("--with-timestamp", is_flag=True, help="A column for Timestamp, in CSV and Parquet.")
 @click.option(
-    "--schema", is_flag=True, help="CSV without types in the header; they go into NAME.schema.csv."
+    "--schema", is_flag=True, help="CSV without types in the header; NAME.schema.csv has them."
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @restart_option

@@ -1,4 +1,4 @@
-"""`tablestone serve`: runs the server, and prints its endpoints when it is ready."""
+"""`tablestone serve`: run the server, and print its endpoints when it is ready."""
 
 from __future__ import annotations
 

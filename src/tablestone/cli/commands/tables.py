@@ -1,4 +1,4 @@
-"""`tablestone tables`, `count` and `partitions`: what an endpoint holds."""
+"""`tablestone tables`, `count` and `partitions`: what is at an endpoint."""
 
 from __future__ import annotations
 
