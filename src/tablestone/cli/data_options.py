@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import click
@@ -231,9 +232,9 @@ def require_consent(connection: Connection, what: str, *, yes: bool) -> None:
 def print_report(
     lines: list[str], members: dict[str, Any], *, as_json: bool, err: bool = False
 ) -> None:
-    """The end of a transfer, for a person or for a program."""
-    stream = sys.stderr if err else sys.stdout
-    print(json.dumps(members) if as_json else "\n".join(lines), file=stream, flush=True)
+    """Print the report of a transfer, for a person or as JSON: an enum by its value."""
+    text = json.dumps(members, default=attrgetter("value")) if as_json else "\n".join(lines)
+    print(text, file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def end_with_report(

@@ -1,4 +1,4 @@
-"""`tablestone simulate-keys`: the partitions and the queries of real data under other keys, before it is moved."""
+"""`tablestone simulate-keys`: the partitions and queries of real data under other keys, before it moves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ from tablestone.tools.queries import TableReader
 from tablestone.tools.simulated_queries import GivenQuery, QueryFigures, distinct
 from tablestone.tools.simulation import PERCENTILES, Simulation, rows_of_table, simulate
 
-_PLANS = {PlanKind.TABLE: "table scan"}
 PARTITIONS_SHOWN_MAX = 5
 REJECTED_SHOWN_MAX = 3
 
@@ -139,25 +138,16 @@ def _entities(count: int) -> str:
 
 
 def _plan(kind: PlanKind) -> str:
-    return _PLANS.get(kind, kind.value)
+    return "table scan" if kind is PlanKind.TABLE else kind.value
 
 
 def members_of(report: Simulation) -> dict[str, Any]:
     """The report as members of a JSON object."""
-    found = asdict(report)
-    found["keys"]["partition_form"] = report.keys.partition_form.value
-    found["keys"]["row_form"] = report.keys.row_form.value
-    found["queries"] = [
-        {
-            **asdict(each),
-            "plan": each.plan.value,
-            "present_plan": each.present_plan.value if each.present_plan else None,
-        }
-        for each in report.queries
-    ]
-    found["example"] = report.example and report.example._asdict()
-    found["advice"] = [each.members() for each in report.advice]
-    return found
+    return {
+        **asdict(report),
+        "example": report.example and report.example._asdict(),
+        "advice": [each.members() for each in report.advice],
+    }
 
 
 RATE_MAX = 1e12
@@ -246,7 +236,7 @@ def simulate_keys(
 
 
 def _observed(admin: str, table: str) -> tuple[list[GivenQuery], float | None]:
-    """The queries of a table that a server has seen, and the most entities a second that it took."""
+    """The queries of a table that a server has seen, and its busiest rate in entities a second."""
     report = ask_for_insight(admin, table).report
     if not report.tables:
         raise TransferFailed(f"The server of {admin} has seen no request of the table {table}.")
