@@ -177,14 +177,14 @@ def parse_account(text: str) -> AccountKeys:
 
 
 SHOWN_NAME_MAX = 30
-"""The number of characters up to which a wrong account name is shown; a longer text may be a key."""
+"""Characters of a wrong account name that is shown; a longer text may be a key."""
 NO_ACCOUNT = "none"
 """The value of `--account` for no configured account: only stored accounts exist."""
 ACCOUNT_FORM = "NAME:KEY1[:KEY2]"
 
 
 def checked_account(name: str, keys: list[str], form: str = ACCOUNT_FORM) -> AccountKeys:
-    """The account, or `BrokenOption`; `form` is the way to write an account in the source of this one."""
+    """The account, or `BrokenOption`; `form` is how an account is written in this source."""
     if not is_account_name(name):
         shown = repr(name) if len(name) <= SHOWN_NAME_MAX else "that is too long"
         raise BrokenOption(
@@ -375,6 +375,16 @@ class Option:
         return f"{VARIABLE_PREFIX}{self.name.replace('-', '_').upper()}"
 
 
+def _switch(name: str, text: str) -> Option:
+    return Option(name, "true|false", text, parse_truth, "false", form=TRUTH_FORM, bare="true")
+
+
+def _number(
+    name: str, text: str, parse: Callable[[str], int], default: str, metavar: str = "N"
+) -> Option:
+    return Option(name, metavar, text, parse, default, form=NUMBER_FORM)
+
+
 HOST = Option("host", "ADDRESS", "Address to listen on.", parse_text, "127.0.0.1")
 PORT = Option(
     "port", "PORT", "Port to listen on; 0 takes a free port.", parse_port, "10002", form=NUMBER_FORM
@@ -459,14 +469,8 @@ TLS_KEY = Option(
     "the certificate's file",
     resolve=path_from,
 )
-HTTPS_ONLY = Option(
-    "https-only",
-    "true|false",
-    "Refuse requests over plain HTTP, as supportsHttpsTrafficOnly does.",
-    parse_truth,
-    "false",
-    form=TRUTH_FORM,
-    bare="true",
+HTTPS_ONLY = _switch(
+    "https-only", "Refuse requests over plain HTTP, as supportsHttpsTrafficOnly does."
 )
 TRUSTED_PROXY = Option(
     "trusted-proxy",
@@ -478,20 +482,18 @@ TRUSTED_PROXY = Option(
 ANY_VERSION = Option(
     "any-version",
     "later|true|false",
-    "Versions of the service (x-ms-version, sv) that are not known and are served all the same, as the last known one "
-    "before them: those later than all known ones (later), any (true), or none (false).",
+    "Unknown versions of the service (x-ms-version, sv) that are served as the last known version before them: those "
+    "later than all known ones (later), any (true), or none (false).",
     parse_any_version,
     UnknownVersions.LATER.value,
     form=ANY_VERSION_FORM,
     bare=UnknownVersions.ALL.value,
 )
-WORKERS = Option(
+WORKERS = _number(
     "workers",
-    "N",
     "Number of worker processes.",
     number(1, 64),
     "one for each processor, at most 4; one with the memory engine",
-    form=NUMBER_FORM,
 )
 TOKEN_ISSUER = Option(
     "token-issuer",
@@ -526,45 +528,39 @@ TOKEN_AUTHORITY = Option(
     parse_authority,
     ENTRA_ID,
 )
-TABLE_DELETION_SECONDS = Option(
+TABLE_DELETION_SECONDS = _number(
     "table-deletion-seconds",
-    "N",
     "Seconds for which a deleted table's name stays reserved (409 TableBeingDeleted); on Azure 40 or more.",
     number(0, 24 * 60 * 60),
     "0",
-    form=NUMBER_FORM,
 )
 _LIMITS = AdmissionLimits()
-MAX_CONNECTIONS = Option(
+MAX_CONNECTIONS = _number(
     "max-connections",
-    "N",
-    "Connections at a time. A new one above it closes the one that is idle for longest; if none is idle, the answer is "
-    "503 ServerBusy.",
+    "Most connections at a time. One more closes the connection that is idle for longest; if none is idle, it is "
+    "answered 503 ServerBusy.",
     parse_limit,
     str(_LIMITS.connections_max),
-    form=NUMBER_FORM,
 )
-MAX_REQUESTS = Option(
+MAX_REQUESTS = _number(
     "max-requests",
-    "N",
-    "Requests under way at a time; above it, the answer is 503 ServerBusy.",
+    "Most requests under way at a time; one more is answered 503 ServerBusy.",
     parse_limit,
     str(_LIMITS.requests_max),
-    form=NUMBER_FORM,
 )
-MAX_BUFFERS = Option(
+MAX_BUFFERS = _number(
     "max-buffers",
-    "MIB",
-    "MiB in memory for requests that arrive slowly and answers that are read slowly; above it, the answer is 503 "
-    "ServerBusy.",
+    "Most memory for requests that arrive slowly and answers that are read slowly, in MiB; beyond it, requests are "
+    "answered 503 ServerBusy.",
     parse_limit,
     str(_LIMITS.buffered_mebibytes_max),
-    form=NUMBER_FORM,
+    "MIB",
 )
 TARGETS = Option(
     "targets",
     "azure|ACCOUNT,PARTITION",
-    "Entities a second of an account and of a partition; above them, the answer is 503 ServerBusy. azure: 20000,2000.",
+    "Entities a second of an account and of a partition; requests beyond them are answered 503 ServerBusy. azure: "
+    "20000,2000.",
     parse_targets,
 )
 LOG_LEVEL = Option(
@@ -598,7 +594,7 @@ ADMIN = Option(
 PRINT = Option(
     "print",
     "|".join(READY_FORMS),
-    "Form of the lines that say that the server is ready; json is one line with its addresses and ports.",
+    "Form of the message that the server is ready; json is one line with its addresses and ports.",
     one_of(READY_FORMS),
     READY_TEXT,
 )
@@ -610,15 +606,10 @@ CONTROL = Option(
     parse_control_port,
     form=NUMBER_FORM,
 )
-REALISM = Option(
+REALISM = _switch(
     "realism",
-    "true|false",
-    "For tests, with --control: be as slow and as divided as Azure. Names of deleted tables are taken for 40 s, pages "
-    "end with partition ranges, the secondary is behind.",
-    parse_truth,
-    "false",
-    form=TRUTH_FORM,
-    bare="true",
+    "For tests, with --control: act as Azure does where one machine differs. Names of deleted tables are taken for "
+    "40 s, pages end with partition ranges, the secondary lags behind.",
 )
 EXPLORER = Option(
     "explorer",
@@ -630,19 +621,13 @@ EXPLORER = Option(
     form=EXPLORER_FORM,
     bare="true",
 )
-METRICS_TABLES = Option(
-    "metrics-tables",
-    "true|false",
-    "Let metrics count by account and table too, with their names.",
-    parse_truth,
-    "false",
-    form=TRUTH_FORM,
-    bare="true",
+METRICS_TABLES = _switch(
+    "metrics-tables", "Let metrics count by account and table too, with their names."
 )
 INSIGHT = Option(
     "insight",
     "|".join(INSIGHT_FORMS),
-    "How the admin address tells of partitions: by their keys, by hashes of their keys, or not at all.",
+    "How the admin address names partitions: by their keys, by hashes of their keys, or not at all.",
     one_of(INSIGHT_FORMS),
     "keys if --admin is on a loopback address, else hashed",
 )
