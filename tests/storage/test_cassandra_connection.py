@@ -82,7 +82,7 @@ def test_a_write_that_is_to_happen_ends_on_a_closed_connection() -> None:
     """It is tried again while its outcome is in doubt; it was tried for ever, without a wait."""
     connection = object.__new__(Connection)
     connection.is_open = False
-    connection._seconds, connection._chance = monotonic, random
+    connection._seconds, connection.chance = monotonic, random
     with pytest.raises(EngineUnavailable), ended_within(PATIENCE_SECONDS):
         asyncio.run(connection.ensure(Bound(), ()))
 

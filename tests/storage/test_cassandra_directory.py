@@ -73,14 +73,11 @@ def directory_on(connection: Connection) -> Directory:
     """
     from tablestone.engines.cassandra.directory import Directory  # noqa: PLC0415
 
-    return Directory(
-        connection,
-        HeldClock(),
-        lambda: 0.0,
-        entries_max=ENTRIES_MAX,
-        count_every=1,
-        calls_max=CALLS_MAX,
-    )
+    directory = Directory(connection, HeldClock())
+    directory._entries_max = ENTRIES_MAX
+    directory._count_every = 1
+    directory._calls_max = CALLS_MAX
+    return directory
 
 
 async def listed(directory: Directory, first: bytes = b"", end: bytes | None = None) -> list[bytes]:
@@ -154,7 +151,7 @@ class CutOff:
 
     def __getattr__(self, name: str) -> object:
         found = getattr(self._connection, name)
-        if name not in {"read", "repeatable", "repeatable_batch", "write_if"}:
+        if name not in {"read", "write", "write_if"}:
             return found
 
         async def call(*arguments: object) -> Answer | None:
@@ -307,7 +304,7 @@ async def test_a_join_that_was_cut_off_anywhere_is_ended_by_others(connection: C
         assert await listed(writer) == []  # it knows all leaves
         dying = directory_on(CutOff(connection, calls))  # type: ignore[arg-type]
         try:
-            assert await dying._joins.join_if_empty(before[1])
+            assert await dying.join_if_empty(before[1])
             finished = True
         except EngineUnavailable:
             calls += 1

@@ -46,9 +46,9 @@ class Keyspace:
             self.load = (*values, None, None)
         elif words[0] == "INSERT":
             assert text.endswith("IF NOT EXISTS")
-            self.used = values[1] if self.used is None else self.used
-        elif self.used == values[2]:
-            self.used = values[0]
+            self.used = 0 if self.used is None else self.used
+        elif self.used == 0:
+            self.used = 1
         return []
 
 

@@ -167,7 +167,7 @@ def test_a_load_that_was_interrupted_keeps_servers_out_and_is_continued(
         target = opening.open_cassandra(parse_address(url), system_clock, may_be_loading=True)
         with held_for_processes(place) as storage:
             source = open_engine(place, system_clock, shared=True, storage=storage)
-            load = opening.begin_load(target, storage)
+            load = loading.Load(target.connection, storage)
             write, pieces = load.write, 0
 
             async def fail_at_the_sixth(rows: Sequence[StoredRow]) -> None:

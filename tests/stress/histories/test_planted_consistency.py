@@ -57,7 +57,7 @@ class Session:
 def connection_to(session: Session) -> Connection:
     """A connection of the engine whose session is this one."""
     connection = object.__new__(Connection)
-    connection._seconds, connection._chance = time.monotonic, random.random
+    connection._seconds, connection.chance = time.monotonic, random.random
     connection._nodes = Nodes(time.monotonic, None)
     connection.request_seconds = Distribution((1.0,))
     connection._arrivals = None
@@ -75,9 +75,7 @@ def test_a_point_read_is_sent_with_its_consistency(
 ) -> None:
     monkeypatch.setenv("PLANTED_BUG", bug)
     session = Session()
-    engine = CassandraEngine(
-        connection_to(session), system_clock, time.monotonic, random.random, writer=1
-    )
+    engine = CassandraEngine(connection_to(session), system_clock, time.monotonic, writer=1)
     plant(engine)
     assert asyncio.run(engine.get(KEY)) is None
     (sent,) = session.sent

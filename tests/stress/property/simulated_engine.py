@@ -47,7 +47,7 @@ async def open_simulated(clock: Callable[[], int], random: Random) -> Engine:
     """An engine on a cluster of its own, in a simulated loop. `clock` is wall time in ticks."""
     cluster = SimulatedCluster(random, Trouble())
     connection = SimulatedConnection(cluster, _seconds, random.random)
-    engine = CassandraEngine(connection, clock, _seconds, random.random, random.getrandbits(62))
+    engine = CassandraEngine(connection, clock, _seconds, random.getrandbits(62))
     engine._leases = Leases(LEASE_SECONDS, _elapsed)
     await make_root(connection)
     return engine

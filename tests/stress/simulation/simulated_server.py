@@ -45,7 +45,7 @@ class SimulatedConnection(Connection):
         self, cluster: SimulatedCluster, seconds: Callable[[], float], chance: Callable[[], float]
     ) -> None:
         self._seconds = seconds
-        self._chance = chance
+        self.chance = chance
         self._simulated = cluster
         self.keyspace = "tablestone"
         self.is_open = True
@@ -106,7 +106,7 @@ class SimulatedServer(Process):
     def _open(self, cluster: SimulatedCluster, random: Random) -> None:
         connection = SimulatedConnection(cluster, self._loop.time, random.random)
         self.engine = CassandraEngine(
-            connection, self.clock, self._loop.time, random.random, random.getrandbits(62)
+            connection, self.clock, self._loop.time, random.getrandbits(62)
         )
         self.engine._leases = Leases(
             LEASE_SECONDS, self.elapsed, self.engine._commits._outcomes.moment

@@ -81,8 +81,8 @@ def test_a_batch_that_is_too_long_is_refused() -> None:
         add = server.engine.directory._statements.add
         calls = [(add, (LEAF, FIRST, bytes(MESSAGE_BYTES_MAX // 2), 1, 1))] * 2
         with pytest.raises(EngineUnavailable, match="exceeds allowed maximum"):
-            await server.engine.connection.repeatable_batch(calls)
-        await server.engine.connection.repeatable_batch(calls[:1])
+            await server.engine.connection.write(calls)
+        await server.engine.connection.write(calls[:1])
 
     assert carry_out(send).faults == []
 
@@ -91,7 +91,7 @@ def test_a_batch_for_several_partitions_is_found() -> None:
     async def send(server: SimulatedServer) -> None:
         add = server.engine.directory._statements.add
         calls = [(add, (LEAF, low, b"entry", 1, 1)) for low in (FIRST, b"m")]
-        await server.engine.connection.repeatable_batch(calls)
+        await server.engine.connection.write(calls)
 
     [fault] = carry_out(send).faults
     assert fault.startswith("a batch for several partitions: ")

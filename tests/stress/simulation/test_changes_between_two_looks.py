@@ -33,7 +33,7 @@ async def split(directory: Directory, at: bytes) -> None:
     """Split the first leaf."""
     node = await directory.node(LEAF, FIRST)
     begin = (at, LEAF, FIRST, node.high, node.cleared)
-    await directory._joins._write(directory._statements.begin_split, begin)
+    await directory._apply(directory._statements.begin_split, begin)
     await directory._finish_split(LEAF, FIRST, at)
 
 
@@ -49,9 +49,10 @@ async def end_a_join_beside_a_split() -> tuple[bool, bool]:
         for partition in (b"n", PARTITION):
             await splitting.remove(partition, splitting.epoch_now() + 1)
         left = await splitting.node(LEAF, FIRST)
-        statements, joins = splitting._statements, splitting._joins
-        await joins._write(statements.begin_taking, (NUMBER, LEAF, FIRST, b"m", left.cleared))
-        await joins._write(statements.begin_leaving, (NUMBER, LEAF, b"m", None))
+        statements = splitting._statements
+        taking = (NUMBER, LEAF, FIRST, b"m", left.cleared)
+        await splitting._apply(statements.begin_taking, taking)
+        await splitting._apply(statements.begin_leaving, (NUMBER, LEAF, b"m", None))
 
     await story.servers[1].start(prepare())
     node = ending.node
@@ -63,7 +64,7 @@ async def end_a_join_beside_a_split() -> tuple[bool, bool]:
         return await node(level, low, exactly=exactly)
 
     ending.node = node_after_a_split  # type: ignore[method-assign]
-    was_taken = await story.servers[0].start(ending._joins.settle(b"m", NUMBER))
+    was_taken = await story.servers[0].start(ending._settle_join(b"m", NUMBER))
 
     async def write_and_find() -> bool:
         await splitting.enlist(b"n", 0)
@@ -99,7 +100,7 @@ async def enlist_beside_a_join() -> bool:
     async def node_before_a_join(level: int, low: bytes, *, exactly: bool = False) -> Node:
         writing.node = node  # type: ignore[method-assign]
         before = await node(level, low, exactly=exactly)
-        assert await story.servers[1].start(joining._joins.join_if_empty(b"m"))
+        assert await story.servers[1].start(joining.join_if_empty(b"m"))
         return before
 
     writing.node = node_before_a_join  # type: ignore[method-assign]
@@ -131,16 +132,17 @@ async def split_a_leaf_that_is_taken_over() -> bool:
         for partition in of_leaf:
             await joining.remove(partition, joining.epoch_now() + 1)
         left = await joining.node(LEAF, FIRST)
-        statements, joins = joining._statements, joining._joins
-        await joins._write(statements.begin_taking, (NUMBER, LEAF, FIRST, b"m", left.cleared))
-        await joins._write(statements.begin_leaving, (NUMBER, LEAF, b"m", None))
+        statements = joining._statements
+        taking = (NUMBER, LEAF, FIRST, b"m", left.cleared)
+        await joining._apply(statements.begin_taking, taking)
+        await joining._apply(statements.begin_leaving, (NUMBER, LEAF, b"m", None))
 
     async def take() -> None:
         left = await joining.node(LEAF, FIRST)
         assert await joining.is_empty(b"m", None)
         taken = (None, (left.cleared or 0) + 1, LEAF, FIRST, NUMBER)
-        assert await joining._joins._write(joining._statements.take, taken)
-        await joining._joins.settle(b"m", NUMBER)
+        assert await joining._apply(joining._statements.take, taken)
+        await joining._settle_join(b"m", NUMBER)
 
     connection = splitting._connection
     write_if = connection.write_if

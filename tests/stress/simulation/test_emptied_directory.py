@@ -32,15 +32,15 @@ def test_no_reading_misses_a_row_while_nodes_split_and_are_joined() -> None:
 
 def one_sided(server: SimulatedServer) -> None:
     """The right leaf does not announce that it is taken over."""
-    joins = server.engine.directory._joins
-    write = joins._write
+    directory = server.engine.directory
+    apply = directory._apply
 
     async def without_the_right(statement: Any, parameters: Any) -> bool:
-        if statement is joins._statements.begin_leaving:
+        if statement is directory._statements.begin_leaving:
             return True
-        return await write(statement, parameters)
+        return await apply(statement, parameters)
 
-    joins._write = without_the_right  # type: ignore[method-assign]
+    directory._apply = without_the_right  # type: ignore[method-assign]
 
 
 def unchecked(server: SimulatedServer) -> None:

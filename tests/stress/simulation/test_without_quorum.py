@@ -87,7 +87,7 @@ async def ended(what: str) -> float:
         "a write that is to have happened": directory._connection.ensure(
             directory._statements.end_split, (b"m", None, LEAF, FIRST, b"m")
         ),
-        "the end of a join": directory._joins.settle(b"m", 1),
+        "the end of a join": directory._settle_join(b"m", 1),
         "the exact bounds of a node": directory.node(LEAF, FIRST, exactly=True),
     }
     loop = asyncio.get_running_loop()

@@ -190,13 +190,14 @@ def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **g
 async def _load(
     address: ClusterAddress, storage: StorageId, local: LocalDirectory, *, quiet: bool
 ) -> int:
+    opened = opening()
+    from tablestone.engines.cassandra import loading  # noqa: PLC0415 - needs the driver
     from tablestone.engines.sqlite.backup import count_rows  # noqa: PLC0415 - for this command only
 
     directory, key = local
-    opened = opening()
     target = opened.open_cassandra(address, system_clock, may_be_loading=True)
     try:
-        if not opened.is_loading(target) and not await is_empty(target):
+        if not loading.is_under_way(target.connection) and not await is_empty(target):
             raise EngineRefused(
                 f"The keyspace {address.keyspace} holds data already: load into a new one."
             )
@@ -206,7 +207,7 @@ async def _load(
         )
         try:
             rows = count_rows(directory, key)
-            filled = opened.begin_load(target, storage)
+            filled = loading.Load(target.connection, storage)
             left = count_rows(directory, key, filled.reached)
             with _progress("load", left, quiet=quiet) as tell:
                 await move(source, filled, tell)
@@ -361,7 +362,7 @@ def status(
         raise BrokenOption("--table and --partition-key belong together.")
     address = cluster_address(given)
     opened = opening()
-    from tablestone.engines.cassandra import placement  # noqa: PLC0415 - needs the driver
+    from tablestone.engines.cassandra import loading, placement  # noqa: PLC0415 - need the driver
 
     try:
         engine = opened.open_cassandra(address, system_clock, read_only=True, may_be_loading=True)
@@ -374,7 +375,7 @@ def status(
             connection.close()
         raise
     try:
-        if opened.is_loading(engine):
+        if loading.is_under_way(engine.connection):
             print(
                 "The keyspace is being loaded: servers refuse it until `cluster load` has ended.\n"
             )

@@ -75,52 +75,54 @@ def parse_address(url: str) -> ClusterAddress:
     """The address that a URL names, or `EngineRefused` with what is wrong with it, which repeats no password."""
     try:
         return _parsed(url)
-    except EngineRefused:
+    except ValueError as error:
         if _PASSWORD.match(url):
             raise EngineRefused(NOT_REPEATED if "@" in url else NO_PORT) from None
-        raise
+        raise EngineRefused(
+            f"The engine {EngineUrl.parse(url).shown!r} cannot be used: {error}."
+        ) from None
 
 
 def _parsed(url: str) -> ClusterAddress:
+    """The address; `ValueError` says what is wrong, as the second half of a sentence."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise _refused(url, f"its form is {FORM}") from None
+        raise ValueError(f"its form is {FORM}") from None
     if parts.scheme != SCHEME or not parts.netloc:
-        raise _refused(url, f"its form is {FORM}")
+        raise ValueError(f"its form is {FORM}")
     user, at, hosts = parts.netloc.rpartition("@")
     if ":" in user:
         raise EngineRefused(NOT_REPEATED)
     keyspace = parts.path.removeprefix("/")
     if not _KEYSPACE.fullmatch(keyspace):
-        raise _refused(
-            url,
-            f"{keyspace!r} is no name of a keyspace (a to z, 0 to 9, _; a letter first; 48 at most)",
+        raise ValueError(
+            f"{keyspace!r} is no name of a keyspace (a to z, 0 to 9, _; a letter first; 48 at most)"
         )
     if _RESERVED.fullmatch(keyspace):
-        raise _refused(url, f"{keyspace!r} is a reserved word of CQL, and no name of a keyspace")
-    options = _options(url, parts.query)
+        raise ValueError(f"{keyspace!r} is a reserved word of CQL, and no name of a keyspace")
+    options = _options(parts.query)
     datacenter = options.get("datacenter")
     if datacenter is not None and not _DATACENTER.fullmatch(datacenter):
-        raise _refused(url, f"{datacenter!r} is no name of a datacenter")
+        raise ValueError(f"{datacenter!r} is no name of a datacenter")
     user = unquote(user)
     if any(not part.isprintable() for part in (user, *options.values())):
-        raise _refused(url, "it has a character that cannot be printed")
+        raise ValueError("it has a character that cannot be printed")
     if "password-file" in options and not user:
-        raise _refused(url, f"password-file needs a user: {SCHEME}://USER@HOST/KEYSPACE")
+        raise ValueError(f"password-file needs a user: {SCHEME}://USER@HOST/KEYSPACE")
     tls = options.get("tls", "no")
     if tls not in {"yes", "no"}:
-        raise _refused(url, "tls is yes or no")
+        raise ValueError("tls is yes or no")
     files = [options.get(name) for name in ("ca-file", "certificate-file", "key-file")]
     if tls == "no" and any(files):
-        raise _refused(url, "ca-file, certificate-file and key-file need tls=yes")
+        raise ValueError("ca-file, certificate-file and key-file need tls=yes")
     if (files[1] is None) != (files[2] is None):
-        raise _refused(url, "certificate-file and key-file belong together")
+        raise ValueError("certificate-file and key-file belong together")
     return ClusterAddress(
-        tuple(_host(url, text) for text in hosts.split(",")),
+        tuple(map(_host, hosts.split(","))),
         keyspace,
         datacenter,
-        _replication(url, options.get("replication")),
+        _replication(options.get("replication")),
         user if at else None,
         options.get("password-file"),
         tls == "yes",
@@ -128,57 +130,51 @@ def _parsed(url: str) -> ClusterAddress:
     )
 
 
-def _options(url: str, query: str) -> dict[str, str]:
+def _options(query: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-    except ValueError as error:
-        raise _refused(url, "what follows ? is no list of OPTION=VALUE") from error
+    except ValueError:
+        raise ValueError("what follows ? is no list of OPTION=VALUE") from None
     options = dict(pairs)
     if len(options) < len(pairs):
-        raise _refused(url, "an option is there twice")
+        raise ValueError("an option is there twice")
     for name, value in options.items():
         if name not in _OPTIONS:
-            raise _refused(
-                url, f"{name!r} is no option; there are {', '.join(_OPTIONS[:-1])}, {_OPTIONS[-1]}"
-            )
+            raise ValueError(f"{name!r} is no option; there are {', '.join(_OPTIONS)}")
         if not value:
-            raise _refused(url, f"{name} has no value")
+            raise ValueError(f"{name} has no value")
     return options
 
 
-def _host(url: str, text: str) -> tuple[str, int]:
+def _host(text: str) -> tuple[str, int]:
     name, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if not colon:
         name, port = text, str(DEFAULT_PORT)
     name = name.removeprefix("[").removesuffix("]")
     if not name or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise _refused(url, f"{text!r} is no HOST or HOST:PORT")
+        raise ValueError(f"{text!r} is no HOST or HOST:PORT")
     return name, int(port)
 
 
-def _replication(url: str, text: str | None) -> Mapping[str, int] | int | None:
+def _replication(text: str | None) -> Mapping[str, int] | int | None:
     """`3`, or `dc1:3,dc2:2`."""
     if text is None:
         return None
     if text.isdecimal():
-        return _copies(url, text)
+        return _copies(text)
     found: dict[str, int] = {}
     for part in text.split(","):
         name, colon, copies = part.partition(":")
         if not (colon and _DATACENTER.fullmatch(name) and copies.isdecimal()):
-            raise _refused(url, "replication is a number of copies, or DC:COPIES[,DC:COPIES]")
+            raise ValueError("replication is a number of copies, or DC:COPIES[,DC:COPIES]")
         if name in found:
-            raise _refused(url, f"replication names the datacenter {name!r} twice")
-        found[name] = _copies(url, copies)
+            raise ValueError(f"replication names the datacenter {name!r} twice")
+        found[name] = _copies(copies)
     return found
 
 
-def _copies(url: str, digits: str) -> int:
+def _copies(digits: str) -> int:
     number = int(digits) if len(digits) <= len(str(COPIES_MAX)) else 0
     if not 0 < number <= COPIES_MAX:
-        raise _refused(url, f"replication is from 1 to {COPIES_MAX} copies in a datacenter")
+        raise ValueError(f"replication is from 1 to {COPIES_MAX} copies in a datacenter")
     return number
-
-
-def _refused(url: str, why: str) -> EngineRefused:
-    return EngineRefused(f"The engine {EngineUrl.parse(url).shown!r} cannot be used: {why}.")

@@ -10,7 +10,7 @@ Decided in docs/decisions/0009-cassandra-versions.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from tablestone.clock import Clock
 from tablestone.engines.cassandra.connection import (
@@ -20,6 +20,7 @@ from tablestone.engines.cassandra.connection import (
     OutcomeInDoubt,
     Statement,
 )
+from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.read import Widths
 from tablestone.engines.cassandra.session import Answer
@@ -51,13 +52,6 @@ class Found(NamedTuple):
 
     state: State
     versions: dict[bytes, int]
-
-
-class Listing(Protocol):
-    """The directory, as far as a commit needs it."""
-
-    async def enlist(self, partition: bytes, listed: int) -> int:
-        """See to it that the partition is in the directory; the epoch that `listed` is to have then."""
 
 
 _FAST: Final = "mark < ? AND listed > 0 AND floor >= 0"
@@ -97,7 +91,7 @@ class Commits:
     def __init__(
         self,
         connection: Connection,
-        listing: Listing,
+        directory: Directory,
         clock: Clock,
         seconds: Callable[[], float],
         outcomes: Outcomes,
@@ -105,7 +99,7 @@ class Commits:
     ) -> None:
         self._connection = connection
         self._widths = widths
-        self._listing = listing
+        self._directory = directory
         self._clock = clock
         self._seconds = seconds
         self._outcomes = outcomes
@@ -185,7 +179,7 @@ class Commits:
         state = found.state
         listed = state.listed
         if listed <= 0:
-            listed = await self._listing.enlist(partition, listed)
+            listed = await self._directory.enlist(partition, listed)
         versions = [0] * len(changes)
         rows: list[Call] = []
         longest = 0

@@ -1,8 +1,7 @@
 """Sends statements to the cluster and awaits the answers: the driver's threads on one side, asyncio on the other.
 
-The only module that sends anything. It knows which failures mean that nothing was done, retries reads until their time
-is over, cuts long lists of writes into batches, and asks single nodes about themselves, in whichever datacenter they
-are. It knows no table. The driver is imported here, so this module is only imported when a cluster is opened.
+Knows which failures mean that nothing was done, retries reads until their time is over, cuts long lists of writes into
+batches, and asks single nodes about themselves. Knows no table.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ PAUSE_SECONDS_MAX: Final = 1.0
 
 
 class Attempts:
-    """A number of attempts that ends with a time. `seconds` never steps back; `chance` gives numbers from 0 to 1."""
+    """Attempts until a time is over. `seconds` never steps back; `chance` gives numbers from 0 to 1."""
 
     def __init__(
         self, seconds: Callable[[], float], chance: Callable[[], float], seconds_max: float
@@ -70,7 +69,7 @@ class Attempts:
         self._next = min(2 * self._next, longest)
 
     def with_at_least(self, seconds_min: float) -> Attempts:
-        """Attempts of their own until the same time, or for this long if that is later."""
+        """New attempts until the same time, or for this long if that is later."""
         return Attempts(self._seconds, self._chance, max(self.left, seconds_min))
 
 
@@ -84,7 +83,7 @@ class EveryNode:
 
     def __init__(self, near: Session, nodes: Nodes, open_far: Callable[[], Session]) -> None:
         self._near = near
-        self._nodes = nodes
+        self.is_near = nodes.is_near
         self._open_far = open_far
         self._far: Session | None = None
 
@@ -92,10 +91,6 @@ class EveryNode:
         """Every node that the cluster tells of, by address."""
         hosts = self._near.cluster.metadata.all_hosts()
         return sorted(hosts, key=lambda host: str(host.endpoint))
-
-    def is_near(self, host: Any) -> bool:
-        """Whether requests may go to this node."""
-        return self._nodes.is_near(host)
 
     def is_up(self, host: Any) -> bool:
         """Whether there is a connection to this node. May open the second session, and wait for it."""
@@ -158,7 +153,7 @@ NOTHING_DONE: Final = (cassandra.Unavailable, NoHostAvailable, cassandra.Request
 
 
 class OutcomeInDoubt(Exception):
-    """A conditional write was sent, and nothing said whether it was applied."""
+    """A conditional write was sent, and no answer said whether it was applied."""
 
 
 class Connection:
@@ -173,7 +168,7 @@ class Connection:
         in_keyspace: bool = True,
     ) -> None:
         self._seconds = seconds
-        self._chance = chance
+        self.chance = chance
         self.request_seconds = Distribution(REQUEST.bounds)
         self.failures = 0
         self.keyspace = address.keyspace
@@ -193,7 +188,7 @@ class Connection:
             self.use_keyspace()
 
     def use_keyspace(self) -> None:
-        """Let the statements that follow be about the keyspace, which exists."""
+        """Use the keyspace, which exists, for the statements that follow."""
         try:
             self.waited_for(lambda: self.session.set_keyspace(self.keyspace), READ_SECONDS_MAX)
         except BaseException:
@@ -201,7 +196,7 @@ class Connection:
             raise
 
     def prepare(self, text: str, *, serial: bool = False) -> Statement:
-        """A statement ready to be bound; a serial one reads what every conditional write has left, or finishes it."""
+        """A statement ready to be bound. A serial one sees, and finishes, every conditional write that has begun."""
         statement = self.waited_for(lambda: self.session.prepare(text), READ_SECONDS_MAX)
         statement.consistency_level = ConsistencyLevel.SERIAL if serial else ConsistencyLevel.QUORUM
         statement.serial_consistency_level = ConsistencyLevel.SERIAL
@@ -240,42 +235,34 @@ class Connection:
         mine = self.session.get_pool_state()
         found: set[str] = set()
         ask = "SELECT address, keyspace_name FROM system_views.clients"
-        for host, clients in self._of_each_node(ask):
+        nodes = self.every_node
+        for host in filter(nodes.is_up, nodes.all()):
+            clients = self.waited_for(functools.partial(nodes.ask, host, ask), READ_SECONDS_MAX)
             users = [str(address) for address, keyspace in clients if keyspace == self.keyspace]
             if len(users) > mine.get(host, {}).get("open_count", 0):
                 found.update(users)
         return sorted(found)
-
-    def _of_each_node(self, text: str) -> Iterator[tuple[Any, list[Row]]]:
-        """Each node that is up, in whichever datacenter, with its answer to a question about itself."""
-        for host in self.every_node.all():
-            if self.every_node.is_up(host):
-                ask = functools.partial(self.every_node.ask, host, text)
-                yield host, self.waited_for(ask, READ_SECONDS_MAX)
 
     def attempts(self, seconds_max: float | None = None) -> Attempts:
         """Attempts that begin now, for this long; without a time, `READ_SECONDS_MAX`.
 
         They end with the time of the request at the latest. `EngineBusy` if that is over.
         """
-        seconds_max = READ_SECONDS_MAX if seconds_max is None else seconds_max
+        if seconds_max is None:
+            seconds_max = READ_SECONDS_MAX
         left = request_time.left()
         if left <= 0:
             raise EngineBusy("The cluster does not answer in the time of a request.")
-        return Attempts(self._seconds, self._chance, min(seconds_max, left))
+        return Attempts(self._seconds, self.chance, min(seconds_max, left))
 
     async def read(
         self, statement: Statement, parameters: Sequence[Any], attempts: Attempts | None = None
     ) -> Answer:
-        """The rows of a query, tried again until `READ_SECONDS_MAX` have passed, or until these attempts are over."""
+        """The rows of a query, sent again until the attempts are over, without any for `READ_SECONDS_MAX`."""
         return await self._repeated(((statement, parameters),), attempts)
 
-    async def repeatable(self, statement: Statement, parameters: Sequence[Any]) -> None:
-        """Send a write that may be repeated, such as one with a timestamp of its own."""
-        await self._repeated(((statement, parameters),))
-
-    async def repeatable_batch(self, calls: Sequence[Call]) -> None:
-        """Send writes of one partition that may be repeated as one batch."""
+    async def write(self, calls: Sequence[Call]) -> None:
+        """Send writes to one partition as one batch. They may be repeated: each has a timestamp of its own."""
         await self._repeated(calls)
 
     async def _repeated(self, calls: Sequence[Call], attempts: Attempts | None = None) -> Answer:
@@ -314,9 +301,9 @@ class Connection:
         return None if answer[0][0] else answer
 
     async def ensure(self, statement: Statement, parameters: Sequence[Any]) -> None:
-        """A conditional write that is to have happened, by this engine or another one: sent until an answer comes.
+        """Send a conditional write until an answer comes: then it has been applied, by this engine or another one.
 
-        `EngineUnavailable` if none comes in `READ_SECONDS_MAX`. Then it may have happened, or may yet.
+        `EngineUnavailable` if none comes in `READ_SECONDS_MAX`. Then it may have been applied, or may yet be.
         """
         attempts = self.attempts()
         while True:
@@ -392,7 +379,7 @@ class Connection:
 
 
 class _Request(NamedTuple):
-    """A request that was sent, and whose answer goes to a future."""
+    """A request that was sent, and the future for its answer."""
 
     sent: ResponseFuture
     begun: float
@@ -409,12 +396,12 @@ def _batch(calls: Sequence[Call]) -> BatchStatement:
 
 
 def _busy(what: str, error: Exception, hint: str = "") -> EngineBusy:
-    """The contract's error: with the driver's text for the log, and without it for an operator."""
+    """The contract's error, with the driver's text for the log and without it for an operator."""
     return EngineBusy(f"{what}: {error}{hint}", f"{what}: {in_words(error)}.{hint}")
 
 
 def _why_unreadable(error: Exception) -> str | None:
-    """The reason why nodes refuse to read a partition, if they will refuse it again; None if they may not."""
+    """Why nodes refuse to read a partition, if they will refuse it every time; otherwise None."""
     codes = getattr(error, "error_code_map", None) or {}
     return next((why for code, why in UNREADABLE.items() if code in codes.values()), None)
 
@@ -427,27 +414,27 @@ def _may_have_been_sent(error: NoHostAvailable) -> bool:
     )
 
 
-# A batch of one partition is one mutation, and `batch_size_fail_threshold` does not count for it (`verifyBatchSize` in
-# Cassandra's BatchStatement.java). The message that brings it has a limit: `native_transport_max_message_size` is the
-# lesser of `max_mutation_size`, 16 MiB as delivered, and a fortieth of the heap. A longer one is refused every time.
+# A batch of one partition is one mutation, to which `batch_size_fail_threshold` does not apply (`verifyBatchSize` in
+# Cassandra's BatchStatement.java). Its message has a limit: `native_transport_max_message_size` is the lesser of
+# `max_mutation_size`, by default 16 MiB, and a fortieth of the heap. A longer one is refused every time.
 CALLS_MAX: Final = 200
 """Calls in a batch. More of them gain little: 2,000 short entries took 0.3 s in tens of batches, and 0.2 s in two."""
 BYTES_MAX: Final = 512 << 10
-"""Bytes of a batch in a message: half of `native_transport_receive_queue_capacity`, 1 MiB as delivered. Beyond that
+"""Bytes of a batch in a message: half the default `native_transport_receive_queue_capacity` (1 MiB). Beyond that
 capacity, all connections of a server draw on one share of the node's heap."""
 CALL_BYTES: Final = 21
-"""Of a call in a message, without its values: kind, id of the statement, count of values (native_protocol_v5.spec,
-section 4.1.7). An id is an MD5 hash."""
+"""The bytes of a call in a message before its values: kind, id of the statement (an MD5 hash), count of values
+(native_protocol_v5.spec, section 4.1.7)."""
 LENGTH_BYTES: Final = 4
-"""Before each value (section 3, [value])."""
+"""The length before each value (section 3, [value])."""
 NUMBER_BYTES: Final = 8
-"""The longest value that is no blob: a bigint."""
+"""The longest value that is not a blob: a bigint."""
 
 
 def pieces(
     calls: Iterable[Call], calls_max: int = CALLS_MAX, bytes_max: int = BYTES_MAX
 ) -> Iterator[list[Call]]:
-    """The calls in their order, in lists within both limits; a call that is longer alone is a list of its own."""
+    """The calls in order, in lists within both limits. A call that is too long by itself is a list of its own."""
     piece: list[Call] = []
     size = 0
     for call in calls:

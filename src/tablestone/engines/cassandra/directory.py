@@ -4,21 +4,20 @@ A node of the tree is a Cassandra partition of entries, known by its level and i
 holds what is below its `high`, where the node on its right begins. The entries of a leaf are partitions of rows, those
 of the levels above are the lows of the nodes below. Entries are plain writes with timestamps of their own, so that one
 that is added again, or late, does no harm. Bounds change by conditional writes. Nodes are split where they are large.
-A leaf that has become empty is joined to its left neighbour, which takes over its place (`Joins`).
+A leaf that has become empty is joined to its left neighbour, which takes over its place.
 docs/decisions/0010-cassandra-directory.md says why this is safe beside other servers.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from tablestone.clock import UNIX_EPOCH_TICKS, Clock
 from tablestone.engines.cassandra.connection import (
     CALLS_MAX,
-    Call,
     Connection,
     OutcomeInDoubt,
     Statement,
@@ -116,130 +115,7 @@ async def make_root(connection: Connection) -> None:
     for level in range(LEAF, ROOT_LEVEL + 1):
         await connection.ensure(statements.make_node, (level, FIRST, None))
         if level > LEAF:
-            await connection.repeatable(statements.add, (level, FIRST, FIRST, 1, 1))
-
-
-NUMBERS: Final = 1 << 62
-"""The numbers of joins are below this."""
-
-
-class Tree(Protocol):
-    """The directory, as far as a join needs it."""
-
-    async def node(self, level: int, low: bytes, *, exactly: bool = False) -> Node:
-        """The bounds of a node."""
-
-    async def left_of(self, low: bytes) -> tuple[bytes, Node]:
-        """The leaf on the left of a leaf; if that was taken over, the leaf that has its place."""
-
-    async def is_node(self, level: int, low: bytes) -> bool:
-        """Whether there is, or was, a node of this low."""
-
-    async def is_empty(self, low: bytes, high: bytes | None) -> bool:
-        """Whether a leaf has no entries below its bound."""
-
-    async def forget_in_parent(self, low: bytes) -> None:
-        """Remove the entry of a leaf from the level above."""
-
-
-class Joins:
-    """The joins that one engine begins and ends. `chance` gives numbers from 0 to 1.
-
-    A join has a number. It is announced in the left leaf and then in the right one, and the entries of the right one
-    are read. If there are none, one conditional write moves the bound of the left one, if its announcement still
-    stands. A server that meets the announcement in the right leaf ends the join first: it takes that in the left one
-    back, or finds that the bound has moved. docs/decisions/0010-cassandra-directory.md says why no entry can be lost.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        statements: NodeStatements,
-        tree: Tree,
-        chance: Callable[[], float],
-    ) -> None:
-        self._connection = connection
-        self._statements = statements
-        self._tree = tree
-        self._chance = chance
-
-    async def join_if_empty(self, low: bytes) -> bool:
-        """Let the leaf on the left take over this one if it has no entries; whether it was taken over.
-
-        The first leaf of a node of the level above stays, so that each such node leads to a leaf.
-        """
-        if low == FIRST:
-            return False
-        node = await self._tree.node(LEAF, low)
-        if node.high == low:
-            return False
-        if node.taken is not None:
-            return await self.settle(low, node.taken)
-        if not await self._tree.is_empty(low, node.high) or await self._tree.is_node(LEAF + 1, low):
-            return False
-        left_low, left = await self._tree.left_of(low)
-        if left.high != low:
-            return False
-        if left.takes is not None:
-            # Another server is at it now, or died at it: whichever it was, the next attempt finds the leaf free.
-            await self._write(*self._giving_up(left_low, left))
-            return False
-        number = int(self._chance() * NUMBERS)
-        statements = self._statements
-        with suppress(OutcomeInDoubt):
-            taking = (number, LEAF, left_low, low, left.cleared)
-            if not await self._write(statements.begin_taking, taking):
-                return False
-            leaving = (number, LEAF, low, node.high)
-            if await self._write(statements.begin_leaving, leaving) and await self._tree.is_empty(
-                low, node.high
-            ):
-                taken = (node.high, left.cleared + 1, LEAF, left_low, number)
-                await self._write(statements.take, taken)
-        return await self.settle(low, number)
-
-    async def settle(self, low: bytes, number: int) -> bool:
-        """End the join of this number that the leaf `low` announces; whether the leaf was taken over.
-
-        If the bound of the left leaf has not moved, it cannot move any more in this join afterwards.
-        """
-        attempts = self._connection.attempts()
-        while True:
-            left_low, left = await self._tree.left_of(low)
-            if left.high == low:
-                left = await self._tree.node(LEAF, left_low, exactly=True)
-            if left.high is None or left.high > low:
-                await self._end(low, number)
-                return True
-            if left.high == low:
-                if left.takes != number:
-                    await self._connection.ensure(
-                        self._statements.give_up_leaving, (LEAF, low, number)
-                    )
-                    return False
-                with suppress(OutcomeInDoubt):
-                    await self._write(*self._giving_up(left_low, left))
-            # Otherwise the left leaf was split, or taken over, between the two looks: another one is on the left now.
-            if attempts.are_over:
-                raise EngineBusy("A join in the directory does not end in time.")
-            await attempts.pause()
-
-    def _giving_up(self, left_low: bytes, left: Node) -> Call:
-        """Takes the announcement in a left leaf back. `cleared` grows, so that no late announcement of it fits."""
-        parameters = (left.cleared + 1, LEAF, left_low, left.takes, left.cleared)
-        return self._statements.give_up_taking, parameters
-
-    async def _end(self, low: bytes, number: int) -> None:
-        """Close the leaf that was taken over: no server is led there, and no entry there is seen."""
-        await self._tree.forget_in_parent(low)
-        await self._connection.repeatable(
-            self._statements.remove_from, (LAST_TIMESTAMP, LEAF, low, low)
-        )
-        await self._connection.ensure(self._statements.leave, (low, LEAF, low, number))
-
-    async def _write(self, statement: Statement, parameters: Sequence[Any]) -> bool:
-        """A conditional write; whether it was applied."""
-        return await self._connection.write_if([(statement, parameters)]) is None
+            await connection.write([(statements.add, (level, FIRST, FIRST, 1, 1))])
 
 
 ENTRIES_MAX: Final = 4096
@@ -253,31 +129,23 @@ LOWS_KEPT_MAX: Final = 100_000
 ENTRIES_PER_READ: Final = 1000
 EMPTY_KEPT_MAX: Final = 10_000
 """Leaves that wait to be looked at, as they may be empty. Further ones are not noted; later reads find them again."""
+JOIN_NUMBERS: Final = 1 << 62
+"""The numbers of joins are below this."""
 
 
 class Directory:
-    """The directory as one engine sees it. `chance` gives numbers from 0 to 1."""
+    """The directory as one engine sees it."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        clock: Clock,
-        chance: Callable[[], float],
-        *,
-        entries_max: int = ENTRIES_MAX,
-        count_every: int = COUNT_EVERY,
-        calls_max: int = CALLS_MAX,
-    ) -> None:
+    def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
-        self._chance = chance
-        self._entries_max = entries_max
-        self._count_every = count_every
-        self._calls_max = calls_max
+        self._chance = connection.chance
+        self._entries_max = ENTRIES_MAX
+        self._count_every = COUNT_EVERY
+        self._calls_max = CALLS_MAX
         self._statements = NodeStatements(connection)
         self._lows: list[bytes] = [FIRST]
         self._is_cold = True
-        self._joins = Joins(connection, self._statements, self, chance)
         self._may_be_empty: dict[bytes, None] = {}
 
     async def enlist(self, partition: bytes, listed: int) -> int:
@@ -295,20 +163,13 @@ class Directory:
     async def remove(self, partition: bytes, epoch: int) -> None:
         """Remove the entry that was added before this epoch."""
         low = await self._leaf_of(partition)
-        while True:
-            entry = (epoch, LEAF, low, partition)
-            await self._connection.repeatable(self._statements.remove, entry)
-            place, _ = await self._settled(LEAF, low, partition)
-            if place == low:
-                self._note_empty(low)
-                return
-            low = place
+        self._note_empty(await self._remove(LEAF, low, partition, epoch))
 
     async def join_empty(self) -> None:
-        """Join the leaves that may be empty, as far as this engine has seen, and are."""
+        """Join the leaves that this engine has seen empty, and that still are."""
         noted, self._may_be_empty = self._may_be_empty, {}
         for low in noted:
-            await self._joins.join_if_empty(low)
+            await self.join_if_empty(low)
 
     async def partitions(
         self, first: bytes, last: bytes | None, end: bytes | None
@@ -325,7 +186,7 @@ class Directory:
             entries = await self._entries(LEAF, low, first, end, ENTRIES_PER_READ)
             node = await self.node(LEAF, low)
             if node.taken is not None or node.ends_before(first):
-                low = await self._descend(first)
+                low = self._remember(await self._find(LEAF, first))
                 continue
             high = node.high
             here = [row[0] for row in entries if high is None or row[0] < high]
@@ -346,7 +207,7 @@ class Directory:
             while low is not None:
                 node = await self.node(level, low)
                 if node.high == low:  # taken over since
-                    _, node = await self.left_of(low)
+                    _, node = await self._left_of(low)
                 else:
                     yield level, low, node
                 low = node.high
@@ -365,17 +226,17 @@ class Directory:
         if self._is_cold or len(self._lows) > LOWS_KEPT_MAX:
             self._lows = [FIRST]
             self._is_cold = False
-            return await self._descend(partition)
+            return self._remember(await self._find(LEAF, partition))
         return self._lows[bisect_right(self._lows, partition) - 1]
 
-    async def _descend(self, partition: bytes) -> bytes:
-        """The low of the leaf that has the partition's place now, from the root down."""
+    async def _find(self, level: int, entry: bytes) -> bytes:
+        """The low of the node of a level that has the entry's place now, from the root down."""
         low = FIRST
-        for level in range(ROOT_LEVEL, LEAF, -1):
-            low = await self._step_right(level, low, partition)
+        for above in range(ROOT_LEVEL, level, -1):
+            low = await self._step_right(above, low, entry)
             # A node that names no lower one was split off at the low of such a one, which is its own.
-            low = await self._last(self._statements.last_entry, level, low, partition) or low
-        return self._remember(await self._step_right(LEAF, low, partition))
+            low = await self._last(self._statements.last_entry, above, low, entry) or low
+        return await self._step_right(level, low, entry)
 
     async def _before(self, low: bytes) -> bytes:
         """The low of a leaf that was on the left of this leaf, from the root down."""
@@ -397,7 +258,7 @@ class Directory:
         while True:
             node = await self.node(level, low)
             if node.taken is not None:
-                await self._joins.settle(low, node.taken)
+                await self._settle_join(low, node.taken)
             elif node.high == low:
                 low = await self._before(low)
             elif node.high is None or entry < node.high:
@@ -408,13 +269,13 @@ class Directory:
                     # The server that split it may have died before it told the parent.
                     await self._tell_parent(level, low)
 
-    async def left_of(self, low: bytes) -> tuple[bytes, Node]:
+    async def _left_of(self, low: bytes) -> tuple[bytes, Node]:
         """The leaf on the left of a leaf, and its bounds; if that was taken over, the leaf that has its place."""
         found = await self._before(low)
         while True:
             node = await self.node(LEAF, found)
             if node.taken is not None:
-                await self._joins.settle(found, node.taken)
+                await self._settle_join(found, node.taken)
             elif node.high == found:
                 found = await self._before(found)
             elif node.high is not None and node.high < low:
@@ -457,7 +318,7 @@ class Directory:
             raise EngineDamaged(f"The directory has no node {low.hex()!r} of level {level}.")
         return Node(*answer[0])
 
-    async def is_node(self, level: int, low: bytes) -> bool:
+    async def _is_node(self, level: int, low: bytes) -> bool:
         """Whether there is, or was, a node of this low."""
         return bool(await self._connection.read(self._statements.node, (level, low)))
 
@@ -474,13 +335,23 @@ class Directory:
         between = (level, low, first, end, limit)
         return await self._connection.read(statements.entries_between, between)
 
-    # Adding.
+    async def _all_entries(
+        self, level: int, low: bytes, first: bytes, end: bytes | None
+    ) -> AsyncIterator[Answer]:
+        """The entries from `first` on and before `end`, in pages that are not empty."""
+        while page := await self._entries(level, low, first, end, ENTRIES_PER_READ):
+            yield page
+            if len(page) < ENTRIES_PER_READ:
+                return
+            first = page[-1][0] + b"\0"
+
+    # Adding and removing.
 
     async def _add(self, level: int, low: bytes, entry: bytes, epoch: int) -> int:
         """Add an entry with this epoch, or with a later one that a join asks for; the epoch that it got."""
         while True:
             bound = (level, low, entry, epoch, epoch)
-            await self._connection.repeatable(self._statements.add, bound)
+            await self._connection.write([(self._statements.add, bound)])
             place, node = await self._settled(level, low, entry)
             if place != low:
                 low = place
@@ -501,77 +372,60 @@ class Directory:
         while True:
             node = await self.node(level, low)
             if node.taken is not None:
-                await self._joins.settle(low, node.taken)
+                await self._settle_join(low, node.taken)
                 continue
             if node.split is not None and entry >= node.split:
                 await self._finish_split(level, low, node.split)
                 return node.split, node
             if node.high is None or entry < node.high:
                 return low, node
-            place = await (
-                self._descend(entry) if level == LEAF else self._step_right(level, node.high, entry)
-            )
+            if level == LEAF:
+                place = self._remember(await self._find(LEAF, entry))
+            else:
+                place = await self._step_right(level, node.high, entry)
             if place != low:
                 return place, node
             # A leaf on the right was joined to this one since: it has other bounds now, and asks for another epoch.
 
     async def _tell_parent(self, level: int, low: bytes) -> None:
-        await self._add(level + 1, await self._parent(level, low), low, 1)
+        await self._add(level + 1, await self._find(level + 1, low), low, 1)
 
-    async def _parent(self, level: int, low: bytes) -> bytes:
-        """The low of the node of the level above that has the place of this node's low."""
-        parent = FIRST
-        for above in range(ROOT_LEVEL, level, -1):
-            parent = await self._step_right(above, parent, low)
-            if above > level + 1:
-                parent = await self._last(self._statements.last_entry, above, parent, low) or parent
-        return parent
-
-    async def forget_in_parent(self, low: bytes) -> None:
-        """Remove the entry of a leaf from the level above, for good."""
-        level = LEAF + 1
-        parent = await self._parent(LEAF, low)
+    async def _remove(self, level: int, low: bytes, entry: bytes, epoch: int) -> bytes:
+        """Remove an entry that was added before this epoch; the low of the node where its place is now."""
         while True:
-            await self._connection.repeatable(self._statements.remove, (1, level, parent, low))
-            place, _ = await self._settled(level, parent, low)
-            if place == parent:
-                return
-            parent = place
+            bound = (epoch, level, low, entry)
+            await self._connection.write([(self._statements.remove, bound)])
+            place, _ = await self._settled(level, low, entry)
+            if place == low:
+                return low
+            low = place
 
     # Splitting.
 
     async def _split_if_large(self, level: int, low: bytes) -> None:
-        entries: list[bytes] = []
-        size = 0
-        first = FIRST
         node = await self.node(level, low, exactly=True)
-        while True:
-            read = await self._entries(level, low, first, node.high, ENTRIES_PER_READ)
-            entries += [row[0] for row in read]
-            size += sum(len(row[0]) for row in read)
-            if len(read) < ENTRIES_PER_READ:
-                break
-            first = entries[-1] + b"\0"
+        entries = [
+            entry
+            async for page in self._all_entries(level, low, FIRST, node.high)
+            for entry, _ in page
+        ]
         if node.split is None:
+            size = sum(map(len, entries))
             if len(entries) < 2 or (len(entries) <= self._entries_max and size <= NODE_BYTES_MAX):
                 return
-            middle = await self._unused(level, entries[len(entries) // 2 :])
-            if middle is None:
+            for middle in entries[len(entries) // 2 :]:
+                # A node that was taken over never comes back: its low is not used again.
+                if not await self._is_node(level, middle):
+                    break
+            else:
                 return
             # Whether this engine began it or another one: the node says it.
             with suppress(OutcomeInDoubt, EngineUnavailable):
-                parameters = (middle, level, low, node.high, node.cleared)
-                await self._connection.write_if([(self._statements.begin_split, parameters)])
+                bound = (middle, level, low, node.high, node.cleared)
+                await self._apply(self._statements.begin_split, bound)
             node = await self.node(level, low, exactly=True)
         if node.split is not None:
             await self._finish_split(level, low, node.split)
-
-    async def _unused(self, level: int, entries: list[bytes]) -> bytes | None:
-        """The first entry that was never the low of a node: a node that was taken over never comes back."""
-        for entry in entries:
-            if not await self.is_node(level, entry):
-                return entry
-        return None
 
     async def _finish_split(self, level: int, low: bytes, split: bytes) -> None:
         """Carry out a split that has begun, from the beginning: each step may be done twice, and by several engines."""
@@ -586,25 +440,96 @@ class Directory:
             node = await self.node(level, low, exactly=True)
         if node.high is not None:
             # Bound and timestamp are of one moment: a later join asks for later epochs than this timestamp.
-            await self._connection.repeatable(
-                self._statements.remove_from, (node.cleared, level, low, node.high)
-            )
+            bound = (node.cleared, level, low, node.high)
+            await self._connection.write([(self._statements.remove_from, bound)])
         await self._tell_parent(level, split)
         if level == LEAF:
             self._remember(split)
 
     async def _copy(self, level: int, low: bytes, split: bytes, high: bytes | None) -> int:
         """Copy what a split moves; the latest epoch of it."""
-        first = split
         latest = 0
+        add = self._statements.add
+        async for page in self._all_entries(level, low, split, high):
+            latest = max(latest, *(epoch for _, epoch in page))
+            calls = [(add, (level, split, entry, epoch, epoch)) for entry, epoch in page]
+            for piece in pieces(calls, self._calls_max):
+                await self._connection.write(piece)
+        return latest
+
+    # Joining.
+
+    async def join_if_empty(self, low: bytes) -> bool:
+        """Let the leaf on the left take over this one if it has no entries; whether it was taken over.
+
+        A join has a number. It is announced in the left leaf and then in the right one, and the entries of the right
+        one are read. If there are none, one conditional write moves the bound of the left one, if its announcement
+        still stands. The first leaf of a node of the level above stays, so that each such node leads to a leaf.
+        """
+        if low == FIRST:
+            return False
+        node = await self.node(LEAF, low)
+        if node.high == low:
+            return False
+        if node.taken is not None:
+            return await self._settle_join(low, node.taken)
+        if not await self.is_empty(low, node.high) or await self._is_node(LEAF + 1, low):
+            return False
+        left_low, left = await self._left_of(low)
+        if left.high != low:
+            return False
+        if left.takes is not None:
+            # Another server is at it now, or died at it: whichever it was, the next attempt finds the leaf free.
+            await self._give_up_taking(left_low, left)
+            return False
+        number = int(self._chance() * JOIN_NUMBERS)
+        statements = self._statements
+        with suppress(OutcomeInDoubt):
+            taking = (number, LEAF, left_low, low, left.cleared)
+            if not await self._apply(statements.begin_taking, taking):
+                return False
+            leaving = (number, LEAF, low, node.high)
+            if await self._apply(statements.begin_leaving, leaving) and await self.is_empty(
+                low, node.high
+            ):
+                taken = (node.high, left.cleared + 1, LEAF, left_low, number)
+                await self._apply(statements.take, taken)
+        return await self._settle_join(low, number)
+
+    async def _settle_join(self, low: bytes, number: int) -> bool:
+        """End the join of this number that the leaf `low` announces; whether the leaf was taken over.
+
+        Whoever meets the announcement does it first. If the bound of the left leaf has not moved, it cannot move any
+        more in this join afterwards.
+        """
+        connection, statements = self._connection, self._statements
+        attempts = connection.attempts()
         while True:
-            entries = await self._entries(level, low, first, high, ENTRIES_PER_READ)
-            if entries:
-                latest = max(latest, *(epoch for _, epoch in entries))
-                add = self._statements.add
-                calls = [(add, (level, split, entry, epoch, epoch)) for entry, epoch in entries]
-                for piece in pieces(calls, self._calls_max):
-                    await self._connection.repeatable_batch(piece)
-            if len(entries) < ENTRIES_PER_READ:
-                return latest
-            first = entries[-1][0] + b"\0"
+            left_low, left = await self._left_of(low)
+            if left.high == low:
+                left = await self.node(LEAF, left_low, exactly=True)
+            if left.high is None or left.high > low:
+                # Close the leaf: no server is led there, and no entry there is seen.
+                await self._remove(LEAF + 1, await self._find(LEAF + 1, low), low, 1)
+                await connection.write([(statements.remove_from, (LAST_TIMESTAMP, LEAF, low, low))])
+                await connection.ensure(statements.leave, (low, LEAF, low, number))
+                return True
+            if left.high == low:
+                if left.takes != number:
+                    await connection.ensure(statements.give_up_leaving, (LEAF, low, number))
+                    return False
+                with suppress(OutcomeInDoubt):
+                    await self._give_up_taking(left_low, left)
+            # Otherwise the left leaf was split, or taken over, between the two looks: another one is on the left now.
+            if attempts.are_over:
+                raise EngineBusy("A join in the directory does not end in time.")
+            await attempts.pause()
+
+    async def _give_up_taking(self, left_low: bytes, left: Node) -> None:
+        """Take the announcement in a left leaf back. `cleared` grows, so that no late announcement of it fits."""
+        bound = (left.cleared + 1, LEAF, left_low, left.takes, left.cleared)
+        await self._apply(self._statements.give_up_taking, bound)
+
+    async def _apply(self, statement: Statement, parameters: Sequence[Any]) -> bool:
+        """A conditional write; whether it was applied."""
+        return await self._connection.write_if([(statement, parameters)]) is None

@@ -78,7 +78,9 @@ class EmptyPartitions:
     async def clean(self, partition: bytes) -> bool:
         """Take the partition out of the directory if it is empty; whether it was taken out."""
         state, _ = await self._outcomes.state(partition)
-        if await self._has_row(partition):
+        # After every commit that was begun. A state without rows is a line without a row.
+        answer = await self._connection.read(self._any_row, (partition,))
+        if answer and answer[0][0] is not None:
             return False
         epoch = abs(state.listed)
         if state.listed > 0 or (state.mark and not epoch):
@@ -94,11 +96,6 @@ class EmptyPartitions:
         await self._directory.remove(partition, epoch)
         return True
 
-    async def _has_row(self, partition: bytes) -> bool:
-        """Whether there is a row, after every commit that was begun. A state without rows is a line without a row."""
-        answer = await self._connection.read(self._any_row, (partition,))
-        return bool(answer) and answer[0][0] is not None
-
 
 class CassandraEngine:
     """An `Engine` on an open connection, which it closes. `writer` is a number that no other engine has."""
@@ -110,7 +107,6 @@ class CassandraEngine:
         connection: Connection,
         clock: Clock,
         seconds: Callable[[], float],
-        chance: Callable[[], float],
         writer: int,
         *,
         read_only: bool = False,
@@ -120,7 +116,7 @@ class CassandraEngine:
         self._is_open = True
         self._queues: WriteQueues[bytes] = WriteQueues("partition")
         self._under_way: set[asyncio.Task[Committed | Conflict]] = set()
-        self.directory = Directory(connection, clock, chance)
+        self.directory = Directory(connection, clock)
         widths = Widths(connection)
         outcomes = Outcomes(connection, seconds, writer)
         self._commits = Commits(connection, self.directory, clock, seconds, outcomes, widths)
@@ -146,7 +142,7 @@ class CassandraEngine:
 
     async def snapshot(self) -> PassingSnapshot:
         self._require_open()
-        return self._reads.snapshot()
+        return PassingSnapshot(self._reads)
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
         self._require_open()

@@ -1,4 +1,4 @@
-"""The keyspace: its tables with the reasons, the copies of each row, whose it is, and whether it was ever written to.
+"""The keyspace: its tables with the reasons, whose it is, and whether it was ever written to.
 
 `rows`: a partition of the contract with all its rows. Conditions read its static columns:
   mark     a number that is greater after every commit in the partition, at least every version given in it
@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.contract import EngineRefused
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     ABOUT: "name text, number bigint",
     LOADING: "id tinyint, source blob, begun bigint, partition blob, row blob",
 }
-"""The columns of each table, by which a keyspace of another program is told apart (`require_own`)."""
+"""The columns of each table. By them `require_own` knows a keyspace of another program."""
 
 TABLES: Final[Mapping[str, str]] = {
     ROWS: f"""
@@ -93,135 +91,15 @@ def replication(copies_in: Mapping[str, int]) -> str:
     return f"replication = {{'class': 'NetworkTopologyStrategy'{copies}}}"
 
 
-COPIES_ADVISED: Final = 3
-BY_DATACENTER: Final = "NetworkTopologyStrategy"
-
-
-def wanted_copies(address: ClusterAddress, connection: Connection) -> dict[str, int]:
-    """How many copies each datacenter is to have: as the URL says, else 3."""
-    if isinstance(address.replication, Mapping):
-        return dict(address.replication)
-    datacenters = _datacenters(connection)
-    if address.datacenter is None and len(datacenters) > 1:
-        raise EngineRefused(
-            f"The cluster has the datacenters {', '.join(datacenters)}: say replication="
-            f"{','.join(f'{name}:{COPIES_ADVISED}' for name in datacenters)} or another number of copies in each."
-        )
-    copies = address.replication if isinstance(address.replication, int) else COPIES_ADVISED
-    return {address.datacenter or datacenters[0]: copies}
-
-
-def held_copies(connection: Connection, keyspace: Any) -> dict[str, int]:
-    """How many copies each datacenter holds; `EngineRefused` if the keyspace does not say it by datacenter."""
-    options = keyspace.replication_strategy.export_for_schema()
-    if isinstance(options, str):  # as CQL writes a map
-        options = dict(re.findall(r"'([^']*)': '([^']*)'", options))
-    strategy = options.pop("class", "").rpartition(".")[2]
-    if strategy != BY_DATACENTER:
-        there = _datacenters(connection)
-        example = replication(dict.fromkeys(there[:1], COPIES_ADVISED))
-        raise EngineRefused(
-            f"The keyspace {connection.keyspace} has the replication {strategy}, and needs {BY_DATACENTER}: "
-            f"ALTER KEYSPACE {connection.keyspace} WITH {example}, or the number of copies that it is to have."
-        )
-    return {name: int(str(copies).partition("/")[0]) for name, copies in options.items()}
-
-
-def too_many_copies(
-    connection: Connection, copies_in: Mapping[str, int], *, is_made: bool
-) -> list[str]:
-    """A sentence for each datacenter that has fewer nodes than copies. `is_made`: the keyspace exists."""
-    there = {name: connection.nodes_in(name, number) for name, number in copies_in.items()}
-    fitting = {name: min(number, there[name]) for name, number in copies_in.items() if there[name]}
-    if is_made:
-        fewer = f"ALTER KEYSPACE {connection.keyspace} WITH {replication(fitting)}"
-    else:
-        fewer = f"make the keyspace with replication={_as_option(fitting)}"
-    found = []
-    for name, number in copies_in.items():
-        if not there[name]:
-            found.append(
-                f"The cluster has no datacenter {name!r}, which is to hold {_copies(number)} of each row: there is "
-                f"{', '.join(_datacenters(connection))}."
-            )
-        elif number > there[name]:
-            nodes = "1 node" if there[name] == 1 else f"{there[name]} nodes"
-            found.append(
-                f"Datacenter {name} has {nodes}, and is to hold {_copies(number)} of each row: start more nodes, or "
-                f"{fewer}."
-            )
-    return found
-
-
-def nodes_that_may_stop(copies_in: Mapping[str, int]) -> int:
-    """How many of the nodes that hold a row may stop, whichever they are, and the row can still be read and written.
-
-    QUORUM and SERIAL need a majority of the copies of all datacenters together (Cassandra's documentation: Dynamo,
-    Tunable Consistency).
-    """
-    return max(sum(copies_in.values()) - 1, 0) // 2
-
-
-def few_copies(copies_in: Mapping[str, int]) -> list[str]:
-    """A sentence if there are so few copies that no node may stop."""
-    if nodes_that_may_stop(copies_in) > 0:
-        return []
-    return [
-        f"Each row has {_in_words(copies_in)}: with fewer than {COPIES_ADVISED} in all datacenters together, every "
-        "node that stops takes rows out of service."
-    ]
-
-
-def other_copies(
-    address: ClusterAddress, connection: Connection, copies_in: Mapping[str, int]
-) -> list[str]:
-    """A sentence if the URL asks for other copies than the keyspace has; `EngineRefused` if it asks for none."""
-    if address.replication is None:
-        return []
-    wanted = wanted_copies(address, connection)
-    if wanted == copies_in:
-        return []
-    return [
-        f"The keyspace {connection.keyspace} has {_in_words(copies_in)}, and not {_in_words(wanted)}: replication= "
-        "only counts when a keyspace is made, and ALTER KEYSPACE changes it afterwards."
-    ]
-
-
-def _datacenters(connection: Connection) -> list[str]:
-    return sorted({str(host.datacenter) for host in connection.cluster.metadata.all_hosts()})
-
-
-def _as_option(copies_in: Mapping[str, int]) -> str:
-    return ",".join(f"{name}:{number}" for name, number in copies_in.items())
-
-
-def _in_words(copies_in: Mapping[str, int]) -> str:
-    words = [f"{_copies(number)} in {name}" for name, number in copies_in.items()]
-    return " and ".join(words) or "no copies"
-
-
-def _copies(number: int) -> str:
-    return "1 copy" if number == 1 else f"{number} copies"
-
-
-_NAME: Final = "used"
-_NO: Final = 0
-_YES: Final = 1
-
-
 def note_new(connection: Connection) -> None:
-    """The tables have just been made; nothing happens if that, or more, was noted before."""
-    connection.execute(
-        f"INSERT INTO {ABOUT} (name, number) VALUES (%s, %s) IF NOT EXISTS", (_NAME, _NO)
-    )
+    """Note that the tables have just been made; nothing happens if that, or more, was noted before."""
+    connection.execute(f"INSERT INTO {ABOUT} (name, number) VALUES ('used', 0) IF NOT EXISTS")
 
 
 def note_use(connection: Connection) -> None:
-    """The keyspace is about to be written to."""
+    """Note that the keyspace is about to be written to."""
     if _is_new(connection):
-        connection.execute(
-            f"UPDATE {ABOUT} SET number = %s WHERE name = %s IF number = %s", (_YES, _NAME, _NO)
-        )
+        connection.execute(f"UPDATE {ABOUT} SET number = 1 WHERE name = 'used' IF number = 0")
 
 
 def require_new(connection: Connection) -> None:
@@ -234,30 +112,19 @@ def require_new(connection: Connection) -> None:
 
 
 def _is_new(connection: Connection) -> bool:
-    rows = connection.execute(f"SELECT number FROM {ABOUT} WHERE name = %s", (_NAME,))
-    return [tuple(row) for row in rows] == [(_NO,)]
+    rows = connection.execute(f"SELECT number FROM {ABOUT} WHERE name = 'used'")
+    return [tuple(row) for row in rows] == [(0,)]
 
 
 _COLUMN: Final = re.compile(r"(\w+) (\w+(?:<[^>]*>)?(?: static)?)(?:, |$)")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The parts of a keyspace of Tablestone that are there."""
+def require_own(connection: Connection, keyspace: Any) -> int | None:
+    """The layout of a keyspace, as the driver describes it, at most `LAYOUT`; None if it was not made to its end.
 
-    missing: tuple[str, ...]
-    """Tables that are not there."""
-    number: int | None
-    """The layout, at most `LAYOUT`; None if the keyspace was not made to its end."""
-
-
-def require_own(connection: Connection, keyspace: Any) -> Layout:
-    """The layout of a keyspace, as the driver describes that; `EngineRefused` if it is not one of this version.
-
-    A keyspace without tables is one that was not made to its end.
+    `EngineRefused` if the keyspace is another program's, or of a newer version. One without tables is Tablestone's.
     """
     name, tables = connection.keyspace, keyspace.tables
-    missing = tuple(table for table in TABLES if table not in tables)
     number = None
     if ABOUT in tables and _has_columns(tables[ABOUT], COLUMNS[ABOUT]):
         rows = connection.execute(f"SELECT number FROM {name}.{ABOUT} WHERE name = 'layout'")
@@ -268,14 +135,14 @@ def require_own(connection: Connection, keyspace: Any) -> Layout:
             f"use the version that made it, or a newer one."
         )
     theirs = sorted(set(tables) - set(COLUMNS))
-    if theirs and (missing or number is None):
+    if theirs and (number is None or not TABLES.keys() <= tables.keys()):
         raise EngineRefused(_by_another(name, f"has the table {theirs[0]!r}"))
     for table, columns in COLUMNS.items():
         if table in tables and not _has_columns(tables[table], columns):
             raise EngineRefused(
                 _by_another(name, f"has a table {table!r} with other columns than Tablestone's")
             )
-    return Layout(missing, number)
+    return number
 
 
 def _by_another(name: str, why: str) -> str:

@@ -11,11 +11,11 @@ how far the load has come. While it exists, every server refuses the keyspace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from tablestone.clock import UNIX_EPOCH_TICKS
+from tablestone.clock import UNIX_EPOCH_TICKS, monotonic_seconds
 from tablestone.engines.cassandra.connection import Call, Connection, pieces
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.layout import (
@@ -34,29 +34,24 @@ KEPT_SECONDS: Final = 2.0
 """The place that a load has reached is stored about this often."""
 LISTED_KEPT_MAX: Final = 10_000
 TIMESTAMP: Final = 1
-"""Of every write of a load, and the epoch of what it lists: 1970, in microseconds."""
+"""The timestamp of every write of a load, and the epoch of what it lists: 1970, in microseconds."""
+BEGINNING: Final = TIMESTAMP * 10 + UNIX_EPOCH_TICKS
+"""The same in ticks: the time of the load, as its directory sees it."""
 
 
 class Load:
-    """A load of one keyspace, begun or continued. `seconds` never steps back; `chance` gives numbers from 0 to 1."""
+    """A load of one keyspace, begun or continued."""
 
     at_once = 4
 
-    def __init__(
-        self,
-        connection: Connection,
-        source: StorageId,
-        seconds: Callable[[], float],
-        chance: Callable[[], float],
-    ) -> None:
+    def __init__(self, connection: Connection, source: StorageId) -> None:
         self._connection = connection
-        self._seconds = seconds
         self.reached = _begin(connection, source)
-        self._directory = Directory(connection, _beginning, chance)
+        self._directory = Directory(connection, lambda: BEGINNING)
         self._widths = Widths(connection)
         self._slots = asyncio.Semaphore(WRITES_AT_ONCE_MAX)
         self._listed: dict[bytes, int] = {}
-        self._kept_at = seconds()
+        self._kept_at = monotonic_seconds()
         prepare = connection.prepare
         self._state = prepare(
             f"UPDATE {ROWS} USING TIMESTAMP ? SET mark = ?, floor = 0, listed = ? WHERE partition = ?"
@@ -68,17 +63,17 @@ class Load:
 
     async def write(self, rows: Sequence[StoredRow]) -> None:
         """Store rows at a quorum, several partitions at a time."""
-        writes = [
-            self._write(partition, list(of_partition))
-            for partition, of_partition in groupby(rows, key=lambda row: row.partition)
-        ]
-        await asyncio.gather(*writes)
+        partitions = groupby(rows, key=lambda row: row.partition)
+        await asyncio.gather(
+            *(self._write(partition, list(some)) for partition, some in partitions)
+        )
 
     async def reach(self, key: Key) -> None:
         """Store the place, not more often than `KEPT_SECONDS` say."""
-        if self._seconds() - self._kept_at > KEPT_SECONDS:
-            self._kept_at = self._seconds()
-            await self._connection.repeatable(self._reach, key)
+        now = monotonic_seconds()
+        if now - self._kept_at > KEPT_SECONDS:
+            self._kept_at = now
+            await self._connection.write([(self._reach, key)])
 
     async def finish(self) -> None:
         """Let servers use the keyspace."""
@@ -99,12 +94,7 @@ class Load:
                 *((self._row, (*row, TIMESTAMP)) for row in rows),
             ]
             for piece in pieces(calls):
-                await self._connection.repeatable_batch(piece)
-
-
-def _beginning() -> int:
-    """The time of a load in ticks, from which its epochs come."""
-    return TIMESTAMP * 10 + UNIX_EPOCH_TICKS
+                await self._connection.write(piece)
 
 
 def _begin(connection: Connection, source: StorageId) -> Key | None:

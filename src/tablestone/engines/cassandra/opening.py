@@ -14,6 +14,9 @@ from tablestone.clock import Clock, elapsed_seconds, monotonic_seconds
 from tablestone.engines.cassandra.checks import (
     Examination,
     examine,
+    held_copies,
+    too_many_copies,
+    wanted_copies,
 )
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
 from tablestone.engines.cassandra.connection import (
@@ -29,20 +32,14 @@ from tablestone.engines.cassandra.layout import (
     ROWS,
     STEPS,
     TABLES,
-    held_copies,
     keyspace_statement,
     note_new,
     note_use,
     require_own,
-    too_many_copies,
-    wanted_copies,
 )
-from tablestone.engines.cassandra.loading import Load, is_under_way
 from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId
 
 log = logging.getLogger(__name__)
-
-_chance = secrets.SystemRandom().random
 
 
 def open_cassandra(
@@ -60,11 +57,9 @@ def open_cassandra(
     """
     connection = connect(address)
     try:
-        warnings = _require_fit(connection, clock, may_be_loading=may_be_loading)
-        connection.every_node.leave()  # a server asks no far node again
+        warnings = _require_usable(connection, clock, storage, may_be_loading=may_be_loading)
         for warning in warnings if warns else ():
             log.warning("%s", warning)
-        _require_storage(connection, storage)
         if not (read_only or may_be_loading):
             note_use(connection)
         return engine_on(connection, clock, read_only=read_only)
@@ -75,7 +70,8 @@ def open_cassandra(
 
 def connect(address: ClusterAddress, *, in_keyspace: bool = True) -> Connection:
     """A connection to the cluster, to be closed."""
-    return Connection(address, monotonic_seconds, _chance, in_keyspace=in_keyspace)
+    chance = secrets.SystemRandom().random
+    return Connection(address, monotonic_seconds, chance, in_keyspace=in_keyspace)
 
 
 def engine_on(connection: Connection, clock: Clock, *, read_only: bool = False) -> CassandraEngine:
@@ -84,35 +80,24 @@ def engine_on(connection: Connection, clock: Clock, *, read_only: bool = False) 
         connection,
         clock,
         elapsed_seconds,  # the cluster's time goes on while this machine sleeps
-        _chance,
         secrets.randbits(62),
         read_only=read_only,
     )
 
 
-def is_loading(engine: CassandraEngine) -> bool:
-    """Whether a load of the engine's keyspace was interrupted."""
-    return is_under_way(engine.connection)
-
-
-def begin_load(engine: CassandraEngine, source: StorageId) -> Load:
-    """A load of the engine's keyspace from this storage, or the one that was interrupted."""
-    return Load(engine.connection, source, monotonic_seconds, _chance)
-
-
-def _require_fit(connection: Connection, clock: Clock, *, may_be_loading: bool) -> list[str]:
-    """Warnings about the cluster; `EngineRefused` if it cannot be used."""
+def _require_usable(
+    connection: Connection, clock: Clock, storage: StorageId | None, *, may_be_loading: bool
+) -> list[str]:
+    """Warnings about the cluster; `EngineRefused` if it cannot be used, or is not this storage."""
     found = examine(connection, clock, may_be_loading=may_be_loading)
     if found.refusals:
         raise EngineRefused(" ".join(found.refusals))
-    return found.warnings
-
-
-def _require_storage(connection: Connection, storage: StorageId | None) -> None:
+    connection.every_node.leave()  # a server asks no far node again
     if storage is not None and storage_id(connection) != storage:
         raise EngineRefused(
             f"The keyspace {connection.keyspace} is not the one that the server was started on."
         )
+    return found.warnings
 
 
 def storage_id(connection: Connection) -> StorageId:
@@ -151,7 +136,7 @@ def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> boo
             connection.define(keyspace_statement(address.keyspace, copies_in))
         else:
             # Servers refuse it until it has a number.
-            is_new = require_own(connection, keyspace).number is None
+            is_new = require_own(connection, keyspace) is None
             held_copies(connection, keyspace)
         connection.use_keyspace()
         for statement in TABLES.values():

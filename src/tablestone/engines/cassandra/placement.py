@@ -1,7 +1,7 @@
 """Where things are in a cluster: its nodes, what each of them holds, and the nodes that hold a given partition.
 
-Asks the nodes and the driver's picture of the ring; changes nothing. The nodes' own figures are estimates, renewed
-every few minutes from what is on disk. `count_partitions` reads everything and is exact.
+The nodes' own figures are estimates, renewed every few minutes from what is on disk. `count_partitions` reads
+everything and is exact.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.cassandra.session import PASSING, Row
 
 PAGE_SECONDS_MAX: Final = 15.0
-"""How long a page may take: longer than the nodes' own time-out for a part of the ring, 10 s, which says more."""
+"""How long a page may take: longer than the nodes' own time-out for a range, 10 s, whose error says more."""
 TRIES_SECONDS_MAX: Final = 60.0
-"""How long a page is tried again, each time with fewer rows."""
+"""How long a page is asked for again, each time with fewer rows."""
 PAGE_SECONDS_ADVISED: Final = 1.0
 """A page that takes longer is followed by a smaller one."""
 
@@ -70,7 +70,7 @@ _MEBIBYTE: Final = 1 << 20
 
 @dataclass(slots=True)
 class NodeUse:
-    """A node and its share of the keyspace. None stands for what it does not tell."""
+    """A node and its share of the keyspace. None: the node does not say."""
 
     address: str
     datacenter: str
@@ -101,12 +101,12 @@ def node_uses(connection: Connection) -> list[NodeUse]:
     nodes = connection.every_node
     for host in nodes.all():
         use = NodeUse(
-            _address(host),
+            str(host.endpoint),
             str(host.datacenter),
             str(host.rack),
             str(host.release_version),
             nodes.is_up(host),
-            shares.get(_address(host), 0.0),
+            shares.get(str(host.endpoint), 0.0),
         )
         if use.is_up:
             _ask(connection, host, use)
@@ -118,8 +118,8 @@ def nodes_of(connection: Connection, partition: bytes) -> dict[str, list[str]]:
     """The addresses of the nodes that hold a partition, by datacenter; no copy is before another one."""
     found: dict[str, list[str]] = {}
     hosts = connection.cluster.metadata.get_replicas(connection.keyspace, partition)
-    for host in sorted(hosts, key=lambda host: (str(host.datacenter), _address(host))):
-        found.setdefault(str(host.datacenter), []).append(_address(host))
+    for host in sorted(hosts, key=lambda host: (str(host.datacenter), str(host.endpoint))):
+        found.setdefault(str(host.datacenter), []).append(str(host.endpoint))
     return found
 
 
@@ -128,21 +128,19 @@ def count_partitions(
 ) -> Iterator[CountedPartition]:
     """Every partition that has rows, with their number, in the order of the ring. The nodes read all rows for it.
 
-    `tell` learns after each page how many rows it has. The keys come to be counted here: a node that counts them has
-    only one time-out for a whole partition, however large that is.
+    `tell` is called after each page with its number of rows. The keys are fetched and counted here: a node that counts
+    has one time-out for a whole partition, however large that is.
     """
-    counted = CountedPartition(b"", 0)
-    for page in pages(connection, f"SELECT partition, row FROM {ROWS}", rows_max=KEYS_PER_PAGE):
-        for partition, rows in groupby(page, key=lambda key: key[0]):
-            number = sum(row is not None for _, row in rows)  # none: only its static columns
-            if partition != counted.partition:
-                if counted.rows:
-                    yield counted
-                counted = CountedPartition(partition, 0)
-            counted = CountedPartition(partition, counted.rows + number)
-        tell(len(page))
-    if counted.rows:
-        yield counted
+
+    def keys() -> Iterator[Row]:
+        for page in pages(connection, f"SELECT partition, row FROM {ROWS}", rows_max=KEYS_PER_PAGE):
+            yield from page
+            tell(len(page))
+
+    for partition, found in groupby(keys(), key=lambda key: key[0]):
+        # A partition without rows that has static columns is one key without a row.
+        if rows := sum(row is not None for _, row in found):
+            yield CountedPartition(partition, rows)
 
 
 def mean_row_size(connection: Connection, partition: bytes) -> int:
@@ -170,7 +168,7 @@ def _shares(connection: Connection) -> dict[str, float]:
     ring = [token.value for token in token_map.ring]
     for before, token in zip([ring[-1] - TOKENS, *ring], token_map.ring, strict=False):
         for host in token_map.get_replicas(connection.keyspace, token):
-            address = _address(host)
+            address = str(host.endpoint)
             shares[address] = shares.get(address, 0.0) + (token.value - before) / TOKENS
     return shares
 
@@ -189,7 +187,3 @@ def _ask(connection: Connection, host: Any, use: NodeUse) -> None:
         return
     use.partitions = sum(partitions for (partitions,) in estimates)
     use.size, use.largest = size * _MEBIBYTE, largest * _MEBIBYTE
-
-
-def _address(host: Any) -> str:
-    return str(host.endpoint)

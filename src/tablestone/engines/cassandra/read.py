@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple, TypeVar
@@ -69,7 +69,7 @@ class Widths:
         if longest <= WIDE_BYTES or longest <= self._known.get(partition, 0):
             return
         widest = 1 << (longest - 1).bit_length()
-        await self._connection.repeatable(self._note, (widest, widest, partition))
+        await self._connection.write([(self._note, (widest, widest, partition))])
         self.learn(partition, widest)
 
 
@@ -198,12 +198,18 @@ class Reads:
 
     async def read(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
         """As `Engine.read`; the page also ends where the partition changes while it is read."""
-        found, next_key, _ = await self._rows(ranges, rows_max, bytes_max, None, _values)
-        return Rows(found, next_key)
+        rows, _ = await self.read_after(None, ranges, rows_max, bytes_max)
+        return rows
 
-    def snapshot(self) -> PassingSnapshot:
-        """Reads that see each partition at one moment, as long as it does not change."""
-        return PassingSnapshot(functools.partial(self._rows, take=_values))
+    async def read_after(
+        self, before: Moment | None, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int
+    ) -> tuple[Rows, Moment | None]:
+        """A page, and the moment of the last partition in it.
+
+        `before` is that of an earlier page: `MomentPassed` if the same partition is another one now.
+        """
+        found, next_key, moment = await self._rows(ranges, rows_max, bytes_max, before, _values)
+        return Rows(found, next_key), moment
 
     async def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
         """As `Engine.scan`: a row at its own moment each."""
@@ -434,17 +440,11 @@ def _start(piece: Piece) -> bytes:
     return piece.rows[0] if piece.rows else piece.start
 
 
-PageReader = Callable[
-    [Sequence[KeyRange], int, int, Moment | None],
-    Awaitable[tuple[list[bytes], Key | None, Moment | None]],
-]
-
-
 class PassingSnapshot:
     """A `Snapshot` that goes on while the partition it has come to stays as it was."""
 
-    def __init__(self, read: PageReader) -> None:
-        self._read = read
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
         self._moment: Moment | None = None
 
     async def read(
@@ -455,8 +455,8 @@ class PassingSnapshot:
         bytes_max: int,
         hint: Hint | None = None,  # noqa: ARG002 - leaves nothing out
     ) -> Rows:
-        found, next_key, self._moment = await self._read(ranges, rows_max, bytes_max, self._moment)
-        return Rows(found, next_key)
+        rows, self._moment = await self._reads.read_after(self._moment, ranges, rows_max, bytes_max)
+        return rows
 
     async def close(self) -> None:
         """There is nothing to give back."""

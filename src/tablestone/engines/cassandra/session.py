@@ -1,7 +1,6 @@
-"""Opens a session of the driver on a cluster: credentials, TLS and time-outs, and the order in which nodes are asked.
+"""The driver's session: credentials, TLS, time-outs, the order in which nodes are asked, and what errors mean.
 
-Where there is no session, one sentence says why, without words of the driver or of Python. Sends no statement. The
-driver is imported here.
+Where there is no session, one sentence says why, without words of the driver or of Python. Sends no statement.
 """
 
 from __future__ import annotations
@@ -54,16 +53,16 @@ class Answer(list[Row]):
 
     @classmethod
     def of(cls, names: Sequence[str], rows: Sequence[Row]) -> Answer:
-        """The driver's `row_factory`."""
+        """Make an answer, as the driver's `row_factory`."""
         answer = cls(rows)
         answer.names = names
         return answer
 
 
 class Arrivals:
-    """Hands answers over to one event loop. Those that arrive together wake it once.
+    """Hands answers from the driver's threads to one event loop. Those that arrive together wake it once.
 
-    A command may use several event loops, one after the other. Each has its own arrivals, so a loop that has ended, or
+    A command may use several event loops, one after the other. Each has its own arrivals: one that has ended, or
     waits, holds up no other.
     """
 
@@ -73,7 +72,7 @@ class Arrivals:
         self._is_woken = False
 
     def put(self, future: asyncio.Future[Answer], outcome: Answer | Exception) -> None:
-        """Let the future, which belongs to the event loop, have its answer or error; on whichever thread."""
+        """Give a future of the event loop its answer or error; called on any thread."""
         self._arrived.append((future, outcome))
         if not self._is_woken:
             self._is_woken = True
@@ -94,15 +93,9 @@ class Arrivals:
 
 REFUSED: Final = (cassandra.RequestValidationException, RequestValidationException)
 """A node refused the statement itself, and will do it again. The driver has two classes, and raises both."""
-PASSING: Final = (
-    *(cassandra.DriverException, NoHostAvailable),
-    *(ConnectionException, ErrorMessage),
-)
-"""Apart from `REFUSED`: a statement was not carried out now, and may be when it is sent again."""
-FROM_A_NODE: Final = (
-    *(cassandra.RequestExecutionException, cassandra.RequestValidationException),
-    ErrorMessage,
-)
+PASSING: Final = (cassandra.DriverException, NoHostAvailable, ConnectionException, ErrorMessage)
+"""Apart from `REFUSED`: the statement was not carried out now, and may be when it is sent again."""
+FROM_A_NODE: Final = (cassandra.RequestExecutionException, *REFUSED, ErrorMessage)
 """A node has answered, with an error. All others come from the driver itself."""
 
 _OF_THE_NODE: Final = re.compile(r'message="(.*)"', re.DOTALL)
@@ -168,7 +161,12 @@ def tls_context(address: ClusterAddress) -> ssl.SSLContext | None:
         ("key-file", address.key_file),
     ):
         if file is not None:
-            _require_readable(option, file)
+            try:
+                Path(file).read_bytes()
+            except OSError as error:
+                raise EngineRefused(
+                    f"The {option} {file} cannot be read: {error.strerror}."
+                ) from error
     try:
         context = ssl.create_default_context(cafile=address.ca_file)
     except (OSError, ValueError) as error:
@@ -189,29 +187,19 @@ def tls_context(address: ClusterAddress) -> ssl.SSLContext | None:
     return context
 
 
-def _require_readable(option: str, file: str) -> None:
-    try:
-        Path(file).read_bytes()
-    except OSError as error:
-        raise EngineRefused(f"The {option} {file} cannot be read: {error.strerror}.") from error
-
-
 _TLS: Final = re.compile(r"\[SSL(?:: (\w+))?\]|\bEOF occurred in violation of protocol\b|_ssl\.c")
 """An error of OpenSSL, with its name, in the text of Python or of the driver."""
 _UNTRUSTED: Final = re.compile(r"certificate verify failed: ([^(]*?)\s*(?:\(|$)")
-_NO_TLS: Final = {
-    "WRONG_VERSION_NUMBER",
-    "RECORD_LAYER_FAILURE",
-    "UNKNOWN_PROTOCOL",
-    "HTTP_REQUEST",
-}
-"""The names of what OpenSSL finds where the other side answers in another protocol."""
+_NO_TLS: Final = re.compile(
+    "WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|UNKNOWN_PROTOCOL|HTTP_REQUEST"
+)
+"""What OpenSSL says when the other side answers in another protocol."""
 
 
 def refusal(address: ClusterAddress, error: Exception) -> EngineRefused:
-    """The sentence about the error with which the driver gave up."""
+    """One sentence about why the driver could not connect."""
     hosts = ", ".join(f"{name}:{port}" for name, port in address.hosts)
-    causes = list(_causes(error))
+    causes = _causes(error)
     if any(isinstance(cause, cassandra.AuthenticationFailed) for cause in causes):
         said = "without a user" if address.user is None else f"for user {address.user!r}"
         return EngineRefused(f"The cluster at {hosts} refuses the credentials {said}.")
@@ -220,11 +208,10 @@ def refusal(address: ClusterAddress, error: Exception) -> EngineRefused:
     return EngineRefused(f"No Cassandra node answers at {hosts}: {_why_no_answer(causes[0])}.")
 
 
-def _causes(error: Exception) -> Iterator[Exception]:
+def _causes(error: Exception) -> list[Exception]:
     """The error of each node; the error itself if it names none."""
-    told = getattr(error, "errors", None)
-    found = list(told.values()) if isinstance(told, Mapping) else []
-    yield from found or [error]
+    errors = getattr(error, "errors", None)
+    return list(errors.values()) if isinstance(errors, Mapping) and errors else [error]
 
 
 def _why_no_tls(cause: Exception) -> str | None:
@@ -234,7 +221,7 @@ def _why_no_tls(cause: Exception) -> str | None:
     name = found[1] or ""
     if untrusted := _UNTRUSTED.search(str(cause)):
         return f"its certificate is not trusted ({untrusted[1]})"
-    if name in _NO_TLS:
+    if _NO_TLS.fullmatch(name):
         return "the node does not speak TLS"
     if "CERTIFICATE_REQUIRED" in name or "HANDSHAKE_FAILURE" in name:
         return "the node may want a certificate of its client (certificate-file and key-file)"
@@ -254,7 +241,7 @@ def _why_no_answer(cause: Exception) -> str:
 
 
 log = logging.getLogger(__name__)
-# The driver logs every attempt to reach a node with its stack. The sentences below say what matters of it.
+# The driver logs every attempt to reach a node with its stack. `_NodeLog` says what matters of it.
 logging.getLogger("cassandra").setLevel(logging.CRITICAL)
 
 CONNECT_SECONDS_MAX: Final = 10.0
@@ -266,10 +253,8 @@ FAR_CONNECTS_AT_ONCE: Final = 16
 REQUEST_SECONDS_MAX: Final = 3.0
 """How long one statement may take: longer than the nodes' own time-outs for writes, which say more."""
 AVOIDED_SECONDS: Final = 10.0
-"""How long a node is avoided that did not answer in time. Then one request tries it, and the others wait as long again.
-
-Longer than `REQUEST_SECONDS_MAX`, so a node has one such trial at a time.
-"""
+"""How long a node is avoided that did not answer in time. Then one request tries it, and the others avoid it as long
+again. Longer than `REQUEST_SECONDS_MAX`, so a node has one such trial at a time."""
 
 RECONNECT_SECONDS_MAX: Final = 10.0
 """A node that is gone is tried again at least this often; the driver's own limit is ten minutes."""
@@ -320,7 +305,7 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
         self.heard(host)  # it is asked no more
 
     def _may_be_asked(self, host: Any) -> bool:
-        """Whether this node was not late, or is to be tried now. Then the request that asks for this is the trial."""
+        """Whether a node was not late, or is to be tried now: the request that asks is the trial."""
         trial = self._avoided.get(host)
         if trial is None:
             return True
@@ -331,8 +316,8 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
         return True
 
 
-class _Told(HostStateListener):  # type: ignore[misc]
-    """Says which nodes go and come."""
+class _NodeLog(HostStateListener):  # type: ignore[misc]
+    """Logs which nodes go and come."""
 
     def on_up(self, host: Any) -> None:
         log.warning("the Cassandra node %s answers again", host.endpoint)
@@ -360,7 +345,7 @@ def open_session(address: ClusterAddress, nodes: Nodes) -> tuple[Cluster, Sessio
                 f"The cluster has no datacenter {address.datacenter!r}: there is {', '.join(there)}."
             ) from error
         raise refusal(address, error) from error
-    cluster.register_listener(_Told())
+    cluster.register_listener(_NodeLog())
     return cluster, session
 
 
