@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from tablestone.clock import monotonic_seconds, system_clock
+from tablestone.clock import system_clock
 from tablestone.engines.cassandra.engine import CassandraEngine
 from tablestone.engines.cassandra.loading import Load
 from tablestone.engines.contract import (
@@ -43,9 +43,7 @@ def measure_partition(engine: CassandraEngine, rows: int) -> None:
 async def _measure(engine: CassandraEngine, rows: int) -> None:
     partition = storage_keys.ENTITIES + secrets.token_bytes(8) + b"p"
     begun = time.monotonic()
-    load = Load(
-        engine.connection, StorageId(b"bench"), monotonic_seconds, secrets.SystemRandom().random
-    )
+    load = Load(engine.connection, StorageId(b"bench"))
     version = system_clock()
     pieces = [
         range(first, min(first + ROWS_PER_PIECE, rows)) for first in range(0, rows, ROWS_PER_PIECE)

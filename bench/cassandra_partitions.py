@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bench.cassandra_costs import RequestCount
 from bench.cassandra_driver import open_engine
-from tablestone.clock import monotonic_seconds, system_clock
+from tablestone.clock import system_clock
 from tablestone.engines.cassandra.directory import ENTRIES_PER_READ, Directory
 from tablestone.engines.cassandra.loading import Load
 from tablestone.engines.contract import (
@@ -72,8 +72,7 @@ class _Measurement:
 
     async def _fill(self) -> None:
         begun = time.monotonic()
-        chance = secrets.SystemRandom().random
-        load = Load(self._engine.connection, StorageId(b"bench"), monotonic_seconds, chance)
+        load = Load(self._engine.connection, StorageId(b"bench"))
         order = list(range(self._partitions))
         random.Random(1).shuffle(order)
         version = system_clock()
@@ -92,7 +91,7 @@ class _Measurement:
 
     async def _print_nodes(self) -> None:
         """The nodes of the directory, as a server sees them that has just started."""
-        directory = Directory(self._engine.connection, system_clock, random.random)
+        directory = Directory(self._engine.connection, system_clock)
         entries: dict[int, list[int]] = defaultdict(list)
         sizes: dict[int, list[int]] = defaultdict(list)
         async for level, low, node in directory.nodes():

@@ -41,16 +41,12 @@ class Answering:
         return self
 
     def add_callbacks(
-        self,
-        answered: Callable[..., None],
-        failed: Callable[..., None],
-        with_: Any,
-        errback_args: Any,
+        self, succeed: Callable[[None], None], fail: Callable[[Exception], None]
     ) -> None:
         if self._outcome is None:
-            answered(None, *with_)
+            succeed(None)
         else:
-            failed(self._outcome, *errback_args)
+            fail(self._outcome)
 
 
 def connection_to(session: Any, nodes: Nodes) -> Connection:

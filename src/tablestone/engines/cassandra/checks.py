@@ -1,8 +1,7 @@
-"""Examines a cluster before it is used: nodes, settings, clocks, keyspace.
+"""Examines a cluster before it is used: nodes, settings, clocks, keyspace, and the copies of each row.
 
-A fault that would lose or mix up data, or that cannot work, is a refusal; an unwise setting is a warning. Each is one
-sentence, and docs/guides/cassandra.md says why it matters. Every node that answers is asked for its own settings,
-in whichever datacenter it is.
+What would lose or mix up data, or cannot work, is a refusal; an unwise setting is a warning. Each is one sentence, and
+docs/guides/cassandra.md says why it matters. Nodes of all datacenters are asked for their settings.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ MUTATION_BYTES_ADVISED: Final = 8 << 20
 """The largest transaction has 4 MiB in a request; the nodes write it twice, with its state."""
 _UNITS: Final = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 GC_GRACE_SECONDS_MIN: Final = 3 * 60 * 60
-"""For so long, as delivered, a node gets what it missed by hints (`max_hint_window`)."""
+"""The default time for which a node gets what it missed by hints (`max_hint_window`)."""
 CLOCK_SECONDS_ADVISED: Final = 1.0
 CLOCK_SECONDS_MAX: Final = 12 * 60 * 60
 """A quarter of the time for which the state of an empty partition is kept (`engine`)."""
@@ -60,10 +59,10 @@ def examine(
     may_be_loading: bool = False,
     wanted: ClusterAddress | None = None,
 ) -> Examination:
-    """Look at everything. Blocks, for as long as a few questions to every node take.
+    """Examine everything. Blocks while every node answers a few questions.
 
-    With an address, its number of copies is compared with that of the keyspace. If too few nodes tell of the keyspace,
-    that is then a finding, and no error.
+    With an address, its number of copies is compared with that of the keyspace, and if too few nodes answer about the
+    keyspace, that is a finding. Otherwise it raises `EngineUnavailable`.
     """
     found = Examination()
     try:
@@ -124,7 +123,7 @@ def _examine_keyspace(
 
 
 def _examine_table(table: str, options: Mapping[str, Any], found: Examination) -> None:
-    """The settings with which `cluster init` makes a table, as an operator may have changed them since."""
+    """Examine the settings that `cluster init` gave a table, and that an operator may have changed."""
     read_repair = options.get("read_repair")
     if read_repair != "BLOCKING":
         found.refusals.append(
@@ -139,7 +138,7 @@ def _examine_table(table: str, options: Mapping[str, Any], found: Examination) -
         )
     grace = options.get("gc_grace_seconds", GC_GRACE_SECONDS)
     if grace < GC_GRACE_SECONDS:
-        # A node gets what it missed for three hours by hints. After that, a repair has to come in this time.
+        # A node gets what it missed by hints for three hours. Later, a repair has to come within gc_grace_seconds.
         worst = found.refusals if grace < GC_GRACE_SECONDS_MIN else found.warnings
         worst.append(
             f"The table {table} has gc_grace_seconds = {grace}: deleted rows can come back if a node is away or not "
@@ -210,7 +209,7 @@ def _examine_node(connection: Connection, host: Any, clock: Clock, found: Examin
 
 
 def _no_answer(node: str, error: Exception) -> str:
-    """The driver tells of one node that did not answer as it does of all: only a node's own error says more."""
+    """A warning that a node does not answer. Only an error of the node itself says why."""
     if isinstance(error, FROM_A_NODE):
         return f"{node} does not answer: {in_words(error)}."
     return f"{node} does not answer."

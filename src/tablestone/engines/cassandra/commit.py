@@ -1,10 +1,9 @@
-"""A write set as one conditional batch in one partition: conditions, versions, and what became of a time-out.
+"""Commits a write set as one conditional batch in one partition.
 
-The first attempt is blind: it gives the clock's version `v` to every row and is applied if the partition's mark is less
-than `v` and each expectation holds as a condition; one round for everything. If it is not applied, the answer says what
-was found, at one moment; then there is a conflict, or an attempt whose only condition is that the mark is still that
-one. So an expectation is always judged at one moment of the partition, and a version is never given twice.
-Decided in docs/decisions/0009-cassandra-versions.md.
+The first attempt is blind: it gives the clock's version `v` to every row, under the conditions that the partition's
+mark is less than `v` and that each expectation holds. If it is not applied, the answer says what was found, at one
+moment. Then there is a conflict, or an attempt whose only condition is that the state is still the same. So
+expectations are judged at one moment, and no version is given twice (docs/decisions/0009-cassandra-versions.md).
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from tablestone.engines.cassandra.connection import (
     Call,
     Connection,
     OutcomeInDoubt,
-    Statement,
 )
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.layout import ROWS
@@ -42,31 +40,35 @@ from tablestone.engines.contract import (
 COMMIT_SECONDS_MAX: Final = 20.0
 """How long a write set may wait and be tried again, if the time of its request allows that (`request_time`)."""
 DOUBT_SECONDS_MIN: Final = 4.0
-"""How long an outcome in doubt is asked for at least. The attempt, a pause, this time and the last two questions take
-14 s, with `REQUEST_SECONDS_MAX` for each: that is what is left of a request's 30 s after `STORAGE_SECONDS_MAX`."""
+"""The shortest time for which an outcome in doubt is looked for. The attempt, a pause, this time and the last two
+questions take 14 s, with `REQUEST_SECONDS_MAX` for each: what `STORAGE_SECONDS_MAX` leaves of a request's 30 s."""
 OVERTAKEN_PAUSE_SECONDS_MAX: Final = 0.2
 
 
 class Found(NamedTuple):
-    """A partition at one moment: its state, and the versions of those of the rows asked for that are there."""
+    """A partition at one moment: its state, and the versions of those rows that exist among the ones asked for."""
 
     state: State
     versions: dict[bytes, int]
 
 
 _FAST: Final = "mark < ? AND listed > 0 AND floor >= 0"
-_ANY_VERSION: Final = "version != -1"
-"""Always true. A batch that is not applied tells of the rows that its conditions name: this names the row."""
-_CONDITIONS: Final = {ABSENT: "version = null", PRESENT: "version != null", ANY: _ANY_VERSION}
+_GIVEN: Final = 1
+"""Stands for every expectation that is a version."""
+_CONDITIONS: Final = {
+    ABSENT: "version = null",
+    PRESENT: "version != null",
+    # Always true. The answer to a batch that is not applied has the rows that its conditions name, so this names one.
+    ANY: "version != -1",
+    _GIVEN: "version = ?",
+}
 
 
 class _Statements:
     """Everything a commit sends."""
 
     def __init__(self, connection: Connection) -> None:
-        def prepare(text: str) -> Statement:
-            return connection.prepare(text)
-
+        prepare = connection.prepare
         update = f"UPDATE {ROWS} SET"
         self.fast = prepare(f"{update} mark = ? WHERE partition = ? IF {_FAST}")
         self.fast_deleting = prepare(f"{update} mark = ?, floor = ? WHERE partition = ? IF {_FAST}")
@@ -77,9 +79,7 @@ class _Statements:
         delete = f"DELETE FROM {ROWS} WHERE partition = ? AND row = ?"
         self.put = {kind: prepare(f"{put} IF {text}") for kind, text in _CONDITIONS.items()}
         self.delete = {kind: prepare(f"{delete} IF {text}") for kind, text in _CONDITIONS.items()}
-        self.put_version = prepare(f"{put} IF version = ?")
-        self.delete_version = prepare(f"{delete} IF version = ?")
-        self.versions = connection.prepare(
+        self.versions = prepare(
             f"SELECT row, version, mark, floor, listed FROM {ROWS} WHERE partition = ? AND row IN ?",
             serial=True,
         )
@@ -109,11 +109,11 @@ class Commits:
         self._statements = _Statements(connection)
 
     async def commit(self, write_set: WriteSet, attempts: Attempts) -> Committed | Conflict:
-        """Apply the write set; to be called again for a partition when the last call for it has ended."""
+        """Apply the write set. One call at a time for a partition."""
         partition, changes, _ = write_set
         found: Found | None = None
         if any(change.mutation is None for change in changes):
-            # A batch has nothing to hang such a condition on.
+            # A batch has no statement for a change that only has a condition.
             found = await self._find(partition, changes, attempts)
         while True:
             if found is not None:
@@ -146,23 +146,15 @@ class Commits:
         longest = 0
         deletes = False
         for index, (row, expectation, mutation) in enumerate(changes):
+            kind, given = (_GIVEN, (expectation,)) if expectation > 0 else (expectation, ())
             if isinstance(mutation, Put):
                 versions[index] = version
                 value = mutation.render(version)
                 longest = max(longest, len(value))
-                bound = (version, value, partition, row)
-                rows.append(
-                    (statements.put_version, (*bound, expectation))
-                    if expectation > 0
-                    else (statements.put[expectation], bound)
-                )
+                rows.append((statements.put[kind], (version, value, partition, row, *given)))
             else:
                 deletes = True
-                rows.append(
-                    (statements.delete_version, (partition, row, expectation))
-                    if expectation > 0
-                    else (statements.delete[expectation], (partition, row))
-                )
+                rows.append((statements.delete[kind], (partition, row, *given)))
         state: Call = (
             (statements.fast_deleting, (version, version, partition, version))
             if deletes
@@ -173,7 +165,7 @@ class Commits:
     async def _attempt_on(
         self, partition: bytes, changes: Sequence[Change], found: Found
     ) -> _Attempt:
-        """The changes on what was found, under the one condition that it is still so."""
+        """The changes to what was found, under the one condition that the state is still the same."""
         now = self._clock()
         statements = self._statements
         state = found.state
@@ -187,7 +179,7 @@ class Commits:
         for index, (row, _, mutation) in enumerate(changes):
             before = found.versions.get(row, ABSENT)
             if isinstance(mutation, Put):
-                # A missing row may have existed: the rows that were deleted in this partition had versions up to floor.
+                # A missing row may have been deleted: deleted rows of this partition had versions up to the floor.
                 versions[index] = version = max(now, (before or state.floor) + 1)
                 value = mutation.render(version)
                 longest = max(longest, len(value))
@@ -203,7 +195,7 @@ class Commits:
         return _Attempt([change, *rows], versions, mark, is_blind=False, longest=longest)
 
     async def _send(self, partition: bytes, attempt: _Attempt, attempts: Attempts) -> Found | None:
-        """None if the attempt was applied, else what it found; `EngineUnavailable` if it never can be any more."""
+        """None if the attempt was applied, else what it found; `EngineUnavailable` if it will never be applied."""
         await self._widths.note(partition, attempt.longest)
         self._attempts += 1
         number = self._attempts
@@ -220,7 +212,7 @@ class Commits:
         return None if answer is None else _found(answer)
 
     async def _find(self, partition: bytes, changes: Sequence[Change], attempts: Attempts) -> Found:
-        """The present versions. The state is read first: if it is the same at the commit, so are the versions."""
+        """The present state and versions. The state is read first: if it is the same at the commit, so are they."""
         state, _ = await self._outcomes.state(partition, attempts)
         rows = [change.row for change in changes]
         answer = await self._connection.read(self._statements.versions, (partition, rows), attempts)
@@ -228,7 +220,7 @@ class Commits:
 
 
 class _Attempt(NamedTuple):
-    """The calls of a commit, the condition on the state first; the versions that it gives, and the mark it leaves."""
+    """The calls of a commit, first the one on the state; the versions that it gives, and the mark that it leaves."""
 
     calls: Sequence[Call]
     versions: list[int]
@@ -239,7 +231,7 @@ class _Attempt(NamedTuple):
 
 
 def _judge(changes: Sequence[Change], found: Found) -> Committed | Conflict | None:
-    """The outcome that what was found has already; None if there is something to write."""
+    """The outcome, if what was found decides it; None if there is something to write."""
     writes = False
     for index, (row, expectation, mutation) in enumerate(changes):
         version = found.versions.get(row, ABSENT)
@@ -250,7 +242,7 @@ def _judge(changes: Sequence[Change], found: Found) -> Committed | Conflict | No
 
 
 def _found(answer: Answer) -> Found:
-    """The rows that the conditions of a batch found: a line for each row that exists, or one line without a row."""
+    """What the conditions of a batch found: a line for each row that exists, or one line without a row."""
     place = {name: index for index, name in enumerate(answer.names)}
     if "mark" not in place:
         return Found(State(), {})

@@ -11,7 +11,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import cassandra
 from cassandra import ConsistencyLevel
@@ -356,35 +356,27 @@ class Connection:
         if arrivals is None or arrivals.loop is not loop:
             arrivals = self._arrivals = Arrivals(loop)
         statement, parameters = calls[0] if len(calls) == 1 else (_batch(calls), None)
+        future: asyncio.Future[Answer] = loop.create_future()
         begun = self._seconds()
         sent: ResponseFuture = self.session.execute_async(statement, parameters)
-        request = _Request(sent, begun, loop.create_future(), arrivals)
-        sent.add_callbacks(self._answered, self._failed, (request,), errback_args=(request,))
-        return request.future
 
-    # Called by the driver, mostly on its thread.
+        # The driver calls these, mostly on its own thread.
 
-    def _answered(self, answer: Answer | None, request: _Request) -> None:
-        self._nodes.heard(request.sent.coordinator_host)
-        self.request_seconds.add(self._seconds() - request.begun)
-        request.arrivals.put(request.future, Answer() if answer is None else answer)
+        def succeed(answer: Answer | None) -> None:
+            self._nodes.heard(sent.coordinator_host)
+            self.request_seconds.add(self._seconds() - begun)
+            arrivals.put(future, Answer() if answer is None else answer)
 
-    def _failed(self, error: Exception, request: _Request) -> None:
-        self.failures += 1
-        if isinstance(error, FROM_A_NODE):
-            self._nodes.heard(request.sent.coordinator_host)
-        elif isinstance(error, cassandra.OperationTimedOut):
-            self._nodes.avoid(error.last_host)
-        request.arrivals.put(request.future, error)
+        def fail(error: Exception) -> None:
+            self.failures += 1
+            if isinstance(error, FROM_A_NODE):
+                self._nodes.heard(sent.coordinator_host)
+            elif isinstance(error, cassandra.OperationTimedOut):
+                self._nodes.avoid(error.last_host)
+            arrivals.put(future, error)
 
-
-class _Request(NamedTuple):
-    """A request that was sent, and the future for its answer."""
-
-    sent: ResponseFuture
-    begun: float
-    future: asyncio.Future[Answer]
-    arrivals: Arrivals
+        sent.add_callbacks(succeed, fail)
+        return future
 
 
 def _batch(calls: Sequence[Call]) -> BatchStatement:

@@ -1,11 +1,10 @@
 """The directory: every partition that may have rows, in order, in a tree of three levels that splits as it grows.
 
-A node of the tree is a Cassandra partition of entries, known by its level and its lowest possible entry, `low`. It
-holds what is below its `high`, where the node on its right begins. The entries of a leaf are partitions of rows, those
-of the levels above are the lows of the nodes below. Entries are plain writes with timestamps of their own, so that one
-that is added again, or late, does no harm. Bounds change by conditional writes. Nodes are split where they are large.
-A leaf that has become empty is joined to its left neighbour, which takes over its place.
-docs/decisions/0010-cassandra-directory.md says why this is safe beside other servers.
+A node of the tree is a Cassandra partition of entries. Its level and its lowest possible entry, `low`, identify it; it
+ends before its `high`, where the node on its right begins. The entries of a leaf are partitions of rows, those of the
+levels above are the lows of the nodes below. Entries are plain writes with timestamps of their own: to add one again,
+or late, does no harm. Bounds change by conditional writes. Large nodes are split; an empty leaf is joined to its left
+neighbour. docs/decisions/0010-cassandra-directory.md says why this is safe beside other servers.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from tablestone.engines.contract import EngineBusy, EngineDamaged, EngineUnavail
 
 LEAF: Final = 0
 ROOT_LEVEL: Final = 2
-"""The one node of this level is never split: with 4,000 entries a node the tree holds 6 * 10^10 partitions."""
+"""The only node of this level is never split: with 4,000 entries a node the tree holds 6 * 10^10 partitions."""
 FIRST: Final = b""
 """The lowest low."""
 LAST_TIMESTAMP: Final = 1 << 62
-"""Of the deletion of entries where no later write can matter."""
+"""The timestamp of deletions after which no write may show."""
 
 
 class Node(NamedTuple):
@@ -41,25 +40,24 @@ class Node(NamedTuple):
 
     high: bytes | None
     split: bytes | None
-    """Where it is being split."""
+    """The low of the new node, while this one is being split."""
     cleared: int
     """No entry beyond the bound was deleted with a later timestamp."""
     epoch_min: int | None = None
-    """Entries need at least this epoch: what was deleted beyond an earlier bound cannot hide them then."""
+    """The lowest epoch of new entries: earlier deletions beyond the bound would hide entries of lower epochs."""
     takes: int | None = None
-    """The number of a join that has begun, in which it takes over the node on its right."""
+    """The number of a join that has begun and in which it takes over the node on its right."""
     taken: int | None = None
-    """The number of a join that has begun, in which it is taken over by the node on its left."""
+    """The number of a join that has begun and in which the node on its left takes it over."""
 
     def ends_before(self, entry: bytes) -> bool:
         return self.high is not None and entry >= self.high
 
 
 class NodeStatements:
-    """Everything the directory sends.
+    """The statements of the directory. Bounds and entries of a node are in two tables.
 
-    Bounds of a node are a row of another table than its entries. A low is used for one node only, and for ever: a node
-    that was taken over keeps its row.
+    A low is used for one node only, for ever: a node that was taken over keeps its row.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -110,7 +108,7 @@ class NodeStatements:
 
 
 async def make_root(connection: Connection) -> None:
-    """The three nodes of an empty directory; nothing happens where they are."""
+    """Make the three nodes of an empty directory, unless they exist."""
     statements = NodeStatements(connection)
     for level in range(LEAF, ROOT_LEVEL + 1):
         await connection.ensure(statements.make_node, (level, FIRST, None))
@@ -121,14 +119,14 @@ async def make_root(connection: Connection) -> None:
 ENTRIES_MAX: Final = 4096
 """A node with more entries is split: reading a whole node takes some ms."""
 NODE_BYTES_MAX: Final = 1 << 20
-"""So is one whose entries together are longer."""
+"""A node with longer entries in all is split too."""
 COUNT_EVERY: Final = 256
-"""A node is counted at one in so many entries that are added."""
+"""One in so many additions counts the entries of the node."""
 LOWS_KEPT_MAX: Final = 100_000
-"""Lows of leaves that an engine remembers to find the way; then it forgets all and learns them again."""
+"""Lows of leaves that an engine remembers. When there are more, it forgets all and learns them again."""
 ENTRIES_PER_READ: Final = 1000
 EMPTY_KEPT_MAX: Final = 10_000
-"""Leaves that wait to be looked at, as they may be empty. Further ones are not noted; later reads find them again."""
+"""Leaves noted as perhaps empty. Further ones are not noted; later reads find them again."""
 JOIN_NUMBERS: Final = 1 << 62
 """The numbers of joins are below this."""
 
@@ -149,15 +147,15 @@ class Directory:
         self._may_be_empty: dict[bytes, None] = {}
 
     async def enlist(self, partition: bytes, listed: int) -> int:
-        """Add a partition whose state has `listed` (not positive); the epoch that is to stand there from then on.
+        """Add a partition whose state has this `listed`, which is not positive; the epoch that replaces it.
 
-        The epoch orders what is done to the entry: a removal that comes late has an earlier one and changes nothing.
+        Epochs order the changes of an entry: a removal that comes late has an earlier one and changes nothing.
         """
         epoch = max(self.epoch_now(), -listed + 1)
         return await self._add(LEAF, await self._leaf_of(partition), partition, epoch)
 
     def epoch_now(self) -> int:
-        """The epoch of what is listed for the first time now: microseconds since 1970."""
+        """The epoch of a new entry: microseconds since 1970."""
         return (self._clock() - UNIX_EPOCH_TICKS) // 10
 
     async def remove(self, partition: bytes, epoch: int) -> None:
@@ -176,8 +174,8 @@ class Directory:
     ) -> AsyncIterator[list[bytes]]:
         """The partitions from `first` to `last` (inclusive) or before `end`, in order, in lists that may be empty.
 
-        The entries are read before the bounds: a split that came between has not taken anything away that the bounds
-        still say is here, since it removes entries only after it has changed the bounds.
+        The entries are read before the bounds. A split changes the bounds before it removes entries, so no entry is
+        missing that belongs here by the bounds.
         """
         if last is not None:
             end = last + b"\0"
@@ -222,7 +220,7 @@ class Directory:
     # Finding the way.
 
     async def _leaf_of(self, partition: bytes) -> bytes:
-        """The low of the leaf that has the partition's place, or had it when this engine last looked."""
+        """The low of the leaf for the partition, as far as this engine knows."""
         if self._is_cold or len(self._lows) > LOWS_KEPT_MAX:
             self._lows = [FIRST]
             self._is_cold = False
@@ -234,12 +232,12 @@ class Directory:
         low = FIRST
         for above in range(ROOT_LEVEL, level, -1):
             low = await self._step_right(above, low, entry)
-            # A node that names no lower one was split off at the low of such a one, which is its own.
+            # A node without a lower entry was split off at one that is its own low.
             low = await self._last(self._statements.last_entry, above, low, entry) or low
         return await self._step_right(level, low, entry)
 
     async def _before(self, low: bytes) -> bytes:
-        """The low of a leaf that was on the left of this leaf, from the root down."""
+        """The low of a leaf on the left of this leaf, from the root down."""
         found = FIRST
         for level in range(ROOT_LEVEL, LEAF, -1):
             while (high := (await self.node(level, found)).high) is not None and high < low:
@@ -254,7 +252,7 @@ class Directory:
         return found
 
     async def _step_right(self, level: int, low: bytes, entry: bytes) -> bytes:
-        """From a node to the one that holds the place of the entry, by the bounds alone."""
+        """Go right to the node for the entry, by the bounds alone."""
         while True:
             node = await self.node(level, low)
             if node.taken is not None:
@@ -294,10 +292,10 @@ class Directory:
             self._may_be_empty[low] = None
 
     async def node(self, level: int, low: bytes, *, exactly: bool = False) -> Node:
-        """The bounds of a node, as every acknowledged change left them.
+        """The bounds of a node after every acknowledged change.
 
-        `exactly`: as the changes that had begun left them, too, and as every later read will show them. One node may
-        answer a read at SERIAL before a second one has the change: then a read at QUORUM would still miss it.
+        `exactly`: after every change that has begun, too, and as later reads show them. One replica may answer a read
+        at SERIAL before a second one has the change: then a read at QUORUM would still miss it.
         """
         statements = self._statements
         statement = statements.node_exactly if exactly else statements.node
@@ -348,7 +346,7 @@ class Directory:
     # Adding and removing.
 
     async def _add(self, level: int, low: bytes, entry: bytes, epoch: int) -> int:
-        """Add an entry with this epoch, or with a later one that a join asks for; the epoch that it got."""
+        """Add an entry with this epoch, or a later one if a join demands it; the epoch that it got."""
         while True:
             bound = (level, low, entry, epoch, epoch)
             await self._connection.write([(self._statements.add, bound)])
@@ -364,10 +362,10 @@ class Directory:
         return epoch
 
     async def _settled(self, level: int, low: bytes, entry: bytes) -> tuple[bytes, Node]:
-        """The node in which an entry belongs that was just written to `low`, and the bounds of `low`.
+        """The node to which an entry belongs that was just added to or removed from `low`, and the bounds of `low`.
 
-        If it is `low`, it stays there. Asked after the write: a split that begins later copies what was written, and a
-        join that begins later finds it. One that had begun is helped to end.
+        It is called after the write: a split that begins later copies it, and a join that begins later finds it. One
+        that has begun is finished first.
         """
         while True:
             node = await self.node(level, low)
@@ -385,7 +383,7 @@ class Directory:
                 place = await self._step_right(level, node.high, entry)
             if place != low:
                 return place, node
-            # A leaf on the right was joined to this one since: it has other bounds now, and asks for another epoch.
+            # A leaf on the right was joined to this one since: it has other bounds now, and demands another epoch.
 
     async def _tell_parent(self, level: int, low: bytes) -> None:
         await self._add(level + 1, await self._find(level + 1, low), low, 1)
@@ -428,7 +426,7 @@ class Directory:
             await self._finish_split(level, low, node.split)
 
     async def _finish_split(self, level: int, low: bytes, split: bytes) -> None:
-        """Carry out a split that has begun, from the beginning: each step may be done twice, and by several engines."""
+        """Carry out a split that has begun: each step may be done twice, and by several engines."""
         node = await self.node(level, low, exactly=True)
         if node.split == split:
             latest = await self._copy(level, low, split, node.high)
@@ -439,7 +437,7 @@ class Directory:
             )
             node = await self.node(level, low, exactly=True)
         if node.high is not None:
-            # Bound and timestamp are of one moment: a later join asks for later epochs than this timestamp.
+            # Bound and timestamp were read at one moment: a later join demands later epochs than this timestamp.
             bound = (node.cleared, level, low, node.high)
             await self._connection.write([(self._statements.remove_from, bound)])
         await self._tell_parent(level, split)
@@ -479,7 +477,7 @@ class Directory:
         if left.high != low:
             return False
         if left.takes is not None:
-            # Another server is at it now, or died at it: whichever it was, the next attempt finds the leaf free.
+            # Another server is joining it, or died while it did: either way, the next attempt finds the leaf free.
             await self._give_up_taking(left_low, left)
             return False
         number = int(self._chance() * JOIN_NUMBERS)

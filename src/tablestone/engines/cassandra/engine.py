@@ -1,8 +1,4 @@
-"""The engine in Apache Cassandra: an `Engine` of `commit`, `read` and `directory`, and the care for empty partitions.
-
-`check` compares every partition's state with the whole directory, a page at a time, and holds the list of partitions in
-memory.
-"""
+"""The engine in Apache Cassandra: an `Engine` of `commit`, `read` and `directory`. It removes empty partitions."""
 
 from __future__ import annotations
 
@@ -44,7 +40,7 @@ PAUSE_SECONDS: Final = 5.0
 
 
 class EmptyPartitions:
-    """Partitions that seem to have no rows, and what is done about them."""
+    """Takes partitions without rows out of the directory."""
 
     def __init__(self, connection: Connection, directory: Directory, outcomes: Outcomes) -> None:
         self._connection = connection
@@ -56,12 +52,12 @@ class EmptyPartitions:
         )
 
     def note(self, partition: bytes) -> None:
-        """This partition may be empty."""
+        """Remember a partition that may be empty."""
         if len(self._noted) < KEPT_MAX:
             self._noted[partition] = None
 
     async def watch(self) -> None:
-        """Look after what is noted, one partition after the other, for as long as the server runs."""
+        """Clean the noted partitions one after the other, for as long as the server runs."""
         while True:
             await asyncio.sleep(PAUSE_SECONDS)
             noted, self._noted = self._noted, {}
@@ -78,20 +74,20 @@ class EmptyPartitions:
     async def clean(self, partition: bytes) -> bool:
         """Take the partition out of the directory if it is empty; whether it was taken out."""
         state, _ = await self._outcomes.state(partition)
-        # After every commit that was begun. A state without rows is a line without a row.
+        # A static column without rows is one line whose row is null.
         answer = await self._connection.read(self._any_row, (partition,))
         if answer and answer[0][0] is not None:
             return False
         epoch = abs(state.listed)
         if state.listed > 0 or (state.mark and not epoch):
-            # Without an epoch, the first write was given up after its partition had been listed.
+            # Without an epoch: the first write was given up after its partition had been listed.
             epoch = epoch or max(self._directory.epoch_now(), 1)
-            # Every commit moves the mark: if the state is still the one that was read first, there is still no row.
+            # Every commit moves the mark: if the state is still the one that was read, there is still no row.
             unlisted = State(state.mark + 1, state.floor, -epoch)
             if not await self._outcomes.change_state(partition, state, unlisted, FORGOTTEN_SECONDS):
                 return False
         elif state.mark == 0:
-            # The server that began this died before the end, and the state has expired since.
+            # A server died while it did this, and the state has expired since.
             epoch = self._directory.epoch_now() - FORGOTTEN_SECONDS * 1_000_000
         await self._directory.remove(partition, epoch)
         return True
@@ -138,7 +134,8 @@ class CassandraEngine:
 
     async def read(self, ranges: Sequence[KeyRange], *, rows_max: int, bytes_max: int) -> Rows:
         self._require_open()
-        return await self._reads.read(ranges, rows_max, bytes_max)
+        rows, _ = await self._reads.read(ranges, rows_max, bytes_max)
+        return rows
 
     async def snapshot(self) -> PassingSnapshot:
         self._require_open()
@@ -153,7 +150,7 @@ class CassandraEngine:
         self._require_open()
         if self._read_only:
             raise EngineUnavailable("The engine was opened for reading only.")
-        # The time of a commit begins before it waits for earlier ones: a client waits no longer for a busy partition.
+        # The time counts from here, before the wait for earlier commits: no client waits longer for a busy partition.
         attempts = self.connection.attempts(COMMIT_SECONDS_MAX)
         task = asyncio.ensure_future(self._in_turn(write_set, attempts))
         self._under_way.add(task)
@@ -213,10 +210,10 @@ PARTITIONS_PER_READ = 1000
 
 
 async def broken_invariants(connection: Connection, directory: Directory) -> list[str]:
-    """The invariants that do not hold, a sentence each.
+    """A sentence for each invariant that does not hold. Holds the list of all partitions in memory.
 
-    While servers write, a partition may be listed or taken out between the two readings: those that seem wrong are
-    looked at again.
+    While servers write, a partition may be listed or taken out between the two readings: what seems wrong is read
+    again.
     """
     broken: list[str] = []
     async for level, low, node in directory.nodes():

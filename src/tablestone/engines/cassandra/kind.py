@@ -1,7 +1,4 @@
-"""The Cassandra engine as the registry knows it: what it can do, its figures, and how it is opened.
-
-The driver is imported when a cluster is opened, and not before.
-"""
+"""The Cassandra engine for the registry: capabilities, metrics, and how it is opened. Does not import the driver."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from tablestone.engines.figures import Figure, FigureKind
 from tablestone.engines.kind import EngineKind, Opening
 
 LEASE_SECONDS: Final = 0.25
-"""A server asks five to eight times a second whether accounts and tables in use have changed; a change takes this much
+"""A server asks five to eight times a second whether accounts and tables in use have changed; a change takes so much
 longer."""
 
 CAPABILITIES: Final = Capabilities(
@@ -83,7 +80,7 @@ def _open(place: str, clock: Clock, mode: Opening, storage: StorageId | None) ->
 
 @contextmanager
 def _hold(place: str) -> Iterator[StorageId]:
-    """The keyspace's identity, asked for by a process of its own: threads of the driver would not survive a fork."""
+    """The keyspace's identity. A process of its own asks for it: threads of the driver would not survive a fork."""
     address = parse_address(f"{SCHEME}:{place}")
     module = opening()
     reader, writer = os.pipe()

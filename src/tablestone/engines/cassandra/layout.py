@@ -3,13 +3,13 @@
 `rows`: a partition of the contract with all its rows. Conditions read its static columns:
   mark     a number that is greater after every commit in the partition, at least every version given in it
   floor    the greatest version of a row that was deleted: a row of the same key gets a later one
-  listed   positive: the partition is in the directory, under this epoch; otherwise it is not (`directory`)
-  widest   the length of the longest value, rounded up to a power of two, where it is longer than 4 KiB (`read`)
-  writers  the number of the last commit of each engine, for an hour: whether a commit that timed out was applied
+  listed   the epoch of its entry in the directory; not positive: it has none (`directory`)
+  widest   the length of the longest value, rounded up to a power of two, if it is longer than 4 KiB (`read`)
+  writers  the number of the last commit of each engine, for an hour, to find out whether it was applied
 `directory`, `directory_nodes`: the partitions in order, as a tree of three levels (`directory`).
-`about`: the version of this layout, and whether there was a write ever. A deletion hides what is written after it with
-an earlier timestamp, and no read shows that there was one. So `cluster init` notes that the keyspace is new, and each
-program that opens it to write takes the note back first. `loading`: an unfinished load.
+`about`: the version of this layout, and whether anything was ever written. A deletion hides what is written later with
+an earlier timestamp, and no read shows the deletion. So `cluster init` notes that the keyspace is new, and each program
+that opens it to write withdraws the note first. `loading`: an unfinished load.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tablestone.engines.cassandra.connection import Connection
 
 LAYOUT: Final = 2
-"""The version of the layout, in `about`. It is the first that a release has."""
+"""The version of the layout, stored in `about`. The first release has it."""
 STEPS: Final[Mapping[int, str]] = {}
-"""For each older layout, the statement that makes the next one of it. It may be repeated."""
+"""For each older layout, the statement that turns it into the next one. It may be repeated."""
 
 ROWS: Final = "rows"
 DIRECTORY: Final = "directory"
@@ -34,12 +34,11 @@ DIRECTORY_NODES: Final = "directory_nodes"
 ABOUT: Final = "about"
 LOADING: Final = "loading"
 
-# Unified compaction keeps the number of sstables that a read meets small and needs no tuning for either many small
-# partitions or few large ones. gc_grace_seconds is Cassandra's own ten days: a node that was away for longer has to be
-# rebuilt, and a repair has to run at least that often. Blocking read repair is the default and is said here because the
-# engine relies on it: every read sees what an earlier read at QUORUM has seen. Such a read asks two of three nodes, and
-# one that hangs may be among them. After 50 ms at most the third one is asked too. As delivered, at 99p, that
-# comes later and later, as the reads that wait count.
+# Unified compaction keeps the number of sstables that a read meets small, for many small partitions and few large ones.
+# gc_grace_seconds is Cassandra's own ten days: a node that was away for longer has to be rebuilt, and a repair has to
+# run at least that often. Blocking read repair is the default and is set here because the engine relies on it: every
+# read sees what an earlier read at QUORUM has seen. Such a read asks two of three nodes, and one of them may hang.
+# After at most 50 ms the third one is asked too; with the default, 99p, later and later, as the reads that wait count.
 SPECULATIVE_RETRY: Final = "MIN(99p,50ms)"
 COMPACTION: Final = "UnifiedCompactionStrategy"
 GC_GRACE_SECONDS: Final = 864_000
@@ -60,20 +59,16 @@ COLUMNS: Final[Mapping[str, str]] = {
 """The columns of each table. By them `require_own` knows a keyspace of another program."""
 
 TABLES: Final[Mapping[str, str]] = {
-    ROWS: f"""
-        CREATE TABLE IF NOT EXISTS {ROWS} ({COLUMNS[ROWS]}, PRIMARY KEY (partition, row))
-        WITH comment = 'Tablestone: rows in partitions' AND {_OPTIONS}""",
-    DIRECTORY: f"""
-        CREATE TABLE IF NOT EXISTS {DIRECTORY} ({COLUMNS[DIRECTORY]}, PRIMARY KEY ((level, low), entry))
-        WITH comment = 'Tablestone: partitions in order' AND {_OPTIONS}""",
-    DIRECTORY_NODES: f"""
-        CREATE TABLE IF NOT EXISTS {DIRECTORY_NODES} ({COLUMNS[DIRECTORY_NODES]}, PRIMARY KEY ((level, low)))
-        WITH comment = 'Tablestone: the bounds of the pieces of the directory' AND {_OPTIONS}""",
-    ABOUT: f"""
-        CREATE TABLE IF NOT EXISTS {ABOUT} ({COLUMNS[ABOUT]}, PRIMARY KEY (name))
-        WITH comment = 'Tablestone: the version of the layout' AND {_OPTIONS}""",
+    table: f"CREATE TABLE IF NOT EXISTS {table} ({COLUMNS[table]}, PRIMARY KEY ({key})) "
+    f"WITH comment = 'Tablestone: {comment}' AND {_OPTIONS}"
+    for table, key, comment in (
+        (ROWS, "partition, row", "rows in partitions"),
+        (DIRECTORY, "(level, low), entry", "partitions in order"),
+        (DIRECTORY_NODES, "(level, low)", "the bounds of the pieces of the directory"),
+        (ABOUT, "name", "the version of the layout"),
+    )
 }
-
+"""The statements that make the tables."""
 
 LOADING_TABLE: Final = f"""
     CREATE TABLE IF NOT EXISTS {LOADING} ({COLUMNS[LOADING]}, PRIMARY KEY (id))
@@ -81,12 +76,12 @@ LOADING_TABLE: Final = f"""
 
 
 def keyspace_statement(keyspace: str, copies_in: Mapping[str, int]) -> str:
-    """Makes the keyspace with so many copies of each row in each datacenter."""
+    """The statement that makes a keyspace with so many copies of each row in each datacenter."""
     return f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH {replication(copies_in)} AND durable_writes = true"
 
 
 def replication(copies_in: Mapping[str, int]) -> str:
-    """The part of a statement that says how many copies of each row each datacenter holds."""
+    """The option of a keyspace that says how many copies of each row each datacenter holds."""
     copies = "".join(f", '{datacenter}': {number}" for datacenter, number in copies_in.items())
     return f"replication = {{'class': 'NetworkTopologyStrategy'{copies}}}"
 

@@ -1,11 +1,9 @@
 """Fills a new keyspace with rows that have versions already, such as those of a data directory.
 
-Nothing else writes to the keyspace at that time, so the writes are plain ones, and all of them have one timestamp: the
-earliest one. A commit takes its timestamp from the clock of a node and replaces what was loaded, however wrong that
-clock is; so no clock is asked. Nothing was ever written before (`keyspace`), so nothing hides what is loaded. A row
-that is written again is the same row. The mark of a partition is its greatest version, because of two values with the
-same timestamp Cassandra keeps the greater one. From the first write to the end there is a table `loading`, which says
-how far the load has come. While it exists, every server refuses the keyspace.
+Nothing else writes to the keyspace meanwhile: the writes are plain ones, all with the earliest timestamp. So a commit,
+which takes its timestamp from a node's clock, replaces what was loaded, however wrong that clock is. Of two values with
+the same timestamp Cassandra keeps the greater one: a row may be written again, and a partition's mark is its greatest
+version. A table `loading` says how far the load has come; while it exists, servers refuse the keyspace.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ from tablestone.engines.cassandra.read import Widths
 from tablestone.engines.contract import EngineRefused, Key, StorageId, StoredRow
 
 WRITES_AT_ONCE_MAX: Final = 32
-"""Batches that are under way at the same time: enough for a cluster, and a few MiB."""
+"""Batches that are sent at the same time: enough for a cluster, and a few MiB."""
 KEPT_SECONDS: Final = 2.0
-"""The place that a load has reached is stored about this often."""
+"""How often the place that a load has reached is stored."""
 LISTED_KEPT_MAX: Final = 10_000
 TIMESTAMP: Final = 1
 """The timestamp of every write of a load, and the epoch of what it lists: 1970, in microseconds."""
@@ -69,7 +67,7 @@ class Load:
         )
 
     async def reach(self, key: Key) -> None:
-        """Store the place, not more often than `KEPT_SECONDS` say."""
+        """Store the place, at most once in `KEPT_SECONDS`."""
         now = monotonic_seconds()
         if now - self._kept_at > KEPT_SECONDS:
             self._kept_at = now
@@ -98,7 +96,7 @@ class Load:
 
 
 def _begin(connection: Connection, source: StorageId) -> Key | None:
-    """The place that an earlier attempt has reached."""
+    """Begin a load, or continue it: the place that an earlier attempt has reached."""
     name = connection.keyspace
     if is_under_way(connection):
         found = connection.execute(f"SELECT source, begun, partition, row FROM {LOADING}")
@@ -124,6 +122,6 @@ def _begin(connection: Connection, source: StorageId) -> Key | None:
 
 
 def is_under_way(connection: Connection) -> bool:
-    """Whether a load of this keyspace was begun and has not come to its end."""
+    """Whether a load of this keyspace was begun and not finished."""
     connection.cluster.refresh_schema_metadata()
     return LOADING in connection.cluster.metadata.keyspaces[connection.keyspace].tables

@@ -1,7 +1,4 @@
-"""Opening the engine of a URL, and making what it needs in a cluster: the only module that puts the parts together.
-
-Importing this module imports the driver.
-"""
+"""Opens the engine of a URL, and makes its keyspace. Importing this module imports the driver."""
 
 from __future__ import annotations
 
@@ -51,9 +48,9 @@ def open_cassandra(
     storage: StorageId | None = None,
     may_be_loading: bool = False,
 ) -> CassandraEngine:
-    """The engine of a keyspace that was made by `initialize`; `EngineRefused` says why there is none.
+    """The engine of a keyspace that `initialize` made; `EngineRefused` says why there is none.
 
-    If it `warns`, it logs what is unwise about the cluster. `may_be_loading` is for the load itself.
+    `warns` logs what is unwise about the cluster. `may_be_loading` is for the load itself.
     """
     connection = connect(address)
     try:
@@ -120,10 +117,10 @@ def examine_cluster(address: ClusterAddress, clock: Clock) -> Examination:
 
 
 def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> bool:
-    """Create the keyspace and its tables, unless they exist. Returns whether the keyspace was created.
+    """Create the keyspace and its tables, unless they exist; whether the keyspace was created.
 
-    A keyspace of an older layout is brought to the present one by `steps`. `EngineRefused`, also for a keyspace of
-    another program or of a newer version, before anything is made.
+    `steps` upgrade a keyspace of an older layout. `EngineRefused` for a keyspace of another program or of a newer
+    version, before anything is made.
     """
     connection = connect(address, in_keyspace=False)
     try:
@@ -154,7 +151,7 @@ def initialize(address: ClusterAddress, steps: Mapping[int, str] = STEPS) -> boo
 
 
 def _upgrade(connection: Connection, steps: Mapping[int, str]) -> None:
-    """Bring a keyspace of an older layout to the present one; `EngineRefused` while a server uses it."""
+    """Upgrade a keyspace of an older layout; `EngineRefused` while a server uses it."""
     [(layout,)] = connection.execute(f"SELECT number FROM {ABOUT} WHERE name = 'layout'")
     older = range(layout, LAYOUT)
     if not older:
@@ -176,7 +173,7 @@ def _upgrade(connection: Connection, steps: Mapping[int, str]) -> None:
 
 
 async def _make_directory(connection: Connection) -> None:
-    """The empty directory. Nodes that have just started may take each other for lost, and refuse for a while."""
+    """Make the empty directory. Nodes that have just started may take each other for dead, and refuse for a while."""
     deadline = monotonic_seconds() + SCHEMA_SECONDS_MAX
     while True:
         try:

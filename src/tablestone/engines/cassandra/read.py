@@ -1,12 +1,9 @@
-"""Reads: ranges cut into pieces of one partition each, read ahead where they are small, and joined in order.
+"""Reads: ranges are cut into pieces of one partition each, which are read ahead and joined in order.
 
-Every answer of the cluster is one moment of one partition. A page is made of several answers only while the
-partition's mark stays the same. Where it changed, the page ends before what was read last, or is begun again if it
-has no row yet. So a page never shows half of a write set, and may be shorter than it was asked for. A partition of
-which a page or a snapshot has seen a part is asked for each other part too, whether the directory names it or not.
-
-No answer is longer than a node and a server can hold (`Widths`), and partitions behind the one that a page has come to
-are asked for ahead (`ReadAhead`).
+Each answer of the cluster shows one moment of one partition. A page joins several answers only while the partition's
+mark stays the same. Where it changed, the page ends before what was read last, or begins again if it has no row yet. So
+a page never shows half of a write set, and may be shorter than was asked for. If a page or a snapshot has seen a part
+of a partition, it asks for the other parts too, whether the directory lists the partition or not.
 """
 
 from __future__ import annotations
@@ -39,12 +36,12 @@ KNOWN_MAX: Final = 50_000
 
 
 class Widths:
-    """The length of the longest value of a partition. With it, a read never asks a node for more than both can hold.
+    """The longest value of each partition, in bytes: it limits the number of rows in an answer.
 
     A thousand rows of 1 KiB are one answer; a thousand of 1 MiB would take a node's memory. So a static column of the
-    partition holds the length of the longest value, rounded up to a power of two. It is written before the row, and
-    only if it is longer than 4 KiB and longer than the known length. It is a plain write whose timestamp is the length,
-    so the longest wins, in any order of writes. No condition looks at the column.
+    partition holds the length of the longest value, rounded up to a power of two. It is written before the row, if the
+    value is longer than 4 KiB and than the known length. The timestamp of this plain write is the length: the longest
+    wins, in any order of writes. No condition looks at the column.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -55,17 +52,17 @@ class Widths:
         )
 
     def known(self, partition: bytes) -> int | None:
-        """The length that no value of the partition exceeds, as far as it was seen; None if it was not."""
+        """The longest value that was seen in the partition, rounded up; None if none was."""
         return self._known.get(partition)
 
     def learn(self, partition: bytes, widest: int | None) -> None:
-        """A read found this in the partition's column."""
+        """Remember what a read found in the partition's column."""
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
         self._known[partition] = max(widest or WIDE_BYTES, self._known.get(partition, 0))
 
     async def note(self, partition: bytes, longest: int) -> None:
-        """A value of this length is about to be written."""
+        """Store the length of a value that is about to be written, if it is the longest."""
         if longest <= WIDE_BYTES or longest <= self._known.get(partition, 0):
             return
         widest = 1 << (longest - 1).bit_length()
@@ -74,35 +71,35 @@ class Widths:
 
 
 ANSWER_BYTES: Final = 4 << 20
-"""How long one answer of the cluster is to be at most, unless a few rows are longer."""
+"""The longest answer of the cluster, unless a few rows are longer."""
 AHEAD_BYTES: Final = 8 << 20
-"""About how much is read ahead of where a page has come to."""
+"""About how much is read ahead of the page."""
 PARTITIONS_AT_ONCE_MAX: Final = 32
 ROWS_AT_ONCE_MIN: Final = 4
 ROWS_AT_ONCE_MAX: Final = 1001
 """A page of the service, and the row that says whether there is another one: one answer."""
 ROWS_AT_FIRST: Final = 16
-"""Rows that are asked for of a partition whose widest row is not known: it may have a mebibyte."""
+"""Rows asked for where the widest row of the partition is not known: it may have a mebibyte."""
 
 
 class ReadAhead:
-    """How much one read asks for at a time, which wants `rows_max` rows, and whether there is one more.
+    """How much a read of `rows_max` rows, and the one that follows them, asks for at a time.
 
-    The partition that a page has come to is asked for all that the page lacks, if an answer may be so long. Partitions
-    behind it are asked for at the same time, each for about as many rows as the last one had: first one, then more and
-    more, as long as the page has room for them and the memory for answers allows it.
+    The first partition is asked for all that the page lacks, within the limit of an answer. The partitions behind it
+    are asked at the same time, each for about as many rows as the last one had: first one of them, then more and more,
+    as long as the page has room for them and the memory for answers allows it.
     """
 
     def __init__(self, widths: Widths, rows_max: int) -> None:
         self._widths = widths
         self._left = rows_max + 1
         self._usual = ROWS_AT_FIRST
-        """The rows of a partition, as the last one was."""
+        """How many rows the last partition had."""
         self.partitions = 1
         """How many partitions may be asked at the same time."""
 
     def limit(self, partition: bytes, *, is_ahead: bool = False) -> int:
-        """How many rows to ask of a partition; `is_ahead`: the page has not come to it yet."""
+        """How many rows to ask for in a partition. `is_ahead`: the page has not come to it yet."""
         widest = self._widths.known(partition)
         limit = ROWS_AT_FIRST
         if widest is not None:
@@ -112,17 +109,16 @@ class ReadAhead:
         return min(limit, self._left)
 
     def take(self, rows: int) -> None:
-        """So many rows have come, in the order of the page."""
+        """Count rows that have come, in the order of the page."""
         self._left = max(self._left - rows, 1)
 
     def end_partition(self, partition: bytes, rows: int) -> None:
-        """The page has come to the end of a partition, of which the read has seen so many rows."""
+        """Adjust to a partition that was read to its end, and had so many rows."""
         self._usual = max(rows, 1)
         limit = min(self._left, ROWS_AT_ONCE_MAX, self._usual_limit)
         fitting = 1 + AHEAD_BYTES // (limit * (self._widths.known(partition) or WIDE_BYTES))
-        wanted = -(
-            -(self._left - 1) // self._usual
-        )  # the row after the page is asked for last, alone
+        # The row after the page is asked for last, alone.
+        wanted = -(-(self._left - 1) // self._usual)
         most = min(2 * self.partitions, PARTITIONS_AT_ONCE_MAX, fitting, wanted)
         self.partitions = max(most, 1)
 
@@ -135,18 +131,18 @@ class ReadAhead:
 _Taken = TypeVar("_Taken", bytes, StoredRow)
 
 POINTS_AT_ONCE_MAX: Final = 100
-"""Rows of one partition that are asked for by name at once, and seen at one moment: as many as a transaction has."""
+"""Rows of one partition that are asked for by key at once, at one moment: as many as a transaction has."""
 
 
 class Piece(NamedTuple):
-    """A part of a read that concerns one partition: rows from `start` on and before `end`, or just these `rows`."""
+    """The part of a read in one partition: rows from `start` on and before `end`, or just these `rows`."""
 
     partition: bytes
     start: bytes = b""
     end: bytes | None = None
     rows: Sequence[bytes] = ()
     is_listed: bool = False
-    """The directory named the partition, and all its rows are asked for: if there is none, the entry may go."""
+    """The directory lists the partition, and all its rows are asked for: if there is none, the entry may go."""
     is_followed: bool = False
     """The read asks for another part of the same partition too."""
 
@@ -159,7 +155,7 @@ class Moment(NamedTuple):
 
 
 class _Changed(Exception):
-    """A partition has changed between two of its parts, and the page has no row yet."""
+    """A partition has changed between two of its pieces, and the page has no row yet."""
 
 
 class _Statements:
@@ -175,7 +171,7 @@ class _Statements:
 
 
 class Reads:
-    """The reads of one engine. `found_empty` is told of partitions that the directory names and that have no row."""
+    """The reads of one engine. `found_empty` is called for a partition that the directory lists and that has no row."""
 
     def __init__(
         self,
@@ -196,23 +192,22 @@ class Reads:
         value: bytes | None = answer[0][0] if answer else None
         return value
 
-    async def read(self, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int) -> Rows:
-        """As `Engine.read`; the page also ends where the partition changes while it is read."""
-        rows, _ = await self.read_after(None, ranges, rows_max, bytes_max)
-        return rows
-
-    async def read_after(
-        self, before: Moment | None, ranges: Sequence[KeyRange], rows_max: int, bytes_max: int
+    async def read(
+        self,
+        ranges: Sequence[KeyRange],
+        rows_max: int,
+        bytes_max: int,
+        before: Moment | None = None,
     ) -> tuple[Rows, Moment | None]:
-        """A page, and the moment of the last partition in it.
+        """As `Engine.read`, with the moment of the last partition read. The page also ends where a partition changes.
 
-        `before` is that of an earlier page: `MomentPassed` if the same partition is another one now.
+        `before` is the moment of an earlier page: `MomentPassed` if that partition has changed.
         """
         found, next_key, moment = await self._rows(ranges, rows_max, bytes_max, before, _values)
         return Rows(found, next_key), moment
 
     async def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
-        """As `Engine.scan`: a row at its own moment each."""
+        """As `Engine.scan`: each row at a moment of its own."""
         found: list[StoredRow] = []
         rest = key_range
         while True:
@@ -232,10 +227,7 @@ class Reads:
         before: Moment | None,
         take: Callable[[bytes, Sequence[Row]], list[_Taken]],
     ) -> tuple[list[_Taken], Key | None, Moment | None]:
-        """The rows of a page as `take` gives them, the key of the next row, and the moment of the last partition read.
-
-        `before` is that of an earlier page: `MomentPassed` if the same partition is another one now.
-        """
+        """The rows of a page as `take` gives them, the key of the next row, and the moment of the last partition."""
         attempts: Attempts | None = None
         while True:
             with suppress(_Changed):
@@ -266,7 +258,7 @@ class Reads:
             elif not rows and piece.is_listed:
                 self._found_empty(partition)
             elif not rows and piece.is_followed:
-                # An answer without rows tells no mark: ask for it, and whether there is still nothing.
+                # An answer without rows has no mark: ask for it, and whether there is still no row.
                 mark = await self._mark(partition)
                 again = await self._ask(piece, ROWS_AT_ONCE_MIN)
                 if again and found:
@@ -284,13 +276,13 @@ class Reads:
         return found, None, before
 
     async def _is_same(self, before: Moment, piece: Piece, rows: Sequence[Row]) -> bool:
-        """Whether the partition has not changed since an earlier answer, of which it had this mark."""
+        """Whether the partition has not changed since an earlier answer."""
         partition, mark = before
         if rows:
             return bool(rows[0][3] == mark)
         if await self._mark(partition) != mark:
             return False
-        # The answer may have come before that mark: only one that comes after it is of its time.
+        # The answer may be from before that mark: ask again.
         return not (piece.is_followed and await self._ask(piece, ROWS_AT_ONCE_MIN))
 
     async def _mark(self, partition: bytes) -> int:
@@ -301,10 +293,7 @@ class Reads:
     async def _ahead(
         self, ranges: Sequence[KeyRange], rows_max: int, earlier: Moment | None
     ) -> AsyncIterator[tuple[Piece, Answer]]:
-        """Each piece with its rows, in order; a long piece comes several times, with the rest of its rows.
-
-        Several are asked for at the same time, as `ReadAhead` says.
-        """
+        """Each piece with its rows, in order; a long piece comes several times, with further rows each time."""
         waiting: list[tuple[Piece, int, asyncio.Task[Answer]]] = []
         pieces = self._pieces(ranges, earlier)
         ahead = ReadAhead(self._widths, rows_max)
@@ -362,7 +351,7 @@ class Reads:
             if later.start.partition in {earlier.start.partition, earlier.end.partition}
             and not (earlier.is_point and later.is_point)
         }
-        # A part of them was seen, or will be: they are asked although the directory may not name them.
+        # A part of them was seen, or will be: ask them even if the directory does not list them.
         seen = shared if earlier is None else {earlier.partition, *shared}
         async for piece in self._each_piece(ranges, seen):
             yield piece._replace(is_followed=True) if piece.partition in shared else piece
@@ -385,7 +374,7 @@ class Reads:
                         yield piece
 
     async def _of_partitions(self, start: Key, end: Key, seen: set[bytes]) -> AsyncIterator[Piece]:
-        """The pieces of a range of several partitions: those the directory names, and its ends if they are `seen`."""
+        """The pieces of a range of several partitions: those the directory lists, and its ends if they are `seen`."""
         last = end.partition if end.row else None
         reached = None
         if start.partition in seen:
@@ -414,7 +403,7 @@ def _whole(partition: bytes, rows: Sequence[Row]) -> list[StoredRow]:
 def _fitting(
     rows: Sequence[Row], rows_max: int, bytes_max: int, size: int, *, is_empty: bool
 ) -> tuple[int, int]:
-    """How many of the rows a page of this size still takes, and its size with them. An empty page takes one row."""
+    """How many of the rows fit into a page of this size, and its size with them. An empty page takes one row."""
     sizes = [len(row[2]) for row in rows[:rows_max]]
     whole = size + sum(sizes)
     if whole < bytes_max:
@@ -427,7 +416,7 @@ def _fitting(
 
 
 def _points(ranges: Iterator[KeyRange]) -> Iterator[Piece]:
-    """Rows asked for by name, a piece for as many of one partition as may be asked for at once."""
+    """Pieces for single rows: rows of one partition are asked for at once, up to `POINTS_AT_ONCE_MAX`."""
     for partition, group in groupby((key_range.start for key_range in ranges), lambda key: key[0]):
         rows = [key.row for key in group]
         are_more = len(rows) > POINTS_AT_ONCE_MAX
@@ -441,7 +430,7 @@ def _start(piece: Piece) -> bytes:
 
 
 class PassingSnapshot:
-    """A `Snapshot` that goes on while the partition it has come to stays as it was."""
+    """A `Snapshot` that goes on as long as the partition that was read last does not change."""
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
@@ -455,8 +444,8 @@ class PassingSnapshot:
         bytes_max: int,
         hint: Hint | None = None,  # noqa: ARG002 - leaves nothing out
     ) -> Rows:
-        rows, self._moment = await self._reads.read_after(self._moment, ranges, rows_max, bytes_max)
+        rows, self._moment = await self._reads.read(ranges, rows_max, bytes_max, self._moment)
         return rows
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Nothing is held."""

@@ -1,8 +1,8 @@
-"""The state of a partition, and what became of a conditional write that nothing answered.
+"""The state of a partition, and the outcome of a conditional write that was not answered.
 
-Such a write is a round of Paxos, which may have been applied, may be half-way, or may still be on its way to a node.
-Each commit leaves its number in the partition, under its engine. Reading at SERIAL finishes what a node has begun; then
-the number says whether the commit was applied. If it was not, the mark moves to where its condition can never hold.
+Such a write may have been applied, may be half-way through Paxos, or may still be on its way to a node. Each commit
+leaves its number in the partition, under its engine. A read at SERIAL finishes what a node has begun; then the number
+says whether the commit was applied. If not, the mark moves to where the commit's condition can never hold.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tablestone.engines.cassandra.layout import ROWS
 from tablestone.engines.contract import EngineUnavailable, OutcomeUnknown
 
 FORGOTTEN_SECONDS: Final = 2 * 24 * 60 * 60
-"""The time for which the state of an empty partition is kept. A clock that is off by a quarter of it is refused."""
+"""How long the state of an empty partition is kept. A clock that is off by a quarter of it is refused."""
 WRITER_SECONDS: Final = 3600
-"""How long the number of an engine's last commit stays in a partition. After half of it, its absence proves nothing."""
+"""How long the number of an engine's last commit is kept. After half of it, a missing number proves nothing."""
 SAME: Final = "mark = ? AND floor = ? AND listed = ?"
 """The condition that a partition still has this state."""
 
 
 class State(NamedTuple):
-    """The static columns of a partition; 0 where there is none."""
+    """The static columns of a partition; 0 for null."""
 
     mark: int = 0
     floor: int = 0
@@ -32,7 +32,7 @@ class State(NamedTuple):
 
 
 def state_or_nulls(state: State) -> tuple[int | None, int | None, int | None]:
-    """A state as a condition has it: a partition that nothing was written to has nulls."""
+    """A state as a condition needs it: a partition that was never written to has nulls."""
     return state if state.mark else (None, None, None)
 
 
@@ -57,15 +57,14 @@ class Outcomes:
         self._moment = connection.prepare(f"SELECT DISTINCT mark FROM {ROWS} WHERE partition = ?")
 
     def noted(self, partition: bytes, number: int) -> Call:
-        """The part of a commit that leaves its number."""
+        """The statement of a commit that leaves its number."""
         return self._note, (self._writer, number, partition)
 
     async def state(
         self, partition: bytes, attempts: Attempts | None = None
     ) -> tuple[State, int | None]:
         """The state of a partition after every commit that was answered, and the number of this engine's last one."""
-        asked = (self._writer, partition)
-        answer = await self._connection.read(self._state, asked, attempts)
+        answer = await self._connection.read(self._state, (self._writer, partition), attempts)
         if not answer:
             return State(), None
         mark, floor, listed, last = answer[0]
@@ -79,7 +78,7 @@ class Outcomes:
     async def change_state(
         self, partition: bytes, before: State, after: State, seconds: int = 0
     ) -> bool:
-        """Replace the state if it is still that one. With `seconds` it is forgotten after that time.
+        """Replace the state if it is still `before`, for so many seconds or for ever; whether it was replaced.
 
         Raises `OutcomeInDoubt` if that is not known.
         """
@@ -89,10 +88,10 @@ class Outcomes:
     async def was_applied(
         self, partition: bytes, number: int, mark: int, began: float, attempts: Attempts
     ) -> bool:
-        """Whether an attempt of that moment, without an answer, was applied. Afterwards this cannot change any more.
+        """Whether an attempt that began then, and was not answered, was applied. Afterwards this cannot change.
 
-        Reading at SERIAL finishes or ends every write that a node has begun. One that is still on its way to a node may
-        begin later: therefore the mark is moved to where the attempt's condition can never hold.
+        A read at SERIAL finishes or ends every write that a node has begun. One that is still on its way to a node may
+        begin later: so the mark moves to where the attempt's condition can never hold.
         """
         while True:
             try:
@@ -105,16 +104,16 @@ class Outcomes:
                 ) from error
             if last != number:
                 if self._seconds() - began > WRITER_SECONDS / 2:
-                    # The process stood still for so long that the number may have been there, and have expired.
+                    # The process stood still for so long that the number may have expired.
                     raise OutcomeUnknown(
                         "A write may have been applied, or not: that was too long ago."
                     )
                 if state.mark >= mark:
                     return False
                 fenced = state._replace(mark=mark)
-                # A partition that was never written to, or is cleaned, has a state for a time only.
+                # The state of a partition that is not in the directory expires.
                 seconds = 0 if state.listed > 0 else FORGOTTEN_SECONDS
-                with suppress(OutcomeInDoubt, EngineUnavailable):  # then the next look tells
+                with suppress(OutcomeInDoubt, EngineUnavailable):  # the next read shows it
                     if await self.change_state(partition, state, fenced, seconds):
                         return False
             if attempts.are_over:
@@ -126,13 +125,13 @@ class Outcomes:
     async def _is_at_quorum(
         self, partition: bytes, state: State, mark: int, attempts: Attempts
     ) -> bool:
-        """Whether a commit that left this mark, and that a read at SERIAL has shown, is in every read at QUORUM.
+        """Whether every read at QUORUM shows a commit that left this mark, as a read at SERIAL did.
 
         One node with the commit may answer a read at SERIAL; the moments of partitions are read at QUORUM.
         """
         if await self.moment(partition, attempts) >= mark:
             return True
-        # A conditional write brings what was decided before it to a quorum first. This one changes nothing.
+        # A conditional write first brings what was decided before it to a quorum. This one changes nothing.
         with suppress(OutcomeInDoubt, EngineUnavailable):
             return await self.change_state(partition, state, state)
         return False
