@@ -46,7 +46,8 @@ def work(server: ServerProcess) -> None:
         group = (
             b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n"
             b"--c\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
-            b"POST http://localhost/%s/Orders HTTP/1.1\r\nContent-Type: application/json\r\n\r\n%s\r\n"
+            b"POST http://localhost/%s/Orders HTTP/1.1\r\nAccept: application/json\r\n"
+            b"Content-Type: application/json\r\n\r\n%s\r\n"
             b"--c--\r\n--b--\r\n" % (server.account_name.encode(), wrong)
         )
         kind = "multipart/mixed; boundary=b"

@@ -91,7 +91,7 @@ class Writes:
         for row in rows:
             lines += ["--c", "Content-Type: application/http", ""]
             lines += [f"POST /devstoreaccount1/{TABLE} HTTP/1.1", "Content-Type: application/json"]
-            lines += ["", entity(row).decode()]
+            lines += ["Accept: application/json", "", entity(row).decode()]
         body = "\r\n".join([*lines, "--c--", "--b--", ""]).encode()
         case = BadRequest(
             "", "", path="/$batch", body=body, content_type="multipart/mixed; boundary=b"

@@ -25,7 +25,7 @@ POINT = "/Secrets(PartitionKey='hiddenkey',RowKey='r')"
 BATCH = (
     "--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n"
     "--c\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
-    "POST {}/Secrets HTTP/1.1\r\nContent-Type: application/json\r\n\r\n"
+    "POST {}/Secrets HTTP/1.1\r\nAccept: application/json\r\nContent-Type: application/json\r\n\r\n"
     '{{"PartitionKey":"hiddenkey","RowKey":"s"}}\r\n--c--\r\n--b--\r\n'
 )
 

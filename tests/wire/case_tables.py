@@ -11,6 +11,7 @@ the first bytes of every document of the service. A row that `forgets` is for en
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import tomllib
@@ -53,6 +54,10 @@ _ENTRY = (
 )
 _ATOM_ERROR = re.compile(
     rb'<\?xml version="1.0" encoding="utf-8"( standalone="yes"\?>\r\n|\?>)<error xmlns="'
+)
+_VERSION_ERROR = re.compile(
+    rb'\xef\xbb\xbf<\?xml version="1.0" encoding="utf-8" standalone="yes"\?>\r\n<error xmlns="[^"]+">\r\n'
+    rb'  <code>\w+</code>\r\n  <message xml:lang="en-US">[^<]+</message>\r\n</error>'
 )
 
 
@@ -166,14 +171,14 @@ def fill(text: str) -> str:
 
 def error_of(response: Response) -> tuple[str, str, str]:
     """Code, text and form of an error, whose envelope must be exact (wire 8.1, 8.2)."""
-    if response.body.startswith(b"<"):
+    if response.body.startswith((b"<", codecs.BOM_UTF8)):
         root = ET.fromstring(response.body)  # noqa: S314 - our own server's answer
         assert root.tag == f"{_NAMESPACE}error"
         code, message = root.findtext(f"{_NAMESPACE}code"), root.findtext(f"{_NAMESPACE}message")
         assert code
         assert message
         atom = _ATOM_ERROR.match(response.body)
-        form = "atom" if atom else "xml"
+        form = "atom" if atom else "version" if _VERSION_ERROR.fullmatch(response.body) else "xml"
         charset = ";charset=utf-8" if atom and b"standalone" not in atom[1] else ""
         assert response.headers["content-type"] == f"application/xml{charset}"
     else:
@@ -197,6 +202,12 @@ def _check_error(row: Row, response: Response) -> None:
         assert response.headers["x-ms-error-code"] == code
         assert "x-content-type-options" not in response.headers
         assert form == row.get("form", "json")
+        return
+    if phase == "version":
+        assert form == "version"
+        assert response.headers["server"] == "Microsoft-HTTPAPI/2.0"
+        assert "x-ms-error-code" not in response.headers
+        assert "x-content-type-options" not in response.headers
         return
     if phase == "service":
         assert form == "xml"

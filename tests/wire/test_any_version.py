@@ -7,11 +7,7 @@ import re
 import pytest
 
 from sas_signing import completed, query_of, signed
-from tablestone.model.errors import StorageError
-from tablestone.model.service_properties import ServiceProperties
-from tablestone.server.requests.pipeline import version_of
-from tablestone.wire.messages import RawRequest
-from tablestone.wire.versions import VERSION_LATEST, ServedVersions, UnknownVersions
+from tablestone.wire.versions import VERSION_LATEST, UnknownVersions
 from wire.case_tables import error_of, prepare
 from wire.service_under_test import ACCOUNT, KEY, Headers, ServiceUnderTest
 
@@ -98,16 +94,3 @@ def test_a_batch(unknown: UnknownVersions, sent: str, served: str | None) -> Non
     outside = service.send("POST", "/$batch", [*headers, ("x-ms-version", sent)], body)
     assert outside.status == (400 if served is None else 202)
     service.close()
-
-
-@EACH
-def test_the_default_of_an_account(unknown: UnknownVersions, sent: str, served: str | None) -> None:
-    """Only a known version can be set, but a newer Tablestone may have stored one that is not known here."""
-    request = RawRequest("GET", b"/", b"", {})
-    properties = ServiceProperties(default_version=sent)
-    versions = ServedVersions(unknown)
-    if served is None:
-        with pytest.raises(StorageError, match="InvalidHeaderValue"):
-            version_of(request, {}, properties, versions)
-    else:
-        assert version_of(request, {}, properties, versions) == served

@@ -37,7 +37,10 @@ def _readable_parts(response: Response) -> list[str]:
     text = response.body.decode()
     assert text.startswith(f"--{outer[1]}\r\n"), "no preamble (Java, Go)"
     assert text.endswith(f"--{outer[1]}--\r\n")
-    assert text.count("\n") == text.count("\r\n"), "CRLF only, JSON on one line (JS, .NET)"
+    lines = re.sub(
+        "\n(?=RequestId:|Time:)", "", text
+    )  # the message of an error in XML has line feeds
+    assert lines.count("\n") == lines.count("\r\n"), "CRLF only, JSON on one line (JS, .NET)"
     content = text[len(f"--{outer[1]}\r\n") : -len(f"--{outer[1]}--\r\n")]
     boundary = outer[1]
     inner = _INNER.match(content)
@@ -98,8 +101,9 @@ def _batch(operations: list[str]) -> bytes:
         assert match, operation
         lines += ["--c", "Content-Type: application/http", "Content-Transfer-Encoding: binary", ""]
         lines += [f"{match[1]} /devstoreaccount1{match[2]} HTTP/1.1"]
-        lines += re.findall(r" ([\w-]+: \S+)", match[3])
-        lines += ["Content-Type: application/json", "", match[4] or ""]
+        headers = re.findall(r" ([\w-]+: \S+)", match[3])
+        accept = () if "Accept: " in match[3] else ("Accept: application/json",)
+        lines += [*headers, *accept, "Content-Type: application/json", "", match[4] or ""]
     return "\r\n".join([*lines, "--c--", "--b--", ""]).encode()
 
 
@@ -134,6 +138,7 @@ def test_an_error_in_atom_has_its_index_too(
     typed = "Content-Type: application/atom+xml\r\nIf-Match: *"
     body = _batch([f"{line} {{}}" for line in operations]).decode()
     body = body.replace("Content-Type: application/json", typed).replace("{}", _ENTRY)
+    body = body.replace("Accept: application/json\r\n", "")
     response = service.send("POST", "/$batch", headers, body.encode())
     assert response.status == 202
     shown = response.body.decode()
@@ -157,8 +162,11 @@ def test_one_error_answers_all_and_nothing_changes(service: ServiceUnderTest, ro
     response = service.send("POST", "/$batch", _OUTER_HEADERS, _batch(operations))
     (part,) = _readable_parts(response)
     _, head, body = part.split("\r\n\r\n", 2)
-    inner = Response(int(head.split(" ")[1]), response.headers, body.encode())
-    assert error_of(inner) == (row["code"], row["text"], "json")
+    content_type = re.search("Content-Type: (.*?)(?:\r|$)", head)
+    assert content_type
+    headers = response.headers | {"content-type": content_type[1]}
+    inner = Response(int(head.split(" ")[1]), headers, body.rstrip("\r\n").encode())
+    assert error_of(inner) == (row["code"], row["text"], row.get("form", "json"))
     expected = load_status(row["code"])
     assert inner.status == expected
     if "phase" in row:

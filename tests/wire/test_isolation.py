@@ -29,7 +29,9 @@ def batch(*operations: str) -> bytes:
     parts = [
         "--c\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n"
         + operation.replace(
-            "\n", " HTTP/1.1\r\nContent-Type: application/json\r\nIf-Match: *\r\n\r\n", 1
+            "\n",
+            " HTTP/1.1\r\nAccept: application/json\r\nContent-Type: application/json\r\nIf-Match: *\r\n\r\n",
+            1,
         )
         + "\r\n"
         for operation in operations
@@ -41,7 +43,7 @@ def batch(*operations: str) -> bytes:
 def lone_query(target: str) -> bytes:
     """A batch of one query."""
     mime = "Content-Type: application/http\r\nContent-Transfer-Encoding: binary"
-    return f"--b\r\n{mime}\r\n\r\nGET {target} HTTP/1.1\r\n\r\n\r\n--b--\r\n".encode()
+    return f"--b\r\n{mime}\r\n\r\nGET {target} HTTP/1.1\r\nAccept: application/json\r\n\r\n\r\n--b--\r\n".encode()
 
 
 class TwoAccounts:

@@ -45,6 +45,7 @@ from tablestone.model.operations import (
     SignedIdentifier,
     UpdateEntity,
 )
+from tablestone.model.service_properties import Logging
 from tablestone.tables.account_incarnation import Named, Owner
 from tablestone.tables.integrity import check_rows
 from tablestone.tables.metadata import Documents
@@ -87,7 +88,7 @@ OPERATIONS: dict[str, Operation] = {
     "Get Table ACL": GetTableAcl("both"),
     "Set Table ACL": SetTableAcl("both", identifiers("s3cret")),
     "Get Table Service Properties": GetServiceProperties(),
-    "Set Table Service Properties": SetServiceProperties({"default_version": "2013-08-15"}),
+    "Set Table Service Properties": SetServiceProperties({"logging": Logging(read=True)}),
 }
 
 

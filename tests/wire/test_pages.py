@@ -150,7 +150,7 @@ def test_a_large_transaction_lets_others_in_between(service: ServiceUnderTest) -
     prepare(service, _GIVEN)
     parts = "".join(
         "--c\r\nContent-Type: application/http\r\n\r\n"
-        f"POST /{ACCOUNT}/tab HTTP/1.1\r\nContent-Type: application/json\r\n\r\n"
+        f"POST /{ACCOUNT}/tab HTTP/1.1\r\nAccept: application/json\r\nContent-Type: application/json\r\n\r\n"
         f'{{"PartitionKey":"p","RowKey":"{number}"}}\r\n'
         for number in range(30)
     )

@@ -56,14 +56,19 @@ def test_a_policy_acts_on_the_next_request_of_another_server(
 def test_service_properties_act_on_the_next_request_of_another_server(
     service: ServiceUnderTest, other: ServiceUnderTest
 ) -> None:
-    unnamed = [("x-ms-version", "-")]
-    for version in ("2019-02-02", "2020-12-06"):
-        assert other.send("GET", "/Tables", unnamed).headers["x-ms-version"] != version
-        changes = f"<DefaultServiceVersion>{version}</DefaultServiceVersion>"
+    for origin in ("http://a.example", "http://b.example"):
+        asking = [("Origin", origin)]
+        assert "access-control-allow-origin" not in other.send("GET", "/Tables", asking).headers
+        rule = (
+            f"<AllowedOrigins>{origin}</AllowedOrigins><AllowedMethods>GET</AllowedMethods>"
+            "<AllowedHeaders /><ExposedHeaders /><MaxAgeInSeconds>0</MaxAgeInSeconds>"
+        )
+        changes = f"<Cors><CorsRule>{rule}</CorsRule></Cors>"
         document = f"<StorageServiceProperties>{changes}</StorageServiceProperties>"
         put(service, PROPERTIES, document.encode())
-        assert other.send("GET", "/Tables", unnamed).headers["x-ms-version"] == version
-        assert changes.encode() in get(other, PROPERTIES)
+        answered = other.send("GET", "/Tables", asking)
+        assert answered.headers["access-control-allow-origin"] == origin
+        assert origin.encode() in get(other, PROPERTIES)
 
 
 def test_both_may_change_different_properties(

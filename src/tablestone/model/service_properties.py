@@ -1,4 +1,4 @@
-"""Service properties as values: an account's settings for logging, metrics, cross-origin requests, default version.
+"""Service properties as values: an account's settings for logging, metrics and cross-origin requests.
 
 Valid by construction: `wire` checked the values. The settings for logging and metrics are stored and returned and have
 no other effect: Tablestone has no analytics logs and metrics of an account. Does not know XML, storage or HTTP.
@@ -53,16 +53,12 @@ class CorsRule:
 
 @dataclass(frozen=True, slots=True)
 class ServiceProperties:
-    """All service properties of an account. A new account has these defaults (wire 3.5).
-
-    `default_version` is the version of requests without a version; None means the latest.
-    """
+    """All service properties of an account. A new account has these defaults (wire 3.5)."""
 
     logging: Logging = Logging()
     hour_metrics: Metrics = Metrics()
     minute_metrics: Metrics = Metrics()
     cors: tuple[CorsRule, ...] = ()
-    default_version: str | None = None
 
 
 FRESH: Final = ServiceProperties()
@@ -84,6 +80,7 @@ def to_members(properties: ServiceProperties) -> dict[str, Any]:
         {name: list(value) if isinstance(value, tuple) else value for name, value in rule.items()}
         for rule in members["cors"]
     ]
+    members["default_version"] = None  # builds that had a default version need the member
     return members
 
 
@@ -103,5 +100,4 @@ def from_members(members: dict[str, Any]) -> ServiceProperties:
             )
             for rule in members["cors"]
         ),
-        members["default_version"],
     )

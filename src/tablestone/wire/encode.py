@@ -6,6 +6,7 @@ An `Answer` is the answer to one operation, alone or in a batch: `respond` makes
 
 from __future__ import annotations
 
+import codecs
 import functools
 import html
 from collections.abc import Callable, Sequence
@@ -237,21 +238,25 @@ def respond_at_front_door(
 ) -> RawResponse:
     """The answer of the service's front door, for requests that are refused there: JSON if requested, else XML.
 
-    As recorded, it has `x-ms-error-code`, and neither a version nor the headers of OData answers (wire 8.3).
+    As recorded, it has `x-ms-error-code`, and neither a version nor the headers of OData answers (wire 8.3). The answer
+    to an unknown version has a form of its own (wire 10.2).
     """
-    if b"application/json" in accept.lower():
-        content_type, body = (
-            b"application/json",
-            json_error(error.code, _message(error, stamp, now)),
-        )
-    else:
-        content_type, body = b"application/xml", xml_error(error, stamp, now)
     headers = [
         (b"server", SERVER_OF_FRONT_DOOR),
-        (b"x-ms-error-code", error.code.encode("ascii")),
         (b"x-ms-request-id", stamp.request_id.encode("ascii")),
-        (b"content-type", content_type),
     ]
+    content_type = b"application/xml"
+    if error.code == "InvalidHeaderValue" and error.at_front_door:
+        writer = AtomWriter("", "", AtomForm.PLAIN, 0)
+        body = codecs.BOM_UTF8 + writer.error(error.code, _message(error, stamp, now))
+    else:
+        headers.append((b"x-ms-error-code", error.code.encode("ascii")))
+        if b"application/json" in accept.lower():
+            content_type = b"application/json"
+            body = json_error(error.code, _message(error, stamp, now))
+        else:
+            body = xml_error(error, stamp, now)
+    headers.append((b"content-type", content_type))
     headers.extend(
         (name.lower().encode("ascii"), value.encode("latin-1")) for name, value in error.headers
     )

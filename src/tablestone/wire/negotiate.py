@@ -41,7 +41,7 @@ PayloadForm = MetadataLevel | AtomForm
 
 
 class Negotiated(NamedTuple):
-    """The form of the answer. `refusal` is the error's code if the requested form is impossible; it needs a body."""
+    """The form of the answer; if it cannot have a body in that form, `refusal` is the error's code."""
 
     form: PayloadForm
     refusal: str | None
@@ -51,11 +51,12 @@ _LEVELS: Final = {
     f"odata={level.value}": level
     for level in (MetadataLevel.NONE, MetadataLevel.MINIMAL, MetadataLevel.FULL)
 }
-_ANY_TYPES: Final = frozenset(("", "*/*", "application/*"))
 _BEFORE_ODATA_3 = re.compile(r"\s*0*[0-2]\.\d")
 
 ATOM_TYPES: Final = frozenset(("application/atom+xml", "application/xml", "text/xml"))
 """The media types that mean Atom, in Accept and in Content-Type."""
+_ATOM_OR_ANY: Final = ATOM_TYPES | {"", "*/*", "application/*"}
+"""The media ranges in Accept that mean Atom: it is the default (wire 5.1)."""
 
 
 def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotiated:
@@ -63,6 +64,8 @@ def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotia
     wanted = parameters.get("$format") if parameters else None
     if wanted is None:
         wanted = headers.get(b"accept", b"").decode("latin-1")
+    elif wanted == "json":
+        wanted = "application/json"
     data_version = (
         headers.get(b"maxdataserviceversion") or headers.get(b"dataserviceversion") or b""
     )
@@ -71,32 +74,22 @@ def negotiate(headers: Headers, parameters: Parameters, version: str) -> Negotia
     return _negotiate_short(wanted, version, data_version)
 
 
-def default_form(version: str, data_version: bytes = b"") -> PayloadForm:
-    """The form of the answer if the request asks for none: Atom in all versions that have it (wire 5.1)."""
-    if version >= VERSION_JSON_ONLY:
-        return MetadataLevel.MINIMAL
-    if version < VERSION_JSON:
-        return AtomForm.PLAIN
-    return AtomForm.ODATA_2 if _is_before_odata_3(data_version) else AtomForm.ODATA_3
-
-
 def _negotiate(wanted: str, version: str, data_version: bytes) -> Negotiated:
     """The first requested form that is possible; if there is none, the refusal of the first one."""
+    atom = _atom(version, data_version)
     refused: Negotiated | None = None
     for media_range in wanted.lower().split(","):
         media_type, *parameters = (part.strip() for part in media_range.split(";"))
-        if media_type in _ANY_TYPES:
-            found = Negotiated(default_form(version, data_version), None)
+        if media_type in _ATOM_OR_ANY:
+            found = atom
         elif media_type == "application/json":
             found = _json(parameters, version, data_version)
-        elif media_type in ATOM_TYPES:
-            found = _atom(version, data_version)
         else:
             continue
         if found.refusal is None:
             return found
         refused = refused or found
-    return refused or Negotiated(default_form(version, data_version), "MediaTypeNotSupported")
+    return refused or atom._replace(refusal="MediaTypeNotSupported")
 
 
 _SHORT: Final = 512
@@ -105,8 +98,11 @@ _negotiate_short = functools.lru_cache(maxsize=256)(_negotiate)
 
 
 def _atom(version: str, data_version: bytes) -> Negotiated:
-    form = default_form(version, data_version)
-    return Negotiated(form, None if isinstance(form, AtomForm) else "AtomFormatNotSupported")
+    """Atom, in which versions without it still write errors."""
+    if version < VERSION_JSON:
+        return Negotiated(AtomForm.PLAIN, None)
+    form = AtomForm.ODATA_2 if _is_before_odata_3(data_version) else AtomForm.ODATA_3
+    return Negotiated(form, None if version < VERSION_JSON_ONLY else "AtomFormatNotSupported")
 
 
 def _json(parameters: list[str], version: str, data_version: bytes) -> Negotiated:

@@ -50,7 +50,7 @@ from tablestone.wire.address import AddressKind, Parameters
 from tablestone.wire.decode import DecodedRequest, table_in_url
 from tablestone.wire.encode import SERVER, Stamp, xml_error
 from tablestone.wire.messages import RawResponse
-from tablestone.wire.versions import VERSION_ECHOED, VERSION_JSON, VERSION_XML_ERROR_CODE, VERSIONS
+from tablestone.wire.versions import VERSION_ECHOED, VERSION_JSON, VERSION_XML_ERROR_CODE
 from tablestone.wire.xml_input import parse_xml
 
 VERSION_OF_HOURS: Final = VERSION_JSON
@@ -189,11 +189,9 @@ def read_service_properties(body: bytes, version: str) -> Changes:
     root = parse_xml(body)
     _require(root.tag == "StorageServiceProperties", "another root element", root.tag)
     if version < VERSION_OF_HOURS:
-        members = _members(root, ("Logging", "Metrics"), "DefaultServiceVersion")
+        members = _members(root, ("Logging", "Metrics"))
     else:
-        members = _members(
-            root, (), "Logging", "HourMetrics", "MinuteMetrics", "Cors", "DefaultServiceVersion"
-        )
+        members = _members(root, (), "Logging", "HourMetrics", "MinuteMetrics", "Cors")
     _require(members, "no settings")
     changes: Changes = {}
     for name, element in members.items():
@@ -287,20 +285,12 @@ def _header_names(element: Element) -> tuple[str, ...]:
     return (*literal, *prefixes)
 
 
-def _default_version(element: Element) -> str | None:
-    """The default version; an empty element removes it."""
-    version = _optional_text(element)
-    _require(version is None or version in VERSIONS, "DefaultServiceVersion")
-    return version
-
-
 _ROOTS: Final[dict[str, tuple[str, Callable[[Element], object]]]] = {
     "Logging": ("logging", _logging),
     "Metrics": ("hour_metrics", _metrics),
     "HourMetrics": ("hour_metrics", _metrics),
     "MinuteMetrics": ("minute_metrics", _metrics),
     "Cors": ("cors", _cors),
-    "DefaultServiceVersion": ("default_version", _default_version),
 }
 """The field of `ServiceProperties` for each root element, and the element's reader."""
 
@@ -361,8 +351,6 @@ def write_service_properties(properties: ServiceProperties, version: str) -> byt
         content += _written_metrics("HourMetrics", properties.hour_metrics)
         content += _written_metrics("MinuteMetrics", properties.minute_metrics)
         content += _element("Cors", "".join(map(_written_cors_rule, properties.cors)))
-    if properties.default_version is not None:
-        content += _element("DefaultServiceVersion", properties.default_version)
     return _document(_element("StorageServiceProperties", content))
 
 

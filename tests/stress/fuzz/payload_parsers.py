@@ -137,7 +137,7 @@ _LONE_QUERY = (
 _CORS = (
     b"<StorageServiceProperties><Cors><CorsRule><AllowedOrigins>http://a.example,*</AllowedOrigins><AllowedMethods>"
     b"GET,PUT</AllowedMethods><MaxAgeInSeconds>5</MaxAgeInSeconds><ExposedHeaders>x-ms-*</ExposedHeaders>"
-    b"<AllowedHeaders>*</AllowedHeaders></CorsRule></Cors><DefaultServiceVersion>2019-02-02</DefaultServiceVersion>"
+    b"<AllowedHeaders>*</AllowedHeaders></CorsRule></Cors>"
     b"</StorageServiceProperties>"
 )
 _METRICS = (

@@ -157,7 +157,7 @@ class BatchCollector:
             if self._is_secondary:  # three forms of path address the secondary (auth 1.5)
                 resource = resource.removeprefix(self._account.name_bytes + b"/")
             parameters = parse_query_string(request.query_string)
-            require_answerable(method, parameters, form.negotiated.refusal)
+            require_answerable(method, parameters, form.negotiated.refusal, form.preference)
             head = _Head(method, parse_resource(resource, self._account.name), parameters)
             self._heads[id(request)] = head
         return head

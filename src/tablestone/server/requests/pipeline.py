@@ -21,6 +21,7 @@ from tablestone.auth.authenticate import PendingCaller, PresentedToken, authenti
 from tablestone.auth.permissions import OWNER, Caller
 from tablestone.auth.roles import RoleHolder
 from tablestone.auth.shared_access_signature import (
+    VERSION_OF_TABLE_SAS,
     AccountSas,
     DelegatedTableSas,
     TableSas,
@@ -40,7 +41,7 @@ from tablestone.model.operations import (
     QueryEntities,
     Result,
 )
-from tablestone.model.service_properties import CorsRule, ServiceProperties
+from tablestone.model.service_properties import CorsRule
 from tablestone.server.requests.account_address import Addresses, FoundAccount
 from tablestone.server.requests.batch import BatchCollector
 from tablestone.server.requests.cors import add_cors_headers, answer_preflight
@@ -80,7 +81,12 @@ from tablestone.wire.service_resources import (
     respond_with_xml,
     respond_with_xml_error,
 )
-from tablestone.wire.versions import VERSION_LATEST, VERSIONS, ServedVersions, UnknownVersions
+from tablestone.wire.versions import (
+    VERSION_EARLIEST,
+    VERSIONS,
+    ServedVersions,
+    UnknownVersions,
+)
 
 log = logging.getLogger("tablestone")
 
@@ -166,7 +172,7 @@ class Pipeline:
             if request.method == "OPTIONS":
                 unversioned = Stamp(request_id, client_request_id, version)
                 return answer_preflight(cors_rules, request, unversioned)
-            version = version_of(request, parameters, properties, self._versions)
+            version = version_of(request, parameters, self._versions)
             stamp = Stamp(request_id, client_request_id, version)
             now = self._clock()
             caller = authenticate(
@@ -230,7 +236,9 @@ class Pipeline:
             if address.kind is AddressKind.BATCH:
                 return await self._carry_out_batch(step, method)
             _require_writable(method, found)
-            require_answerable(method, parameters, answer_form.negotiated.refusal)
+            require_answerable(
+                method, parameters, answer_form.negotiated.refusal, answer_form.preference
+            )
             body = b"" if method in _BODILESS else await read_body()
             decoded = DecodedRequest(request, address, parameters, body, step.stamp.version)
             asked = record.operation = decode_operation(method, decoded)
@@ -344,35 +352,26 @@ def _require_sound(request: RawRequest, *, https_only: bool) -> None:
         raise request.duplicated
 
 
-def version_of(
-    request: RawRequest,
-    parameters: Parameters,
-    properties: ServiceProperties | None,
-    versions: ServedVersions,
-) -> str:
-    """The version of the request: its own, else the account's default, else the latest (wire 10.2, auth 11).
-
-    If the URL has a signature, `api-version` decides, and a header beside it is no error. The result is always a known
-    version: the one whose rules hold.
-    """
-    header = request.headers.get(b"x-ms-version")
-    if header is None or ("api-version" in parameters and _is_signed_in_url(request, parameters)):
-        default = None if properties is None else properties.default_version
-        version = parameters.get("api-version") or parameters.get("sv") or default or VERSION_LATEST
-    else:
-        if "api-version" in parameters:
+def version_of(request: RawRequest, parameters: Parameters, versions: ServedVersions) -> str:
+    """The known version whose rules hold for the request; without any version, the earliest (wire 10.2)."""
+    version = request.text(b"x-ms-version")
+    if "sig" in parameters and b"authorization" not in request.headers:
+        signed = parameters.get("sv")
+        if signed == VERSION_OF_TABLE_SAS:
+            return signed
+        version = parameters.get("api-version") or (signed if version is None else version)
+    elif "api-version" in parameters:
+        if version is not None:
             raise StorageError("MultipleVersionsSpecified")
-        version = header.decode("latin-1")
+        version = parameters["api-version"]
+    if version is None:
+        return VERSION_EARLIEST
     if version in VERSIONS:
         return version
     known = versions.rules_for(version.strip())  # white space is no part of a value (RFC 9110, 5.5)
     if known is None:
-        raise StorageError("InvalidHeaderValue")
+        raise StorageError("InvalidHeaderValue", at_front_door=True)
     return known
-
-
-def _is_signed_in_url(request: RawRequest, parameters: Parameters) -> bool:
-    return "sig" in parameters and b"authorization" not in request.headers
 
 
 CALLER_KINDS: Final[dict[type, str]] = {
