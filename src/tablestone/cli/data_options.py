@@ -27,6 +27,7 @@ from tablestone.tools.exporting import OUTPUTS, default_output
 from tablestone.tools.formats.reading_file import KINDS
 from tablestone.tools.formats.rows import Reading, parse_types
 from tablestone.tools.resume_journal import Journal
+from tablestone.tools.writing import OnConflict
 
 Command = Callable[..., Any]
 
@@ -42,10 +43,11 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return decorate
 
 
+format_option = click.option(
+    "--format", "kind", type=click.Choice(KINDS), help="[default: by the end of the name]"
+)
 with_reading = together(
-    click.option(
-        "--format", "kind", type=click.Choice(KINDS), help="[default: by the end of the name]"
-    ),
+    format_option,
     click.option(
         "--partition-key",
         metavar="TEMPLATE",
@@ -194,6 +196,13 @@ output_option = click.option(
     type=click.Choice(OUTPUTS),
     default=default_output,
     help="[default: table on a terminal, else jsonl]",
+)
+on_conflict_option = click.option(
+    "--on-conflict",
+    type=click.Choice([each.value for each in OnConflict]),
+    default=OnConflict.FAIL.value,
+    show_default=True,
+    help="What to do with an entity that exists already.",
 )
 parallel_option = click.option(
     "--parallel",

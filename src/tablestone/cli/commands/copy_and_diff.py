@@ -14,6 +14,7 @@ import click
 from tablestone.cli.data_options import (
     advising_after_interrupt,
     json_option,
+    on_conflict_option,
     parallel_option,
     print_report,
     quiet_option,
@@ -138,13 +139,7 @@ _SIDES = {ONLY_IN_FIRST: "only at the source", ONLY_IN_SECOND: "only at the targ
 @click.option(
     "--since", metavar="TIME", help="Only entities that changed at or after this time (ISO 8601)."
 )
-@click.option(
-    "--on-conflict",
-    type=click.Choice([each.value for each in OnConflict]),
-    default=OnConflict.FAIL.value,
-    show_default=True,
-    help="What to do with an entity that the target already has.",
-)
+@on_conflict_option
 @click.option("--no-verify", is_flag=True, help="Do not compare at the end.")
 @restart_option
 @parallel_option

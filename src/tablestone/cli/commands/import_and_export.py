@@ -16,7 +16,9 @@ from tablestone.cli.data_options import (
     advising_after_interrupt,
     end_with_report,
     filter_option,
+    format_option,
     json_option,
+    on_conflict_option,
     parallel_option,
     print_report,
     quiet_option,
@@ -33,7 +35,6 @@ from tablestone.tools.exporting import Export, ExportReport, Target, export_to_s
 from tablestone.tools.formats.compressed import STANDARD_STREAM, ReadPosition, split_name
 from tablestone.tools.formats.reading_file import (
     JSON_KINDS,
-    KINDS,
     kind_of,
     read_rows,
     require_kind,
@@ -54,13 +55,7 @@ from tablestone.tools.writing import OnConflict
 @click.argument("file", metavar="FILE")
 @table_argument
 @with_reading
-@click.option(
-    "--on-conflict",
-    type=click.Choice([each.value for each in OnConflict]),
-    default=OnConflict.FAIL.value,
-    show_default=True,
-    help="If the entity exists.",
-)
+@on_conflict_option
 @click.option(
     "--rejects", metavar="FILE", help="Rows that cannot be stored.  [default: FILE.rejects.jsonl]"
 )
@@ -166,9 +161,7 @@ def _import_lines(report: ImportReport) -> list[str]:
 @click.argument("file", metavar="FILE")
 @filter_option
 @select_option
-@click.option(
-    "--format", "kind", type=click.Choice(KINDS), help="[default: by the end of the name]"
-)
+@format_option
 @click.option(
     "--mixed",
     type=click.Choice([each.value for each in Mixed]),
