@@ -316,7 +316,7 @@ def test_a_target_that_cannot_be_one_is_refused(data: Path, tmp_path: Path) -> N
         assert words in ended.stderr
         assert ended.stderr.count("\n") == 1
     keep = tablestone("backup", "--data", data, taken, "--keep", "3")
-    assert keep.stderr == f"tablestone: --keep needs a directory, and {taken} is none.\n"
+    assert keep.stderr == f"tablestone: --keep needs a directory, and {taken} is not one.\n"
     assert (names(data), names(tmp_path)) == before
 
 

@@ -209,7 +209,7 @@ def test_a_schema_beside_an_export(tools: DataTools, loaded: str) -> None:
     assert tools.all_of(loaded) == [typed]
     target.unlink()
     refused = tools.run(*command, status=2).stderr
-    assert refused == f"tablestone: {schema} is there already: --overwrite replaces it.\n"
+    assert refused == f"tablestone: {schema} exists already: --overwrite replaces it.\n"
 
 
 @pytest.mark.parametrize(

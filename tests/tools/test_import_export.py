@@ -51,7 +51,7 @@ def test_a_file_becomes_a_table_and_a_file_again(tools: DataTools, table: str) -
         assert tools.all_of(other) == in_order(entities)
         tools.run("tables", "--delete", other, "--yes")
         there = tools.run("export", table, path, status=2).stderr
-        assert there == f"tablestone: {path} is there already: --overwrite replaces it.\n"
+        assert there == f"tablestone: {path} exists already: --overwrite replaces it.\n"
     assert sorted(path.name for path in tools.directory.iterdir() if path.is_file()) == [
         *("a.jsonl", "b.csv", "b.jsonl.zst", "b.parquet")
     ]

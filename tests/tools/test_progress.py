@@ -71,7 +71,7 @@ def test_ctrl_c_says_how_to_go_on(
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 130
-        assert stderr.strip() == "tablestone: Stopped. The same command goes on after row 0."
+        assert stderr.strip() == "tablestone: Stopped. The same command continues after row 0."
         is_well.append(True)
         told = tools.run("import", path, table, "--quiet").stdout
     tools.connection_string = direct

@@ -207,7 +207,7 @@ def test_the_job_of_the_chart_has_its_url_and_password_from_the_environment(node
     told = {"TABLESTONE_ENGINE": url, "CASSANDRA_PASSWORD": PASSWORD}
     made = tablestone("cluster", "init", environment=told)
     assert (made.returncode, made.stderr) == (0, "")
-    assert made.stdout.startswith("Keyspace tablestone: was there already.\n")
+    assert made.stdout.startswith("Keyspace tablestone: exists already.\n")
     refused_without = tablestone("cluster", "init", environment={"TABLESTONE_ENGINE": url})
     assert (refused_without.returncode, refused_without.stderr.count("\n")) == (2, 1)
     assert "There is no password for 'tablestone'" in refused_without.stderr

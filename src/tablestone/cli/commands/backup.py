@@ -204,7 +204,7 @@ def _place(target: Path, directory: Path, *, is_directory: bool) -> Path:
     if target.is_dir():
         return target / dated_name(target, unix_seconds())
     if is_directory:
-        raise BrokenOption(f"--keep needs a directory, and {target} is none.")
+        raise BrokenOption(f"--keep needs a directory, and {target} is not one.")
     if target.exists():
         raise BrokenOption(f"{target} exists already: name a new file, or a directory.")
     if not target.parent.is_dir():

@@ -103,7 +103,7 @@ def init(**given: Any) -> int:
     """
     address = cluster_address(given)
     made = opening().initialize(address)
-    print(f"Keyspace {address.keyspace}: {'made' if made else 'was there already'}.")
+    print(f"Keyspace {address.keyspace}: {'made' if made else 'exists already'}.")
     return _report(address)
 
 

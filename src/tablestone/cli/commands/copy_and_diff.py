@@ -183,7 +183,7 @@ def copy(
         }
         with (
             closing(open_journal(identity, os.environ, restart=restart)) as journal,
-            advising_after_interrupt(lambda: "The same command goes on from there."),
+            advising_after_interrupt(lambda: "The same command continues."),
         ):
             reports = [_copy(first, second, name, copying, journal, quiet=quiet) for name in names]
             for report in reports:

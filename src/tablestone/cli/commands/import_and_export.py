@@ -105,7 +105,7 @@ def import_file(
     with (
         advising_after_interrupt(
             lambda: (
-                f"The same command goes on after row {job.after:,}."
+                f"The same command continues after row {job.after:,}."
                 if journal
                 else "Standard input cannot be read again."
             )
@@ -221,7 +221,7 @@ def export(
         "format": [target.kind, mixed, with_timestamp, schema],
     }
     with (
-        advising_after_interrupt(lambda: "The same command goes on from there."),
+        advising_after_interrupt(lambda: "The same command continues."),
         closing(open_journal(identity, os.environ, restart=restart)) as journal,
     ):
         with closing(progress_for(f"export {table}", quiet=quiet)) as progress:
@@ -236,7 +236,7 @@ def export(
 
 def _require_absent(file: str) -> None:
     if Path(file).exists():
-        raise TransferRefused(f"{file} is there already: --overwrite replaces it.")
+        raise TransferRefused(f"{file} exists already: --overwrite replaces it.")
 
 
 def _export_lines(report: ExportReport) -> list[str]:

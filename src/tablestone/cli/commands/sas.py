@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import click
 
@@ -155,11 +155,12 @@ def _print(name: str, parameters: dict[str, str], resource: str, given: dict[str
     if number > len(keys):
         raise BrokenOption(f"The account {name} has no key {number}.")
     signed = signed_sas(name, keys[number - 1], parameters)
-    query = "&".join(f"{key}={quote(value, safe='')}" for key, value in signed.items())
+    query = urlencode(signed, quote_via=quote, safe="")
     print(f"{endpoint_of(configuration, name)}/{resource}?{query}" if given["as_url"] else query)
 
 
 def _validity(given: dict[str, Any], *, needs_expiry: bool) -> dict[str, str]:
+    """The parameters that limit when and from where the signature is valid."""
     if given["expiry"] is None and needs_expiry:
         raise BrokenOption("--expiry is missing: give a time, or 30m, 12h or 7d.")
     start, end = _instant("--start", given["start"]), _instant("--expiry", given["expiry"])
