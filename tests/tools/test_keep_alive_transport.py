@@ -16,7 +16,7 @@ from tablestone.model.keys import EntityKey
 from tablestone.tools.client import TableEndpoint
 from tablestone.tools.connection import LOCAL_ACCOUNT, LOCAL_KEY, Connection, Scheme
 from tablestone.tools.errors import ServiceError
-from tablestone.tools.transport import AnswerLimits, KeepAliveTransport
+from tablestone.tools.transport import AnswerLimits, PooledTransport
 
 HEAD = b"HTTP/1.1 202 Accepted\r\nContent-Type: multipart/mixed; boundary=b\r\n"
 WHOLE = HEAD + b"Content-Length: 5\r\n\r\nhello"
@@ -49,7 +49,7 @@ class Service:
             if answer == END:
                 return
             request = b""
-            while not request.endswith((b"\r\n\r\n", b"body")):
+            while not request.endswith(b"body" if request.startswith(b"POST") else b"\r\n\r\n"):
                 request += connection.recv(65536)
             self.requests.append(request)
             if answer == RESET:
@@ -60,15 +60,15 @@ class Service:
 
 
 @contextmanager
-def served(*connections: list[bytes]) -> Iterator[tuple[Service, KeepAliveTransport]]:
+def served(*connections: list[bytes]) -> Iterator[tuple[Service, PooledTransport]]:
     service = Service(*connections)
-    with KeepAliveTransport() as transport:
+    with PooledTransport(service.url) as transport:
         yield service, transport
     service.listener.close()
 
 
 def get(url: str) -> HttpRequest:
-    return HttpRequest("GET", url, headers={"Accept": "x"})
+    return HttpRequest("GET", url, headers={"Accept": "x", "User-Agent": "y"})
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,11 @@ def test_an_answer_is_read_and_its_connection_used_again(answer: bytes, body: by
             response = transport.send(get(service.url))
             assert response.content == body
             assert response.status_code == (204 if b" 204 " in answer else 202)
-    expected = f"Host: {service.url.split('/')[2]}\r\nAccept: x\r\n\r\n".encode()
-    assert service.requests == [
-        b"GET /account/Table()?$top=1 HTTP/1.1\r\n" + expected for _ in range(2)
-    ]
+    expected = (
+        f"GET /account/Table()?$top=1 HTTP/1.1\r\nHost: {service.url.split('/')[2]}\r\n"
+        "Accept-Encoding: identity\r\nAccept: x\r\nUser-Agent: y\r\n\r\n"
+    )
+    assert service.requests == [expected.encode()] * 2
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,8 @@ def test_a_connection_that_the_service_closes_is_not_used_again(answer: bytes) -
 def test_a_body_is_sent_with_its_length() -> None:
     with served([WHOLE]) as (service, transport):
         transport.send(HttpRequest("POST", service.url, content=b"the body"))
-    assert service.requests[0].endswith(b"\r\nContent-Length: 8\r\n\r\nthe body")
+    head, _, body = service.requests[0].partition(b"\r\n\r\n")
+    assert (head.split(b"\r\n").count(b"Content-Length: 8"), body) == (1, b"the body")
 
 
 @pytest.mark.parametrize(
@@ -145,20 +147,25 @@ def test_no_service() -> None:
 
 
 def test_a_service_that_does_not_answer() -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        KeepAliveTransport(limits=AnswerLimits(0.05)) as transport,
-    ):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        with pytest.raises(ServiceResponseError, match=r"^no answer came within 0\.05 s$"):
+        transport = PooledTransport(url, limits=AnswerLimits(0.05))
+        with (
+            transport,
+            pytest.raises(ServiceResponseError, match=r"^no answer came within 0\.05 s$"),
+        ):
             transport.send(get(url))
 
 
 DRIPPED = [HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[b"1\r\nx\r\n"] * 400]
 LIMITS: list[tuple[str, AnswerLimits, str]] = [
     # what never ends, the limits, the sentence
-    ("the bytes come slowly", AnswerLimits(30, 0.3), "no whole answer came within 0.3 s"),
-    ("the body is large", AnswerLimits(30, 30, 1024), "the answer is larger than 0 MiB"),
+    (
+        "the bytes come slowly",
+        AnswerLimits(0.3, of_whole_answer=True),
+        "no whole answer came within 0.3 s",
+    ),
+    ("the body is large", AnswerLimits(30, bytes_max=1024), "the answer is larger than 0 MiB"),
 ]
 
 
@@ -170,17 +177,14 @@ LIMITS: list[tuple[str, AnswerLimits, str]] = [
 def test_an_answer_that_does_not_end(limits: AnswerLimits, sentence: str) -> None:
     """The service sends a byte each 50 ms: no pause is ever too long, and the body has no end."""
     ended = threading.Event()
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        KeepAliveTransport(limits=limits) as transport,
-    ):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def drip() -> None:
             connection, _ = listener.accept()
             with connection, contextlib.suppress(OSError):
                 for piece in DRIPPED:
                     connection.sendall(
-                        piece if limits.answer_bytes > 1024 else piece + b"1\r\nx\r\n" * 300
+                        piece if limits.bytes_max > 1024 else piece + b"1\r\nx\r\n" * 300
                     )
                     if ended.wait(0.05):
                         return
@@ -188,7 +192,11 @@ def test_an_answer_that_does_not_end(limits: AnswerLimits, sentence: str) -> Non
         thread = threading.Thread(target=drip, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        with pytest.raises((ServiceResponseError, IncompleteReadError), match=f"^{sentence}$"):
+        transport = PooledTransport(url, limits=limits)
+        with (
+            transport,
+            pytest.raises((ServiceResponseError, IncompleteReadError), match=f"^{sentence}$"),
+        ):
             transport.send(get(url))
         ended.set()
         thread.join(30)
@@ -197,7 +205,7 @@ def test_an_answer_that_does_not_end(limits: AnswerLimits, sentence: str) -> Non
 def test_a_request_that_is_refused_before_it_is_read() -> None:
     """The client is still sending when the answer comes and the connection ends."""
     refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"
-    with socket.create_server(("127.0.0.1", 0)) as listener, KeepAliveTransport() as transport:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def refuse() -> None:
             connection, _ = listener.accept()
@@ -210,7 +218,8 @@ def test_a_request_that_is_refused_before_it_is_read() -> None:
         thread = threading.Thread(target=refuse, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        answer = transport.send(HttpRequest("POST", url, content=b"x" * 5_000_000))
+        with PooledTransport(url) as transport:
+            answer = transport.send(HttpRequest("POST", url, content=b"x" * 5_000_000))
         thread.join(30)
     assert (answer.status_code, answer.content) == (413, b"no")
 

@@ -8,56 +8,51 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from azure.core.exceptions import IncompleteReadError, ServiceResponseError
-from azure.core.pipeline.transport import AsyncHttpTransport, HttpTransport
-from azure.core.rest import AsyncHttpResponse, HttpRequest, HttpResponse
-
-# These are the only responses of azure-core that need no HTTP library. They are not public, so a test sends every kind
-# of request through them.
-from azure.core.rest._http_response_impl import RestHttpClientTransportResponse
-from azure.core.rest._http_response_impl_async import RestAsyncHttpClientTransportResponse
+from azure.core.pipeline.transport import (
+    AsyncHttpResponse,
+    AsyncHttpTransport,
+    HttpResponse,
+    HttpTransport,
+)
+from azure.core.rest import HttpRequest
 
 from tablestone.server.asgi import AsgiApplication, Message, Receive, Send
 from tablestone.testing.faults import ConnectionLost
 from tablestone.testing.storage import TableStorage
+from tablestone.tools.transport import ReadResponse
 
 _PORTS: Final = {"http": 80, "https": 443}
+
+Response = TypeVar("Response", bound=ReadResponse)
 
 
 @dataclass(slots=True)
 class ReceivedAnswer:
-    """An answer as a client receives it, with the methods of an `http.client` response, which azure-core calls."""
+    """An answer as a client receives it."""
 
     status: int = 0
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
 
-    @property
-    def reason(self) -> str:
-        try:
-            return HTTPStatus(self.status).phrase
-        except ValueError:
-            return ""
 
-    def getheaders(self) -> list[tuple[str, str]]:
-        return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.headers]
+class _AsyncResponse(AsyncHttpResponse, ReadResponse):  # type: ignore[misc]
+    async def read(self) -> bytes:  # type: ignore[override]
+        return self.content
 
-    def read(self) -> bytes:
-        return self.body
-
-    def close(self) -> None:
-        """There is nothing to give back."""
-
-
-class _AnswerToAsync(ReceivedAnswer):
-    async def close(self) -> None:  # type: ignore[override]
-        """There is nothing to give back."""
+    async def parts(self) -> AsyncIterator[AsyncHttpResponse]:  # type: ignore[override]
+        """The answers of a transaction, which the SDK awaits one by one."""
+        async for part in super().parts():
+            yield _AsyncResponse(
+                part.request, part.status_code, part.reason, part.headers, part.body()
+            )
 
 
 def exchange(storage: TableStorage, scope: Message, body: bytes) -> Future[ReceivedAnswer]:
@@ -97,10 +92,7 @@ class StorageTransport(HttpTransport[HttpRequest, HttpResponse]):
             answer = _exchange_request(self._storage, request).result()
         except ConnectionLost as lost:
             raise _error(lost) from lost
-        make: Any = RestHttpClientTransportResponse  # carries no types
-        response: HttpResponse = make(request=request, internal_response=answer)
-        response.read()
-        return response
+        return _response(ReadResponse, request, answer)
 
     def open(self) -> None:
         """There is no connection to open."""
@@ -131,11 +123,7 @@ class AsyncStorageTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
             answer = await asyncio.wrap_future(_exchange_request(self._storage, request))
         except ConnectionLost as lost:
             raise _error(lost) from lost
-        make: Any = RestAsyncHttpClientTransportResponse  # carries no types
-        received = _AnswerToAsync(answer.status, answer.headers, answer.body)
-        response: AsyncHttpResponse = make(request=request, internal_response=received)
-        await response.read()
-        return response
+        return _response(_AsyncResponse, request, answer)
 
     async def open(self) -> None:
         """There is no connection to open."""
@@ -205,6 +193,15 @@ def _exchange_request(storage: TableStorage, request: HttpRequest) -> Future[Rec
         "server": (url.hostname, url.port or _PORTS.get(url.scheme, 0)),
     }
     return exchange(storage, scope, body)
+
+
+def _response(kind: type[Response], request: HttpRequest, answer: ReceivedAnswer) -> Response:
+    try:
+        reason = HTTPStatus(answer.status).phrase
+    except ValueError:
+        reason = ""
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in answer.headers}
+    return kind(request, answer.status, reason, headers, answer.body)
 
 
 def _error(lost: ConnectionLost) -> Exception:

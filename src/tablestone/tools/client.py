@@ -154,7 +154,7 @@ class TableEndpoint:
         self.connection = connection
         limits = AnswerLimits()
         if is_asked_once:
-            limits = AnswerLimits(PERSON_SECONDS, PERSON_SECONDS, PERSON_BYTES_MAX)
+            limits = AnswerLimits(PERSON_SECONDS, of_whole_answer=True, bytes_max=PERSON_BYTES_MAX)
         settings = transport_of(connection.url, limits)
         if is_asked_once:
             settings["retry_total"] = 0

@@ -1,93 +1,120 @@
-"""HTTP below the SDK's pipeline: connections that stay open, proxies of the environment, limits on answers."""
+"""HTTP below the SDK's pipeline: urllib3's pool of connections, with limits on answers; a proxy goes over requests."""
 
 from __future__ import annotations
 
-import contextlib
+import io
+import json
 import os
-import select
-import socket
 import ssl
-import time
+from functools import partial
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-import httptools
+import urllib3
 from azure.core.exceptions import IncompleteReadError, ServiceRequestError, ServiceResponseError
-from azure.core.pipeline.transport import HttpTransport
-from azure.core.rest import HttpRequest, HttpResponse
-from azure.core.rest._http_response_impl import RestHttpClientTransportResponse
+from azure.core.pipeline.transport import HttpResponse, HttpTransport
+from azure.core.rest import HttpRequest
+from azure.core.utils import case_insensitive_dict
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from tablestone.clock import monotonic_seconds
 
-# The only response of azure-core that needs no HTTP library. It is not public; every test of the tools uses it.
-
-
 TIMEOUT_SECONDS: Final = 60
 """Seconds in which a connection opens, and in which the next bytes of an answer come."""
-PIECE_BYTES: Final = 256 * 1024
-"""At most so much is read from a connection at a time."""
-_FIRST_OF_FINAL: Final = 200
-"""Statuses below are of informational answers, which another answer follows."""
+_CONNECTIONS_KEPT: Final = 32
+"""More than `--parallel` and the pages read ahead need."""
+_FIRST_FINAL_STATUS: Final = 200
 
 
 class AnswerLimits(NamedTuple):
-    """The limits of one request: an endpoint that is no table service may answer without end, or never.
+    """What an endpoint may take for an answer: one that is no table service may answer without end, or never.
 
-    `request_seconds` is None for a request that may last as long as bytes come. A page of the service has 4 MiB at
-    most; one of Azurite has 1,000 entities, whatever their size.
+    `seconds` count until the next bytes come, or with `of_whole_answer` from the request until the last byte.
+    `bytes_max` includes the head. A page of the service has at most 4 MiB; one of Azurite has 1,000 entities of any
+    size.
     """
 
-    pause_seconds: float = TIMEOUT_SECONDS
-    request_seconds: float | None = None
-    answer_bytes: int = 1024 * 1024 * 1024
+    seconds: float = TIMEOUT_SECONDS
+    of_whole_answer: bool = False
+    bytes_max: int = 1024 * 1024 * 1024
 
 
-class KeepAliveTransport(HttpTransport[HttpRequest, HttpResponse]):
-    """For clients of `azure.data.tables`. `bundle` is a file or a directory of certificates to trust, not certifi's."""
+class ReadResponse(HttpResponse):
+    """A response whose body has been read, with the methods of both of azure-core's interfaces of responses."""
 
-    def __init__(self, bundle: str | None = None, limits: AnswerLimits | None = None) -> None:
-        self._bundle = bundle
+    def __init__(
+        self, request: Any, status: int, reason: str | None, headers: Any, content: bytes
+    ) -> None:
+        super().__init__(request, None)
+        self.status_code = status
+        self.reason = reason
+        self.headers = case_insensitive_dict(headers)
+        self.content_type = self.headers.get("Content-Type")
+        self.content = content
+
+    def body(self) -> bytes:
+        return self.content
+
+    def read(self) -> bytes:
+        return self.content
+
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+
+class PooledTransport(HttpTransport[HttpRequest, ReadResponse]):
+    """Sends the requests of one endpoint. `bundle` is a file or directory of certificates to trust, not certifi's."""
+
+    def __init__(
+        self, url: str, bundle: str | None = None, limits: AnswerLimits | None = None
+    ) -> None:
         self._limits = limits or AnswerLimits()
-        self._tls: ssl.SSLContext | None = None
-        self._idle: dict[_Origin, list[_Connection]] = {}
+        seconds = self._limits.seconds
+        self._timeout = urllib3.Timeout(
+            seconds if self._limits.of_whole_answer else None, connect=seconds, read=seconds
+        )
+        tls = {"ssl_context": _context(bundle)} if urlsplit(url).scheme == "https" else {}
+        self._pool = urllib3.connection_from_url(url, maxsize=_CONNECTIONS_KEPT, **tls)
+        self._pool.ConnectionCls = _limited(self._pool.ConnectionCls, self._limits)
 
-    def send(self, request: HttpRequest, **_options: Any) -> HttpResponse:
-        """The answer, read to its end. Raises the errors that the SDK's own transports raise.
-
-        The limits are those of the transport, and not the options of one request.
+    def send(self, request: HttpRequest, **_options: Any) -> ReadResponse:
+        """Send once. Raises `ServiceRequestError` if nothing was sent, and else `ServiceResponseError` or
+        `IncompleteReadError`: then the service may have acted.
         """
-        left = _TimeLeft(self._limits)
-        connection = self._connection(_origin_of(request.url), left)
-        is_kept = False
+        parts = urlsplit(request.url)
         try:
-            answer = connection.exchange(_bytes_of(request), left, self._limits.answer_bytes)
-            is_kept = not answer.is_last
-        except TimeoutError as error:
-            raise ServiceResponseError(left.sentence, error=error) from error
+            answer = self._pool.urlopen(
+                request.method,
+                (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+                request.content,
+                request.headers,
+                retries=False,
+                redirect=False,
+                timeout=self._timeout,
+                decode_content=False,
+            )
         except _CutOff as error:
             raise IncompleteReadError(str(error), error=error) from error
-        except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise ServiceResponseError(_told(error), error=error) from error
-        finally:
-            if is_kept:
-                self._idle[connection.origin].append(connection)
-            else:
-                connection.socket.close()
-        make: Any = RestHttpClientTransportResponse  # carries no types
-        response: HttpResponse = make(request=request, internal_response=answer)
-        response.read()
-        return response
+        except HTTPError as error:
+            raise ServiceResponseError(self._reason(error), error=error) from error
+        return ReadResponse(request, answer.status, answer.reason, answer.headers, answer.data)
+
+    def _reason(self, error: HTTPError) -> str:
+        cause = error.args[-1] if error.args else None
+        if isinstance(error, ReadTimeoutError) or isinstance(cause, TimeoutError):
+            whole = "whole " if self._limits.of_whole_answer else ""
+            return f"no {whole}answer came within {self._limits.seconds:g} s"
+        return _in_words(cause if isinstance(cause, Exception) else error)
 
     def open(self) -> None:
-        """A connection is opened for the first request that needs it."""
+        """The first request that needs a connection opens it."""
 
     def close(self) -> None:
-        """Close the connections that no request uses."""
-        for connections in self._idle.values():
-            while connections:
-                connections.pop().socket.close()
+        """Close the idle connections."""
+        self._pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -95,215 +122,110 @@ class KeepAliveTransport(HttpTransport[HttpRequest, HttpResponse]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def sleep(self, duration: float) -> None:
-        """Wait between two attempts."""
-        time.sleep(duration)
-
-    def _connection(self, origin: _Origin, left: _TimeLeft) -> _Connection:
-        idle = self._idle.setdefault(origin, [])
-        while True:
-            try:
-                connection = idle.pop()
-            except IndexError:
-                break
-            if connection.is_usable():
-                return connection
-            connection.socket.close()
-        try:
-            opened = socket.create_connection((origin.host, origin.port), left.until_bytes())
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if origin.is_tls:
-                opened = self._context().wrap_socket(opened, server_hostname=origin.host)
-        except OSError as error:
-            raise ServiceRequestError(
-                f"{origin.host}:{origin.port}: {_told(error)}", error=error
-            ) from error
-        return _Connection(origin, opened)
-
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            from requests.utils import DEFAULT_CA_BUNDLE_PATH  # noqa: PLC0415 - only TLS needs it, and it loads slowly
-
-            bundle = self._bundle or DEFAULT_CA_BUNDLE_PATH
-            is_file = Path(bundle).is_file()
-            self._tls = ssl.create_default_context(
-                cafile=bundle if is_file else None, capath=None if is_file else bundle
-            )
-        return self._tls
-
-
-class _Origin(NamedTuple):
-    """The place that connections go to."""
-
-    is_tls: bool
-    host: str
-    port: int
-
-
-class _TimeLeft:
-    """The seconds that a request has left: until the next bytes come, and as a whole."""
-
-    def __init__(self, limits: AnswerLimits) -> None:
-        self._pause = limits.pause_seconds
-        self._whole = limits.request_seconds
-        self._end = None if self._whole is None else monotonic_seconds() + self._whole
-        self.sentence = f"no answer came within {self._pause:g} s"
-
-    def until_bytes(self) -> float:
-        """Seconds in which the next bytes have to come; `TimeoutError` if the request has none left."""
-        if self._end is None:
-            return self._pause
-        left = self._end - monotonic_seconds()
-        if left <= self._pause:
-            self.sentence = f"no whole answer came within {self._whole:g} s"
-        if left <= 0:
-            raise TimeoutError
-        return min(left, self._pause)
-
 
 class _CutOff(Exception):
-    """The connection ended inside an answer, or before it began."""
+    """The answer is too large, or its connection ended before it."""
 
 
-class _Connection:
-    """An open connection, which one request at a time uses."""
+def _limited(kind: Any, limits: AnswerLimits) -> Any:
+    """A class of urllib3's connections that tells a failure to connect apart, and keeps the limits of an answer."""
 
-    def __init__(self, origin: _Origin, opened: socket.socket) -> None:
-        self.origin = origin
-        self.socket = opened
+    class Connection(kind):  # type: ignore[misc]
+        response_class = staticmethod(partial(_Answer, limits))
 
-    def is_usable(self) -> bool:
-        """Whether the other side has neither closed it nor sent anything since the last answer."""
-        poll = select.poll()
-        poll.register(self.socket, select.POLLIN)
-        return not poll.poll(0)
+        def connect(self) -> None:
+            try:
+                super().connect()
+            except (OSError, HTTPError) as error:
+                reason = _in_words(error.__cause__ or error)
+                raise ServiceRequestError(
+                    f"{self.host}:{self.port}: {reason}", error=error
+                ) from error
 
-    def exchange(self, request: bytes, left: _TimeLeft, bytes_max: int) -> _Answer:
-        """Send a request and read its answer, of at most `bytes_max` with its headers."""
-        self.socket.settimeout(left.until_bytes())
-        # A server may refuse a request before it has read all of it. Its answer is there then.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.socket.sendall(request)
-        answer = _Answer()
-        received = 0
-        while not answer.is_whole:
-            self.socket.settimeout(left.until_bytes())
-            piece = self.socket.recv(PIECE_BYTES)
-            received += len(piece)
-            if received > bytes_max:
-                raise _CutOff(f"the answer is larger than {bytes_max / 2**20:,.0f} MiB")
-            if not piece:
-                answer.end()
-                break
-            answer.feed(piece)
-        return answer
+    return Connection
 
 
-class _Answer:
-    """An answer while it arrives; then with the methods of an `http.client` response, which azure-core calls."""
+class _Answer(HTTPResponse):
+    """An answer that may be cut off neither in its head, which http.client allows, nor in its body."""
 
-    def __init__(self) -> None:
-        self.status = 0
-        self.reason = ""
-        self.is_whole = False
-        self.is_last = True
-        """Whether the connection ends with this answer."""
-        self._headers: list[tuple[str, str]] = []
-        self._body: list[bytes] = []
-        self._has_head = False
-        self._parser = httptools.HttpResponseParser(self)
+    def __init__(self, limits: AnswerLimits, sock: Any, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self._received = _Received(self.fp.detach(), sock, limits)
+        self.fp: Any = io.BufferedReader(self._received, 64 * 1024)
 
-    def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the connection."""
-        self._parser.feed_data(piece)
+    def begin(self) -> None:
+        super().begin()
+        if self.status < _FIRST_FINAL_STATUS:
+            raise HTTPException(f"the answer has the status {self.status}")
+        self._received.may_end = self.length is None and not self.chunked
 
-    def end(self) -> None:
-        """The connection has ended. An answer that does not tell its length is whole then."""
-        names = {name.lower() for name, _ in self._headers}
-        if not self._has_head or names & {"content-length", "transfer-encoding"}:
+
+class _Received(io.RawIOBase):
+    """The bytes of one answer as they come; a limit that is passed raises `TimeoutError` or `_CutOff`."""
+
+    def __init__(self, raw: Any, sock: Any, limits: AnswerLimits) -> None:
+        self._raw = raw
+        self._socket = sock
+        self._limits = limits
+        self._end = monotonic_seconds() + sock.gettimeout()
+        self._bytes = 0
+        self.may_end = False
+        """Whether the end of the connection is the end of the answer."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._limits.of_whole_answer:
+            left = self._end - monotonic_seconds()
+            if left <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left)
+        count: int = self._raw.readinto(buffer)
+        self._bytes += count
+        if self._bytes > self._limits.bytes_max:
+            raise _CutOff(f"the answer is larger than {self._limits.bytes_max / 2**20:,.0f} MiB")
+        if not (count or self.may_end):
             raise _CutOff("the connection ended before the answer was whole")
-
-    def on_message_begin(self) -> None:
-        """The first byte of an answer."""
-        if self.is_whole:
-            raise _CutOff("more than one answer came")
-
-    def on_status(self, reason: bytes) -> None:
-        self.reason += reason.decode("latin-1")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.decode("latin-1"), value.decode("latin-1")))
-
-    def on_headers_complete(self) -> None:
-        self.status = self._parser.get_status_code()
-        self._has_head = self.status >= _FIRST_OF_FINAL
-
-    def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        if self.status < _FIRST_OF_FINAL:
-            self.reason, self._headers = "", []
-            return
-        self.is_whole = True
-        self.is_last = not self._parser.should_keep_alive()
-
-    def getheaders(self) -> list[tuple[str, str]]:
-        return self._headers
-
-    def read(self) -> bytes:
-        return b"".join(self._body)
+        return count
 
     def close(self) -> None:
-        """The connection belongs to the transport."""
+        self._raw.close()
+        super().close()
 
 
-def _origin_of(url: str) -> _Origin:
-    parts = urlsplit(url)
-    is_tls = parts.scheme == "https"
-    return _Origin(is_tls, parts.hostname or "", parts.port or (443 if is_tls else 80))
+def _context(bundle: str | None) -> ssl.SSLContext:
+    if bundle is None:
+        from requests.utils import DEFAULT_CA_BUNDLE_PATH  # noqa: PLC0415 - only TLS needs it, and it loads slowly
+
+        bundle = DEFAULT_CA_BUNDLE_PATH
+    if Path(bundle).is_file():
+        return ssl.create_default_context(cafile=bundle)
+    return ssl.create_default_context(capath=bundle)
 
 
-def _bytes_of(request: HttpRequest) -> bytes:
-    parts = urlsplit(request.url)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    content: Any = request.content
-    if isinstance(content, str):
-        content = content.encode("utf-8")
-    lines = [f"{request.method} {target} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}"]
-    lines += [
-        f"{name}: {value}"
-        for name, value in request.headers.items()
-        if name.lower() not in ("host", "content-length")
-    ]
-    if content or request.method not in ("GET", "HEAD"):
-        lines.append(f"Content-Length: {len(content or b'')}")
-    head = "\r\n".join([*lines, "", ""]).encode("latin-1")
-    return head + content if content else head
-
-
-def _told(error: Exception) -> str:
-    """An error in words: of the system's errors without their number."""
-    strerror = getattr(error, "strerror", None)
-    return strerror or str(error) or type(error).__name__
+def _in_words(error: BaseException) -> str:
+    """The reason of an error; of the system's errors without their number."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def transport_of(url: str, limits: AnswerLimits) -> dict[str, Any]:
-    """The transport, by the proxies and certificates that the environment names, looked up once.
+    """The options of an SDK's client for the proxies and certificates that the environment names.
 
-    Only requests knows how to speak to a proxy. It would look both up for every request. It has the limit of a pause
-    alone.
+    Behind a proxy, a limit of the whole answer and one of bytes are not kept.
     """
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
     proxies = _proxies_for(url) if getproxies() else {}
     if not proxies:
-        return {"transport": KeepAliveTransport(bundle, limits)}
+        return {"transport": PooledTransport(url, bundle, limits)}
     verified = {"connection_verify": bundle} if bundle else {}
     from azure.core.pipeline.transport import RequestsTransport  # noqa: PLC0415 - loads requests
 
-    pause = limits.pause_seconds
     transport = RequestsTransport(
-        use_env_settings=False, connection_timeout=pause, read_timeout=pause, **verified
+        use_env_settings=False,
+        connection_timeout=limits.seconds,
+        read_timeout=limits.seconds,
+        **verified,
     )
     return {"transport": transport, "proxies": proxies, **verified}
 
