@@ -6,24 +6,20 @@ The service checks the values, and the page shows its error. Wrong values stay i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tablestone import limits
 from tablestone.explorer.grid_query import read_number
 from tablestone.explorer.page_templates import PostedForm, account_of, page
 from tablestone.model.edm import parse_date_time
+from tablestone.model.service_properties import CorsRule, Logging, Metrics, ServiceProperties
 from tablestone.model.shared_access import TABLE_PERMISSIONS
 from tablestone.tools.errors import ServiceError, TransferRefused
 from tablestone.tools.service_settings import (
-    POLICIES_MAX,
-    RULES_MAX,
-    AccessPolicy,
-    CorsRule,
-    Metrics,
-    ServiceProperties,
+    PolicyTexts,
     read_policies,
     read_properties,
     write_policies,
@@ -56,15 +52,29 @@ def _read_properties(form: PostedForm, rules: Sequence[tuple[str, ...]]) -> Serv
                 f"The CORS rule of {origins[:60]} needs methods, such as GET,POST."
             )
     return ServiceProperties(
-        frozenset(word for word in LOGGED if form.text(f"log_{word}")),
-        _whole(form.text("log_days"), "The days of the log"),
+        Logging(
+            bool(form.text("log_read")),
+            bool(form.text("log_write")),
+            bool(form.text("log_delete")),
+            _whole(form.text("log_days"), "The days of the log"),
+        ),
         _read_metrics(form, "hour"),
         _read_metrics(form, "minute"),
         tuple(
-            CorsRule(origins, methods, allowed, exposed, _whole(age, "The seconds of a CORS rule"))
+            CorsRule(
+                _listed(origins),
+                _listed(methods),
+                _listed(allowed),
+                _listed(exposed),
+                _whole(age, "The seconds of a CORS rule"),
+            )
             for origins, methods, allowed, exposed, age in rules
         ),
     )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _read_metrics(form: PostedForm, name: str) -> Metrics:
@@ -82,9 +92,9 @@ def _whole(text: str, what: str) -> int:
 def service(request: Request, *, message: str = "") -> Response:
     """The properties of the service as a form."""
     found = read_properties(account_of(request).endpoint)
-    fields = {f"log_{word}": "1" for word in found.logged}
-    fields["log_days"] = str(found.log_retention_days or "")
-    for name, metrics in (("hour", found.hour), ("minute", found.minute)):
+    fields = {f"log_{word}": "1" for word in LOGGED if getattr(found.logging, word)}
+    fields["log_days"] = str(found.logging.retention_days or "")
+    for name, metrics in (("hour", found.hour_metrics), ("minute", found.minute_metrics)):
         fields[f"{name}_enabled"] = "1" if metrics.enabled else ""
         fields[f"{name}_apis"] = "1" if metrics.include_apis else ""
         fields[f"{name}_days"] = str(metrics.retention_days or "")
@@ -94,7 +104,16 @@ def service(request: Request, *, message: str = "") -> Response:
 
 
 def _rows(rules: Sequence[CorsRule]) -> list[tuple[Any, ...]]:
-    return [astuple(rule) for rule in rules]
+    return [
+        (
+            ",".join(rule.allowed_origins),
+            ",".join(rule.allowed_methods),
+            ",".join(rule.allowed_headers),
+            ",".join(rule.exposed_headers),
+            rule.max_age_seconds,
+        )
+        for rule in rules
+    ]
 
 
 def _properties_page(
@@ -106,7 +125,7 @@ def _properties_page(
     problem: str = "",
 ) -> Response:
     """The form. `field` returns the text of a field by its name."""
-    shown = [*rules, *_rows([CorsRule("", "")])] if len(rules) < RULES_MAX else rules
+    shown = [*rules, ("", "", "", "", 0)] if len(rules) < limits.CORS_RULES_MAX else rules
     return page(
         request,
         "service.html",
@@ -122,7 +141,7 @@ def _properties_page(
 def save_policies(request: Request, form: PostedForm) -> Response:
     """Replace the stored access policies of a table by those of the form that have an id."""
     rows = form.rows("id", "permission", "start", "expiry")
-    given = [AccessPolicy(*map(str.strip, row)) for row in rows if row[0].strip()]
+    given = [PolicyTexts(*map(str.strip, row)) for row in rows if row[0].strip()]
     problem = _wrong_policy(given)
     if problem:
         return _policies_page(request, given, problem=problem)
@@ -137,9 +156,9 @@ def policies(request: Request, *, message: str = "") -> Response:
 
 
 def _policies_page(
-    request: Request, found: list[AccessPolicy], *, message: str = "", problem: str = ""
+    request: Request, found: list[PolicyTexts], *, message: str = "", problem: str = ""
 ) -> Response:
-    shown = [*found, AccessPolicy("")] if len(found) < POLICIES_MAX else found
+    shown = [*found, PolicyTexts("")] if len(found) < limits.SIGNED_IDENTIFIERS_MAX else found
     return page(
         request,
         "policies.html",
@@ -151,7 +170,7 @@ def _policies_page(
     )
 
 
-def _wrong_policy(given: list[AccessPolicy]) -> str:
+def _wrong_policy(given: list[PolicyTexts]) -> str:
     """A sentence about the first policy that the service would refuse; else empty."""
     if len({each.id for each in given}) < len(given):
         return "Two policies have the same id."

@@ -1,13 +1,10 @@
-"""Stored access policies of a table, and the properties of the service with its CORS rules, as values of texts.
-
-Knows what the official SDK knows of them; knows no page and no entity.
-"""
+"""Stored access policies of a table, and the properties of the service, read and written by the official SDK."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 from azure.data.tables import (
     TableAccessPolicy,
@@ -17,16 +14,12 @@ from azure.data.tables import (
     TableRetentionPolicy,
 )
 
+from tablestone.model.service_properties import CorsRule, Logging, Metrics, ServiceProperties
 from tablestone.tools.client import TableEndpoint
-
-POLICIES_MAX: Final = 5
-"""Stored access policies that a table may have."""
-RULES_MAX: Final = 5
-"""CORS rules that an account may have."""
 
 
 @dataclass(frozen=True)
-class AccessPolicy:
+class PolicyTexts:
     """A stored access policy: its id, the letters of its permissions, and its times as the service writes them."""
 
     id: str
@@ -35,54 +28,28 @@ class AccessPolicy:
     expiry: str = ""
 
 
-@dataclass(frozen=True)
-class CorsRule:
-    """A CORS rule; each list is a text with commas."""
-
-    origins: str
-    methods: str
-    allowed_headers: str = ""
-    exposed_headers: str = ""
-    max_age_seconds: int = 0
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """Settings of metrics; `retention_days` is 0 without a retention policy."""
-
-    enabled: bool = False
-    include_apis: bool = False
-    retention_days: int = 0
-
-
-@dataclass(frozen=True)
-class ServiceProperties:
-    """The properties of an account's table service. `logged` are some of the words read, write and delete."""
-
-    logged: frozenset[str] = frozenset()
-    log_retention_days: int = 0
-    hour: Metrics = field(default_factory=Metrics)
-    minute: Metrics = field(default_factory=Metrics)
-    cors: tuple[CorsRule, ...] = ()
-
-
-def read_policies(endpoint: TableEndpoint, table: str) -> list[AccessPolicy]:
+def read_policies(endpoint: TableEndpoint, table: str) -> list[PolicyTexts]:
     """The stored access policies of a table."""
     return endpoint.ask(
         lambda sdk: _policies(sdk.get_table_client(table).get_table_access_policy())
     )
 
 
-def _policies(found: Mapping[str, TableAccessPolicy | None]) -> list[AccessPolicy]:
+def _policies(found: Mapping[str, TableAccessPolicy | None]) -> list[PolicyTexts]:
     return [
-        AccessPolicy(name)
+        PolicyTexts(name)
         if policy is None
-        else AccessPolicy(name, policy.permission or "", _time(policy.start), _time(policy.expiry))
+        else PolicyTexts(name, policy.permission or "", _time(policy.start), _time(policy.expiry))
         for name, policy in found.items()
     ]
 
 
-def write_policies(endpoint: TableEndpoint, table: str, policies: list[AccessPolicy]) -> None:
+def _time(moment: Any) -> str:
+    """A time as the service wrote it: the SDK keeps the text, with all of its digits."""
+    return "" if not moment else str(getattr(moment, "tables_service_value", None) or moment)
+
+
+def write_policies(endpoint: TableEndpoint, table: str, policies: list[PolicyTexts]) -> None:
     """Replace the stored access policies of a table."""
     given = {
         each.id: TableAccessPolicy(
@@ -94,23 +61,22 @@ def write_policies(endpoint: TableEndpoint, table: str, policies: list[AccessPol
 
 
 def read_properties(endpoint: TableEndpoint) -> ServiceProperties:
-    """The properties of the service."""
+    """The properties of the service, without the default version, which the SDK does not know."""
     return endpoint.ask(lambda sdk: _properties(sdk.get_service_properties()))
 
 
 def _properties(found: Mapping[str, Any]) -> ServiceProperties:
     logging = found["analytics_logging"]
     return ServiceProperties(
-        frozenset(word for word in ("read", "write", "delete") if getattr(logging, word)),
-        _days(logging.retention_policy),
+        Logging(logging.read, logging.write, logging.delete, _days(logging.retention_policy)),
         _metrics(found["hour_metrics"]),
         _metrics(found["minute_metrics"]),
         tuple(
             CorsRule(
-                ",".join(rule.allowed_origins),
-                ",".join(rule.allowed_methods),
-                ",".join(rule.allowed_headers),
-                ",".join(rule.exposed_headers),
+                tuple(rule.allowed_origins),
+                tuple(rule.allowed_methods),
+                tuple(rule.allowed_headers),
+                tuple(rule.exposed_headers),
                 rule.max_age_in_seconds,
             )
             for rule in found["cors"]
@@ -118,17 +84,28 @@ def _properties(found: Mapping[str, Any]) -> ServiceProperties:
     )
 
 
+def _metrics(found: Any) -> Metrics:
+    return Metrics(found.enabled, found.include_apis, _days(found.retention_policy))
+
+
+def _days(policy: Any) -> int | None:
+    return policy.days if policy.enabled else None
+
+
 def write_properties(endpoint: TableEndpoint, given: ServiceProperties) -> None:
-    """Replace the properties of the service."""
+    """Replace the properties of the service, but for the default version."""
     logging = TableAnalyticsLogging(
-        **dict.fromkeys(given.logged, True), retention_policy=_retention(given.log_retention_days)
+        read=given.logging.read,
+        write=given.logging.write,
+        delete=given.logging.delete,
+        retention_policy=_retention(given.logging.retention_days),
     )
     rules = [
         TableCorsRule(
-            _list(rule.origins),
-            _list(rule.methods),
-            allowed_headers=_list(rule.allowed_headers),
-            exposed_headers=_list(rule.exposed_headers),
+            list(rule.allowed_origins),
+            list(rule.allowed_methods),
+            allowed_headers=list(rule.allowed_headers),
+            exposed_headers=list(rule.exposed_headers),
             max_age_in_seconds=rule.max_age_seconds,
         )
         for rule in given.cors
@@ -136,37 +113,20 @@ def write_properties(endpoint: TableEndpoint, given: ServiceProperties) -> None:
     endpoint.ask(
         lambda sdk: sdk.set_service_properties(
             analytics_logging=logging,
-            hour_metrics=_sent_metrics(given.hour),
-            minute_metrics=_sent_metrics(given.minute),
+            hour_metrics=_sent_metrics(given.hour_metrics),
+            minute_metrics=_sent_metrics(given.minute_metrics),
             cors=rules,
         )
     )
 
 
-def _time(moment: Any) -> str:
-    """A time as the service wrote it: the SDK keeps the text, with all of its digits."""
-    return "" if not moment else str(getattr(moment, "tables_service_value", None) or moment)
-
-
-def _metrics(found: Any) -> Metrics:
-    return Metrics(bool(found.enabled), bool(found.include_apis), _days(found.retention_policy))
-
-
 def _sent_metrics(given: Metrics) -> TableMetrics:
     # The service takes IncludeAPIs only where metrics are enabled.
-    apis = {"include_apis": given.include_apis} if given.enabled else {}
+    apis = {"include_apis": bool(given.include_apis)} if given.enabled else {}
     return TableMetrics(
         enabled=given.enabled, retention_policy=_retention(given.retention_days), **apis
     )
 
 
-def _days(policy: Any) -> int:
-    return int(policy.days or 0) if policy.enabled else 0
-
-
-def _retention(days: int) -> TableRetentionPolicy:
+def _retention(days: int | None) -> TableRetentionPolicy:
     return TableRetentionPolicy(enabled=True, days=days) if days else TableRetentionPolicy()
-
-
-def _list(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
