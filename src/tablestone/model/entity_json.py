@@ -20,11 +20,16 @@ from tablestone.model.edm import (
     EdmType,
     EdmValue,
     GeographyPoint,
+    finite,
     format_binary,
     format_date_time,
     format_double,
+    geography_point,
     parse_binary,
+    parse_boolean,
     parse_date_time,
+    parse_double,
+    parse_integer,
 )
 from tablestone.model.entity import require_sizes
 from tablestone.model.errors import StorageError
@@ -85,6 +90,48 @@ def geography_json(point: GeographyPoint) -> str:
     """The GeoJSON object of a point: longitude, latitude, and the altitude if it has one."""
     coordinates = ",".join(format_double(part) for part in point if part is not None)
     return f'{{"type":"Point","coordinates":[{coordinates}]}}'
+
+
+def integer_of(value: Any, least: int, greatest: int) -> int:
+    """An Int32 or Int64 in a body: a JSON integer, or its text (wire 5.3).
+
+    Like the three functions below, it raises `ValueError`, `TypeError` or `OverflowError` for anything else.
+    """
+    if isinstance(value, str):
+        return parse_integer(value, least, greatest)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= greatest:
+        raise ValueError
+    return value
+
+
+def double_of(value: Any) -> float:
+    """A Double in a body: a JSON number, or its text, which may be NaN or an infinity."""
+    if isinstance(value, str):
+        return parse_double(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    return finite(float(value))
+
+
+def boolean_of(value: Any) -> bool:
+    """A Boolean in a body, or its text."""
+    if isinstance(value, str):
+        return parse_boolean(value.strip())
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def point_of(value: Any) -> GeographyPoint:
+    """A point in a body: an object of GeoJSON; raises `KeyError` too."""
+    if set(value) - {"type", "coordinates", "crs"} or value["type"] != "Point":
+        raise ValueError
+    coordinates = value["coordinates"]
+    if not isinstance(coordinates, list) or len(coordinates) not in (2, 3):
+        raise ValueError
+    if any(isinstance(part, bool) or not isinstance(part, int | float) for part in coordinates):
+        raise ValueError
+    return geography_point(*coordinates)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,15 +1,12 @@
-"""An entity between JSON of any tool and typed values: read with a reason for what cannot be stored, written
-losslessly.
+"""Entities as JSON to typed values and back, without loss.
 
-Takes `odata=minimalmetadata` (and full) as the service writes it: a value, and `name@odata.type` where JSON does not
-tell the type. Knows EDM values and the rules of entities; does not know files or HTTP. A `ValueError` is the reason,
-for a person.
+Reads `odata=minimalmetadata` and full: a value, and `name@odata.type` where JSON does not show the type. A `ValueError`
+tells a person why an entity cannot be stored.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -49,34 +46,25 @@ def read_entity(raw: Mapping[str, Any]) -> TypedEntity:
 
 
 class _Shape(NamedTuple):
-    """The names of a JSON object's members, sorted out. The rows of a file have few shapes."""
+    """What the names of a JSON object's members say. The rows of a file have few shapes."""
 
     properties: tuple[tuple[str, str | None], ...]
-    """Each property, and the name of its type's member where there is one."""
+    """Each property, and the name of its annotation if there is one."""
     is_given_by_service: bool
-    """There are members that the service gives and no write sends."""
+    """Whether it has members that only the service writes."""
 
 
-_SHAPES_MAX: Final = 10_000
-_shapes: dict[tuple[str, ...], _Shape] = {}
-
-
-def _shape_of(raw: Mapping[str, Any]) -> _Shape:
-    names = tuple(raw)
-    shape = _shapes.get(names)
-    if shape is None:
-        shape = _Shape(
-            tuple(
-                (name, name + ANNOTATION if name + ANNOTATION in raw else None)
-                for name in names
-                if is_property(name)
-            ),
-            TIMESTAMP in raw or any(name.startswith("odata.") for name in names),
-        )
-        if len(_shapes) >= _SHAPES_MAX:
-            _shapes.clear()
-        _shapes[names] = shape
-    return shape
+@functools.lru_cache(maxsize=10_000)
+def _shape_of(names: tuple[str, ...]) -> _Shape:
+    present = frozenset(names)
+    return _Shape(
+        tuple(
+            (name, name + ANNOTATION if name + ANNOTATION in present else None)
+            for name in names
+            if is_property(name)
+        ),
+        TIMESTAMP in present or any(name.startswith("odata.") for name in names),
+    )
 
 
 class Storable(NamedTuple):
@@ -89,12 +77,11 @@ class Storable(NamedTuple):
 def require_valid(raw: Mapping[str, Any], size: int) -> Storable:
     """A JSON object that can be stored; `size` is the length of its text.
 
-    Refuses the same objects as `read_entity` without making values, because most rows of a file are only passed on. A
-    text that is shorter than the longest string cannot exceed a limit of size. Another text is sent if there are
-    members that only the service gives, or a Double such as 5.0 without its type: a service written in JavaScript takes
-    that for the integer 5.
+    Refuses what `read_entity` does, but makes no values: most rows of a file are only passed on. A text shorter than
+    the longest string cannot exceed a limit of size. The text is not sent as it is if it has members that only the
+    service writes, or a Double such as 5.0 without its type: a service in JavaScript takes that for the integer 5.
     """
-    shape = _shape_of(raw)
+    shape = _shape_of(tuple(raw))
     if size > limits.STRING_LENGTH_MAX:
         return Storable(read_entity(raw).key, is_sent_as_it_is=False)
     key = EntityKey(_key(raw, PARTITION_KEY), _key(raw, ROW_KEY))
@@ -127,7 +114,7 @@ _PLAIN_TYPES: Final = frozenset((str, bool))
 
 
 def _is_usual(value: Any, annotation: Any) -> bool:
-    """Whether a value has the usual text of its type: then it need not be read to know that it can be stored."""
+    """Whether a value has the usual text of its type, so that it can be stored without parsing it."""
     fits = _USUAL_TEXTS.get(annotation) if type(annotation) is str else None
     return fits is not None and type(value) is str and fits(value) is not None
 
@@ -140,12 +127,12 @@ _USUAL_TEXTS: Final = {
         r"|(?:0[13578]|1[02])-31)T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,7})?Z"
     ).fullmatch,
 }
-"""Texts of these forms are values of the type. For other texts the type's own reader decides."""
+"""Texts of these forms are valid. For others the type's own reader decides."""
 
 
 @functools.lru_cache(maxsize=4096)
 def is_property(name: str) -> bool:
-    """Whether a member is a property of its own, whose name is a good one."""
+    """Whether a member is a custom property; `ValueError` if its name is invalid."""
     if name in _SYSTEM_NAMES or "@" in name or name.startswith("odata."):
         return False
     try:
@@ -156,7 +143,7 @@ def is_property(name: str) -> bool:
 
 
 def read_value(name: str, value: Any, annotation: Any) -> EdmValue:
-    """One property's value by its annotation, or by what JSON says (wire 5.3)."""
+    """A property's value, typed by its annotation, else by JSON (wire 5.3)."""
     if annotation is None:
         if isinstance(value, str):
             return EdmValue(EdmType.STRING, value)
@@ -176,7 +163,7 @@ def read_value(name: str, value: Any, annotation: Any) -> EdmValue:
 
 
 def typed_value(name: str, value: Any, kind: EdmType) -> EdmValue:
-    """A JSON value, or a text, as the type says; `ValueError` where it is not one."""
+    """A JSON value, or its text, as a value of the type; `ValueError` if it does not fit."""
     try:
         return EdmValue(kind, _READERS[kind](value))
     except edm.DateTimeOutOfRange:
@@ -201,7 +188,7 @@ def require_storable(key: EntityKey, properties: Mapping[str, EdmValue]) -> None
 
 
 def write_body(given: TypedEntity) -> bytes:
-    """The JSON that a write sends: keys and properties, each with its type where JSON does not tell it."""
+    """The JSON of a write: keys and properties, annotated where JSON does not show the type."""
     quote = entity_json.quote
     members = [
         f'"PartitionKey":{quote(given.key.partition_key)},"RowKey":{quote(given.key.row_key)}'
@@ -211,7 +198,7 @@ def write_body(given: TypedEntity) -> bytes:
 
 
 def content_of(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """An entity that the service sent, without what the service gave it itself."""
+    """An entity that the service sent, without Timestamp and metadata."""
     return {
         name: value
         for name, value in raw.items()
@@ -241,7 +228,7 @@ def key_of(raw: Mapping[str, Any]) -> EntityKey:
 
 
 def property_of(raw: Mapping[str, Any], name: str) -> EdmValue | None:
-    """One property of an entity that the service sent, a key or Timestamp too; None where it is absent."""
+    """One property of an entity that the service sent, keys and Timestamp included; None if absent."""
     value = raw.get(name)
     if value is None or name.startswith("odata."):
         return None
@@ -251,13 +238,13 @@ def property_of(raw: Mapping[str, Any], name: str) -> EdmValue | None:
 
 
 def canonical(given: TypedEntity) -> bytes:
-    """One text for equal entities, for comparisons and hashes; the order of the properties does not matter."""
+    """The same text for equal entities, whatever the order of their properties."""
     ordered = dict(sorted(given.properties.items()))
     return write_body(TypedEntity(given.key, ordered))
 
 
 def member_text(name: str, value: EdmValue) -> str:
-    """A property as JSON with its type, that of 5.0 too: equal texts are equal values, NaN included."""
+    """A property as JSON with its type, also of 5.0: equal values, NaN included, have equal texts."""
     text = entity_json.member(name, value)
     if isinstance(value.value, float) and value.value.is_integer():
         return f'{entity_json.quote(name + ANNOTATION)}:"{EdmType.DOUBLE.value}",{text}'
@@ -279,27 +266,6 @@ def _text(value: Any) -> str:
     return value
 
 
-def _integer(value: Any, least: int, greatest: int) -> int:
-    if isinstance(value, bool):
-        raise TypeError
-    return edm.parse_integer(
-        str(value) if isinstance(value, int) else _text(value), least, greatest
-    )
-
-
-def _double(value: Any) -> float:
-    if isinstance(value, str):
-        return edm.parse_double(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError
-    number = float(value)
-    return number if math.isnan(number) else edm.finite(number)
-
-
-def _boolean(value: Any) -> bool:
-    return value if isinstance(value, bool) else edm.parse_boolean(_text(value))
-
-
 def _date_time(value: Any) -> int:
     ticks = edm.parse_date_time(_text(value))
     if not edm.DATE_TIME_MIN <= ticks <= edm.DATE_TIME_MAX:
@@ -308,18 +274,15 @@ def _date_time(value: Any) -> int:
 
 
 def _point(value: Any) -> GeographyPoint:
-    found = orjson.loads(value) if isinstance(value, str) else value
-    if found["type"] != "Point":
-        raise ValueError
-    return edm.geography_point(*found["coordinates"])
+    return entity_json.point_of(orjson.loads(value) if isinstance(value, str) else value)
 
 
 _READERS: Final[dict[EdmType, Callable[[Any], Scalar]]] = {
     EdmType.STRING: _text,
-    EdmType.INT32: lambda value: _integer(value, edm.INT32_MIN, edm.INT32_MAX),
-    EdmType.INT64: lambda value: _integer(value, edm.INT64_MIN, edm.INT64_MAX),
-    EdmType.DOUBLE: _double,
-    EdmType.BOOLEAN: _boolean,
+    EdmType.INT32: lambda value: entity_json.integer_of(value, edm.INT32_MIN, edm.INT32_MAX),
+    EdmType.INT64: lambda value: entity_json.integer_of(value, edm.INT64_MIN, edm.INT64_MAX),
+    EdmType.DOUBLE: entity_json.double_of,
+    EdmType.BOOLEAN: entity_json.boolean_of,
     EdmType.DATE_TIME: _date_time,
     EdmType.GUID: lambda value: edm.parse_guid(_text(value)),
     EdmType.BINARY: lambda value: edm.parse_binary(_text(value)),

@@ -27,11 +27,7 @@ from tablestone.model.edm import (
     finite,
     format_date_time,
     format_double,
-    geography_point,
-    parse_boolean,
-    parse_double,
     parse_guid,
-    parse_integer,
     rewrite_binary,
     rewrite_date_time,
 )
@@ -39,11 +35,15 @@ from tablestone.model.entity import Entity, require_property_name
 from tablestone.model.entity_json import (
     ANNOTATION,
     annotated_name_part,
+    boolean_of,
     boolean_text,
+    double_of,
     double_text,
     geography_json,
+    integer_of,
     key_of,
     name_part,
+    point_of,
     quote,
     quoted,
     read_raw,
@@ -312,27 +312,8 @@ def _string(value: Any) -> str:
     return quote(_text(value))
 
 
-def _integer(least: int, greatest: int) -> Callable[[Any], int]:
-    def number(value: Any) -> int:
-        if isinstance(value, str):
-            return parse_integer(value, least, greatest)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= greatest:
-            raise ValueError
-        return value
-
-    return number
-
-
-_int32: Final = _integer(INT32_MIN, INT32_MAX)
-_int64: Final = _integer(INT64_MIN, INT64_MAX)
-
-
 def _double(value: Any) -> str:
-    if isinstance(value, str):
-        return double_text(parse_double(value))
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError
-    return format_double(finite(float(value)))
+    return double_text(double_of(value))
 
 
 def _double_member(plain: str, annotated: str, value: Any) -> str:
@@ -341,26 +322,11 @@ def _double_member(plain: str, annotated: str, value: Any) -> str:
     return (annotated if text[0] == '"' else plain) + text
 
 
-def _boolean(value: Any) -> str:
-    if isinstance(value, str):
-        value = parse_boolean(value.strip())
-    if not isinstance(value, bool):
-        raise TypeError
-    return boolean_text(value)
-
-
 def _geography(value: Any) -> str:
     """GeoJSON as an object, or as text, because some SDKs cannot send an object (docs/compatibility.md)."""
-    if isinstance(value, str):
-        value = _STRICT_READER.decode(value)
-    if set(value) - {"type", "coordinates", "crs"} or value["type"] != "Point":
-        raise ValueError
-    coordinates = value["coordinates"]
-    if not isinstance(coordinates, list) or len(coordinates) not in (2, 3):
-        raise ValueError
-    if any(isinstance(part, bool) or not isinstance(part, int | float) for part in coordinates):
-        raise ValueError
-    return geography_json(geography_point(*coordinates))
+    return geography_json(
+        point_of(_STRICT_READER.decode(value) if isinstance(value, str) else value)
+    )
 
 
 def _date_time(value: Any) -> str:
@@ -369,10 +335,12 @@ def _date_time(value: Any) -> str:
 
 _READERS: Final[Mapping[str, _Reader]] = {
     "Edm.String": _Reader(_string, None),
-    "Edm.Int32": _Reader(lambda value: str(_int32(value)), None),
-    "Edm.Int64": _Reader(lambda value: quoted(_int64(value)), EdmType.INT64),
+    "Edm.Int32": _Reader(lambda value: str(integer_of(value, INT32_MIN, INT32_MAX)), None),
+    "Edm.Int64": _Reader(
+        lambda value: quoted(integer_of(value, INT64_MIN, INT64_MAX)), EdmType.INT64
+    ),
     "Edm.Double": _Reader(_double, EdmType.DOUBLE),
-    "Edm.Boolean": _Reader(_boolean, None),
+    "Edm.Boolean": _Reader(lambda value: boolean_text(boolean_of(value)), None),
     "Edm.DateTime": _Reader(_date_time, EdmType.DATE_TIME),
     "Edm.DateTimeOffset": _Reader(_date_time, EdmType.DATE_TIME),
     "Edm.Guid": _Reader(lambda value: quoted(parse_guid(value)), EdmType.GUID),
