@@ -155,9 +155,9 @@ def service_errors_as_failures(connection: Connection) -> Iterator[None]:
     try:
         yield
     except ServiceError as error:
-        raise TransferFailed(f"{connection.name} answers {error}") from None
+        raise TransferFailed(f"{connection.url} answers {error}") from None
     except Unreachable as error:
-        raise TransferFailed(f"{connection.name} {error.told}: {error}") from None
+        raise TransferFailed(f"{connection.url} {error.verb}: {error}") from None
 
 
 def complete_tables(
@@ -228,12 +228,12 @@ def require_consent(connection: Connection, what: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise TransferRefused(f"{what} of {connection.name} needs --yes without a terminal.")
+        raise TransferRefused(f"{what} of {connection.url} needs --yes without a terminal.")
     if connection.is_production:
-        question = f"{what} of {connection.name}. Type the account's name to go on"
+        question = f"{what} of {connection.url}. Type the account's name to go on"
         agreed = click.prompt(question, err=True, default="") == connection.account
     else:
-        agreed = click.confirm(f"{what} of {connection.name}?", err=True)
+        agreed = click.confirm(f"{what} of {connection.url}?", err=True)
     if not agreed:
         raise TransferRefused("Nothing was deleted.")
 

@@ -167,7 +167,7 @@ def _failure(request: Request, error: Exception) -> Response:
     if isinstance(error, TransferRefused):
         return problem_page(request, str(error), 400)
     if isinstance(error, Unreachable):
-        return problem_page(request, f"{connection.url} {error.told}: {error}", 502)
+        return problem_page(request, f"{connection.url} {error.verb}: {error}", 502)
     answer = error if isinstance(error, ServiceError) else error.__cause__
     sentence = f"{connection.url} answers {error}" if answer is error else str(error)
     if connection.url not in sentence:

@@ -1,10 +1,9 @@
 """The one place where the tools speak HTTP: requests that the official SDK signs, sends and authenticates.
 
-Tables are listed, made and deleted by the SDK's own methods. Entities go and come as JSON text through the SDK's
-pipeline but not through its models, for two reasons: the models lose a digit of a time and the type of some values,
-and they cost more than the server does (bench/README.md has the profile). One attempt a call; `retrying` decides what
-is tried again. Knows the forms of requests and answers; does not know files, journals or progress.
-The SDK is imported when an endpoint is opened: the help of a command that opens one needs no extra.
+Tables are listed, made and deleted by the SDK's own methods. Entities are JSON text in the SDK's
+pipeline, not its models: these lose a digit of a time and the type of some values, and cost more CPU than the server
+(bench/README.md has the profile). A call makes one attempt; `errors.Retry` makes more. The SDK is imported when an
+endpoint is opened, so that `--help` needs no extra.
 """
 
 from __future__ import annotations
@@ -80,9 +79,9 @@ _NEXT: Final = ("NextPartitionKey", "NextRowKey")
 
 
 class Token(NamedTuple):
-    """Where the next page begins: two opaque texts of the service, which may leave out the second one.
+    """A continuation token: two opaque texts.
 
-    A text that is empty was not given, and is not sent back: the service refuses `NextRowKey=`.
+    An empty one was not given, and is not sent back: the service refuses `NextRowKey=`.
     """
 
     next_partition_key: str
@@ -90,7 +89,7 @@ class Token(NamedTuple):
 
 
 class Page(NamedTuple):
-    """One page of a query: its entities, the token of the next page, and how many bytes it took."""
+    """One page of a query: its entities, the token of the next page, and its bytes."""
 
     entities: list[RawEntity]
     next_token: Token | None
@@ -98,9 +97,9 @@ class Page(NamedTuple):
 
 
 class Walk:
-    """Tells when a walk from page to page is back at an earlier one; keeps two tokens, however long the walk is.
+    """Detects that a walk from page to page is back at an earlier page.
 
-    They are the last one, and the one of the last page whose number is a power of two (Brent's algorithm).
+    It keeps the last token and that of the last page whose number is a power of two (Brent's algorithm).
     """
 
     def __init__(self) -> None:
@@ -138,10 +137,10 @@ class Query(NamedTuple):
 
 
 class TableEndpoint:
-    """An account's tables, over the SDK's pipeline. Safe to use from several threads, as the SDK's clients are.
+    """An account's tables, over the SDK's pipeline. Threads may share one.
 
-    With `is_asked_once`, the SDK tries no request of its own again: for a person who waits. `agent` begins the
-    User-Agent; a server of ours leaves the queries of one that begins with `tablestone-` out of its advice.
+    `is_asked_once` is for a person who waits: the SDK retries nothing. `agent` begins the User-Agent; a Tablestone
+    server leaves the queries of an agent that begins with `tablestone-` out of its advice.
     """
 
     def __init__(
@@ -166,7 +165,7 @@ class TableEndpoint:
                 **settings,
             )
         except ValueError as error:
-            raise TransferRefused(f"{connection.name} cannot be used: {error}") from None
+            raise TransferRefused(f"{connection.url} cannot be used: {error}") from None
         # Cosmos DB takes a merge in another form, as the SDK sends it there.
         self._merge: tuple[str, dict[str, str]] = (
             ("POST", {"X-HTTP-Method": "MERGE"}) if connection.is_cosmos else ("PATCH", {})
@@ -186,22 +185,22 @@ class TableEndpoint:
             for page in pages:
                 for table in page:
                     if not isinstance(table.name, str):
-                        raise self._stranger()
+                        raise self._not_a_table_service()
                     yield table.name
                 if walk.is_back_at(getattr(pages, "continuation_token", None)):
                     raise TransferFailed(
-                        f"{self.connection.name} answered with a continuation token that it gave before, so its list "
+                        f"{self.connection.url} answered with a continuation token that it gave before, so its list "
                         "of tables has no end."
                     )
 
     def ask(self, request: Callable[[TableServiceClient], Answer]) -> Answer:
-        """The answer of the SDK's own client, for what is no entity; its errors become ours."""
+        """Call the SDK's own client, for everything but entities; its errors become ours."""
         with self._errors_of_the_sdk():
             return request(self._service)
 
     @contextmanager
     def _errors_of_the_sdk(self) -> Iterator[None]:
-        """The SDK's errors as ours; it fails in several ways at an answer of another service."""
+        """Turn the SDK's errors into ours. It fails in several ways if the answer is of another service."""
         from azure.core.exceptions import AzureError, DeserializationError  # noqa: PLC0415 - an extra
 
         try:
@@ -213,15 +212,15 @@ class TableEndpoint:
             KeyError,
             RecursionError,
         ):
-            raise self._stranger() from None
+            raise self._not_a_table_service() from None
         except (AzureError, ValueError) as error:
-            raise self._told(error) from None
+            raise self._converted(error) from None
 
-    def _stranger(self) -> TransferFailed:
-        return TransferFailed(f"{self.connection.name} does not answer as a table service does.")
+    def _not_a_table_service(self) -> TransferFailed:
+        return TransferFailed(f"{self.connection.url} does not answer as a table service does.")
 
     def create_table(self, name: str) -> bool:
-        """Create a table; False where it was there."""
+        """Create a table; False if it exists."""
         from azure.core.exceptions import ResourceExistsError  # noqa: PLC0415 - an extra
 
         with self._errors_of_the_sdk():
@@ -234,10 +233,7 @@ class TableEndpoint:
         return True
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is such a table, asked by a query, which any permission to read allows.
-
-        The SDK tries it again, as it does with a list of tables.
-        """
+        """Whether a table exists. Asks by a query, which any permission to read allows; the SDK retries it."""
         try:
             self.page(Query(name, select=("PartitionKey",), top=1), None, retries={})
         except ServiceError as error:
@@ -255,7 +251,7 @@ class TableEndpoint:
         return UNIX_EPOCH_TICKS + int(parsedate_to_datetime(date).timestamp()) * TICKS_PER_SECOND
 
     def delete_table(self, name: str) -> bool:
-        """Delete a table with everything in it; False if there was none, which the SDK's own method does not tell."""
+        """Delete a table; False if there was none, which the SDK's own method does not say."""
         path = f"/Tables('{_in_path(name)}')"
         response, content = self._send("DELETE", path, headers={"Accept": _WRITING["Accept"]})
         if response.status_code == 404:
@@ -267,7 +263,7 @@ class TableEndpoint:
     def page(
         self, query: Query, token: Token | None, *, retries: Mapping[str, int] = _NO_RETRIES
     ) -> Page:
-        """One page of a query, from the token on; `TransferFailed` if the page leads to itself."""
+        """One page of a query; `TransferFailed` if its continuation token leads back to it."""
         parameters = {}
         if query.filter:
             parameters["$filter"] = query.filter
@@ -284,10 +280,10 @@ class TableEndpoint:
         if response.status_code != 200:
             raise service_error(response, content)
         if content and not content.lstrip().startswith(b"{"):
-            raise self._stranger()
+            raise self._not_a_table_service()
         entities = read_json(content).get("value")
         if not (isinstance(entities, list) and all(isinstance(each, dict) for each in entities)):
-            raise TransferFailed(f"{self.connection.name} answered a query with something else.")
+            raise TransferFailed(f"{self.connection.url} answered a query with something else.")
         texts = [response.headers.get(f"x-ms-continuation-{name}", "") for name in _NEXT]
         following = Token(*texts) if any(texts) else None
         if following is not None and following == token:
@@ -295,7 +291,7 @@ class TableEndpoint:
         return Page(entities, following, len(content))
 
     def get(self, table: str, key: EntityKey, select: Sequence[str] = ()) -> RawEntity | None:
-        """One entity, or None where there is none."""
+        """One entity, or None."""
         text = f"?$select={quote(','.join(select), safe='')}" if select else ""
         response, content = self._send("GET", _entity_path(table, key) + text)
         if response.status_code == 404:
@@ -310,7 +306,7 @@ class TableEndpoint:
         return found
 
     def write(self, table: str, operation: Operation) -> str | None:
-        """One write outside a transaction; answers the new ETag."""
+        """One write outside a transaction. Returns the new ETag."""
         method, headers = self._form_of(operation.method)
         path = f"/{table}" if operation.method == "POST" else _entity_path(table, operation.key)
         if operation.if_match is not None:
@@ -321,7 +317,7 @@ class TableEndpoint:
         return response.headers.get("ETag")
 
     def transact(self, table: str, operations: Sequence[Operation]) -> None:
-        """One entity group transaction: all of it or nothing, with the error of its first operation that fails."""
+        """One entity group transaction. Raises the error of the first operation that fails."""
         mark = secrets.token_hex(8)
         body = self._batch_body(table, operations, mark)
         headers = {**_TRANSACTING, "Content-Type": f"multipart/mixed; boundary=batch_{mark}"}
@@ -394,9 +390,9 @@ class TableEndpoint:
             )
             return response, response.read()
         except AzureError as error:
-            raise self._told(error) from None
+            raise self._converted(error) from None
 
-    def _told(self, error: AzureError | ValueError) -> Exception:
+    def _converted(self, error: AzureError | ValueError) -> Exception:
         """The SDK's error as one of ours."""
         from azure.core.exceptions import (  # noqa: PLC0415 - an extra
             ClientAuthenticationError,
@@ -409,9 +405,7 @@ class TableEndpoint:
         if isinstance(error, ValueError):
             return TransferRefused(" ".join(str(error).split()))
         if isinstance(error, ClientAuthenticationError):
-            return TransferFailed(
-                f"The login to {self.connection.name} failed: {first_line(error)}"
-            )
+            return TransferFailed(f"The login to {self.connection.url} failed: {first_line(error)}")
         if isinstance(error, (ServiceResponseError, HttpResponseError)):
             return Unanswered(first_line(error))
         return Unreachable(first_line(error))

@@ -1,7 +1,6 @@
-"""Two tables, entity by entity: a merge of both in the order of keys, with counts and a hash for each range of keys.
+"""Compares two tables by merging them in the order of keys, with counts and a hash for each range of keys.
 
-Timestamps and ETags are not compared: every endpoint gives its own. Both sides are read once and nothing is kept, so
-the size of a table does not matter. Knows two streams of entities; does not know how a difference is shown.
+Timestamps and ETags are not compared: every endpoint assigns its own. Memory does not grow with the tables.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from tablestone.tools.progress import Progress, Reached
 from tablestone.tools.writing import same_properties
 
 RANGE_ENTITIES: Final = 50_000
-"""Entities of a range, after which the next partition begins a new one."""
+"""After so many entities, the next partition begins a new range."""
 
 
 class Difference(NamedTuple):
-    """One key: `only in first`, `only in second`, or `differs`, with the names of the properties that do."""
+    """One key: `only in first`, `only in second`, or `differs`, with the names of the differing properties."""
 
     kind: str
     key: EntityKey
@@ -36,7 +35,7 @@ DIFFERS: Final = "differs"
 
 @dataclass
 class KeyRange:
-    """The partitions from the first to the last, on both sides: how many entities, and the hash of what they hold."""
+    """The partitions from `first` to `last`: entities and hash of each side."""
 
     first: str
     last: str
@@ -134,7 +133,7 @@ class Comparer:
 
 
 def differing_names(one: RawEntity, other: RawEntity) -> tuple[str, ...]:
-    """The properties that only one of two entities has, or that have another type or value."""
+    """The properties that differ in presence, type or value."""
     first, second = (odata.read_entity(raw).properties for raw in (one, other))
     return tuple(
         sorted(
@@ -148,7 +147,7 @@ def differing_names(one: RawEntity, other: RawEntity) -> tuple[str, ...]:
 
 
 def _order(one: RawEntity | None, other: RawEntity | None) -> int:
-    """-1 where the first comes before, 1 where the second does, 0 for the same key."""
+    """-1 if the first comes before the second, 1 if after, 0 for the same key."""
     if one is None or other is None:
         return -1 if other is None else 1
     first, second = odata.key_of(one), odata.key_of(other)

@@ -1,4 +1,4 @@
-"""The endpoint that a tool talks to: from options, the environment, or a saved profile."""
+"""The endpoint of a tool: from options, the environment, or a saved profile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOCAL_KEY: Final = (
 )
 DEFAULT_SUFFIX: Final = "core.windows.net"
 
-# Domains of accounts in the public clouds and the sovereign ones: their data may be in production use.
+# Domains of accounts in the public and sovereign clouds, which may hold production data.
 _PRODUCTION_SUFFIXES: Final = (
     *(".core.windows.net", ".core.chinacloudapi.cn", ".core.usgovcloudapi.net"),
     *(".core.cloudapi.de", ".cosmos.azure.com", ".cosmosdb.azure.com"),
@@ -68,15 +68,10 @@ class Connection:
 
     @property
     def only_table(self) -> str:
-        """The table that the signature is made for, as its `tn` tells; empty if it is not made for one table."""
+        """The table that the signature is limited to, by its `tn`; empty if it is not."""
         if self.scheme is not Scheme.SHARED_ACCESS_SIGNATURE:
             return ""
         return _table_of(self.secret or "")
-
-    @property
-    def name(self) -> str:
-        """The name in messages: the URL of the account, which is no secret."""
-        return self.url
 
 
 @dataclass(frozen=True)
@@ -90,13 +85,13 @@ class GivenConnection:
 
     @property
     def is_given(self) -> bool:
-        """Whether any of the options is there, even if it is empty."""
+        """Whether any of the options is given, even if empty."""
         return any(text is not None for _, text in self._by_flag())
 
     def read_from_files(self) -> GivenConnection:
-        """The options with the contents of the files that they name.
+        """The options with the contents of `@FILE`.
 
-        `TransferRefused` for an empty one: a variable that is not set in a script must not lead to another account.
+        An empty one raises `TransferRefused`: a variable that a script forgot to set must not lead to another account.
         """
         read = GivenConnection(
             None if self.connection_string is None else from_file(self.connection_string),
@@ -124,7 +119,7 @@ def local_connection() -> Connection:
 
 
 def parse_connection_string(text: str) -> Connection:
-    """A connection string as every Azure tool takes it; `TransferRefused` names what is missing, never a value."""
+    """Parse a connection string; `TransferRefused` names what is missing, never a value."""
     settings = _settings(text)
     if settings.get("usedevelopmentstorage", "").lower() == "true":
         return local_connection()
@@ -157,7 +152,7 @@ def parse_connection_string(text: str) -> Connection:
 
 
 def from_url(account_url: str, sas: str | None) -> Connection:
-    """An account's URL with a shared access signature, or with none: then Entra signs in."""
+    """An account's URL with a shared access signature; without one, Entra signs in."""
     url, in_url = _split_url(account_url, "--account-url")
     if sas and in_url:
         raise TransferRefused("--sas is given and --account-url has a signature too: give one.")
@@ -177,10 +172,7 @@ def resolve(
     environment: Mapping[str, str],
     profiles: Mapping[str, Connection],
 ) -> Connection:
-    """The connection that the most specific source names.
-
-    The order: the command's own options, a profile, AZURE_STORAGE_CONNECTION_STRING, the Tablestone on this machine.
-    """
+    """The connection of the options, else AZURE_STORAGE_CONNECTION_STRING, else the Tablestone on this machine."""
     given = given.read_from_files()
     named = [
         flag
@@ -208,7 +200,7 @@ def resolve(
 
 
 def find_profile(profiles: Mapping[str, Connection], name: str) -> Connection:
-    """The profile of that name; the refusal lists the names there are."""
+    """The profile of that name; `TransferRefused` lists the existing ones."""
     try:
         return profiles[name]
     except KeyError:
@@ -227,7 +219,7 @@ def parse_place(text: str, profiles: Mapping[str, Connection]) -> Connection:
 
 
 def from_file(text: str) -> str:
-    """The text itself, or what a file holds that is named as `@FILE`: a secret stays off the command line."""
+    """The text itself, or for `@FILE` the content of the file, which keeps a secret off the command line."""
     if not text.startswith("@"):
         return text
     try:
@@ -251,7 +243,7 @@ def _settings(text: str) -> dict[str, str]:
 
 
 def _split_url(text: str, source: str) -> tuple[str, str | None]:
-    """The URL of the account, and the signature that stood behind it."""
+    """The URL of the account, and its query: a signature."""
     try:
         parts = urlsplit(text if "://" in text else f"https://{text}")
         port_is_valid = parts.port is None or parts.port > 0
@@ -270,10 +262,10 @@ def _table_of(signature: str) -> str:
 
 
 def _without_table(url: str, signature: str) -> str:
-    """The URL of the account, where the URL of the table was given that the signature is made for."""
+    """The URL of the account, if the URL of the signature's table was given."""
     parts = urlsplit(url)
     above, _, last = parts.path.rpartition("/")
-    # The path of an emulator begins with its account, which may have the name of a table.
+    # An emulator's path begins with the account, which may be named like the table.
     is_table = bool(above) or ".table." in (parts.hostname or "")
     table = _table_of(signature)
     if not last or not is_table or last.lower() != table.lower():
@@ -282,18 +274,18 @@ def _without_table(url: str, signature: str) -> str:
 
 
 def _account_of(url: str) -> str:
-    """The account that a URL names: the last part of a path (an emulator), else the first of the host."""
+    """The account of a URL: the last segment of the path (an emulator), else the first label of the host."""
     parts = urlsplit(url)
     path = parts.path.strip("/")
     return path.rpartition("/")[2] or (parts.hostname or "").partition(".")[0]
 
 
 def _signature(text: str) -> str:
-    """A shared access signature in the one form that is sent, each value encoded once."""
+    """A shared access signature with each value encoded once."""
     members = parse_qsl(text.removeprefix("?"), keep_blank_values=True)
     if "sig" not in dict(members):
         raise TransferRefused("The shared access signature has no sig.")
-    # `+` in an unencoded base64 signature is read as a blank by parse_qsl.
+    # parse_qsl reads `+` in an unencoded base64 signature as a blank.
     return "&".join(
         f"{quote(name, safe='')}={quote(value.replace(' ', '+') if name == 'sig' else value, safe='')}"
         for name, value in members
@@ -309,13 +301,13 @@ def _require_base64(key: str) -> None:
 
 SERVICE: Final = "tablestone"
 DIRECTORY_VARIABLE: Final = "TABLESTONE_PROFILES"
-"""Names the directory of the profiles; without it they are in the user's configuration."""
+"""Names the directory of profiles; the default is the user's configuration directory."""
 _IN_KEYRING: Final = "keyring"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Profiles(Mapping[str, Connection]):
-    """The profiles of a user, read from the file once; a secret in the keyring is fetched when it is asked for."""
+    """A user's profiles, read from the file once; a secret in the keyring is fetched on access."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -336,14 +328,14 @@ class Profiles(Mapping[str, Connection]):
         return len(self._entries)
 
     def described(self) -> list[tuple[str, str, str, str]]:
-        """Name, URL, scheme and where the secret is, of each profile, without touching a secret."""
+        """Name, URL, scheme and place of the secret of each profile, without reading a secret."""
         return [
             (name, entry["url"], entry["scheme"], entry.get("kept_in", "-"))
             for name, entry in sorted(self._entries.items())
         ]
 
     def add(self, name: str, connection: Connection, *, in_keyring: bool | None) -> str:
-        """Keep a connection; answers where its secret is. None prefers the keyring and falls back to the file."""
+        """Store a connection and return where its secret is. None: the keyring, or the file if there is none."""
         entry: dict[str, Any] = {
             "url": connection.url,
             "account": connection.account,
@@ -393,7 +385,7 @@ def settings_directory(environment: Mapping[str, str]) -> Path:
 
 
 def write_private_json(path: Path, content: object) -> None:
-    """Replace a file with JSON that no other user can read at any moment; `TransferRefused` if that fails."""
+    """Replace a file with JSON that no other user can ever read; `TransferRefused` if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # mkstemp makes the file with mode 0600.

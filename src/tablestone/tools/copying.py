@@ -1,10 +1,8 @@
-"""A copy: a table of one endpoint into one of another, resumable, followed by what changed at the source, then
-verified.
+"""Copies a table from one endpoint to another: resumable, with the changes made meanwhile, and verified.
 
-Some pages of the source are a window: when all their rows are stored, the journal has the token of the next one.
-Entities that the source changed since the beginning are found by Timestamp and copied again until a round finds none.
-Deleted entities are not found in this way; the comparison of the whole tables reports them.
-Knows reader, writer and comparer, and no options.
+After every few pages the journal gets the token of the next one. Entities that the source changed since the copy began
+are found by Timestamp and copied again, in rounds, until a round finds none. Deletions leave no Timestamp; the
+comparison of the whole tables reports them.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ from tablestone.tools.writing import OnConflict, TableWriter, Tally
 
 PAGES_PER_CHECKPOINT: Final = 10
 ROUNDS_MAX: Final = 20
-"""Rounds of what changed; a source that changes faster than it is copied never gets quiet."""
+"""Give up after so many rounds: the source changes faster than it is copied."""
 MARGIN_TICKS: Final = 5 * TICKS_PER_SECOND
-"""How far apart the clocks inside the source may be; the time that it tells is of whole seconds."""
+"""How far apart the clocks inside the source may be; its Date header has whole seconds."""
 DIFFERENCES_SHOWN_MAX: Final = 20
 
 
@@ -122,7 +120,7 @@ class TableCopy:
             self._copy_all(began)
         if self._copying.makes_equal:
             report.rounds = self._follow_changes(began)
-        total = _sum(self._earlier, self._followed)
+        total = self._earlier + self._followed
         report.copied, report.already = total.stored, total.already
         report.skipped, report.bytes = total.skipped, total.bytes - total.already_bytes
         report.not_compared = self._copying.reason_not_to_compare
@@ -131,7 +129,7 @@ class TableCopy:
         return report
 
     def _source_time(self) -> int:
-        """Now, by the source's own clock, so that ours does not matter."""
+        """The time by the source's own clock, which wrote the Timestamps."""
         return (self._source.service_time() or self._clock()) - MARGIN_TICKS
 
     def _copy_all(self, began: int) -> None:
@@ -139,10 +137,10 @@ class TableCopy:
         query = Query(self._table, since_filter(copying.since))
         on_conflict = copying.on_conflict
         if copying.since is not None and on_conflict is OnConflict.FAIL:
-            on_conflict = OnConflict.REPLACE  # what changed is there already
+            on_conflict = OnConflict.REPLACE  # the target has the earlier version
         kept = self._state.get("token")
         token = Token(*kept) if kept else None
-        # An entity that is there already as it is at the source is no conflict: an earlier run may have written it.
+        # An entity that the target has unchanged is no conflict: an earlier run may have written it.
         writer = self._writer(
             on_conflict, resumed=on_conflict is OnConflict.FAIL or bool(self._state.get("begun"))
         )
@@ -150,20 +148,20 @@ class TableCopy:
         try:
             for number, page in enumerate(self._reader.pages(query, token), start=1):
                 for raw in page.entities:
-                    # Later changes are left to the rounds, so a run that continues finds the same entities again.
+                    # Leave later changes to the rounds, so that a resumed run finds the same entities again.
                     if not (copying.makes_equal and timestamp_of(raw) >= began):
                         writer.add(Row(0, odata.key_of(raw), odata.body_of(raw)))
                 if number % PAGES_PER_CHECKPOINT == 0 or page.next_token is None:
                     writer.drain()
                     self._save(page.next_token, copied=page.next_token is None, tally=writer.tally)
-                total = _sum(self._earlier, writer.tally)
+                total = self._earlier + writer.tally
                 self._progress.update(Reached(total.rows, total.bytes, earlier=self._earlier.rows))
         finally:
             writer.close()
-        self._earlier = _sum(self._earlier, writer.tally)
+        self._earlier += writer.tally
 
     def _follow_changes(self, began: int) -> list[int]:
-        """Rounds of what the source changed since the copy began; a round that finds nothing ends them."""
+        """Copy what the source changed since the copy began, until a round finds nothing."""
         rounds: list[int] = []
         seen: dict[EntityKey, str] = {}
         since = began
@@ -182,7 +180,7 @@ class TableCopy:
                 writer.close()
             if writer.tally.rows == 0:
                 return rounds
-            self._followed = _sum(self._followed, writer.tally)
+            self._followed += writer.tally
             rounds.append(writer.tally.rows)
             since = next_since
             self._tell(
@@ -194,7 +192,7 @@ class TableCopy:
         )
 
     def _save(self, token: Token | None, *, copied: bool, tally: Tally | None = None) -> None:
-        total = _sum(self._earlier, tally or Tally())
+        total = self._earlier + (tally or Tally())
         self._state |= {"begun": True, "token": token, "copied": copied, "tally": asdict(total)}
         tables = self._journal.state.get("tables", {})
         self._journal.save({**self._journal.state, "tables": {**tables, self._table: self._state}})
@@ -229,10 +227,6 @@ def timestamp_of(raw: RawEntity) -> int:
     """When the service last changed an entity, in ticks; 0 where it does not say."""
     text = raw.get(TIMESTAMP)
     return 0 if text is None else parse_date_time(text)
-
-
-def _sum(first: Tally, second: Tally) -> Tally:
-    return Tally(**{name: value + getattr(second, name) for name, value in asdict(first).items()})
 
 
 def _refuse(row: Row, reason: str) -> None:

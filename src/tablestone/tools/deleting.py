@@ -1,7 +1,4 @@
-"""Deletes the entities that a filter finds, in transactions. An entity that changed after it was read stays.
-
-Knows pages and transactions. The command asks the user for consent, not this module.
-"""
+"""Deletes the entities that a filter finds, in transactions. An entity that changed after it was read stays."""
 
 from __future__ import annotations
 
@@ -25,9 +22,8 @@ from tablestone.tools.queries import TableReader
 class DeleteReport:
     """The result of a delete.
 
-    `changed` counts the entities that were written after they were read, and stay. `uncertain` counts those of the
-    deleted whose deletion was not acknowledged: they are gone, by this command or by another client. `gone` counts
-    those that another client deleted before.
+    `changed` entities were written after they were read, and stay. `uncertain` ones, included in `deleted`, are gone,
+    but no answer said that this command deleted them. `gone` ones were deleted by another client first.
     """
 
     table: str
@@ -72,24 +68,24 @@ class Delete:
         return self.report
 
     def _delete(self, entities: Sequence[RawEntity], *, uncertain: bool = False) -> None:
-        """Delete entities of one partition. `uncertain`: an earlier attempt may have deleted them without an answer."""
+        """Delete entities of one partition. `uncertain`: an earlier attempt without an answer may have done it."""
         operations = [
             Operation("DELETE", odata.key_of(raw), if_match=raw.get(odata.ETAG, "*"))
             for raw in entities
         ]
 
-        def attempt(is_uncertain: bool) -> None:  # noqa: FBT001 - what `Retry.telling` calls
+        def attempt(is_uncertain: bool) -> None:  # noqa: FBT001 - what `Retry.write` calls
             nonlocal uncertain
             uncertain = uncertain or is_uncertain
             self._endpoint.transact(self._query.table, operations)
 
         try:
-            self._retry.telling(attempt)
+            self._retry.write(attempt)
         except ServiceError as error:
             if error.status not in (404, 412) or error.code == "TableNotFound":
                 raise TransferFailed(f"{self._query.table}: {error}") from None
             if len(operations) > 1:
-                # One of them changed or is gone: each by itself has its own fate.
+                # One of them changed or is gone: delete each by itself.
                 for raw in entities:
                     self._delete([raw], uncertain=uncertain)
             elif error.status == 412:

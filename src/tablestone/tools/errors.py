@@ -1,7 +1,7 @@
-"""The errors of the tools: those that a user sees, those of a service, and which of these are tried again.
+"""The errors of the tools, and the retries of a service's errors.
 
-Imports nothing of the SDK, so that the command line can catch these errors without loading it. No text of an error
-has a key, a signature or a connection string.
+Imports nothing of the SDK, so that the command line can catch these errors without loading it. No message holds a key,
+a signature or a connection string.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class TransferRefused(Exception):
-    """The tool was asked for something it cannot begin: bad input, a wrong option. Nothing was written."""
+    """The tool cannot begin: bad input or a wrong option. Nothing was written."""
 
 
 class TransferFailed(Exception):
-    """The tool began and could not finish, or found a difference. The sentence says how to go on where one can."""
+    """The tool began and could not finish, or found a difference. The message says how to go on, if possible."""
 
 
 _XML_CODE: Final = re.compile(rb"<(?:\w+:)?code>([^<]+)<", re.IGNORECASE)
@@ -36,7 +36,7 @@ _INDEXED: Final = re.compile(r"(\d{1,3}):")
 
 
 class ServiceError(Exception):
-    """An answer that is no success. `index` is the operation of a transaction, where the service tells which."""
+    """An error answer. `index` is the failed operation of a transaction, if the service says which."""
 
     def __init__(
         self,
@@ -56,20 +56,20 @@ class ServiceError(Exception):
 
 
 class Unreachable(Exception):
-    """No answer, or not a whole one: the connection failed. A write may have been done."""
+    """The connection failed: no answer, or only a part of one. A write may have been done."""
 
-    told = "cannot be reached"
-    """The words between the name of the service and the reason."""
+    verb = "cannot be reached"
+    """Stands between the name of the service and the reason."""
 
 
 class Unanswered(Unreachable):
     """The service was reached, and gave no whole answer."""
 
-    told = "gives no whole answer"
+    verb = "gives no whole answer"
 
 
 def read_json(content: bytes) -> dict[str, Any]:
-    """The JSON object of an answer; `Unanswered` if the answer was cut off or is of another kind."""
+    """The JSON object of an answer; `Unanswered` if the answer is anything else."""
     try:
         read = orjson.loads(content)
     except ValueError:
@@ -80,7 +80,7 @@ def read_json(content: bytes) -> dict[str, Any]:
 
 
 def service_error(response: HttpResponse, content: bytes) -> ServiceError:
-    """The error that an answer with a status of 300 or more tells."""
+    """The error of an answer with a status of 300 or more."""
     after = response.headers.get("Retry-After", "")
     code, text = _error_members(content)
     return ServiceError(
@@ -92,7 +92,7 @@ def service_error(response: HttpResponse, content: bytes) -> ServiceError:
 
 
 def part_error(status: int, content: bytes) -> ServiceError:
-    """The error of the one part that a failed transaction is answered with; its text begins with the index."""
+    """The error of a failed transaction: its answer has one part, whose text begins with the index."""
     start = content.find(b"{")
     code, text = _error_members(content[start : content.rfind(b"}") + 1] if start >= 0 else b"")
     indexed = _INDEXED.match(text)
@@ -111,7 +111,7 @@ def _error_members(content: bytes) -> tuple[str, str]:
 
 
 def _xml_members(content: bytes) -> tuple[str, str]:
-    """The same of an error in XML, which services answer where they did not get as far as the form that was asked."""
+    """The same of XML, which services send if they fail before they read Accept."""
     code, text = (pattern.search(content) for pattern in (_XML_CODE, _XML_MESSAGE))
     found = [
         html.unescape(each[1].decode("utf-8", "replace")) if each else "" for each in (code, text)
@@ -120,7 +120,7 @@ def _xml_members(content: bytes) -> tuple[str, str]:
 
 
 def code_of(error: HttpResponseError) -> str:
-    """The service's code in an error of the SDK; empty where it has none."""
+    """The service's code in an error of the SDK; empty if it has none."""
     code = getattr(error, "error_code", None)
     return str(getattr(code, "value", code) or "")
 
@@ -137,11 +137,11 @@ ATTEMPTS_MAX: Final = 10
 FIRST_PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 20.0
 SUCCESSES_PER_STEP: Final = 20
-"""Requests in a row that succeed before one more may be in flight."""
+"""After so many successes in a row, one more request may be in flight."""
 
 
 class InFlight:
-    """How many requests may be in flight: fewer when the service is busy, more again while it is not."""
+    """Limits the requests in flight: halves the limit when the service is busy, and raises it again later."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -156,7 +156,7 @@ class InFlight:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Holds one of the places; waits until one is free."""
+        """Hold a place; wait until one is free."""
         with self._changed:
             while self._running >= self._allowed:
                 self._changed.wait()
@@ -183,7 +183,7 @@ class InFlight:
 
 
 class Retry:
-    """Calls a request until it is answered. `stop` set by another thread ends the waiting.
+    """Calls a request until it is answered. Another thread sets `stop` to end the waiting.
 
     After `patience_seconds` no further attempt begins.
     """
@@ -203,11 +203,11 @@ class Retry:
         self.retries = 0
 
     def __call__(self, request: Callable[[], Answer]) -> Answer:
-        """The request's answer. Raises its `ServiceError` where asking again changes nothing."""
-        return self.telling(lambda _uncertain: request())
+        """The request's answer. Raises its `ServiceError` if asking again would change nothing."""
+        return self.write(lambda _uncertain: request())
 
-    def telling(self, request: Callable[[bool], Answer]) -> Answer:
-        """The same for a write: the request is told whether an earlier attempt may have been done without an answer."""
+    def write(self, request: Callable[[bool], Answer]) -> Answer:
+        """The same for a write, which gets whether an earlier attempt without an answer may have been done."""
         uncertain = False
         end = None if self._patience is None else monotonic_seconds() + self._patience
         pause = FIRST_PAUSE_SECONDS
@@ -218,13 +218,13 @@ class Retry:
             except ServiceError as error:
                 if error.status not in BUSY_STATUSES:
                     raise
-                # 500 and a gateway's time-out say nothing of whether the write was done; busy says that it was not.
+                # After 500 or a gateway's time-out the write may have been done; after busy it was not.
                 uncertain = uncertain or error.status not in (429, 503)
                 self._give_up_after(attempt, end, f"The service answers {error}")
                 after = error.retry_after
             except Unreachable as error:
                 uncertain = True
-                self._give_up_after(attempt, end, f"The service {error.told}: {error}")
+                self._give_up_after(attempt, end, f"The service {error.verb}: {error}")
                 after = None
             else:
                 self._in_flight.succeeded()

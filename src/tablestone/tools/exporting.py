@@ -1,4 +1,4 @@
-"""Exporting entities to a file that a later run can go on with, and to the terminal."""
+"""Exports entities to a file, resumably, and to the terminal."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Target:
     mixed: Mixed = Mixed.FAIL
     with_timestamp: bool = False
     schema: bool = False
-    """Of CSV: the types are in a file beside it, and the header has names only."""
+    """CSV: write the types to a file beside it, and only names to the header."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ class Target:
 
 
 class ReadsPages(Protocol):
-    """The source of an export: a `TableReader`, or a part of what one reads."""
+    """The source of an export: a `TableReader`, or part of what it reads."""
 
     cost: Cost
 
@@ -105,14 +105,14 @@ class Export:
 
     @property
     def has_its_name(self) -> bool:
-        """Whether the file under the name is the one that an earlier run of this export completed."""
+        """Whether an earlier run of this export completed the file of that name."""
         try:
             return self._state.get("whole") == _identity(Path(self._target.path))
         except OSError:
             return False
 
     def run(self) -> ExportReport:
-        """Write the file; `TransferFailed` or an interrupt leaves a journal to go on with."""
+        """Write the file. After `TransferFailed` or an interrupt, the journal lets a later run go on."""
         resumed = int(self._state.get("entities", 0))
         with _disk_errors(self._target.path):
             if not self.has_its_name:
@@ -135,21 +135,13 @@ class Export:
             self._reader.cost.retries,
         )
 
-    def _require_columns(self) -> None:
-        """Fail before a file is made if a property has several types: another command is needed then."""
-        try:
-            self._columns.pairs(self._target.mixed)
-        except TransferFailed:
-            self._waiting.unlink(missing_ok=True)
-            raise
-
     def _remove_what_nothing_goes_on_with(self) -> None:
-        """Remove the file of an export that failed before its first checkpoint, such as one of no table."""
+        """Remove the file of an export that failed before its first checkpoint, such as of a missing table."""
         if not self._state.get("length"):
             self._waiting.unlink(missing_ok=True)
 
     def _holds_what_was_read(self) -> bool:
-        """Whether the file that the journal speaks of is there and long enough."""
+        """Whether the journal's file is there and long enough."""
         try:
             return self._waiting.stat().st_size >= int(self._state.get("length", 0))
         except OSError:
@@ -188,11 +180,15 @@ class Export:
             self._journal.save(self._state)
 
     def _finish(self) -> None:
-        """Give the file its name, converted first where it is of columns."""
+        """Give the file its name, after conversion if it has columns."""
         done = Path(self._target.path)
         whole = self._waiting
         if self._target.needs_columns:
-            self._require_columns()
+            try:
+                self._columns.pairs(self._target.mixed)
+            except TransferFailed:  # only another command helps
+                self._waiting.unlink(missing_ok=True)
+                raise
             whole = done.with_name(done.name + ".part")
             with whole.open("wb") as file:
                 convert(self._waiting, file, self._target, self._columns)
@@ -209,7 +205,7 @@ class Export:
 
 
 def _identity(path: Path) -> list[int]:
-    """The numbers that tell a file from all others, under any name."""
+    """Numbers that identify a file under any name."""
     found = path.stat()
     return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
 
@@ -264,7 +260,7 @@ def export_to_stream(
     spool: Path,
     progress: Progress,
 ) -> int:
-    """The same to standard output: nothing to go on with. `spool` is a file for what needs columns first."""
+    """Export to standard output, not resumably. `spool` is a file for formats with columns."""
     entities = 0
     columns = Columns()
     with spool.open("wb") as waiting:
@@ -321,7 +317,7 @@ def default_output() -> str:
 
 
 def show(entities: Iterable[RawEntity], output: str, select: Sequence[str]) -> int:
-    """Print entities; answers how many."""
+    """Print entities and return their number."""
     counted = _Counted(entities)
     if output == "table":
         _show_tables(counted, select)
@@ -347,7 +343,7 @@ class _Counted:
 
 
 def _show_tables(entities: Iterable[RawEntity], select: Sequence[str]) -> None:
-    """A table for every few hundred rows: nothing waits for the end of a long answer."""
+    """Print a table for every few hundred rows, so that a long answer appears as it comes."""
     from rich.console import Console  # noqa: PLC0415 - only for a terminal
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
@@ -366,7 +362,7 @@ def _show_tables(entities: Iterable[RawEntity], select: Sequence[str]) -> None:
 
 
 def _names(entities: Sequence[RawEntity]) -> list[str]:
-    """Keys first, then the properties in the order in which they are met."""
+    """Keys first, then the properties in the order of their first occurrence."""
     found = dict.fromkeys((PARTITION_KEY, ROW_KEY))
     for raw in entities:
         found.update(dict.fromkeys(name for name in raw if odata.is_property(name)))
@@ -383,7 +379,7 @@ def _colour(value: EdmValue | None) -> str:
 
 
 def _show_csv(entities: Iterable[RawEntity], select: Sequence[str]) -> None:
-    """The header has all columns, so that everything is read before the first line is printed.
+    """The header has all columns, so everything is read before the first line is printed.
 
     A selected property that no entity has is a column without a type.
     """

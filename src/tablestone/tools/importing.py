@@ -42,7 +42,7 @@ class RejectFile:
                 path.unlink(missing_ok=True)
 
     def add(self, number: int, reason: str, text: str) -> None:
-        """One row. `text` is how it was read."""
+        """Append a row with its reason and its text."""
         with _failures_of(self.path):
             if self._file is None:
                 self._file = self.path.open("wb")
@@ -51,7 +51,7 @@ class RejectFile:
         self.count += 1
 
     def flush(self) -> int:
-        """Everything is in the file; answers its length."""
+        """Flush the file and return its length."""
         if self._file is None:
             return 0
         with _failures_of(self.path):
@@ -60,7 +60,7 @@ class RejectFile:
 
     def close(self) -> None:
         if self._file is not None:
-            # Rows that were not flushed are in no journal: a run that goes on writes them again.
+            # No journal has the rows that were not flushed: the next run writes them again.
             with suppress(OSError):
                 self._file.close()
 
@@ -78,7 +78,7 @@ def _failures_of(path: Path) -> Iterator[None]:
 WINDOW_ROWS: Final = 50_000
 WINDOW_BYTES: Final = 64 * 1024 * 1024
 WINDOW_SECONDS: Final = 2.0
-"""A window ends with the first of these three. At its end, the import waits until no request is in flight."""
+"""A window ends at the first of these three. Then the import waits until no request is in flight."""
 _LOOK_ROWS: Final = 100
 _UPDATE_ROWS: Final = 500
 
@@ -115,15 +115,15 @@ class Import:
     ) -> None:
         state = journal.state if journal else {}
         self.after = int(state.get("after", 0))
-        """The number of the last row that has its fate."""
+        """The number of the last row that is stored, skipped or rejected."""
         self._resumed = self.after
         self.stored = 0
-        """Rows that this run has stored, also if it failed."""
+        """Rows that this run stored, even if it failed."""
         self._taken = 0
-        # How many of the first rows earlier runs may have sent: windows end by the clock too, so that those of two
-        # runs end at different rows.
+        # Earlier runs may have sent this many of the first rows. Windows also end by the clock, so those of two runs
+        # end at different rows.
         self._sent_earlier = int(state.get("sent", 0))
-        # The earlier run stored everything, and was killed before it told so.
+        # The earlier run stored everything, and was killed before it said so.
         self._is_done = bool(state.get("done"))
         self._earlier = Tally(**state.get("tally", {}))
         self._endpoint, self._table = endpoint, table
@@ -131,10 +131,10 @@ class Import:
         self._journal, self._rejects, self._progress = journal, rejects, progress
 
     def run(self, rows: Iterator[Row | Rejected], position: ReadPosition) -> ImportReport:
-        """Store the rows; `TransferFailed` or an interrupt leaves a journal to go on with."""
+        """Store the rows. After `TransferFailed` or an interrupt, the journal lets a later run go on."""
         if self._is_done:
             return self._report(self._earlier, created=False, retries=0)
-        # A header and a schema are read with the first row: a file that is refused leaves no table behind.
+        # Reading the first row checks header and schema: a refused file leaves no table behind.
         rows = chain(list(islice(rows, 1)), rows)
         created = not self._endpoint.table_exists(self._table) and self._endpoint.create_table(
             self._table
@@ -152,7 +152,7 @@ class Import:
         finally:
             writer.close()
             self.stored = writer.tally.stored
-        return self._report(self._total(writer.tally), created=created, retries=writer.retries)
+        return self._report(self._earlier + writer.tally, created=created, retries=writer.retries)
 
     def _report(self, total: Tally, *, created: bool, retries: int) -> ImportReport:
         return ImportReport(
@@ -212,19 +212,14 @@ class Import:
                 {
                     "after": self.after,
                     "sent": max(self._sent_earlier, self._taken + WINDOW_ROWS),
-                    "tally": asdict(self._total(writer.tally)),
+                    "tally": asdict(self._earlier + writer.tally),
                     "reject_bytes": self._rejects.flush(),
                     "done": done,
                 }
             )
 
-    def _total(self, tally: Tally) -> Tally:
-        return Tally(
-            **{name: value + getattr(self._earlier, name) for name, value in asdict(tally).items()}
-        )
-
     def _tell(self, writer: TableWriter, position: ReadPosition) -> None:
-        total = self._total(writer.tally)
+        total = self._earlier + writer.tally
         self._progress.update(
             Reached(
                 total.rows,

@@ -1,7 +1,7 @@
-"""The report of insight, asked of a server's admin address, as a workload for advice and queries for a simulation.
+"""Turns a server's insight report into a workload for advice and queries for a simulation.
 
-The admin address asks for no key, so none is sent. The report tells neither RowKeys nor which part of an answer a
-client uses, so the rules that need these are silent.
+The admin address asks for no key. The report says neither RowKeys nor which part of an answer a client uses, so the
+rules that need these are silent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAGE: Final = "/insight"
 
 
 class Answered(NamedTuple):
-    """The report, and the JSON text that it was read from."""
+    """The report and its JSON."""
 
     report: InsightReport
     text: bytes
@@ -151,8 +151,8 @@ def _points(report: InsightReport, table: TableInsight, period: str) -> int:
 def rate_of(report: InsightReport, table: str, period: str) -> float | None:
     """The most entities of a table that a second needed; None if the table is not in the report.
 
-    The entities that scans examined and left out are no need that other keys would have, so the peak is taken without
-    their part of the period.
+    With other keys nobody would read the entities that scans examined and left out, so the peak is reduced by their
+    share of the period.
     """
     rates = []
     for each in report.tables:
@@ -206,14 +206,14 @@ def _table(report: InsightReport, table: TableInsight, period: str) -> TableUse:
 
 
 def _needed_part(activity: Activity) -> float:
-    """The part of the use of a partition that is left without its scans, which other advice is about."""
+    """The share of a partition's use without its scans, which other advice is about."""
     if activity.entities_read < SCAN_RATIO * max(1, activity.entities_returned):
         return 1.0
     return activity.entities_used / activity.entities
 
 
 def _writes(table: TableInsight, period: str) -> WriteUse:
-    """The writes by kind; an older server does not tell the kinds, and updates are the least remarkable one."""
+    """The writes by kind; of an older server, which does not say, all are updates, the least remarkable kind."""
     kinds = table.writes.get(period)
     if kinds is None:
         return WriteUse(updates=table.activity[period].writes)
@@ -243,12 +243,12 @@ def query_use(shape: QueryShape) -> QueryUse | None:
 
 
 def _types(shape: QueryShape) -> dict[str, EdmType]:
-    """The types that are known here: a newer server may have others."""
+    """The types that we know; a newer server may have others."""
     return {term.property: _TYPES[term.type] for term in shape.terms if term.type in _TYPES}
 
 
 SCAN_RATIO: Final = 10
-"""Entities read for each returned from which a query is a scan, and most reads of a partition are those of scans."""
+"""From so many entities read for each returned, a query, or the use of a partition, counts as a scan."""
 POINT_READ: Final = "PartitionKey eq ? and RowKey eq ?"
 """A point read as the shape of a filter."""
 _KINDS: Final = {kind.value: kind for kind in PlanKind}

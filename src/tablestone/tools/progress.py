@@ -1,7 +1,6 @@
-"""How far a transfer has come, for a person: a bar on a terminal, else a plain line every few seconds, or nothing.
+"""Progress of a transfer: a bar on a terminal, else a plain line every few seconds, or nothing.
 
-Everything goes to standard error, so that standard output can be data. Knows counts and a clock; does not know what
-is being transferred.
+Everything goes to standard error, so that standard output can be data.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from tablestone.clock import monotonic_seconds
 LINE_SECONDS: Final = 5.0
 _UPDATE_SECONDS: Final = 0.1
 ENTITIES: Final = "entities"
-"""The word behind the number of what was counted."""
+"""Stands after the number of what was counted."""
 REJECTED: Final = "rejected"
 DIFFERING: Final = "differ"
-"""The word behind the number of errors."""
+"""Stands after the number of errors."""
 
 
 class Reached(NamedTuple):
-    """The totals of a transfer so far. `position` of `length` is its place in the source, where that is known."""
+    """The totals of a transfer so far. `position` of `length` is its place in the source, if known."""
 
     entities: int
     bytes: int
@@ -32,7 +31,7 @@ class Reached(NamedTuple):
     position: int = 0
     length: int | None = None
     earlier: int = 0
-    """Entities of earlier runs, which do not count for the rate."""
+    """Entities of earlier runs; the rate leaves them out."""
 
     def rate(self, seconds: float) -> str:
         """Entities a second in this run."""
@@ -139,10 +138,7 @@ class Bar:
 def progress_for(
     title: str, *, quiet: bool, counted: str = ENTITIES, errors: str = REJECTED
 ) -> Progress:
-    """The form of progress that suits standard error: a bar on a terminal, lines elsewhere.
-
-    A command that works without the extra `tools`, which brings the bars, has lines on a terminal too.
-    """
+    """A bar if standard error is a terminal, else lines; lines too without rich, which the extra `tools` brings."""
     if quiet:
         return Quiet()
     if sys.stderr.isatty():

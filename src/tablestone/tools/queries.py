@@ -1,7 +1,7 @@
-"""Queries of the tools: pages that are read ahead, filters, work on the client, and plan and cost in words.
+"""Queries of the tools: reading ahead, filters, sorting on the client, and the words of `--explain`.
 
-The plan is that of Tablestone; its kinds have the names of Microsoft's design guide for tables. The cost counts what a
-client receives, because no service says how many entities it read for that.
+The plan is Tablestone's, with the names of Microsoft's design guide for tables. The cost counts what the client
+receives: no service says how many entities it read.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import total_ordering
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -39,7 +40,7 @@ from tablestone.tools.errors import (
     TransferFailed,
     TransferRefused,
 )
-from tablestone.tools.formats.rows import TYPE_NAMES, key_text
+from tablestone.tools.formats.rows import key_text
 from tablestone.tools.progress import Progress, Reached, shown_bytes, shown_count
 from tablestone.tools.writing import quoted
 
@@ -48,7 +49,7 @@ PAGES_AHEAD: Final = 1
 
 @dataclass
 class Cost:
-    """The cost of reading: requests, entities and bytes received, and the number of retries."""
+    """What reading cost: requests, entities and bytes received, and retries."""
 
     requests: int = 0
     entities: int = 0
@@ -57,7 +58,7 @@ class Cost:
 
 
 def checked_filter(text: str | None) -> str | None:
-    """The filter, if our parser reads it; the refusal has its sentence, with the position."""
+    """The filter, or None for a blank one; `TransferRefused` says what is wrong and where."""
     if text is None or not text.strip():
         return None
     try:
@@ -68,10 +69,7 @@ def checked_filter(text: str | None) -> str | None:
 
 
 class TableReader:
-    """Reads tables of one endpoint and counts what that takes. A request is tried up to `attempts` times.
-
-    After `patience_seconds` no further attempt begins.
-    """
+    """Reads tables of one endpoint and counts the cost. `Retry` explains `attempts` and `patience_seconds`."""
 
     def __init__(
         self,
@@ -87,7 +85,7 @@ class TableReader:
         )
 
     def page(self, query: Query, token: Token | None) -> Page:
-        """One page, tried again while the service is busy."""
+        """One page. Retries while the service is busy."""
         try:
             page = self._retry(lambda: self._endpoint.page(query, token))
         except ServiceError as error:
@@ -99,7 +97,7 @@ class TableReader:
         return page
 
     def pages(self, query: Query, token: Token | None = None) -> Iterator[Page]:
-        """All pages from the token on, the next one read ahead; at most `query.top` entities, where it is given."""
+        """Pages from the token on, reading one ahead; at most `query.top` entities in all."""
         left = query.top
         with ThreadPoolExecutor(PAGES_AHEAD, thread_name_prefix="read") as pool:
             walk = Walk()
@@ -127,12 +125,12 @@ class TableReader:
                     raise
 
     def entities(self, query: Query) -> Iterator[RawEntity]:
-        """All entities of a query in the order of keys; at most `query.top`, where it is given."""
+        """The entities of a query in the order of keys; at most `query.top`."""
         for page in self.pages(query):
             yield from page.entities
 
     def partition_keys(self, table: str) -> Iterator[str]:
-        """The distinct PartitionKeys, each found by a seek behind the one before."""
+        """The distinct PartitionKeys: each request seeks past the last one."""
         last: str | None = None
         while True:
             behind = None if last is None else f"PartitionKey gt {quoted(last)}"
@@ -146,7 +144,7 @@ class TableReader:
 
 
 class TableSize(NamedTuple):
-    """How much a table holds. `bytes` is by the documented formula, without Timestamps."""
+    """The size of a table. `bytes` follows the documented formula, without Timestamps."""
 
     table: str
     entities: int
@@ -154,7 +152,7 @@ class TableSize(NamedTuple):
 
 
 def entity_bytes(raw: RawEntity) -> int:
-    """The size of an entity by that formula; of one with a value that our types refuse, the length of its JSON."""
+    """The size of an entity by that formula, or the length of its JSON if a value cannot be typed."""
     try:
         return entity_size(*odata.read_entity(raw))
     except ValueError:
@@ -162,7 +160,7 @@ def entity_bytes(raw: RawEntity) -> int:
 
 
 def size_of(reader: TableReader, table: str, progress: Progress) -> TableSize:
-    """Read a table and add up; `TransferFailed` if it is deleted during that."""
+    """Read a whole table; `TransferFailed` if it is deleted meanwhile."""
     entities = size = 0
     for page in reader.pages(Query(table)):
         size += sum(map(entity_bytes, page.entities))
@@ -172,14 +170,14 @@ def size_of(reader: TableReader, table: str, progress: Progress) -> TableSize:
 
 
 class Mixed(enum.Enum):
-    """The column for a property that has values of several types."""
+    """What to do with a property that has values of several types."""
 
     FAIL = "fail"
     COLUMNS = "columns"
 
 
 class Columns:
-    """The (property, type) pairs seen so far, with how often, and of times the range and the finest digit."""
+    """The (property, type) pairs seen so far: their count, and for times the range and whether one has 100 ns."""
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
         self._seen: dict[tuple[str, EdmType], list[int]] = {
@@ -192,7 +190,7 @@ class Columns:
         return {"columns": [(name, kind.value, seen) for (name, kind), seen in self._seen.items()]}
 
     def add(self, raw: Mapping[str, Any]) -> None:
-        """Look at an entity as the service sent it."""
+        """Count the properties of an entity."""
         for name in raw:
             if not odata.is_property(name):
                 continue
@@ -210,18 +208,19 @@ class Columns:
             seen[0] += 1
 
     def pairs(self, mixed: Mixed) -> list[tuple[str, EdmType]]:
-        """The columns by name; `TransferFailed` for a property of several types, unless each gets a column."""
+        """The columns by name; with `Mixed.FAIL`, a property of several types raises `TransferFailed`."""
         pairs = sorted(self._seen, key=lambda pair: (pair[0], pair[1].value))
         by_name: dict[str, list[EdmType]] = {}
         for name, kind in pairs:
             by_name.setdefault(name, []).append(kind)
         for name, kinds in by_name.items():
             if len(kinds) > 1 and mixed is Mixed.FAIL:
-                told = " and ".join(
+                counts = " and ".join(
                     f"{self._seen[name, kind][0]:,} of {kind.value}" for kind in kinds
                 )
                 raise TransferFailed(
-                    f"{name} has values of several types: {told}. --mixed columns gives each type a column of its own."
+                    f"{name} has values of several types: {counts}. --mixed columns gives each type a column of its "
+                    "own."
                 )
         return pairs
 
@@ -231,17 +230,13 @@ class Columns:
         names = [name for name, _ in pairs]
         return [
             (
-                f"{name}:{_short(kind)}" if names.count(name) > 1 else name,
+                f"{name}:{kind.value.removeprefix('Edm.')}" if names.count(name) > 1 else name,
                 name,
                 kind,
                 self._seen[name, kind],
             )
             for name, kind in pairs
         ]
-
-
-def _short(kind: EdmType) -> str:
-    return next(name for name, each in TYPE_NAMES.items() if each is kind)
 
 
 RANGES_SHOWN_MAX = 5
@@ -284,7 +279,7 @@ def plan_name(plan: Plan) -> str:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """The ranges of keys that a plan reads, and the condition that is tested on each entity there."""
+    """The ranges of keys that a plan reads, and the condition tested on each entity in them."""
     lines = [f"keys: {_range(interval)}" for interval in plan.ranges[:RANGES_SHOWN_MAX]]
     if len(plan.ranges) > RANGES_SHOWN_MAX:
         lines.append(f"and {len(plan.ranges) - RANGES_SHOWN_MAX:,} ranges more")
@@ -294,7 +289,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def _range(interval: KeyInterval) -> str:
-    """A range of keys in words. A bound that ends in a zero byte is just behind the key before that byte."""
+    """A range of keys in words. A bound that ends in a zero byte comes right after the key without it."""
     start, end = interval
     if end is None and start == (b"", b""):
         return "all"
@@ -326,7 +321,7 @@ Keep = Callable[[RawEntity], bool]
 
 @dataclass(frozen=True)
 class Refinement:
-    """The work on the client, after the service's own filter."""
+    """What the client does after the service's own filter."""
 
     contains: tuple[tuple[str, str], ...] = ()
     starts_with: tuple[tuple[str, str], ...] = ()
@@ -337,12 +332,12 @@ class Refinement:
 
     @property
     def reads_everything(self) -> bool:
-        """True where no entity can be shown before the last one was read."""
+        """Whether nothing can be shown before the last entity is read."""
         return bool(self.order_by) or self.newest
 
     @property
     def looks_at_more(self) -> bool:
-        """True where more entities are read than are shown."""
+        """Whether more entities may be read than shown."""
         return self.reads_everything or bool(self.contains or self.starts_with)
 
     def apply(self, entities: Iterable[RawEntity]) -> Iterator[RawEntity]:
@@ -357,10 +352,8 @@ class Refinement:
                 if self.top is not None
                 else sorted(kept, key=self._order)
             )
-        elif self.top is None:
-            yield from kept
         else:
-            yield from _first(kept, self.top)
+            yield from islice(kept, self.top)
 
     def _keeps(self, raw: RawEntity) -> bool:
         return all(part in _any_text(raw, name) for name, part in self.contains) and all(
@@ -375,11 +368,11 @@ class Refinement:
 
 
 class Met:
-    """Which of some properties were met in the entities that passed by."""
+    """Watches a stream of entities for properties that none of them has."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.missing = list(dict.fromkeys(names))
-        """The properties that no entity had so far; none at all if there was no entity."""
+        """Properties that no entity had; empty if there was no entity."""
         self._any = False
 
     def watch(self, entities: Iterable[RawEntity]) -> Iterator[RawEntity]:
@@ -394,7 +387,7 @@ class Met:
 
 
 class TypesMet:
-    """The types of some properties in the entities that passed by; of several types, the first one met."""
+    """Watches a stream of entities for the types of some properties; the first type met counts."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.found: dict[str, EdmType] = {}
@@ -405,7 +398,7 @@ class TypesMet:
         for raw in entities:
             for name in [name for name in self._missing if raw.get(name) is not None]:
                 self._missing.discard(name)
-                # A value that no type of ours has is no reason to end the query.
+                # A value of an unknown type must not end the query.
                 with suppress(ValueError):
                     kind = raw.get(name + odata.ANNOTATION)
                     self.found[name] = odata.read_value(name, raw[name], kind).type
@@ -413,21 +406,21 @@ class TypesMet:
 
 
 def without(entities: Iterable[RawEntity], names: Sequence[str]) -> Iterator[RawEntity]:
-    """The entities without properties that were only read to look at them."""
+    """The entities without the properties that were read only to sort or search by."""
     hidden = {member for name in names for member in (name, name + odata.ANNOTATION)}
     for raw in entities:
         yield {name: raw[name] for name in raw if name not in hidden} if hidden else raw
 
 
 def _text(raw: RawEntity, name: str) -> str:
-    """A property's text, and none where it is no string."""
+    """The text of a String property; empty for another type."""
     value = raw.get(name)
     is_string = raw.get(name + odata.ANNOTATION) in (None, EdmType.STRING.value)
     return value if isinstance(value, str) and is_string else ""
 
 
 def _any_text(raw: RawEntity, name: str) -> str:
-    """A property of any type as the text of a cell; empty where it is absent."""
+    """A property of any type as text; empty if absent."""
     value = raw.get(name)
     if isinstance(value, str):
         return value
@@ -435,22 +428,12 @@ def _any_text(raw: RawEntity, name: str) -> str:
     return "" if found is None else key_text(found)
 
 
-def _first(entities: Iterable[RawEntity], count: int) -> Iterator[RawEntity]:
-    """Stops reading with the last one that is wanted."""
-    if count <= 0:
-        return
-    for number, raw in enumerate(entities, start=1):
-        yield raw
-        if number == count:
-            return
-
-
 _NUMBERS: Final = frozenset((EdmType.INT32, EdmType.INT64, EdmType.DOUBLE))
 
 
 @total_ordering
 class _Ordered:
-    """A value in an order over all types: numbers by value, text as the service sorts it, absent last either way."""
+    """Orders values of all types: numbers by value, text as the service does, absent last in both directions."""
 
     def __init__(self, value: EdmValue | None, *, descending: bool) -> None:
         self._rank = _rank(value)
@@ -505,14 +488,14 @@ def parse_pair(flag: str, text: str) -> tuple[str, str]:
 
 
 def prefix_filter(name: str, prefix: str) -> str:
-    """Strings that start with a text are a range, for keys and other properties alike."""
+    """The filter for strings that start with a text: a range, for keys and other properties alike."""
     filter_text = f"{name} ge {quoted(prefix)}"
     end = after_prefix(prefix)
     return filter_text if end is None else f"{filter_text} and {name} lt {quoted(end)}"
 
 
 def after_prefix(prefix: str) -> str | None:
-    """The least text above all that start with the prefix, by UTF-16 unit; None where no text is that."""
+    """The least text above all that start with the prefix, by UTF-16 unit; None if there is none."""
     units = bytearray(prefix.encode("utf-16-be", "surrogatepass"))
     while units[-2:] == b"\xff\xff":
         del units[-2:]
@@ -522,11 +505,11 @@ def after_prefix(prefix: str) -> str | None:
     try:
         return (bytes(units[:-2]) + following.to_bytes(2, "big")).decode("utf-16-be")
     except UnicodeDecodeError:
-        return None  # half a character: the range has no end, and what was read is looked at again
+        return None  # half a surrogate pair: leave the range open; the client filters again
 
 
 def all_of(filters: Iterable[str | None]) -> str | None:
-    """One filter that asks for all of them."""
+    """The conjunction of the filters that are there."""
     parts = [text for text in filters if text]
     if len(parts) < 2:
         return parts[0] if parts else None
@@ -534,7 +517,7 @@ def all_of(filters: Iterable[str | None]) -> str | None:
 
 
 def count_by(entities: Iterable[Mapping[str, Any]], name: str) -> Iterator[tuple[str, int]]:
-    """How many entities have each value of a property, most frequent first."""
+    """Count the entities of each value of a property, most frequent first."""
     counted: Counter[str] = Counter()
     for raw in entities:
         counted[shown_value(odata.property_of(raw, name))] += 1

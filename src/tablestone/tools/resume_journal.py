@@ -1,9 +1,8 @@
-"""The journal of a transfer: a small file that says how far it has come, so that the same command goes on from there.
+"""The journal of a transfer: a small file that lets the same command go on after an interruption.
 
-A journal belongs to one transfer: its name is made of everything that tells transfers apart, which holds no secret.
-It is replaced as a whole, so that a process killed at any moment leaves the old state or the new one; a lock keeps a
-second process out. It ends after the report is printed: a transfer that is killed before is never taken for a new
-one. Knows nothing of what the state means.
+The name of the file is a hash of everything that identifies the transfer, which holds no secret. The file is replaced
+as a whole, so a process killed at any moment leaves the old state or the new one; a lock keeps a second process out.
+It is removed after the report is printed, so a transfer killed before that is never taken for a new one.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.user_directories import NoHomeDirectory, user_directory
 
 DIRECTORY_VARIABLE: Final = "TABLESTONE_JOURNALS"
-"""Names the directory of journals; without it they are in the user's state directory."""
+"""Names the directory of journals; the default is the user's state directory."""
 
 
 class Journal:
-    """The journal of one transfer. `state` is what the last run saved, and empty for a transfer that begins."""
+    """The journal of one transfer. `state` is what the last run saved; empty for a new transfer."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self.path = path
@@ -43,7 +42,7 @@ class Journal:
         self.state = {}
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Keep the state, also if the process or the machine ends now."""
+        """Save the state, durably."""
         self.state = dict(state)
         fresh = self.path.with_suffix(".new")
         try:
@@ -57,7 +56,7 @@ class Journal:
             ) from None
 
     def finish(self) -> None:
-        """The transfer is done and its report printed: there is nothing to go on with."""
+        """Remove the journal: the transfer is done and its report printed."""
         self.path.unlink(missing_ok=True)
         self.close()
 
@@ -83,7 +82,7 @@ class Journal:
 
 
 def _locked(path: Path) -> IO[str]:
-    """The lock of a journal, held until it is closed. Its holder removes the file, so it may be another one by now."""
+    """The lock of a journal, held until it is closed. Its holder removes the file at the end, so check it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
@@ -115,7 +114,7 @@ def _is_still(path: Path, opened: IO[str]) -> bool:
 def open_journal(
     identity: Mapping[str, Any], environment: Mapping[str, str], *, restart: bool
 ) -> Journal:
-    """The journal of a transfer. The identity must not hold a secret: it is written down."""
+    """Open the journal of a transfer. The identity is written to it, so it must hold no secret."""
     named = environment.get(DIRECTORY_VARIABLE)
     try:
         directory = Path(named) if named else user_directory("state") / "transfers"

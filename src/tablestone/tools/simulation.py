@@ -47,7 +47,7 @@ PERCENTILES: Final = (50, 90, 99)
 
 @dataclass(frozen=True)
 class PartitionFigure:
-    """A large partition: its entities, their bytes by the service's formula, and its part of all entities (0 to 1)."""
+    """A large partition: entities, bytes by the service's formula, and its share of all entities (0 to 1)."""
 
     partition_key: str
     entities: int
@@ -86,14 +86,14 @@ class KeyFigures:
     partition_form: KeyForm
     row_form: KeyForm
     newest_partition: str | None
-    """If PartitionKeys follow time, the one that new entities have."""
+    """If PartitionKeys follow time, the one of new entities."""
 
 
 class SimulatedKeys:
     """Collects keys; `figures` ends the collection."""
 
     def __init__(self) -> None:
-        # An empty name is a temporary database: a file without a name, which is written only when the cache is full.
+        # The empty name makes a temporary database, which goes to disk only when the cache is full.
         self._database = sqlite3.connect("", isolation_level=None)
         self._waiting: list[tuple[str, str, int, int]] = []
         with _failures():
@@ -120,7 +120,7 @@ class SimulatedKeys:
         self._waiting.clear()
 
     def figures(self) -> KeyFigures:
-        """Everything about the keys; `TransferFailed` if the disk for temporary files is full."""
+        """The figures; `TransferFailed` if the disk for temporary files is full."""
         self._flush()
         with _failures():
             rows = self._database.execute(
@@ -140,7 +140,7 @@ def _failures() -> Iterator[None]:
 
 
 class _Sample:
-    """A bounded part of a sequence, taken at equal distances."""
+    """A bounded sample of a sequence, at equal distances."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -157,7 +157,7 @@ class _Sample:
 
 
 class _Sizes:
-    """The sizes of all partitions: how many there are of each size, and the largest."""
+    """How many partitions there are of each size, and the largest partitions."""
 
     def __init__(self) -> None:
         # Few sizes are different: n entities have partitions of at most √(2n) sizes.
@@ -179,7 +179,7 @@ class _Sizes:
         )
 
     def percentiles(self) -> dict[str, int]:
-        """The smallest size that so many percent of the partitions do not exceed, and the largest."""
+        """For each percentile, the smallest size that covers so many partitions, and the largest size."""
         total, passed, found = sum(self.counts.values()), 0, {}
         wanted = list(PERCENTILES)
         for size in sorted(self.counts):
@@ -326,9 +326,13 @@ def simulate(
             f"No row of {source} can be stored under these keys; row {refused.number:,}: {refused.reason}."
         )
     has_keys = first is not None and PARTITION_KEY in _columns(first)
-    templates = _templates(reading, names_present_keys=has_keys)
+    templates = KeyTemplates(
+        KeyTemplate(reading.partition_key_template, "--partition-key"),
+        KeyTemplate(reading.row_key_template, "--row-key"),
+        has_keys,
+    )
     types = {} if first is None else {name: each.type for name, each in _columns(first).items()}
-    # Of rows without keys it is not known by which of them a point read of the observed table would find a row.
+    # If the rows have no keys, nothing says which row a point read of the observed table would find.
     asked = [each for each in queries if has_keys or not each.is_point_read]
     simulated = [SimulatedQuery(each, templates, types) for each in asked]
     keys = SimulatedKeys()
@@ -370,14 +374,6 @@ class _Counted:
         return Reached(
             self.rows, self.bytes, self.rejected, position.position, position.size or None
         )
-
-
-def _templates(reading: Reading, *, names_present_keys: bool) -> KeyTemplates:
-    return KeyTemplates(
-        KeyTemplate(reading.partition_key_template, "--partition-key"),
-        KeyTemplate(reading.row_key_template, "--row-key"),
-        names_present_keys,
-    )
 
 
 def _columns(row: Row) -> Mapping[str, EdmValue]:

@@ -1,9 +1,8 @@
-"""Rows into a table: grouped by partition into transactions, several of them in flight.
+"""Writes rows into a table: groups them by partition into transactions and keeps several in flight.
 
-Each row is stored once, or reported with the reason. A transaction that fails for one of its rows is sent again
-without that row. A write whose answer was lost may have been applied: the stored entity is then compared, so that no
-row is counted twice or changed. Knows transactions and conflicts; does not know files,
-journals or progress.
+Each row is stored once, or rejected with a reason. If one row makes a transaction fail, the others are sent again
+without it. If the answer to a write is lost, the stored entity is compared with the row, so that no row is counted
+twice or changed.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import enum
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import orjson
@@ -27,13 +26,13 @@ from tablestone.tools.errors import InFlight, Retry, ServiceError, TransferFaile
 from tablestone.tools.formats.rows import Row
 
 BATCH_BYTES_MAX: Final = 3_500_000
-"""Of bodies in one transaction: the service takes 4 MiB with all that is around them."""
+"""Bodies in one transaction. The service takes 4 MiB, envelope included."""
 LOOK_PAGES_MAX: Final = 3
-"""Pages that are read to find existing entities; entities beyond these pages are read one by one."""
+"""Pages to read when looking for existing entities; those beyond are read one by one."""
 
 
 class OnConflict(enum.Enum):
-    """The action for a row whose entity exists already."""
+    """What to do with a row whose entity exists already."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -51,7 +50,7 @@ _METHODS: Final = {
 
 @dataclass
 class Tally:
-    """The outcomes of rows. `already` counts the rows that were found stored after the answer of a write was lost."""
+    """The outcomes of rows. `already` counts rows found stored after the answer to a write was lost."""
 
     stored: int = 0
     already: int = 0
@@ -59,18 +58,21 @@ class Tally:
     rejected: int = 0
     bytes: int = 0
     already_bytes: int = 0
-    """The part of `bytes` that is of the rows in `already`."""
+    """The bytes of the rows in `already`; `bytes` includes them."""
 
     @property
     def rows(self) -> int:
         return self.stored + self.already + self.skipped + self.rejected
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
 Reject = Callable[[Row, str], None]
 
 
 class TableWriter:
-    """Writes rows into one table. `add` takes them in order; after `drain` every row added has its fate."""
+    """Writes rows into one table. After `drain`, every added row is stored, skipped or rejected."""
 
     def __init__(
         self,
@@ -103,11 +105,11 @@ class TableWriter:
         return self._retry.retries
 
     def end_resumed_part(self) -> None:
-        """From here on no row was sent by an earlier run: one that is there already is a conflict."""
+        """No earlier run sent the rows that follow: if one exists already, that is a conflict."""
         self._resumed = False
 
     def add(self, row: Row) -> None:
-        """Take a row. A key that is on its way waits for the earlier row: the later one of a file wins."""
+        """Take a row. If its key is in flight, wait: the later row of a file wins."""
         if row.key in self._keys:
             self.drain()
         self._keys.add(row.key)
@@ -123,7 +125,7 @@ class TableWriter:
             self._submit(partition)
 
     def drain(self) -> None:
-        """Send what is waiting, and wait for all of it."""
+        """Send what is waiting, and wait until all of it is answered."""
         for partition in list(self._groups):
             self._submit(partition)
         futures, self._futures = self._futures, []
@@ -132,12 +134,12 @@ class TableWriter:
         self._keys.clear()
 
     def close(self) -> None:
-        """End the threads. Requests in flight are finished; waiting requests are not sent."""
+        """End the threads. Finish requests in flight, and send no others."""
         self._stop.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def count_rejected(self) -> None:
-        """A row was rejected before it came here."""
+        """Count a row that was rejected before it came here."""
         self._count(rejected=1)
 
     def _submit(self, partition: str) -> None:
@@ -165,12 +167,12 @@ class TableWriter:
                 setattr(self.tally, name, getattr(self.tally, name) + number)
 
     def _store(self, rows: Sequence[Row]) -> None:
-        """Every row of a group gets its fate."""
+        """Store, skip or reject every row of a group."""
         pending = list(rows)
         method = _METHODS[self._on_conflict]
         uncertain = self._resumed
 
-        def attempt(is_uncertain: bool) -> None:  # noqa: FBT001 - what `Retry.telling` calls
+        def attempt(is_uncertain: bool) -> None:  # noqa: FBT001 - what `Retry.write` calls
             nonlocal uncertain
             uncertain = uncertain or is_uncertain
             self._endpoint.transact(
@@ -179,7 +181,7 @@ class TableWriter:
 
         while pending:
             try:
-                self._retry.telling(attempt)
+                self._retry.write(attempt)
             except ServiceError as error:
                 if error.code == "EntityAlreadyExists":
                     pending = self._without_existing(pending, compare=uncertain)
@@ -191,7 +193,7 @@ class TableWriter:
                     with self._lock:
                         self._reject(failed, str(error))
                 else:
-                    # The service does not tell which row it was: halves find it.
+                    # The service does not say which row it was: bisect.
                     half = len(pending) // 2
                     self._store(pending[:half])
                     self._store(pending[half:])
@@ -201,14 +203,14 @@ class TableWriter:
                 return
 
     def _without_existing(self, rows: list[Row], *, compare: bool) -> list[Row]:
-        """The rows whose keys are free. The others are told as the rule for conflicts says."""
+        """The rows whose keys are free. Handles the others by `OnConflict`."""
         found = self._existing(rows)
         left = []
         for row in rows:
             there = found.get(row.key.row_key)
             if there is None:
                 left.append(row)
-            elif compare and same_entity(there, row.body):
+            elif compare and same_properties(there, orjson.loads(row.body)):
                 self._count(already=1, bytes=len(row.body), already_bytes=len(row.body))
             elif self._on_conflict is OnConflict.SKIP:
                 self._count(skipped=1)
@@ -258,13 +260,8 @@ def quoted(text: str) -> str:
     return print_literal(EdmValue(EdmType.STRING, text))
 
 
-def same_entity(stored: RawEntity, body: bytes) -> bool:
-    """Whether a stored entity has exactly the properties that a write would give it."""
-    return same_properties(stored, orjson.loads(body))
-
-
 def same_properties(first: RawEntity, second: RawEntity) -> bool:
-    """Whether two entities as JSON say the same: their texts may differ where their values do not."""
+    """Whether two entities have equal properties, also if their JSON differs."""
     if odata.content_of(first) == odata.content_of(second):
         return True
     try:
