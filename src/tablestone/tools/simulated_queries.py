@@ -1,7 +1,7 @@
-"""Queries on rows with other keys: the plan each would have, and the entities that it would read, counted on the data.
+"""Queries on rows with other keys: their plans, and the entities that they would read.
 
-A query with values is counted. A shape, with `?` for its values, has a plan only, and at most the entities of a typical
-partition. Knows filters, plans and rows; does not know where either comes from.
+A query with values is counted on the data. A shape, with `?` for values, only has a plan, and an estimate by the size
+of a typical partition.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tablestone.tools.formats.rows import CUT, KeyTemplate, Piece, formatted
 from tablestone.tools.queries import after_prefix
 
 PRESENT: Final = "present "
-"""Before the name of a key that the entities have now, beside the keys that they would have."""
+"""Prefix of a present key's name, beside the new keys."""
 
 _EQUAL, _BOUNDS = (
     ComparisonOperator.EQUAL,
@@ -56,7 +56,7 @@ _WIDTHS: Final = {EdmType.INT32: 10, EdmType.INT64: 19}
 
 
 class KeyTemplates(NamedTuple):
-    """The templates of both keys. `names_present_keys`: the rows have keys, and a filter means these."""
+    """The templates of both keys. `names_present_keys`: the rows have keys, and filters mean those."""
 
     partition_key: KeyTemplate
     row_key: KeyTemplate
@@ -65,7 +65,7 @@ class KeyTemplates(NamedTuple):
 
 @dataclass(frozen=True)
 class MappedFilter:
-    """A filter on the new keys, and sentences about conditions that narrow no key although a key has the property."""
+    """A filter on the new keys, and notes on conditions that do not narrow a key made of their property."""
 
     filter: FilterNode
     notes: tuple[str, ...]
@@ -73,7 +73,7 @@ class MappedFilter:
 
 @dataclass(frozen=True)
 class _Known:
-    """The conditions that hold for every entity at a place of the filter."""
+    """The conditions that hold for every entity at some node of a filter."""
 
     equal: Mapping[str, EdmValue] = field(default_factory=dict)
     bounds: Mapping[str, tuple[Comparison, ...]] = field(default_factory=dict)
@@ -91,14 +91,14 @@ class _Known:
 
 
 def map_filter(tree: FilterNode, templates: KeyTemplates) -> MappedFilter:
-    """The filter for entities with the new keys. Present keys are `PRESENT` properties there."""
+    """Map a filter to the new keys. Present keys become properties with the prefix `PRESENT`."""
     mapping = _Mapping(templates)
     mapped = mapping.rewrite(_negations_at_leaves(tree, negated=False), _Known())
     return MappedFilter(mapped, tuple(dict.fromkeys(mapping.notes)))
 
 
 def sign_notes(tree: FilterNode, templates: KeyTemplates) -> tuple[str, ...]:
-    """Sentences about the ranges of numbers of a shape, which does not tell whether its values are negative."""
+    """Notes on ranges of numbers in a shape, whose values may be negative."""
     pieces = (*templates.partition_key.pieces, *templates.row_key.pieces)
     padded = {each.name for each in pieces if _is_padded(each.spec)}
     names = dict.fromkeys(name for each in conditions_of(tree) for name in each.ranges)
@@ -114,7 +114,7 @@ def _is_padded(spec: str) -> bool:
 
 
 def _negations_at_leaves(node: FilterNode, *, negated: bool) -> FilterNode:
-    """The same filter with `not` at its leaves only. Keys always exist, so their negation is the inverse comparison."""
+    """Push `not` down to the leaves. Keys always exist, so a negated comparison of a key is inverted."""
     while isinstance(node, Not):
         node, negated = node.term, not negated
     if isinstance(node, And | Or):
@@ -138,7 +138,7 @@ class _Mapping:
         self.notes: list[str] = []
 
     def rewrite(self, node: FilterNode, known: _Known) -> FilterNode:
-        """The node with conditions on the new keys, by what it says itself and what is known around it."""
+        """The node with conditions on the new keys added, by its own conditions and those known around it."""
         if isinstance(node, Or):
             terms = []
             for term in node.terms:
@@ -172,7 +172,7 @@ class _Mapping:
         yield from self._key(ROW_KEY, self._templates.row_key, known)
 
     def _key(self, name: str, template: KeyTemplate, known: _Known) -> Iterator[Comparison]:
-        """The conditions on one key: a value, a range, or none."""
+        """The conditions on one key: equality, a range, or none."""
         prefix = ""
         for place, piece in enumerate(template.pieces):
             prefix += piece.text
@@ -197,7 +197,7 @@ class _Mapping:
         *,
         is_last: bool,
     ) -> Iterator[Comparison]:
-        """The keys that begin with a text, narrowed by the bounds of the property behind it."""
+        """The range of keys with a prefix, narrowed by the bounds of the property after it."""
         lower = upper = None
         for bound in bounds:
             if (reason := _why_unordered(piece, bound.literal)) is not None:
@@ -220,9 +220,9 @@ class _Mapping:
 
 
 def _bound(name: str, operator: ComparisonOperator, text: str, *, is_exact: bool) -> Comparison:
-    """The bound of a property as a bound of the key.
+    """Turn a bound of a property into a bound of the key.
 
-    Not exact: a key has more text behind a property that is not the last, or has only the beginning of the value.
+    Not exact: the key goes on after the property, or has only the beginning of the value.
     """
     if not is_exact:
         if operator is ComparisonOperator.GREATER_THAN:
@@ -247,7 +247,7 @@ def _text(piece: Piece, value: EdmValue) -> str | None:
 
 
 def _why_unordered(piece: Piece, value: EdmValue) -> str | None:
-    """Why a bound of the property is no bound of the key; None if the texts sort as the values do."""
+    """Why a bound of the property does not bound the key; None if the texts sort as the values do."""
     kind, spec, name = value.type, piece.spec, piece.name
     if kind in (EdmType.STRING, EdmType.DATE_TIME) and (not spec or CUT.fullmatch(spec)):
         return None
@@ -273,9 +273,9 @@ EncodedKey = tuple[bytes, bytes]
 
 
 class GivenQuery(NamedTuple):
-    """A filter or its shape, with the types of its values if they are known; `runs` of it were observed.
+    """A filter or its shape, with the types of its values if known, and the number of observed `runs`.
 
-    `is_point_read`: the requests were no queries, but read one entity by the keys of the observed table.
+    `is_point_read`: the requests were point reads by the keys of the observed table, not queries.
     """
 
     filter: str
@@ -322,7 +322,7 @@ class _Ranges:
 
 
 class SimulatedQuery:
-    """One query, and what it would read of the rows so far."""
+    """One query and its counts for the rows so far."""
 
     def __init__(
         self, given: GivenQuery, templates: KeyTemplates, types: Mapping[str, EdmType]
@@ -345,7 +345,7 @@ class SimulatedQuery:
     def add(
         self, key: EncodedKey, columns: Mapping[str, EdmValue], present: EncodedKey | None
     ) -> None:
-        """Count a row: its new key, its values with its keys, and the key that it has now."""
+        """Count a row by its new key, its values with its keys, and its present key."""
         if self._is_shape:
             return
         is_read = self._ranges.holds(key)
@@ -357,7 +357,7 @@ class SimulatedQuery:
             self._present_read += self._present.holds(present)
 
     def figures(self, entities: int, typical: float) -> QueryFigures:
-        """The numbers after the last row, of so many `entities`, in a `typical` partition of so many."""
+        """The figures after the last row. `typical` is the size of a typical partition in entities."""
         at_most = _at_most(self._kind, entities, typical)
         present = self._present_read if self._present is not None else None
         if self._is_shape:
@@ -382,7 +382,7 @@ _ONE_PARTITION: Final = (PlanKind.PARTITION, PlanKind.ROW_RANGE)
 
 
 def _at_most(kind: PlanKind, entities: int, typical: float) -> int | None:
-    """Entities that a query of this kind reads at most, on average; None if that depends on its values."""
+    """An upper bound of the entities that a query of this kind reads; None if that depends on its values."""
     if kind is PlanKind.POINT:
         return 1
     if kind in _ONE_PARTITION:
@@ -391,7 +391,7 @@ def _at_most(kind: PlanKind, entities: int, typical: float) -> int | None:
 
 
 def _tree_of(given: GivenQuery, types: Mapping[str, EdmType] | None) -> FilterNode:
-    """The filter; `types` if it is a shape."""
+    """Parse the filter; a shape needs `types`."""
     try:
         tree = (
             parse_filter(given.filter)
@@ -412,5 +412,5 @@ def encoded(key: EntityKey) -> EncodedKey:
 
 
 def distinct(queries: list[GivenQuery]) -> list[GivenQuery]:
-    """The queries without repetitions, in their order."""
+    """The queries without duplicates, in order."""
     return list({each.filter: each for each in reversed(queries)}.values())[::-1]

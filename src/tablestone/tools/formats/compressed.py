@@ -1,7 +1,7 @@
-"""Files that may be compressed: opened by the end of their name, `-` for the standard streams.
+"""Plain, gzip and Zstandard files, by the end of their name; `-` is a standard stream.
 
-Knows gzip and Zstandard. Appended data is a further member or frame, which both formats allow. So a file can be cut
-back to the length that a journal has, and be continued.
+Data is appended as a further member or frame, which both formats allow, so that a file can be truncated to the length
+in a journal and continued.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ BinaryFile = io.BufferedIOBase | IO[bytes]
 
 @dataclass
 class ReadPosition:
-    """The position in a file, in bytes of its `size` on disk; 0 and None if they are not known."""
+    """The position in a file and its `size` on disk, in bytes; 0 and None if unknown."""
 
     position: int = 0
     size: int | None = None
 
 
 class _Counted(io.RawIOBase):
-    """A file whose reading moves a position."""
+    """A file that updates a position as it is read."""
 
     def __init__(self, file: io.FileIO, position: ReadPosition) -> None:
         self._file, self._position = file, position
@@ -54,7 +54,7 @@ class _Counted(io.RawIOBase):
 
 
 def split_name(path: str) -> tuple[str, str]:
-    """The ending that says what a file holds, and the one that says how it is compressed; either may be empty."""
+    """The suffix of the format and that of the compression; either may be empty."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
     return (suffixes[-1] if suffixes else ""), compression
@@ -62,7 +62,7 @@ def split_name(path: str) -> tuple[str, str]:
 
 @contextmanager
 def open_for_reading(path: str, position: ReadPosition) -> Iterator[BinaryFile]:
-    """The file's content, decompressed; the failures of reading it are sentences."""
+    """Open a file for decompressed reading. Failures become `TransferFailed`."""
     _, compression = split_name(path)
     with _failures_of(path):
         if path == STANDARD_STREAM:
@@ -104,7 +104,7 @@ def _failures_of(path: str) -> Iterator[None]:
 
 
 class CompressedAppender:
-    """Appends to a file in pieces, each a whole member or frame, so that after any `finish` the file can be read."""
+    """Appends to a file. Each `finish` ends a member or frame, so that the file can be read up to there."""
 
     def __init__(self, file: IO[bytes], compression: str) -> None:
         self._file = file
@@ -115,7 +115,7 @@ class CompressedAppender:
         self._pending.append(text)
 
     def finish(self) -> None:
-        """Everything written so far is in the file, as a member of its own."""
+        """Write what is pending as a member of its own."""
         if not self._pending:
             return
         content = b"".join(self._pending)

@@ -19,7 +19,7 @@ from tablestone.tools.formats.compressed import BinaryFile
 from tablestone.tools.formats.rows import Reading, Rejected, Row, RowMaker
 
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""A line that is longer than this holds no entity: the service takes 1 MiB of one."""
+"""A longer line holds no entity: the service takes 1 MiB."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
@@ -52,14 +52,14 @@ def _needs_maker(reading: Reading) -> bool:
 
 
 def _is_whole_document(first_line: bytes) -> bool:
-    """True where the first line does not hold an entity of its own: the file is one JSON document."""
+    """Whether the file is one JSON document: its first line is no entity."""
     stripped = first_line.strip()
     if not stripped.startswith((b"[", b"{")):
         return False
     try:
         read = orjson.loads(stripped)
     except ValueError:
-        # A document over several lines begins with a bracket alone, or a bracket and the beginning of a member.
+        # A document over several lines begins with a bracket, alone or before the start of a member.
         return stripped in (b"{", b"[", b"[{") or stripped.startswith(b"[")
     return isinstance(read, list) or isinstance(read.get("value"), list)
 
@@ -108,7 +108,7 @@ def _read_object(
 
 
 def typed_members(raw: Mapping[str, Any], reading: Reading) -> dict[str, EdmValue]:
-    """All members with their types, keys and Timestamp too: keys may be made of them. `ValueError` is the reason."""
+    """All members with their types, keys and Timestamp included, since templates may use them."""
     found = {}
     for name, value in raw.items():
         if value is None or "@" in name or name.startswith("odata."):
@@ -126,5 +126,5 @@ def typed_members(raw: Mapping[str, Any], reading: Reading) -> dict[str, EdmValu
 
 
 def write_line(raw: Mapping[str, Any]) -> bytes:
-    """An entity as the service sent it, as one line."""
+    """An entity that the service sent, as a line."""
     return orjson.dumps(raw, option=orjson.OPT_APPEND_NEWLINE)

@@ -1,8 +1,8 @@
-"""Parquet: every EDM type as the logical type that says the same, and back.
+"""Parquet: each EDM type as the matching logical type, and back.
 
-Times are 100 ns since year 1: nanoseconds where all of a column fit (1677 to 2262), else microseconds where none has
-a finer digit, else text. The metadata of a field has its EDM type, so our own files are read back unchanged; files of
-other tools are read by their Parquet types. Knows pyarrow; does not know where rows come from.
+A column of times is nanoseconds if all fit (1677 to 2262), else microseconds if none is finer, else text. The metadata
+of a field has its EDM type, so that our own files are read back unchanged; files of other tools are read by their
+Parquet types.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from tablestone.clock import UNIX_EPOCH_TICKS
 from tablestone.model import edm
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import TIMESTAMP
-from tablestone.model.entity_json import (
-    geography_json,
-)
+from tablestone.model.entity_json import geography_json
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
 from tablestone.tools.errors import TransferFailed, TransferRefused
@@ -35,11 +33,11 @@ _NANOSECOND_TICKS: Final = (
     UNIX_EPOCH_TICKS - 2**63 // 100 + 1,
     UNIX_EPOCH_TICKS + 2**63 // 100 - 1,
 )
-"""The first and the last tick that 64 bits of nanoseconds since 1970 hold."""
+"""The first and last tick that fit in 64 bits of nanoseconds since 1970."""
 
 
 class Field(NamedTuple):
-    """A column to be written: the property, its type, and of times the range and whether one is finer than 1 µs."""
+    """A column to write: the property, its type, and for times the range and whether one is finer than 1 µs."""
 
     name: str
     kind: EdmType
@@ -55,7 +53,7 @@ def write_parquet(
     *,
     with_timestamp: bool,
 ) -> None:
-    """Writes a file of entities as the service sent them. `fields` are the columns, each with its title."""
+    """Write entities that the service sent. `fields` are the columns with their titles."""
     writers = [_text_member(PARTITION_KEY), _text_member(ROW_KEY)]
     columns = [pa.field(PARTITION_KEY, pa.string()), pa.field(ROW_KEY, pa.string())]
     if with_timestamp:
@@ -96,7 +94,7 @@ Writer = Callable[[Any], Any]
 
 
 def _arrow(field: Field) -> tuple[pa.DataType, Writer]:
-    """The logical type of a column, and how a value of ours becomes one of it."""
+    """The logical type of a column, and the conversion of an EDM value to it."""
     if field.kind is EdmType.DATE_TIME:
         first, last = _NANOSECOND_TICKS
         if first <= field.least and field.greatest <= last:
@@ -143,7 +141,7 @@ def _member(field: Field, write: Writer) -> Writer:
 
 
 def read_parquet(path: str, reading: Reading, position: ReadPosition) -> Iterator[Row | Rejected]:
-    """The rows of a Parquet file, which must be a file on disk: its description is at its end."""
+    """The rows of a Parquet file on disk; its schema is at its end."""
     maker = RowMaker(reading)
     try:
         file = pq.ParquetFile(path)
@@ -190,7 +188,7 @@ _Reader = tuple[str, EdmType, Callable[[Any], EdmValue]]
 
 
 def _reader(path: str, field: pa.Field, reading: Reading) -> _Reader:
-    """The property of a column, its type, and how a cell becomes a value."""
+    """The property of a column, its type, and the conversion of a cell to a value."""
     metadata = field.metadata or {}
     name = metadata.get(_NAME, field.name.encode()).decode()
     kind, read = _of_arrow(path, field)
@@ -205,7 +203,7 @@ def _reader(path: str, field: pa.Field, reading: Reading) -> _Reader:
 
 
 def _as_asked(name: str, value: EdmValue, wanted: EdmType) -> EdmValue:
-    """The value as another type: an integer may be asked for as Double, a string as Guid, anything as String."""
+    """Convert to the type of `--types`: an integer to Double, a string to Guid, anything to String."""
     if wanted is EdmType.DOUBLE and isinstance(value.value, int):
         return odata.typed_value(name, value.value, wanted)
     return odata.typed_value(name, key_text(value), wanted)

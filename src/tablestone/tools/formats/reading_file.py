@@ -1,7 +1,7 @@
-"""Any file of entities as rows: the reader is chosen by the name of the file.
+"""Reads the rows of a file of entities, with the reader that its name asks for.
 
 `.jsonl .ndjson .json .csv .parquet`, the first four also with `.gz` or `.zst`, a `.manifest` of AzCopy 7, and `-` for
-standard input. Each reader is loaded when a file needs it, because pyarrow loads slowly.
+standard input.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def data_files(manifest: str) -> tuple[str, list[Path]]:
 
 
 def _named(name: str, manifest: Path, described: dict[str, Any], kind: str) -> re.Match[str] | None:
-    """How a file is named, if it is a data file of this manifest."""
+    """The match of a file's name if it is a data file of this manifest."""
     rest = rf"{_REST}\.{kind}"
     named = re.fullmatch(re.escape(manifest.stem) + rest, name)
     if named:
@@ -92,7 +92,7 @@ KINDS: Final = (*JSON_KINDS, "csv", "parquet")
 
 
 def kind_of(path: str, given: str | None) -> str:
-    """The kind of a file: the option, else the end of its name. A standard stream without the option is JSON lines."""
+    """The kind of a file: the option, else by its name; of a standard stream, JSON lines."""
     if given is not None:
         return given
     if path == STANDARD_STREAM:
@@ -106,7 +106,7 @@ def kind_of(path: str, given: str | None) -> str:
 
 
 def require_kind(path: str, given: str | None) -> None:
-    """Refuse a file whose kind is not known, before anything else is done."""
+    """Refuse a file of unknown kind before doing anything."""
     if given is not None or not path.endswith(MANIFEST_SUFFIX):
         kind_of(path, given)
 
@@ -114,7 +114,7 @@ def require_kind(path: str, given: str | None) -> None:
 def read_rows(
     path: str, reading: Reading, given_kind: str | None, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
-    """The rows of a file, in its order. `position` follows the reading."""
+    """The rows of a file in order. Updates `position` while reading."""
     if path.endswith(MANIFEST_SUFFIX) and given_kind is None:
         yield from _of_manifest(path, reading, position)
         return
@@ -140,7 +140,7 @@ def read_rows(
 def _of_manifest(
     manifest: str, reading: Reading, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
-    """The rows of all data files, numbered on through them."""
+    """The rows of all data files, numbered continuously."""
     before = 0
     kind, paths = data_files(manifest)
     for path in paths:

@@ -1,7 +1,4 @@
-"""The rows that every reader of a file gives: rows that can be stored, and refused rows with the reason.
-
-Knows typed entities and how keys are made of other columns; does not know any format. Readers number rows from 1.
-"""
+"""What readers of files yield: rows that can be stored, and rejected rows with the reason. They number rows from 1."""
 
 from __future__ import annotations
 
@@ -21,9 +18,9 @@ from tablestone.tools.odata import TypedEntity, require_storable, write_body
 
 
 class Row(NamedTuple):
-    """A row that can be stored: its number in the file, its key, and the JSON that writes it.
+    """A row that can be stored: its number, its key, and the JSON of the write.
 
-    `columns` are the values that it is made of, if the reading keeps them; then there is no JSON.
+    With `Reading.keeps_columns` it has the values of its columns instead of JSON.
     """
 
     number: int
@@ -33,7 +30,7 @@ class Row(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A row that cannot be stored: its number, why, and its text as far as it could be read."""
+    """A row that cannot be stored: its number, the reason, and its text as far as it could be read."""
 
     number: int
     reason: str
@@ -44,7 +41,7 @@ TYPE_NAMES: Final = {kind.value.removeprefix("Edm."): kind for kind in EdmType}
 
 
 def type_named(text: str, source: str) -> EdmType:
-    """`Double` or `Edm.Double`, in any case; the refusal lists the types."""
+    """Parse `Double` or `Edm.Double`, in any case; `TransferRefused` lists the types."""
     wanted = text.strip().removeprefix("Edm.").lower()
     for name, kind in TYPE_NAMES.items():
         if name.lower() == wanted:
@@ -54,17 +51,17 @@ def type_named(text: str, source: str) -> EdmType:
 
 @dataclass(frozen=True)
 class Reading:
-    """The way from rows to entities: the options of an import."""
+    """The options of an import that say how rows become entities."""
 
     partition_key: str | None = None
     row_key: str | None = None
     types: Mapping[str, EdmType] = field(default_factory=dict)
     nulls: frozenset[str] = frozenset()
-    """Texts of a cell that mean that the property is absent, besides an empty cell."""
+    """Cells with these texts, like empty cells, are absent properties."""
     drop: frozenset[str] = frozenset()
     encoding: str = "utf-8"
     keeps_columns: bool = False
-    """Rows have their values instead of the JSON that writes them."""
+    """Give rows the values of their columns instead of JSON."""
 
     @property
     def keys_are_made(self) -> bool:
@@ -72,17 +69,17 @@ class Reading:
 
     @property
     def partition_key_template(self) -> str:
-        """The column of the name `PartitionKey`, unless the option names something else."""
+        """The template of the option; by default the column `PartitionKey`."""
         return PARTITION_KEY if self.partition_key is None else self.partition_key
 
     @property
     def row_key_template(self) -> str:
-        """As `partition_key_template`."""
+        """The template of the option; by default the column `RowKey`."""
         return ROW_KEY if self.row_key is None else self.row_key
 
 
 class Piece(NamedTuple):
-    """A part of a template: a text, and a column behind it with its format; `name` is None for a text at the end."""
+    """A part of a template: a text, then a column with its format; at the end, `name` may be None."""
 
     text: str
     name: str | None
@@ -90,7 +87,7 @@ class Piece(NamedTuple):
 
 
 class KeyTemplate:
-    """A key made of other columns: the name of one, or a text like `{year}-{month:02}`."""
+    """The template of a key: the name of a column, or a text like `{year}-{month:02}`."""
 
     def __init__(self, text: str, source: str) -> None:
         self.pieces: list[Piece] = []
@@ -106,7 +103,7 @@ class KeyTemplate:
         except ValueError as error:
             raise TransferRefused(f"{source} {text!r} is no template: {error}.") from None
         for literal, name, spec, conversion in parsed:
-            # Names only: `{a.b}` and `{a[0]}` would reach into Python's objects.
+            # Only names: `{a.b}` and `{a[0]}` would reach into Python objects.
             if name is not None and (not name.isidentifier() or conversion):
                 raise TransferRefused(f"{source} {text!r}: {name!r} is not the name of a column.")
             if any(
@@ -122,7 +119,7 @@ class KeyTemplate:
         return [name for _, name, _ in self.pieces if name is not None]
 
     def render(self, properties: Mapping[str, EdmValue]) -> str:
-        """The key; `ValueError` for a column that is absent, or that its format does not fit."""
+        """The key; `ValueError` if a column is absent or its format does not fit."""
         parts = []
         for literal, name, spec in self.pieces:
             parts.append(literal)
@@ -153,11 +150,11 @@ def key_text(value: EdmValue) -> str:
 
 
 CUT: Final = re.compile(r"\.([0-9]+)")
-"""A format that takes the first characters of a text: `{name:.3}`. Of a DateTime, `.10` is the day, `.7` the month."""
+"""A format that takes the first characters: `{name:.3}`. Of a DateTime, `.10` is the day, `.7` the month."""
 
 
 def formatted(name: str, value: EdmValue, spec: str) -> str:
-    """A value as a piece of a template writes it; `ValueError` if the format does not fit."""
+    """Format a value by the spec of a template; `ValueError` if it does not fit."""
     if not spec:
         return key_text(value)
     cut = CUT.fullmatch(spec)
@@ -190,7 +187,7 @@ def _number(text: str) -> int | float | str:
 
 
 class RowMaker:
-    """Makes rows of typed properties by the options of the import. Keys come from templates or from the columns."""
+    """Makes rows of typed properties by the options of an import."""
 
     def __init__(self, reading: Reading) -> None:
         self._partition_key = KeyTemplate(reading.partition_key_template, "--partition-key")
@@ -204,7 +201,7 @@ class RowMaker:
         return [*self._partition_key.names, *self._row_key.names]
 
     def make(self, number: int, given: Mapping[str, EdmValue]) -> Row:
-        """The row; `ValueError` is the reason why it cannot be stored."""
+        """The row; `ValueError` says why it cannot be stored."""
         key = EntityKey(self._partition_key.render(given), self._row_key.render(given))
         properties = {
             name: value
@@ -218,11 +215,11 @@ class RowMaker:
 
 
 _NEVER_STORED: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP))
-"""The names that the service itself gives; `etag` and `ETag` are good names of properties."""
+"""The service's own names; `etag` and `ETag` are valid names of properties."""
 
 
 def parse_types(texts: tuple[str, ...]) -> dict[str, EdmType]:
-    """`temp=Double,id=Guid` as a table."""
+    """Parse `temp=Double,id=Guid`."""
     types = {}
     for text in texts:
         for pair in filter(None, (part.strip() for part in text.split(","))):

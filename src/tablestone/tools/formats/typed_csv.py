@@ -1,9 +1,8 @@
-"""CSV whose columns have types, which stand in the header, in a schema beside the file, or in columns of their own.
+"""CSV with types: in the header, in a schema beside the file, or in columns of their own.
 
-Types are `temp:Double` in the header, a line of `weather.schema.csv` for `weather.csv`, or Storage Explorer's column
-`temp@type` beside `temp`. AzCopy 7 wrote such a schema in a form that is not documented; both forms that are known are
-read. pyarrow cuts the text into cells, and this module gives each cell its meaning. An empty cell is an absent property
-and `""` an empty string. Text is never taken for a formula: it is stored and written as it is.
+A type is `temp:Double` in the header, a line of `weather.schema.csv` for `weather.csv`, or Storage Explorer's column
+`temp@type` beside `temp`. AzCopy 7 wrote schemas without documenting them; both known forms are read. pyarrow parses
+the cells. An empty cell is an absent property, and `""` an empty string. Text is never taken for a formula.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def schema_beside(path: str) -> Path:
 
 
 def read_schema(path: str) -> dict[str, EdmType]:
-    """The types that the schema beside a CSV file names; none where there is no schema."""
+    """The types in the schema beside a CSV file; none without a schema."""
     if path == STANDARD_STREAM:
         return {}
     beside = schema_beside(path)
@@ -73,7 +72,7 @@ def read_schema(path: str) -> dict[str, EdmType]:
 
 
 def schema_text(columns: Iterable[tuple[str, EdmType]]) -> str:
-    """The schema of these columns. The name of a property never needs quotes."""
+    """The schema of these columns. Names of properties need no quotes."""
     lines = (f"{name},{kind.value.removeprefix('Edm.')}\n" for name, kind in columns)
     return _HEADER + "".join(lines)
 
@@ -89,7 +88,7 @@ def _of_lines(rows: list[list[str]]) -> dict[str, EdmType]:
 
 
 def _typed(pairs: Iterable[tuple[str, ...]]) -> dict[str, EdmType]:
-    """The table of names and types; empty if one of the types is none."""
+    """Types by name; empty if one of the texts is no type."""
     found = {}
     for name, text in pairs:
         kind = _TYPES.get(text.strip().removeprefix("Edm.").lower())
@@ -111,7 +110,10 @@ class UnclosedQuote(Exception):
 
 
 class MarkedEnd(io.RawIOBase):
-    """The file, followed by a row with a mark. `width` is the number of cells of a row."""
+    """The file, followed by a row with a mark, which an open quote at the end of the file swallows.
+
+    `width` is the number of cells of a row.
+    """
 
     def __init__(self, file: io.BufferedReader[Any], encoding: str, width: int) -> None:
         self._file = file
@@ -119,7 +121,7 @@ class MarkedEnd(io.RawIOBase):
         self._swallowed: str | None = None
         name = codecs.lookup(encoding).name.removesuffix("-sig")
         if name in _WIDE:
-            # The order of the bytes is that of the mark at the beginning of the file.
+            # The byte order mark at the beginning of the file says the order.
             is_big = file.peek(4)[:4].startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE))
             name += "-be" if is_big else "-le"
         self._newline = "\n".encode(name)
@@ -127,11 +129,10 @@ class MarkedEnd(io.RawIOBase):
         self._lines = 0
 
     def readable(self) -> bool:
-        """True: the parser reads it."""
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill a part of the buffer; 0 behind the mark."""
+        """Fill a part of the buffer; 0 after the mark."""
         read = self._file.read1(len(buffer))
         if read:
             self._lines += read.count(self._newline)
@@ -141,7 +142,7 @@ class MarkedEnd(io.RawIOBase):
         return len(read)
 
     def saw_ragged(self, text: str) -> None:
-        """Look for the mark in a row that has too few or too many cells."""
+        """Look for the mark in a row with too few or too many cells."""
         if self._mark in text:
             self._swallowed = _last_cell(text)
 
@@ -167,28 +168,28 @@ class MarkedEnd(io.RawIOBase):
 
 
 def _last_cell(text: str) -> str:
-    """The cell that a quote which is not closed makes of the rest of a row."""
+    """The last cell of a row, which an open quote makes of the rest of the file."""
     try:
         return next(csv.reader([text]))[-1]
     except (csv.Error, StopIteration):
-        return text  # too long for the module: the line where the row begins
+        return text  # too long for the csv module
 
 
 HEADER_BYTES_MAX: Final = 1024 * 1024
 BLOCK_BYTES: Final = 16 * 1024 * 1024
-"""A row lies in two blocks at most, so this is also about the longest one that can be read."""
+"""A row may span two blocks, so this is also about the length of the longest row."""
 ROWS_PER_SLICE: Final = 10_000
-"""Rows whose cells are Python texts at the same time."""
+"""Rows whose cells become Python strings at a time."""
 TYPE_SUFFIX: Final = re.compile(r"(.*?)\s?@(?:odata\.)?type")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$|^$')
 _ETAG_NAMES: Final = frozenset(("etag", "ETag"))
 _ETAG: Final = re.compile(r'W/"[^"]*"')
-"""An ETag of the service, as other tools export it in a column without a type."""
+"""An ETag of the service, which other tools export in a column without a type."""
 _UNTYPED_NAMES: Final = frozenset((PARTITION_KEY, ROW_KEY, TIMESTAMP))
 
 
 class _Column(NamedTuple):
-    """A column of values: the property, its type where the file or an option says it, the column with the type."""
+    """A column of values: its place, the property, its type if known, and the place of its column of types."""
 
     place: int
     name: str
@@ -198,7 +199,7 @@ class _Column(NamedTuple):
 
 def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Rejected]:
     """The rows of a CSV file with a header."""
-    import pyarrow as pa  # noqa: PLC0415, F401 - a missing package is told before the faults of a file
+    import pyarrow as pa  # noqa: PLC0415, F401 - report a missing package before the faults of a file
 
     maker = RowMaker(reading)
     ragged: dict[int, Any] = {}
@@ -226,7 +227,7 @@ def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Re
                     number += 1
                 yield _row(number, cells, columns, maker, last_types)
     except UnclosedQuote as unclosed:
-        # Earlier blocks of a long file have been given already: then the import failed on its way.
+        # Rows of earlier blocks may be stored already: then the import failed midway.
         failure = TransferRefused if number == 1 else TransferFailed
         raise failure(
             f"{path}: the quote that opens in line {unclosed.line} is never closed."
@@ -236,14 +237,14 @@ def read_csv(file: BinaryFile, path: str, reading: Reading) -> Iterator[Row | Re
 
 
 def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows a few at a time: their cells as Python texts take many times the room of a block."""
+    """The same rows a few at a time: as Python strings they need many times the memory of a block."""
     for batch in batches:
         for start in range(0, batch.num_rows, ROWS_PER_SLICE):
             yield batch.slice(start, ROWS_PER_SLICE)
 
 
 def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> list[str]:
-    """The names of the columns, as they stand in the first record."""
+    """The names of the columns in the first record."""
     start = file.peek(HEADER_BYTES_MAX)[:HEADER_BYTES_MAX]
     encoding = reading.encoding
     try:
@@ -265,7 +266,7 @@ def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> list[s
 def _batches(
     file: BinaryFile, path: str, reading: Reading, width: int, note: Callable[[Any], str]
 ) -> Iterator[pa.RecordBatch]:
-    """The cells as columns of text, a block at a time."""
+    """Parse the cells as columns of text, a block at a time."""
     import pyarrow as pa  # noqa: PLC0415 - loads slowly, and a schema needs only this module
     from pyarrow import csv as arrow_csv  # noqa: PLC0415 - as above
 
@@ -311,7 +312,7 @@ def _not_in(path: str, encoding: str, where: str) -> str:
 
 
 def _columns(header: Sequence[str], reading: Reading, maker: RowMaker, path: str) -> list[_Column]:
-    """The meaning of each column. A column of types belongs to the column whose name it has."""
+    """The columns of values. A column of types belongs to the column that it is named after."""
     schema = read_schema(path)
     type_columns: dict[str, int] = {}
     values: list[tuple[int, str, EdmType | None]] = []
@@ -366,8 +367,8 @@ def _row(
 def _value(
     cells: Sequence[str | None], column: _Column, last_types: dict[int, EdmType]
 ) -> EdmValue | None:
-    """A cell's value. A column of types beside it says the type; where that is empty, the last one that it said counts:
-    Storage Explorer 1.40 names types in the first row only.
+    """A cell's value. If its cell of types is empty, the last type above counts: Storage Explorer 1.40 names types
+    in the first row only.
     """
     cell = cells[column.place]
     kind = column.kind
@@ -385,7 +386,7 @@ def _value(
     if cell is None:
         return None
     if kind is None and column.name in _ETAG_NAMES and _ETAG.fullmatch(cell):
-        return None  # the service's, and no property
+        return None  # the service's own, no property
     if kind is None or kind is EdmType.STRING:
         return EdmValue(EdmType.STRING, cell)
     return odata.typed_value(column.name, cell, kind)
@@ -406,17 +407,18 @@ def _ragged(row: Any) -> Rejected:
 def header_line(
     columns: Iterable[tuple[str, EdmType]], keys: Sequence[str], *, with_types: bool = True
 ) -> bytes:
-    """The header of a file: `keys`, which are columns without a type, then each property, with its type or without."""
-    titles = list(keys)
-    for name, kind in columns:
-        titles.append(f"{name}:{kind.value.removeprefix('Edm.')}" if with_types else name)
-    return ",".join(map(_quoted, titles)).encode() + b"\n"
+    """The header: `keys`, which need no type, then the properties, with types or without."""
+    titles = (
+        f"{name}:{kind.value.removeprefix('Edm.')}" if with_types else name
+        for name, kind in columns
+    )
+    return ",".join(map(_quoted, (*keys, *titles))).encode() + b"\n"
 
 
 def write_row(
     raw: Mapping[str, Any], columns: Sequence[tuple[str, EdmType]], keys: Sequence[str]
 ) -> bytes:
-    """An entity as the service sent it, as one line of CSV."""
+    """An entity that the service sent, as a line of CSV."""
     cells: list[str | None] = [raw.get(name) for name in keys]
     for name, kind in columns:
         value = odata.property_of(raw, name)
