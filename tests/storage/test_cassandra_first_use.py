@@ -43,7 +43,8 @@ class Keyspace:
             return [] if self.used is None else [(self.used,)]
         self.changes += 1
         if LOADING in words:
-            self.load = (*values, None, None)
+            assert values == (SOURCE, TIMESTAMP)
+            self.load = (SOURCE, None, None)
         elif words[0] == "INSERT":
             assert text.endswith("IF NOT EXISTS")
             self.used = 0 if self.used is None else self.used
@@ -98,17 +99,7 @@ def test_a_load_is_continued_where_it_was() -> None:
     keyspace: Any = Keyspace()
     note_new(keyspace)
     assert _begin(keyspace, SOURCE) is None
-    assert keyspace.load == (SOURCE, TIMESTAMP, None, None)
+    assert keyspace.load == (SOURCE, None, None)
     assert _begin(keyspace, SOURCE) is None
-    keyspace.load = (SOURCE, TIMESTAMP, b"p", b"r")
+    keyspace.load = (SOURCE, b"p", b"r")
     assert _begin(keyspace, SOURCE) == Key(b"p", b"r")
-
-
-def test_a_load_with_timestamps_of_a_clock_is_not_continued() -> None:
-    """Its rows could hide a commit by a node whose clock is behind."""
-    keyspace: Any = Keyspace()
-    note_new(keyspace)
-    _begin(keyspace, SOURCE)
-    keyspace.load = (SOURCE, 1_800_000_000_000_000, b"p", b"r")
-    with pytest.raises(EngineRefused, match="was begun by an earlier version"):
-        _begin(keyspace, SOURCE)

@@ -97,21 +97,15 @@ class Load:
 
 def _begin(connection: Connection, source: StorageId) -> Key | None:
     """Begin a load, or continue it: the place that an earlier attempt has reached."""
-    name = connection.keyspace
     if is_under_way(connection):
-        found = connection.execute(f"SELECT source, begun, partition, row FROM {LOADING}")
-        if found and found[0][0] != source:
-            raise EngineRefused(
-                f"The keyspace {name} is being loaded from another directory: name that one, or drop the keyspace and "
-                "make it again."
-            )
-        if found and found[0][1] != TIMESTAMP:
-            raise EngineRefused(
-                f"The load of the keyspace {name} was begun by an earlier version: drop the keyspace, make it again, "
-                "and repeat the load."
-            )
+        found = connection.execute(f"SELECT source, partition, row FROM {LOADING}")
         if found:
-            _, _, partition, row = found[0]
+            begun_from, partition, row = found[0]
+            if begun_from != source:
+                raise EngineRefused(
+                    f"The keyspace {connection.keyspace} is being loaded from another directory: name that one, or "
+                    "drop the keyspace and make it again."
+                )
             return None if partition is None else Key(partition, row)
     require_new(connection)
     connection.define(LOADING_TABLE)
