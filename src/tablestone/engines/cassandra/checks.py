@@ -259,7 +259,7 @@ BY_DATACENTER: Final = "NetworkTopologyStrategy"
 
 
 def wanted_copies(address: ClusterAddress, connection: Connection) -> dict[str, int]:
-    """How many copies each datacenter is to have: as the URL says, else 3."""
+    """How many copies each datacenter is to have: the URL's number, or 3."""
     if isinstance(address.replication, Mapping):
         return dict(address.replication)
     datacenters = _datacenters(connection)

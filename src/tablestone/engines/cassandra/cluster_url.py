@@ -1,7 +1,7 @@
 """The URL of a cluster: `cassandra://[USER@]HOST[:PORT][,HOST…]/KEYSPACE[?OPTION=VALUE&…]`, parsed and checked.
 
-Knows the options and their rules; opens no file and no connection. A password is never part of a URL, which is logged
-and seen by other users of the machine: it is in a file or in the environment.
+A password is never part of a URL, which is logged and shown to other users of the machine: it is in a file or in the
+environment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_PORT: Final = (
     f"The engine's URL cannot be used: its form is {FORM}, and a port is a number from 1 to 65535. A password has no "
     "place in the engine's URL."
 )
-"""The same, of a URL without a user: it may be a port that is wrong."""
+"""The refusal of such a URL without a user: the port may be wrong."""
 
 _PASSWORD: Final = re.compile(r"[^:]*:/*(?:[^@]*:.*@|[^/?#]*:(?!\d*(?:[,/?#]|\Z)))", re.DOTALL)
 """A URL that may hold a password: a colon and an `@` after it, or a colon that no port follows."""
@@ -54,15 +54,15 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """Where a cluster is, and as whom it is spoken to."""
+    """Where a cluster is, and how to connect to it."""
 
     hosts: tuple[tuple[str, int], ...]
-    """Contact points: the nodes that are asked for the others."""
+    """Contact points: the nodes that know the others."""
     keyspace: str
     datacenter: str | None = None
-    """The datacenter whose nodes are asked; None: that of the first node that answers."""
+    """The datacenter that gets the requests; None: that of the first node that answers."""
     replication: Mapping[str, int] | int | None = None
-    """Copies of each row, by datacenter or in `datacenter`; only `cluster init` looks at it."""
+    """Copies of each row, by datacenter or in `datacenter`; only `cluster init` uses it."""
     user: str | None = None
     password_file: str | None = None
     tls: bool = False
@@ -97,14 +97,14 @@ def _parsed(url: str) -> ClusterAddress:
     keyspace = parts.path.removeprefix("/")
     if not _KEYSPACE.fullmatch(keyspace):
         raise ValueError(
-            f"{keyspace!r} is no name of a keyspace (a to z, 0 to 9, _; a letter first; 48 at most)"
+            f"{keyspace!r} is not a keyspace name (a to z, 0 to 9, _; a letter first; 48 at most)"
         )
     if _RESERVED.fullmatch(keyspace):
-        raise ValueError(f"{keyspace!r} is a reserved word of CQL, and no name of a keyspace")
+        raise ValueError(f"{keyspace!r} is a reserved word of CQL and not a keyspace name")
     options = _options(parts.query)
     datacenter = options.get("datacenter")
     if datacenter is not None and not _DATACENTER.fullmatch(datacenter):
-        raise ValueError(f"{datacenter!r} is no name of a datacenter")
+        raise ValueError(f"{datacenter!r} is not a datacenter name")
     user = unquote(user)
     if any(not part.isprintable() for part in (user, *options.values())):
         raise ValueError("it has a character that cannot be printed")
@@ -112,7 +112,7 @@ def _parsed(url: str) -> ClusterAddress:
         raise ValueError(f"password-file needs a user: {SCHEME}://USER@HOST/KEYSPACE")
     tls = options.get("tls", "no")
     if tls not in {"yes", "no"}:
-        raise ValueError("tls is yes or no")
+        raise ValueError("tls must be yes or no")
     files = [options.get(name) for name in ("ca-file", "certificate-file", "key-file")]
     if tls == "no" and any(files):
         raise ValueError("ca-file, certificate-file and key-file need tls=yes")
@@ -134,13 +134,13 @@ def _options(query: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
-        raise ValueError("what follows ? is no list of OPTION=VALUE") from None
+        raise ValueError("what follows ? is not a list of OPTION=VALUE") from None
     options = dict(pairs)
     if len(options) < len(pairs):
-        raise ValueError("an option is there twice")
+        raise ValueError("an option is given twice")
     for name, value in options.items():
         if name not in _OPTIONS:
-            raise ValueError(f"{name!r} is no option; there are {', '.join(_OPTIONS)}")
+            raise ValueError(f"{name!r} is not an option: use {', '.join(_OPTIONS)}")
         if not value:
             raise ValueError(f"{name} has no value")
     return options
@@ -152,7 +152,7 @@ def _host(text: str) -> tuple[str, int]:
         name, port = text, str(DEFAULT_PORT)
     name = name.removeprefix("[").removesuffix("]")
     if not name or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ValueError(f"{text!r} is no HOST or HOST:PORT")
+        raise ValueError(f"{text!r} is not HOST or HOST:PORT")
     return name, int(port)
 
 

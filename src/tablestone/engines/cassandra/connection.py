@@ -77,8 +77,7 @@ class EveryNode:
     """The nodes of all datacenters. `open_far` gives a session that has tried to connect to each of them.
 
     Requests go to the near datacenter only, so the driver has no connections to the nodes of the others and does not
-    know whether they are up. The second session is opened when the first question about one of them is asked, and sends
-    nothing else.
+    know whether they are up. The second session is opened for the first question to one of them.
     """
 
     def __init__(self, near: Session, nodes: Nodes, open_far: Callable[[], Session]) -> None:
@@ -88,7 +87,7 @@ class EveryNode:
         self._far: Session | None = None
 
     def all(self) -> list[Any]:
-        """Every node that the cluster tells of, by address."""
+        """Every node of the cluster, by address."""
         hosts = self._near.cluster.metadata.all_hosts()
         return sorted(hosts, key=lambda host: str(host.endpoint))
 
@@ -204,22 +203,22 @@ class Connection:
         return statement
 
     def execute(self, text: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """A statement that is not prepared, waited for on this thread: for making and examining a keyspace.
+        """Execute a statement that is not prepared, to make or examine a keyspace. Blocks.
 
-        It may be repeated, and is, until `READ_SECONDS_MAX` have passed; `EngineRefused` if the nodes refuse it.
+        Repeats it for `READ_SECONDS_MAX` if need be; `EngineRefused` if the nodes refuse it.
         """
         return self.waited_for(
             lambda: list(self.session.execute(text, parameters)), READ_SECONDS_MAX
         )
 
     def define(self, text: str) -> None:
-        """A change of the schema that may be repeated, waited for on this thread."""
+        """Change the schema, with a statement that may be repeated. Blocks."""
         self.waited_for(
             lambda: self.session.execute(text, timeout=SCHEMA_SECONDS_MAX), SCHEMA_SECONDS_MAX
         )
 
     def nodes_in(self, datacenter: str, wanted: int) -> int:
-        """How many nodes a datacenter has. Waits on this thread for news of as many as are `wanted`."""
+        """How many nodes a datacenter has. Blocks until there are as many as `wanted`, up to `NEWS_SECONDS_MAX`."""
         deadline = self._seconds() + NEWS_SECONDS_MAX
         while True:
             hosts = self.cluster.metadata.all_hosts()
@@ -231,7 +230,7 @@ class Connection:
                 self.cluster.refresh_nodes()
 
     def other_clients(self) -> list[str]:
-        """The addresses of clients that use the keyspace, if there are others than this one; asked on this thread."""
+        """The addresses of the clients of the keyspace, if this is not the only one. Blocks."""
         mine = self.session.get_pool_state()
         found: set[str] = set()
         ask = "SELECT address, keyspace_name FROM system_views.clients"

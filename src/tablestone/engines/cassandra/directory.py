@@ -121,7 +121,7 @@ ENTRIES_MAX: Final = 4096
 NODE_BYTES_MAX: Final = 1 << 20
 """A node with longer entries in all is split too."""
 COUNT_EVERY: Final = 256
-"""One in so many additions counts the entries of the node."""
+"""One in so many additions counts the entries of its node."""
 LOWS_KEPT_MAX: Final = 100_000
 """Lows of leaves that an engine remembers. When there are more, it forgets all and learns them again."""
 ENTRIES_PER_READ: Final = 1000
@@ -184,7 +184,7 @@ class Directory:
             entries = await self._entries(LEAF, low, first, end, ENTRIES_PER_READ)
             node = await self.node(LEAF, low)
             if node.taken is not None or node.ends_before(first):
-                low = self._remember(await self._find(LEAF, first))
+                low = await self._find(LEAF, first)
                 continue
             high = node.high
             here = [row[0] for row in entries if high is None or row[0] < high]
@@ -224,7 +224,7 @@ class Directory:
         if self._is_cold or len(self._lows) > LOWS_KEPT_MAX:
             self._lows = [FIRST]
             self._is_cold = False
-            return self._remember(await self._find(LEAF, partition))
+            return await self._find(LEAF, partition)
         return self._lows[bisect_right(self._lows, partition) - 1]
 
     async def _find(self, level: int, entry: bytes) -> bytes:
@@ -234,7 +234,8 @@ class Directory:
             low = await self._step_right(above, low, entry)
             # A node without a lower entry was split off at one that is its own low.
             low = await self._last(self._statements.last_entry, above, low, entry) or low
-        return await self._step_right(level, low, entry)
+        low = await self._step_right(level, low, entry)
+        return self._remember(low) if level == LEAF else low
 
     async def _before(self, low: bytes) -> bytes:
         """The low of a leaf on the left of this leaf, from the root down."""
@@ -264,7 +265,7 @@ class Directory:
             else:
                 low = node.high
                 if level < ROOT_LEVEL:
-                    # The server that split it may have died before it told the parent.
+                    # The server that split it may have died before it added the entry above.
                     await self._tell_parent(level, low)
 
     async def _left_of(self, low: bytes) -> tuple[bytes, Node]:
@@ -377,10 +378,11 @@ class Directory:
                 return node.split, node
             if node.high is None or entry < node.high:
                 return low, node
-            if level == LEAF:
-                place = self._remember(await self._find(LEAF, entry))
-            else:
-                place = await self._step_right(level, node.high, entry)
+            place = await (
+                self._find(LEAF, entry)
+                if level == LEAF
+                else self._step_right(level, node.high, entry)
+            )
             if place != low:
                 return place, node
             # A leaf on the right was joined to this one since: it has other bounds now, and demands another epoch.
@@ -417,7 +419,7 @@ class Directory:
                     break
             else:
                 return
-            # Whether this engine began it or another one: the node says it.
+            # The node shows whether a split has begun, by this engine or another one.
             with suppress(OutcomeInDoubt, EngineUnavailable):
                 bound = (middle, level, low, node.high, node.cleared)
                 await self._apply(self._statements.begin_split, bound)
@@ -507,7 +509,7 @@ class Directory:
             if left.high == low:
                 left = await self.node(LEAF, left_low, exactly=True)
             if left.high is None or left.high > low:
-                # Close the leaf: no server is led there, and no entry there is seen.
+                # Close the leaf: no server comes there, and no read shows an entry of it.
                 await self._remove(LEAF + 1, await self._find(LEAF + 1, low), low, 1)
                 await connection.write([(statements.remove_from, (LAST_TIMESTAMP, LEAF, low, low))])
                 await connection.ensure(statements.leave, (low, LEAF, low, number))

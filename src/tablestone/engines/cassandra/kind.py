@@ -93,11 +93,11 @@ def _hold(place: str) -> Iterator[StorageId]:
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as answer:
-        told = answer.read()
+        found = answer.read()
     os.waitpid(child, 0)
-    if not told.startswith(_IDENTIFIED):
-        raise EngineRefused(told[1:].decode() or "The cluster could not be asked.")
-    yield StorageId(told[1:])
+    if not found.startswith(_IDENTIFIED):
+        raise EngineRefused(found[1:].decode() or "The cluster could not be asked.")
+    yield StorageId(found[1:])
 
 
 def _identify(module: ModuleType, address: ClusterAddress) -> bytes:

@@ -80,11 +80,11 @@ class NodeUse:
     share: float
     """The part of all partitions that this node has a copy of, from 0 to 1, by the ring."""
     size: int | None = None
-    """Bytes on disk, as the node says, in whole MiB."""
+    """Bytes on disk by the node's figures, in whole MiB."""
     partitions: int | None = None
     """Partitions whose first copy is here: the node's estimate."""
     largest: int | None = None
-    """Bytes of the largest partition on disk, as the node says, in whole MiB."""
+    """Bytes of the largest partition on disk by the node's figures, in whole MiB."""
 
 
 class CountedPartition(NamedTuple):

@@ -152,7 +152,7 @@ def credentials(address: ClusterAddress) -> PlainTextAuthProvider | None:
 
 
 def tls_context(address: ClusterAddress) -> ssl.SSLContext | None:
-    """How TLS is spoken; None if it is not. `EngineRefused` if a file cannot be used."""
+    """The TLS settings; None without TLS. `EngineRefused` if a file cannot be used."""
     if not address.tls:
         return None
     for option, file in (
@@ -302,7 +302,7 @@ class Nodes(TokenAwarePolicy):  # type: ignore[misc]
 
     def on_remove(self, host: Any) -> None:
         super().on_remove(host)
-        self.heard(host)  # it is asked no more
+        self.heard(host)
 
     def _may_be_asked(self, host: Any) -> bool:
         """Whether a node was not late, or is to be tried now: the request that asks is the trial."""
@@ -333,7 +333,7 @@ class _NodeLog(HostStateListener):  # type: ignore[misc]
 
 
 def open_session(address: ClusterAddress, nodes: Nodes) -> tuple[Cluster, Session]:
-    """A session that is connected; `EngineRefused` says why there is none."""
+    """A session that is connected; `EngineRefused` if there is none."""
     cluster = _cluster(address, nodes)
     try:
         session = cluster.connect()
